@@ -151,6 +151,17 @@ enum status status_context(struct failure *why, const char *format, ...) {
     return status;
 }
 
+void status_list_names(char *list, size_t size, char *const *names,
+                       uint32_t count) {
+    size_t used = 0;
+    list[0] = 0;
+    for (uint32_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(list + used, size - used, "%s%s",
+                                 i ? ", " : "", names[i]);
+    if (used >= size)
+        memcpy(list + size - sizeof "...", "...", sizeof "...");
+}
+
 enum status status_mark_reported(struct failure *why) {
     if (!why)
         return STATUS_FAILED;

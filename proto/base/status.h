@@ -10,6 +10,7 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The values are the exit codes of the process. */
@@ -76,6 +77,11 @@ enum status status_errno(struct failure *why, enum failure_code otherwise,
  * returns its status, STATUS_FAILED if WHY is NULL. */
 enum status status_context(struct failure *why, const char *format, ...)
     PRINTF_LIKE(2, 3);
+
+/* Writes NAMES [COUNT] to LIST (SIZE bytes, over 3), with a comma between two;
+ * "..." stands for those that do not fit. */
+void status_list_names(char *list, size_t size, char *const *names,
+                       uint32_t count);
 
 /* Marks WHY (may be NULL) as already reported by the process at fault: the
  * chief, or the one that was signalled. Returns its status, STATUS_FAILED if

@@ -92,16 +92,17 @@ enum status diagnostics_status(const struct diagnostics *diagnostics,
                                struct failure *why) {
     if (!diagnostics->count)
         return STATUS_OK;
+    const char *where = diagnostics->where ? diagnostics->where : "";
+    const char *colon = diagnostics->where ? ": " : "";
     if (diagnostics->count == 1)
-        return status_fail(why, FAILURE_JOB_INVALID, "%s: %s",
-                           diagnostics->where, diagnostics->text);
+        return status_fail(why, FAILURE_JOB_INVALID, "%s%s%s", where, colon,
+                           diagnostics->text);
     char more[48] = "";
     if (diagnostics->count > diagnostics->shown)
         snprintf(more, sizeof more, "\n  and %u more",
                  diagnostics->count - diagnostics->shown);
-    return status_fail(why, FAILURE_JOB_INVALID, "%s: %u errors\n  %s%s",
-                       diagnostics->where, diagnostics->count,
-                       diagnostics->text, more);
+    return status_fail(why, FAILURE_JOB_INVALID, "%s%s%u errors\n  %s%s", where,
+                       colon, diagnostics->count, diagnostics->text, more);
 }
 
 enum { NEAREST_MAX_LENGTH = 63 };

@@ -32,7 +32,7 @@ unsigned diagnostics_nearest_limit(const char *word);
 enum { DIAGNOSTICS_SHOWN = 10 };
 
 struct diagnostics {
-    const char *where; /* names of the files read, borrowed */
+    const char *where; /* names of the files read, borrowed; or NULL */
     unsigned count, shown;
     char text[1800];
 };

@@ -355,7 +355,7 @@ static void a_weight_counts_as_copies_do(void **state) {
                                  (const char *[]){"eval", "--json", "--set",
                                                   "data.test=weighted.csv",
                                                   "checkpoint", NULL}),
-            "loss");
+            "test_loss");
         assert_true(fabs(all * WEIGHTED - wanted * COPIES) <=
                     1e-5 * wanted * COPIES);
     }
@@ -379,6 +379,19 @@ static void a_weight_that_does_not_fit_is_named(void **state) {
                                   "train_micro_batch_size_per_gpu=2");
     cluster_fixture_expect_logged(
         process, "weighted.csv:3: weight w: found -0.5, expected 0 or more");
+}
+
+static void a_feature_that_the_file_lacks_is_named(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run,
+                    "{" WEIGHTED_DATA ", \"model\": {\"layers\": [1, 2]}}");
+    write_weighted(run, "weighted.csv", false);
+    write_weighted(run, "copies.csv", true);
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(run, 1, 1, 2,
+                            "features={\"v\": {\"type\": \"numeric\"}}"),
+        "weighted.csv: features.v: found \"v\" (a string); allowed: a column: "
+        "a, b");
 }
 
 /* All keys of data in one job. */
@@ -418,6 +431,7 @@ int main(void) {
         RECORDS_TEST(criteo_s_files_need_no_keys_of_csv),
         RECORDS_TEST(a_weight_counts_as_copies_do),
         RECORDS_TEST(a_weight_that_does_not_fit_is_named),
+        RECORDS_TEST(a_feature_that_the_file_lacks_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

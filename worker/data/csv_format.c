@@ -131,17 +131,17 @@ static enum status csv_format_no_memory(struct failure *why) {
 static enum status find_field(const struct csv_format *format, const char *key,
                               const char *name, int *field,
                               struct failure *why) {
+    char list[512];
     *field = NO_FIELD;
     for (uint32_t i = 0; name && i < format->num_fields; i++)
         if (!strcmp(format->names[i], name))
             *field = (int)i;
     if (!name || *field != NO_FIELD || format->unlabelled)
         return STATUS_OK;
+    status_list_names(list, sizeof list, format->names, format->num_fields);
     return status_fail(why, FAILURE_DATA_MISMATCH,
-                       "%s: found \"%s\", which is none of the %u columns "
-                       "(\"%s\" .. \"%s\")",
-                       key, name, format->num_fields, format->names[0],
-                       format->names[format->num_fields - 1]);
+                       "%s: found \"%s\"; allowed: a column: %s", key, name,
+                       list);
 }
 
 static enum status check_unique(const struct csv_format *format,

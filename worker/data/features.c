@@ -49,7 +49,7 @@ static enum status open_source(struct features **out,
                                const struct features_source *source,
                                struct failure *why) {
     struct features *features = calloc(1, sizeof *features);
-    struct diagnostics diagnostics = {.where = "job"};
+    struct diagnostics diagnostics = {.where = NULL}; /* the caller names it */
     enum status status =
         features
             ? features_parse(features, source, &diagnostics, why)

@@ -104,15 +104,15 @@ static bool use_column(struct reading *reading, const char *name,
     return true;
 }
 
-/* Writes the columns to LIST, behind BEFORE. */
+/* Writes what is allowed to TEXT, behind BEFORE. */
 static void list_columns(const struct reading *reading, const char *before,
-                         char *list, size_t size) {
+                         char *text, size_t size) {
     const struct features_source *source = reading->source;
-    size_t used = (size_t)snprintf(list, size, "%sa column%s", before,
+    size_t used = (size_t)snprintf(text, size, "%sa column%s", before,
                                    source->num_columns ? ": " : "'s name");
-    for (uint32_t i = 0; i < source->num_columns && used < size; i++)
-        used += (size_t)snprintf(list + used, size - used, "%s%s",
-                                 i ? ", " : "", source->columns[i]);
+    if (source->num_columns)
+        status_list_names(text + used, size - used,
+                          (char *const *)source->columns, source->num_columns);
 }
 
 static void read_column(struct reading *reading, struct feature *feature,

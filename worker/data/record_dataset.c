@@ -145,15 +145,14 @@ static enum status open_field_features(struct record_dataset *dataset,
     if (status)
         return status;
     status = record_schema_open_csv(&dataset->schema, &csv, why);
-    if (status) {
-        status = status_context(why, "%s", dataset->files.gl_pathv[0]);
-    } else {
+    if (!status) {
         const char *const *columns = csv_format_columns(csv, &count);
         status = features_open(&dataset->features, job->features, columns,
                                count, why);
     }
     csv_format_close(&csv);
-    return status;
+    return status ? status_context(why, "%s", dataset->files.gl_pathv[0])
+                  : STATUS_OK;
 }
 
 static enum status open_features(struct record_dataset *dataset,
@@ -161,14 +160,16 @@ static enum status open_features(struct record_dataset *dataset,
     const struct job *job = dataset->options.job;
     struct features **features = &dataset->features;
     enum job_data_format format = job->data.format;
+    bool examples = record_schema_has_examples(&dataset->schema);
+    bool fields = !examples && format != JOB_LIBSVM;
     enum status status =
-        record_schema_has_examples(&dataset->schema)
-            ? features_open(features, job->features, NULL, 0, why)
-        : format == JOB_LIBSVM ? features_open_pairs(features, job->features,
-                                                     RECORD_PARSER_PAIRS, why)
-                               : open_field_features(dataset, why);
+        fields     ? open_field_features(dataset, why)
+        : examples ? features_open(features, job->features, NULL, 0, why)
+                   : features_open_pairs(features, job->features,
+                                         RECORD_PARSER_PAIRS, why);
     if (status)
-        return status;
+        return fields ? status
+                      : status_context(why, "%s", dataset->files.gl_pathv[0]);
     dataset->dataset.features = features_width(dataset->features);
     dataset->dataset.feature_set = dataset->features;
     dataset->dataset.columns =
@@ -803,14 +804,6 @@ static void see_name(void *context, const struct record_text *name) {
     seen->count += seen->names[seen->count] != NULL;
 }
 
-static void list_seen(const struct seen_names *seen, char *list, size_t size) {
-    size_t used = 0;
-    list[0] = 0;
-    for (uint32_t i = 0; i < seen->count && used < size; i++)
-        used += (size_t)snprintf(list + used, size - used, "%s%s",
-                                 i ? ", " : "", seen->names[i]);
-}
-
 /* Records without the column NAME of KEY are bad ones: with none the job's key
  * is wrong. */
 static enum status check_target(const struct record_dataset *dataset,
@@ -820,7 +813,7 @@ static enum status check_target(const struct record_dataset *dataset,
     if (!seen->count || !name || dataset->options.unlabelled ||
         name_is_seen(seen, name, strlen(name)))
         return STATUS_OK;
-    list_seen(seen, list, sizeof list);
+    status_list_names(list, sizeof list, seen->names, seen->count);
     return status_fail(why, FAILURE_DATA_MISMATCH,
                        "%s: %s: found \"%s\", which none of the first "
                        "%d records has; they have %s",
@@ -836,7 +829,7 @@ static enum status report_absent(const struct record_dataset *dataset,
     const struct dataset_options *options = &dataset->options;
     bool arrays = dataset->schema.data->format != JOB_TFRECORD;
     char list[512];
-    list_seen(seen, list, sizeof list);
+    status_list_names(list, sizeof list, seen->names, seen->count);
     if (options->unlabelled && arrays && seen->count)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "%s: found no array %s; it has %s",

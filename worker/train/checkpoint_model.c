@@ -310,9 +310,10 @@ void checkpoint_model_report(const struct checkpoint_model *model,
     if (!regression)
         snprintf(shown, sizeof shown, "test accuracy %.4f, ", accuracy);
     log_info(log, "checkpoint_evaluated",
-             loss < 1e5 ? "step %" PRIu64 ": %s%stest loss %.4f"
-                        : "step %" PRIu64 ": %s%stest loss %.3e",
-             manifest->step, shown, ranked, loss);
+             loss < 1e5 ? "step %" PRIu64 ": %s%s%s %.4f"
+                        : "step %" PRIu64 ": %s%s%s %.3e",
+             manifest->step, shown, ranked, *ranked ? "logloss" : "test loss",
+             loss);
     if (!json)
         return;
     json_t *right = regression ? json_null() : json_real(accuracy);
@@ -321,7 +322,7 @@ void checkpoint_model_report(const struct checkpoint_model *model,
         "epoch", (json_int_t)manifest->epoch, "test_accuracy", right,
         "checkpoint", folder, "final", manifest->final);
     json_t *number = json_real(loss); /* NULL when it is not finite */
-    json_object_set_new(object, "loss", number ? number : json_null());
+    json_object_set_new(object, "test_loss", number ? number : json_null());
     if (result->scores.count)
         report_scores(object, auc, loss, &result->scores);
     json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));

@@ -216,7 +216,7 @@ static void a_header_that_does_not_fit_is_named(void **state) {
     static const struct {
         const char *header, *text;
     } first[] = {
-        {"a,b,w", "data.label: found \"clicked\", which is none of the 3"},
+        {"a,b,w", "data.label: found \"clicked\"; allowed: a column: a, b, w"},
         {"clicked,b", "data.weight: found \"w\""},
         {"b,clicked,b,w", "columns 1 and 3 are both named \"b\""},
     };

@@ -236,8 +236,8 @@ static void expect_line(const struct fixture *fixture, unsigned i,
     assert_int_equal(json_is_true(json_object_get(line, "final")), final);
     assert_true(fabs(json_real_value(json_object_get(line, "test_accuracy")) -
                      accuracy) <= 1e-9);
-    assert_true(fabs(json_real_value(json_object_get(line, "loss")) - loss) <=
-                1e-5);
+    assert_true(fabs(json_real_value(json_object_get(line, "test_loss")) -
+                     loss) <= 1e-5);
 }
 
 static void expect_words(const struct fixture *fixture, const char *text) {
