@@ -243,6 +243,26 @@ static void fill_external(json_t *tree, struct diagnostics *diagnostics) {
         job_tree_override(tree, "optimizer.type=SGD", diagnostics);
 }
 
+/* What sets the optimizer's params, as --learning_rate does, has no effect on
+ * those of groups. */
+static void refuse_params(json_t *tree, struct diagnostics *diagnostics) {
+    json_t *groups = job_tree_get(tree, "optimizers");
+    json_t *params = job_tree_get(tree, "optimizer.params");
+    if (!json_object_size(groups) || !json_object_size(params) ||
+        job_tree_get(tree, "optimizer.type"))
+        return;
+    diagnostics_add(
+        diagnostics, "optimizer.params",
+        "needs optimizer.type, and the optimizers of groups have their own: "
+        "optimizers.%s.params.%s%s",
+        json_object_iter_key(json_object_iter(groups)),
+        json_object_iter_key(json_object_iter(params)),
+        json_object_get(params, "lr")
+            ? " (--learning_rate sets optimizer.params.lr)"
+            : "");
+    job_tree_remove(tree, "optimizer");
+}
+
 /* Merges the job file, DeepSpeed's configuration, then the overrides. */
 static enum status merge_sources(json_t **out, const struct job_source *source,
                                  struct diagnostics *diagnostics,
@@ -266,6 +286,7 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
         fill_external(tree, diagnostics);
     for (unsigned i = 0; i < source->num_overrides; i++)
         override(tree, source->overrides[i], diagnostics);
+    refuse_params(tree, diagnostics);
     *out = tree;
     return STATUS_OK;
 }

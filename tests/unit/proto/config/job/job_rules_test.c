@@ -114,12 +114,20 @@ static void a_job_with_an_optimizer_for_each_group_needs_no_other(
     const char *const none[] = {"optimizer=null", NULL};
     const char *const all[] = {"optimizer=null", "optimizers.deep.type=Adagrad",
                                NULL};
+    const char *const rate[] = {"optimizer=null",
+                                "optimizers.deep.type=Adagrad",
+                                "optimizer.params.lr=0.5", NULL};
     job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, grouped_job, NULL, none),
         "optimizer.type: missing");
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, grouped_job, NULL, all));
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_FTRL);
+    job_fixture_expect_refused(
+        fixture, job_fixture_load(fixture, grouped_job, NULL, rate),
+        "optimizer.params: needs optimizer.type, and the optimizers of groups "
+        "have their own: optimizers.wide.params.lr (--learning_rate sets "
+        "optimizer.params.lr)");
 }
 
 static void groups_that_a_model_lacks_are_refused(void **state) {
