@@ -225,8 +225,11 @@ static const struct argp_option ckpt_command_options[] = {
     FLAG("step", STEP, "N",
          "only this step (default: all; export: the newest that verifies)", 0),
     FLAG("format", FORMAT, "FORMAT",
-         "export: safetensors, npz or csv (default: by the ending of OUT)", 0),
-    FLAG("state", STATE, NULL, "export: also the optimizer state", 0),
+         "export: safetensors or npz, of a table npz or csv (default: by the "
+         "ending of OUT)",
+         0),
+    FLAG("state", STATE, NULL,
+         "export: also the optimizer state; not with --table", 0),
     FLAG("table", TABLE, "NAME",
          "export: the rows of this table, to npz or csv", 0),
     {0}};
@@ -240,7 +243,9 @@ static const struct argp_option export_options[] = {
          "OUT)",
          0),
     FLAG("state", STATE, NULL,
-         "also the optimizer state, as layer0.weight.momentum_buffer", 0),
+         "also the optimizer state, as layer0.weight.momentum_buffer; not with "
+         "--table",
+         0),
     FLAG("table", TABLE, "NAME",
          "the rows of this table, ascending by id, not the tensors", 0),
     {0}};
@@ -254,6 +259,10 @@ static const struct argp_option ckpt_read_options[] = {
 #define SHORT_EXITS                                                            \
     "Exit codes: 0 done; 1 failed; 2 bad configuration or command line."
 
+#define CKPT_EXITS                                                              \
+    "Exit codes: 0 done; 1 failed, or there is no such checkpoint or table; 2 " \
+    "bad configuration or command line."
+
 /* The subcommands of `capstan ckpt`. */
 static const struct cli_command ckpt_subcommands[] = {
     {"ckpt ls", "DIR", "Lists the checkpoints in DIR.",
@@ -261,7 +270,7 @@ static const struct cli_command ckpt_subcommands[] = {
      "and samples trained, size, files, whether it is the last of a run, age. "
      "Damaged checkpoints follow with the reason, then step directories "
      "without a manifest, as incomplete. Only manifests are read.",
-     ckpt_read_options, 2, 2, SHORT_EXITS, "capstan ckpt ls run/checkpoint",
+     ckpt_read_options, 2, 2, CKPT_EXITS, "capstan ckpt ls run/checkpoint",
      NULL},
     {"ckpt verify", "DIR", "Reads and checks the checkpoints in DIR.",
      "DIR is the job's checkpoint.dir. Each file is read whole and compared "
@@ -274,7 +283,7 @@ static const struct cli_command ckpt_subcommands[] = {
      "Writes the weights of a checkpoint in DIR to the file OUT.",
      "DIR is the job's checkpoint.dir. The tensors have PyTorch's names, such "
      "as layer0.weight.",
-     export_options, 3, 3, SHORT_EXITS,
+     export_options, 3, 3, CKPT_EXITS,
      "capstan ckpt export run/checkpoint model.safetensors\n"
      "capstan ckpt export --step 500 --state run/checkpoint model.npz\n"
      "capstan ckpt export --table e1 run/checkpoint e1.csv",
@@ -535,7 +544,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "to the file OUT.",
          ckpt_command_options, 2, 3,
          "`capstan ckpt ls --help`, `capstan ckpt verify --help` and `capstan "
-         "ckpt export --help` show more. " SHORT_EXITS,
+         "ckpt export --help` show more. " CKPT_EXITS,
          "capstan ckpt ls run/checkpoint\n"
          "capstan ckpt verify --step 500 run/checkpoint\n"
          "capstan ckpt export run/checkpoint model.safetensors",
