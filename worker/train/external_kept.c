@@ -241,7 +241,7 @@ static enum status await_manifest(struct external *external,
                                "whose kept state this trainer joins with",
                                folder);
         if (time_now() > until)
-            return status_fail(why, FAILURE_STEP_TIMEOUT,
+            return status_fail(why, FAILURE_CHECKPOINT_MISSING,
                                "no checkpoint in %s within %g s "
                                "(timeouts.step), whose kept state this trainer "
                                "joins with",
