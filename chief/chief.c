@@ -521,7 +521,7 @@ enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) {
     struct run *run = calloc(1, sizeof *run);
     struct failure first;
-    char address[300];
+    char address[300], text[RUN_END_TEXT];
     if (!run)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
     enum status status = open_run(run, settings, why);
@@ -550,6 +550,7 @@ enum status chief_run(const struct chief_settings *settings,
         chief_run_iteration(run, discovery, settings);
     discovery_close(&discovery);
     checkpoint_commit_finish(run, settings->health);
+    run_end_text(run, text, sizeof text);
     health_leave_loop(settings->health, HEALTH_ENDING);
     metrics_end(run);
     summary_print(run, settings->json);
@@ -561,7 +562,7 @@ enum status chief_run(const struct chief_settings *settings,
     if (run->failed_to_start)
         *why = first;
     else if (status)
-        status_fail(why, run->code, "%s", run->text);
+        status_fail(why, run->code, "%s", text);
     close_run(run);
     free(run);
     return status;

@@ -6,6 +6,7 @@
 #include "chief/report/stall.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
+#include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 
 #include <stdarg.h>
@@ -92,22 +93,25 @@ enum failure_code run_code_of_members(enum failure_code code) {
     return failure_code_is_signal(code) ? FAILURE_RUN_INTERRUPTED : code;
 }
 
-void run_write_resume_hint(struct run *run) {
+void run_end_text(const struct run *run, char *text, size_t size) {
     char hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
-    if (!run->hint_start)
+    bool more = run->phase != RUN_OVER && snapshot_coordinator_is_saving(run);
+    snprintf(text, size, "%s", run->text);
+    if (!run->resumable || more)
         return;
     checkpoint_policy_resume_hint(run, hint, sizeof hint);
-    snprintf(run->text + run->hint_start, sizeof run->text - run->hint_start,
-             "; the same command %s", hint);
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "; the same command %s", hint);
 }
 
 static void stop(struct run *run, enum failure_code code, bool resumable,
                  const char *format, va_list arguments) {
     if (run->phase >= RUN_STOPPING)
         return;
+    char text[RUN_END_TEXT];
     vsnprintf(run->text, sizeof run->text, format, arguments);
-    run->hint_start = resumable ? strlen(run->text) : 0;
-    run_write_resume_hint(run);
+    run->resumable = resumable;
+    run_end_text(run, text, sizeof text);
     run->code = code;
     run->end_step =
         code && !run->shutdown.interrupted ? failed_step(run) : run_step(run);
@@ -117,7 +121,7 @@ static void stop(struct run *run, enum failure_code code, bool resumable,
     Capstan__Stop order = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     order.code = run_code_of_members(code);
-    order.text = run->text;
+    order.text = text;
     order.restart_within =
         run_series_next_within(run, failure_code_status(code));
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;

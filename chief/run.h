@@ -126,7 +126,7 @@ struct run {
     enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
-    size_t hint_start;        /* of what the same command does, in TEXT; or 0 */
+    bool resumable;           /* the same command may go on from a checkpoint */
     char export_problem[512]; /* why the export failed, or "" */
 };
 
@@ -160,12 +160,15 @@ enum failure_code run_code_of_members(enum failure_code code);
 void run_stop(struct run *run, enum failure_code code, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* As run_stop; the text then says what the same command does. */
+/* As run_stop, of a run that may go on from its newest checkpoint. */
 void run_stop_resumable(struct run *run, enum failure_code code,
                         const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* Writes that again: a checkpoint may be complete after the stop order. */
-void run_write_resume_hint(struct run *run);
+enum { RUN_END_TEXT = 2048 /* bytes */ };
+
+/* Writes why RUN ends to TEXT; behind it, of a resumable run, what the same
+ * command does, unless a checkpoint may still be completed. */
+void run_end_text(const struct run *run, char *text, size_t size);
 
 /* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
 struct roster_slot *run_holder(struct run *run, uint32_t index);

@@ -128,6 +128,10 @@ void shutdown_interrupt(struct run *run, enum failure_code code,
     enum failure_code before = run->shutdown.interrupted;
     run->shutdown.interrupted = code;
     snprintf(run->shutdown.reason, sizeof run->shutdown.reason, "%s", reason);
+    if (failure_code_is_signal(before) && run->job->checkpoint.dir) {
+        run_stop_resumable(run, code, "%s", reason);
+        return;
+    }
     if (failure_code_is_signal(before) || run->phase < RUN_TRAINING ||
         !run->job->checkpoint.dir) {
         run_stop(run, code, "%s%s", reason,
@@ -196,9 +200,10 @@ static bool may_lack_contributions(const struct run *run) {
 static void end_interrupted(struct run *run, int64_t now) {
     bool no_trainer = run_synchronous(run) && !run_count_live(run);
     if (no_trainer && !count_finished(run) && may_lack_contributions(run)) {
-        run_stop(run, run->shutdown.interrupted,
-                 "%s, with no trainer left: no checkpoint of this step",
-                 run->shutdown.reason);
+        run_stop_resumable(
+            run, run->shutdown.interrupted,
+            "%s, with no trainer left: no checkpoint of this step",
+            run->shutdown.reason);
         return;
     }
     if (no_trainer && snapshot_coordinator_abandon(
@@ -216,9 +221,10 @@ static void end_interrupted(struct run *run, int64_t now) {
         (!snapshot_coordinator_is_writing(run) || is_interruption_saved(run)))
         stop_interrupted(run);
     else if (now > run->shutdown.grace_deadline)
-        run_stop(run, run->shutdown.interrupted,
-                 "%s; the checkpoint was not written within %.0f s (%s)",
-                 run->shutdown.reason, grace_seconds(run), grace_key(run));
+        run_stop_resumable(
+            run, run->shutdown.interrupted,
+            "%s; its checkpoint was not written within %.0f s (%s)",
+            run->shutdown.reason, grace_seconds(run), grace_key(run));
 }
 
 /* The last step of which RANK is known to have pushed something. */

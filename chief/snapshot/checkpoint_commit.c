@@ -242,7 +242,6 @@ static void record_written(struct run *run,
     if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
         run->end_step = run->checkpoints.saved;
     run->checkpoints.last_problem[0] = 0;
-    run_write_resume_hint(run);
     if (commit->prune_status)
         log_warning(run->log, "checkpoint_removal_failed",
                     "old checkpoints were not removed: %s",

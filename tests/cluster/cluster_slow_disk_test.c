@@ -9,7 +9,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +73,17 @@ static void a_failed_manifest_write_loses_only_its_checkpoint(void **state) {
     assert_true(is_complete(run, 60));
 }
 
+/* PROCESS has ended because of REASON, with a checkpoint of step 20. */
+static void expect_resumable(const struct cluster_run *run,
+                             const struct cluster_process *process,
+                             const char *reason) {
+    char folder[PATH_MAX], line[2 * PATH_MAX];
+    cluster_run_path(run, "checkpoint/step-000000020", folder);
+    snprintf(line, sizeof line, "%s; the same command resumes from %s\n",
+             reason, folder);
+    cluster_fixture_expect_logged(process, line);
+}
+
 /* Nobody trains any more when its manifest is there: the run ends at its
  * step. */
 static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
@@ -91,8 +104,27 @@ static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
     assert_non_null(strstr(
         json_string_value(json_object_get(summary, "checkpoint")), "000020"));
     json_decref(summary);
-    cluster_fixture_expect_logged(local, "the same command resumes from");
+    expect_resumable(run, local, ", and its weights with it");
     assert_true(is_complete(run, 20));
+}
+
+static void a_late_checkpoint_is_named_at_the_end(void **state) {
+    struct cluster_run *run = *state;
+    struct paused_file manifest;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
+    cluster_run_job(run, "{\"steps\": 20, \"checkpoint\": {\"every_steps\":"
+                         " 20}, \"timeouts\": {\"grace\": 1}}");
+    struct cluster_process *local = cluster_fixture_local(run, 2, 2, NULL);
+    pid_t worker = find(local, "chief: worker 1 joined");
+    paused_file_await(&manifest);
+    cluster_run_signal(local, SIGTERM);
+    while (!kill(worker, 0)) /* it ends when the chief has given up */
+        cluster_fixture_sleep(0.01);
+    paused_file_resume(&manifest, true);
+    cluster_run_expect(local, EXIT_TERMINATED, CLUSTER_RUN_DEADLINE);
+    expect_resumable(run, local,
+                     "error: ended by a signal; its checkpoint was not written "
+                     "within 1 s (timeouts.grace)");
 }
 
 static unsigned count_logged(const char *said, const char *text) {
@@ -118,7 +150,7 @@ static void a_signal_does_not_repeat_a_checkpoint_in_progress(void **state) {
     cluster_run_expect(local, EXIT_TERMINATED, CLUSTER_RUN_DEADLINE);
     assert_int_equal(
         count_logged(cluster_run_errors(local), "step-000000020: "), 1);
-    cluster_fixture_expect_logged(local, "the same command resumes from");
+    expect_resumable(run, local, "error: ended by a signal");
     assert_true(is_complete(run, 20));
 }
 
@@ -170,6 +202,7 @@ int main(void) {
         TEST(a_chief_that_writes_is_not_declared_dead),
         TEST(a_failed_manifest_write_loses_only_its_checkpoint),
         TEST(a_stopping_chief_logs_which_write_it_waits_for),
+        TEST(a_late_checkpoint_is_named_at_the_end),
         TEST(a_signal_does_not_repeat_a_checkpoint_in_progress),
         TEST(the_last_checkpoint_is_retried_after_a_failed_shard),
         TEST(the_last_checkpoint_is_retried_after_two_failures),
