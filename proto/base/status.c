@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/status.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -153,13 +155,23 @@ enum status status_context(struct failure *why, const char *format, ...) {
 
 void status_list_names(char *list, size_t size, char *const *names,
                        uint32_t count) {
+    enum { REST = sizeof ", ... (4294967295 in all)" };
     size_t used = 0;
     list[0] = 0;
-    for (uint32_t i = 0; i < count && used < size; i++)
-        used += (size_t)snprintf(list + used, size - used, "%s%s",
-                                 i ? ", " : "", names[i]);
-    if (used >= size)
-        memcpy(list + size - sizeof "...", "...", sizeof "...");
+    for (uint32_t i = 0; i < count; i++) {
+        const char *comma = i ? ", " : "";
+        size_t length = strlen(comma) + strlen(names[i]);
+        if (used + length + (i + 1 < count ? REST : 1) > size) {
+            snprintf(list + used, size - used, "%s... (%" PRIu32 " in all)",
+                     comma, count);
+            break;
+        }
+        used +=
+            (size_t)snprintf(list + used, size - used, "%s%s", comma, names[i]);
+    }
+    for (char *c = list; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
 }
 
 enum status status_mark_reported(struct failure *why) {

@@ -78,8 +78,9 @@ enum status status_errno(struct failure *why, enum failure_code otherwise,
 enum status status_context(struct failure *why, const char *format, ...)
     PRINTF_LIKE(2, 3);
 
-/* Writes NAMES [COUNT] to LIST (SIZE bytes, over 3), with a comma between two;
- * "..." stands for those that do not fit. */
+/* Writes NAMES [COUNT] to LIST (SIZE bytes), with a comma between two and
+ * control characters as '?'. If not all fit, how many there are is at the end:
+ * "a, b, ... (201 in all)". */
 void status_list_names(char *list, size_t size, char *const *names,
                        uint32_t count);
 

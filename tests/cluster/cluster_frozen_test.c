@@ -300,6 +300,7 @@ static void commands_that_print_an_object(void **state) {
                "ckpt verify");
     objects_of(TOOL(run, 0, "ckpt", "export", "--json", "ps", "a.npz"),
                "ckpt export");
+    objects_of(TOOL(run, 0, "eval", "--json", "ps"), "eval");
     objects_of(TOOL(run, 0, "info", "--json"), "info");
     static const char *const variables[] = {
         "TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]}, \"task\": "

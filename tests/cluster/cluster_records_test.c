@@ -387,11 +387,16 @@ static void a_feature_that_the_file_lacks_is_named(void **state) {
                     "{" WEIGHTED_DATA ", \"model\": {\"layers\": [1, 2]}}");
     write_weighted(run, "weighted.csv", false);
     write_weighted(run, "copies.csv", true);
+    char path[PATH_MAX], line[2 * PATH_MAX];
+    cluster_run_path(run, "weighted.csv", path);
+    snprintf(line, sizeof line,
+             ": data.train: features.v: found \"v\" (a string); allowed: a "
+             "column of %s: a, b\n",
+             path);
     cluster_fixture_expect_logged(
         CLUSTER_FIXTURE_RUN(run, 1, 1, 2,
                             "features={\"v\": {\"type\": \"numeric\"}}"),
-        "weighted.csv: features.v: found \"v\" (a string); allowed: a column: "
-        "a, b");
+        line);
 }
 
 /* All keys of data in one job. */

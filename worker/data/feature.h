@@ -74,7 +74,8 @@ struct features_source {
     const char *text;           /* a JSON object; NULL: a feature a column */
     const char *const *columns; /* [num_columns]; NULL: any */
     uint32_t num_columns;
-    bool pairs; /* records have pairs in their columns */
+    const char *file; /* that has them; NULL: none */
+    bool pairs;       /* records have pairs in their columns */
     bool opens_files;
 };
 

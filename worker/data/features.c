@@ -49,7 +49,7 @@ static enum status open_source(struct features **out,
                                const struct features_source *source,
                                struct failure *why) {
     struct features *features = calloc(1, sizeof *features);
-    struct diagnostics diagnostics = {.where = NULL}; /* the caller names it */
+    struct diagnostics diagnostics = {.where = NULL};
     enum status status =
         features
             ? features_parse(features, source, &diagnostics, why)
@@ -70,10 +70,11 @@ static enum status open_source(struct features **out,
 
 enum status features_open(struct features **out, const char *text,
                           const char *const *columns, uint32_t count,
-                          struct failure *why) {
+                          const char *file, struct failure *why) {
     struct features_source source = {.text = text,
                                      .columns = columns,
                                      .num_columns = count,
+                                     .file = file,
                                      .opens_files = true};
     return open_source(out, &source, why);
 }

@@ -16,11 +16,12 @@
 struct features;
 
 /* From TEXT, the job's object `features`; NULL: each of COLUMNS [COUNT] is a
- * number. Without COLUMNS any column may be named. FAILURE_JOB_INVALID with all
- * that is wrong, or as of a vocabulary's file. Copies all. */
+ * number. FILE, for errors, has the COLUMNS; NULL: the job or the format has
+ * them. Without COLUMNS any column may be named. FAILURE_JOB_INVALID with the
+ * keys of all that is wrong, or as of a vocabulary's file. Copies all. */
 enum status features_open(struct features **out, const char *text,
                           const char *const *columns, uint32_t count,
-                          struct failure *why) MUST_CHECK;
+                          const char *file, struct failure *why) MUST_CHECK;
 
 /* The same for records of which COLUMN has pairs, ids with weights: without
  * TEXT they are the feature of its name. Features of type hash_bucket and

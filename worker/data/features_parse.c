@@ -108,7 +108,9 @@ static bool use_column(struct reading *reading, const char *name,
 static void list_columns(const struct reading *reading, const char *before,
                          char *text, size_t size) {
     const struct features_source *source = reading->source;
-    size_t used = (size_t)snprintf(text, size, "%sa column%s", before,
+    size_t used = (size_t)snprintf(text, size, "%sa column%s%.200s%s", before,
+                                   source->file ? " of " : "",
+                                   source->file ? source->file : "",
                                    source->num_columns ? ": " : "'s name");
     if (source->num_columns)
         status_list_names(text + used, size - used,

@@ -145,14 +145,16 @@ static enum status open_field_features(struct record_dataset *dataset,
     if (status)
         return status;
     status = record_schema_open_csv(&dataset->schema, &csv, why);
-    if (!status) {
+    if (status) {
+        status = status_context(why, "%s", dataset->files.gl_pathv[0]);
+    } else {
         const char *const *columns = csv_format_columns(csv, &count);
-        status = features_open(&dataset->features, job->features, columns,
-                               count, why);
+        status = features_open(
+            &dataset->features, job->features, columns, count,
+            job->data.header ? dataset->files.gl_pathv[0] : NULL, why);
     }
     csv_format_close(&csv);
-    return status ? status_context(why, "%s", dataset->files.gl_pathv[0])
-                  : STATUS_OK;
+    return status;
 }
 
 static enum status open_features(struct record_dataset *dataset,
@@ -160,16 +162,14 @@ static enum status open_features(struct record_dataset *dataset,
     const struct job *job = dataset->options.job;
     struct features **features = &dataset->features;
     enum job_data_format format = job->data.format;
-    bool examples = record_schema_has_examples(&dataset->schema);
-    bool fields = !examples && format != JOB_LIBSVM;
     enum status status =
-        fields     ? open_field_features(dataset, why)
-        : examples ? features_open(features, job->features, NULL, 0, why)
-                   : features_open_pairs(features, job->features,
-                                         RECORD_PARSER_PAIRS, why);
+        record_schema_has_examples(&dataset->schema)
+            ? features_open(features, job->features, NULL, 0, NULL, why)
+        : format == JOB_LIBSVM ? features_open_pairs(features, job->features,
+                                                     RECORD_PARSER_PAIRS, why)
+                               : open_field_features(dataset, why);
     if (status)
-        return fields ? status
-                      : status_context(why, "%s", dataset->files.gl_pathv[0]);
+        return status;
     dataset->dataset.features = features_width(dataset->features);
     dataset->dataset.feature_set = dataset->features;
     dataset->dataset.columns =

@@ -305,15 +305,15 @@ void checkpoint_model_report(const struct checkpoint_model *model,
     double count = (double)result->count;
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
-    if (result->scores.count)
+    if (result->scores.count && !isnan(auc))
         snprintf(ranked, sizeof ranked, "AUC %.4f, ", auc);
     if (!regression)
         snprintf(shown, sizeof shown, "test accuracy %.4f, ", accuracy);
     log_info(log, "checkpoint_evaluated",
              loss < 1e5 ? "step %" PRIu64 ": %s%s%s %.4f"
                         : "step %" PRIu64 ": %s%s%s %.3e",
-             manifest->step, shown, ranked, *ranked ? "logloss" : "test loss",
-             loss);
+             manifest->step, shown, ranked,
+             result->scores.count ? "logloss" : "test loss", loss);
     if (!json)
         return;
     json_t *right = regression ? json_null() : json_real(accuracy);

@@ -167,14 +167,14 @@ static void a_reported_failure_is_marked_until_the_next(void **state) {
     assert_int_equal(status_mark_reported(NULL), STATUS_FAILED);
 }
 
-static void names_that_do_not_fit_are_dots(void **state) {
+static void names_that_do_not_fit_are_counted(void **state) {
     (void)state;
-    char *names[] = {"one", "two", "three"};
-    char list[16];
+    char *names[] = {"one", "t\to", "three hundred and sixty-five"};
+    char list[40];
     status_list_names(list, sizeof list, names, 3);
-    assert_string_equal(list, "one, two, three");
-    status_list_names(list, sizeof list - 1, names, 3);
-    assert_string_equal(list, "one, two, t...");
+    assert_string_equal(list, "one, t?o, three hundred and sixty-five");
+    status_list_names(list, sizeof list - 2, names, 3);
+    assert_string_equal(list, "one, t?o, ... (3 in all)");
     status_list_names(list, sizeof list, names, 0);
     assert_string_equal(list, "");
 }
@@ -192,7 +192,7 @@ int main(void) {
         cmocka_unit_test(context_goes_before_the_text_and_keeps_the_code),
         cmocka_unit_test(texts_that_are_too_long_are_truncated),
         cmocka_unit_test(a_reported_failure_is_marked_until_the_next),
-        cmocka_unit_test(names_that_do_not_fit_are_dots),
+        cmocka_unit_test(names_that_do_not_fit_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

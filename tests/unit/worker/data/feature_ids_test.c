@@ -49,7 +49,7 @@ static int teardown(void **state) {
 }
 
 static void open_features(struct fixture *fixture, const char *text) {
-    if (features_open(&fixture->features, text, columns, COLUMNS,
+    if (features_open(&fixture->features, text, columns, COLUMNS, NULL,
                       &fixture->why))
         fail_msg("%s", fixture->why.text);
 }
@@ -447,7 +447,7 @@ static void wrong_settings_of_ids_are_refused(void **state) {
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_fails(features_open(&fixture->features, wrong[i].text, columns,
-                                   COLUMNS, &fixture->why),
+                                   COLUMNS, NULL, &fixture->why),
                      &fixture->why, FAILURE_JOB_INVALID);
         if (!strstr(fixture->why.text, wrong[i].said))
             fail_msg("found \"%s\", expected %s", fixture->why.text,

@@ -20,7 +20,7 @@ static const char *const columns[] = {"a", "b", "c"};
 static struct features *open_features(const char *text) {
     struct features *features;
     struct failure why;
-    if (features_open(&features, text, columns, 3, &why))
+    if (features_open(&features, text, columns, 3, NULL, &why))
         fail_msg("%s", why.text);
     return features;
 }
@@ -126,7 +126,7 @@ static void a_word_that_is_there_twice_is_named_by_its_lines(void **state) {
     snprintf(text, sizeof text,
              "{\"a\": {\"type\": \"vocabulary\", \"file\": \"%s\"}}", path);
     snprintf(place, sizeof place, "%s:5 and line 2", path);
-    assert_fails(features_open(&features, text, columns, 3, &why), &why,
+    assert_fails(features_open(&features, text, columns, 3, NULL, &why), &why,
                  FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, place));
     unlink(path);
@@ -148,7 +148,7 @@ static void lists_have_the_features_shape(void **state) {
             &features,
             "{\"n\": {\"type\": \"numeric\", \"shape\": 2}, \"i\":"
             " {\"type\": \"vocabulary\", \"values\": [\"-3\", \"7\"]}}",
-            NULL, 0, &why),
+            NULL, 0, NULL, &why),
         STATUS_OK);
     assert_int_equal(features_read(features, cells, values, &why), STATUS_OK);
     assert_memory_equal(values, VALUES(1, 2, 1, 2), sizeof values);
@@ -202,19 +202,19 @@ static void wrong_settings_are_refused_together(void **state) {
                       " \"shape\": 16777216}",
                       i ? ", " : "{", i);
     strcpy(at, "}");
-    assert_fails(features_open(&features, many, columns, 3, &why), &why,
+    assert_fails(features_open(&features, many, columns, 3, NULL, &why), &why,
                  FAILURE_JOB_INVALID);
     free(many);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_fails(features_open(&features, wrong[i], columns, 3, &why), &why,
-                     FAILURE_JOB_INVALID);
+        assert_fails(features_open(&features, wrong[i], columns, 3, NULL, &why),
+                     &why, FAILURE_JOB_INVALID);
         assert_null(features);
         assert_non_null(strstr(why.text, "features."));
     }
     assert_fails(
         features_open(&features,
                       "{\"a\": {\"type\": \"vocabulary\", \"file\": \"/no\"}}",
-                      columns, 3, &why),
+                      columns, 3, NULL, &why),
         &why, FAILURE_DATA_UNREADABLE);
 }
 

@@ -39,7 +39,8 @@ struct form_fixture {
 static int form_setup(void **state) {
     static struct form_fixture fixture;
     fixture = (struct form_fixture){0};
-    if (features_open(&fixture.features, features_text, NULL, 0, &fixture.why))
+    if (features_open(&fixture.features, features_text, NULL, 0, NULL,
+                      &fixture.why))
         fail_msg("%s", fixture.why.text);
     *state = &fixture;
     return 0;
