@@ -83,20 +83,36 @@ static bool allocate_settings(struct job *job) {
 }
 
 /* Which groups of the model have an optimizer; the model's type is read. Where
- * all have one, the job need not have its own. */
-static void find_groups(json_t *tree, struct job *job) {
+ * all have one, the job need not have its own, and a rate alone, as
+ * --learning_rate gives one, is of none. */
+static void find_groups(json_t *tree, struct job *job,
+                        struct diagnostics *diagnostics) {
     json_t *first = NULL, *all = job_tree_get(tree, "optimizers");
+    const char *first_name = NULL;
     bool each = true;
     for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
         const char *name = job_schema_group(g, job->model.type);
         json_t *own = name ? json_object_get(all, name) : NULL;
         job->groups[g].given = own && !json_is_null(own);
         each = each && (!name || job->groups[g].given);
-        if (job->groups[g].given && !first)
+        if (job->groups[g].given && !first) {
             first = own;
+            first_name = name;
+        }
     }
-    if (first && each && !job_tree_get(tree, "optimizer"))
+    json_t *rate = job_tree_get(tree, "optimizer.params.lr");
+    if (!first || !each || job_tree_get(tree, "optimizer.type"))
+        return;
+    if (!job_tree_get(tree, "optimizer")) {
         json_object_set(tree, "optimizer", first);
+    } else if (rate && !json_is_null(rate)) {
+        diagnostics_add(diagnostics, "optimizer.params.lr",
+                        "has no effect, as each group has an optimizer of its "
+                        "own; set optimizers.%s.params.lr (--learning_rate "
+                        "sets optimizer.params.lr)",
+                        first_name);
+        json_object_set(tree, "optimizer", first);
+    }
 }
 
 /* LIBSVM's models of its pairs have no bias, so none is the default there. */
@@ -122,7 +138,7 @@ static void read_keys(json_t *tree, bool deepspeed,
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(job->models, i)); i++) {
         if (i == JOB_SCHEMA_FIRST) {
-            find_groups(tree, job);
+            find_groups(tree, job, diagnostics);
             fill_bias(tree, job);
         }
         if (!job_schema_applies(key, job) || is_left_out(key, job) ||
@@ -243,26 +259,6 @@ static void fill_external(json_t *tree, struct diagnostics *diagnostics) {
         job_tree_override(tree, "optimizer.type=SGD", diagnostics);
 }
 
-/* What sets the optimizer's params, as --learning_rate does, has no effect on
- * those of groups. */
-static void refuse_params(json_t *tree, struct diagnostics *diagnostics) {
-    json_t *groups = job_tree_get(tree, "optimizers");
-    json_t *params = job_tree_get(tree, "optimizer.params");
-    if (!json_object_size(groups) || !json_object_size(params) ||
-        job_tree_get(tree, "optimizer.type"))
-        return;
-    diagnostics_add(
-        diagnostics, "optimizer.params",
-        "needs optimizer.type, and the optimizers of groups have their own: "
-        "optimizers.%s.params.%s%s",
-        json_object_iter_key(json_object_iter(groups)),
-        json_object_iter_key(json_object_iter(params)),
-        json_object_get(params, "lr")
-            ? " (--learning_rate sets optimizer.params.lr)"
-            : "");
-    job_tree_remove(tree, "optimizer");
-}
-
 /* Merges the job file, DeepSpeed's configuration, then the overrides. */
 static enum status merge_sources(json_t **out, const struct job_source *source,
                                  struct diagnostics *diagnostics,
@@ -286,7 +282,6 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
         fill_external(tree, diagnostics);
     for (unsigned i = 0; i < source->num_overrides; i++)
         override(tree, source->overrides[i], diagnostics);
-    refuse_params(tree, diagnostics);
     *out = tree;
     return STATUS_OK;
 }

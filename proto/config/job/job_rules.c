@@ -114,6 +114,24 @@ double job_rules_highest_rate(const struct schedule *schedule,
     }
 }
 
+/* Has the job a rate of an optimizer that no group takes? A schedule would
+ * count from it. */
+static bool is_rate_unused(const struct job *job,
+                           const struct job_input *input) {
+    const json_t *own = job_tree_get(input->tree, "optimizer");
+    const json_t *all = job_tree_get(input->tree, "optimizers");
+    bool any = false, each = true;
+    for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
+        const char *name = job_schema_group(g, job->model.type);
+        if (!name)
+            continue;
+        any |= job->groups[g].given;
+        each &= job->groups[g].given && json_object_get(all, name) != own;
+    }
+    return any && each && job->schedule.type == SCHEDULE_CONSTANT &&
+           is_given(input, JOB_RULES_LR);
+}
+
 /* As in DeepSpeed and TensorFlow, a schedule with its own rates ignores the
  * optimizer's rate. Without a warning a user who set that one would not see why
  * it has no effect. */
@@ -126,6 +144,11 @@ static void check_rates(const struct job *job, const struct job_input *input) {
                     "%s, %g; set that one, or take the scheduler out (--set "
                     "scheduler=null)",
                     JOB_RULES_LR, job->schedule.lr, key, highest);
+    else if (is_rate_unused(job, input))
+        log_warning(input->log, "key_ignored",
+                    "%s: %g is not used: each group has an optimizer of its "
+                    "own; set the rates of `optimizers`",
+                    JOB_RULES_LR, job->schedule.lr);
 }
 
 static void check_bounds(const struct job *job,

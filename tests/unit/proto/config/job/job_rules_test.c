@@ -125,9 +125,24 @@ static void a_job_with_an_optimizer_for_each_group_needs_no_other(
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_FTRL);
     job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, grouped_job, NULL, rate),
-        "optimizer.params: needs optimizer.type, and the optimizers of groups "
-        "have their own: optimizers.wide.params.lr (--learning_rate sets "
+        "optimizer.params.lr: has no effect, as each group has an optimizer of "
+        "its own; set optimizers.wide.params.lr (--learning_rate sets "
         "optimizer.params.lr)");
+}
+
+static void a_rate_that_no_group_takes_is_warned_of(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char *const warning =
+        "warning: optimizer.params.lr: 0.5 is not used: each group";
+    const char *const both[] = {"optimizers.deep.type=Adagrad",
+                                "optimizer.params.lr=0.5", NULL};
+    const char *const one[] = {"optimizer.params.lr=0.5", NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, grouped_job, NULL, both));
+    assert_non_null(strstr(fixture->log, warning));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, grouped_job, NULL, one));
+    assert_null(strstr(fixture->log, warning));
 }
 
 static void groups_that_a_model_lacks_are_refused(void **state) {
@@ -395,6 +410,7 @@ int main(void) {
         JOB_FIXTURE_TEST(each_optimizer_has_its_own_keys_and_defaults),
         JOB_FIXTURE_TEST(groups_have_optimizers_of_their_own),
         JOB_FIXTURE_TEST(a_job_with_an_optimizer_for_each_group_needs_no_other),
+        JOB_FIXTURE_TEST(a_rate_that_no_group_takes_is_warned_of),
         JOB_FIXTURE_TEST(groups_that_a_model_lacks_are_refused),
         JOB_FIXTURE_TEST(each_schedule_has_its_own_keys),
         JOB_FIXTURE_TEST(decays_have_the_keys_of_tensorflow_and_torch),
