@@ -259,9 +259,9 @@ static const struct argp_option ckpt_read_options[] = {
 #define SHORT_EXITS                                                            \
     "Exit codes: 0 done; 1 failed; 2 bad configuration or command line."
 
-#define CKPT_EXITS                                                              \
-    "Exit codes: 0 done; 1 failed, or there is no such checkpoint or table; 2 " \
-    "bad configuration or command line."
+#define CKPT_EXITS(missing)                                                    \
+    "Exit codes: 0 done; 1 failed, or there is no such " missing               \
+    "; 2 bad configuration or command line."
 
 /* The subcommands of `capstan ckpt`. */
 static const struct cli_command ckpt_subcommands[] = {
@@ -270,8 +270,8 @@ static const struct cli_command ckpt_subcommands[] = {
      "and samples trained, size, files, whether it is the last of a run, age. "
      "Damaged checkpoints follow with the reason, then step directories "
      "without a manifest, as incomplete. Only manifests are read.",
-     ckpt_read_options, 2, 2, CKPT_EXITS, "capstan ckpt ls run/checkpoint",
-     NULL},
+     ckpt_read_options, 2, 2, CKPT_EXITS("folder or step"),
+     "capstan ckpt ls run/checkpoint", NULL},
     {"ckpt verify", "DIR", "Reads and checks the checkpoints in DIR.",
      "DIR is the job's checkpoint.dir. Each file is read whole and compared "
      "with the size and the hash in its manifest. The exit code is 1 if a "
@@ -283,7 +283,7 @@ static const struct cli_command ckpt_subcommands[] = {
      "Writes the weights of a checkpoint in DIR to the file OUT.",
      "DIR is the job's checkpoint.dir. The tensors have PyTorch's names, such "
      "as layer0.weight.",
-     export_options, 3, 3, CKPT_EXITS,
+     export_options, 3, 3, CKPT_EXITS("folder, step or table"),
      "capstan ckpt export run/checkpoint model.safetensors\n"
      "capstan ckpt export --step 500 --state run/checkpoint model.npz\n"
      "capstan ckpt export --table e1 run/checkpoint e1.csv",
@@ -544,7 +544,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "to the file OUT.",
          ckpt_command_options, 2, 3,
          "`capstan ckpt ls --help`, `capstan ckpt verify --help` and `capstan "
-         "ckpt export --help` show more. " CKPT_EXITS,
+         "ckpt export --help` show more. " CKPT_EXITS("folder or step"),
          "capstan ckpt ls run/checkpoint\n"
          "capstan ckpt verify --step 500 run/checkpoint\n"
          "capstan ckpt export run/checkpoint model.safetensors",
