@@ -194,25 +194,26 @@ static void a_stopped_worker_does_not_block_the_last_checkpoint(void **state) {
     cluster_run_expect(cluster.chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
 }
 
-/* Half a second, a heartbeat's time, is several hundred steps here, and a
- * checkpoint's a few. */
+/* Half a second, a heartbeat's time, is several hundred steps here. A
+ * checkpoint takes a few, or hundreds where others use the disk: those
+ * multiples are left out. */
 static void checkpoints_follow_the_steps_closely(void **state) {
-    enum { EVERY = 100, STEPS = 1500, CLOSE = 20 };
+    enum { EVERY = 100, STEPS = 6000, CLOSE = 20, FEWEST = 7 };
     struct cluster_run *run = *state;
     uint64_t steps[STEPS / EVERY + 1];
     unsigned close = 0;
     cluster_run_job(run,
-                    "{\"model\": {\"layers\": [64, 512, 10]}, \"steps\": 1500,"
+                    "{\"model\": {\"layers\": [64, 512, 10]}, \"steps\": 6000,"
                     " \"train_micro_batch_size_per_gpu\": 300,"
                     " \"strategy\": {\"type\": \"ps\", \"staleness\": 4},"
-                    " \"checkpoint\": {\"every_steps\": 100, \"keep\": 40}}");
+                    " \"checkpoint\": {\"every_steps\": 100, \"keep\": 80}}");
     cluster_run_expect(cluster_fixture_local(run, 2, 2, NULL), 0,
                        CLUSTER_RUN_DEADLINE);
     unsigned count = cluster_fixture_checkpoints(run, "checkpoint", steps,
                                                  STEPS / EVERY + 1);
     for (unsigned i = 0; i + 1 < count; i++)
         close += steps[i] % EVERY < CLOSE;
-    if (count < STEPS / EVERY / 2 || close < count / 2)
+    if (count < FEWEST || close < count / 2)
         fail_msg("%u checkpoints, %u of them close to a multiple of %d", count,
                  close, EVERY);
 }
