@@ -331,9 +331,9 @@ class Errors(unittest.TestCase):
     def test_a_state_in_parts(self):
         zero = {"zero_optimization": {"stage": 1}}
         with ranks("states", 0, **ADAM, **zero) as run:
-            found = run.wait().values()
+            found = set(run.wait().values())
             self.assertIn(2, found)
-            self.assertNotIn(0, found)
+            self.assertLessEqual(found, {1, 2})
             for process in run.processes:
                 self.assertIn("a part of the state", run.error(process))
 
