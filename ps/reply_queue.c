@@ -8,8 +8,8 @@
  * the same version. */
 #include "ps/reply_queue.h"
 
+#include "proto/net/shm/buffer_pool.h"
 #include "proto/tensor/encoding.h"
-#include "ps/dense/buffer_pool.h"
 
 #include <stdlib.h>
 #include <string.h>

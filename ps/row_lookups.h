@@ -11,7 +11,7 @@
 #define CAPSTAN_ROW_LOOKUPS_H
 
 #include "proto/net/shm/buffer.h"
-#include "ps/sparse/row_shard.h"
+#include "proto/rows/row_shard.h"
 
 #include <stdbool.h>
 #include <stddef.h>

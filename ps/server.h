@@ -9,13 +9,13 @@
 #include "proto/net/link/link.h"
 #include "proto/net/messages/member.h"
 #include "proto/net/messages/message.h"
+#include "proto/rows/row_shard.h"
 #include "proto/store/snapshots.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/optimizer_group.h"
 #include "proto/tensor/run_schedule.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
-#include "ps/sparse/row_shard.h"
 
 #include <stdint.h>
 

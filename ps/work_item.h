@@ -8,10 +8,10 @@
 
 #include "proto/base/status.h"
 #include "proto/net/shm/buffer.h"
+#include "proto/rows/row_shard.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
 #include "ps/row_lookups.h"
-#include "ps/sparse/row_shard.h"
 #include "ps/thread_pool.h"
 
 #include <stdbool.h>

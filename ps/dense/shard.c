@@ -7,8 +7,8 @@
 #include "ps/dense/shard.h"
 
 #include "proto/config/byte_size.h"
+#include "proto/net/shm/buffer_pool.h"
 #include "proto/tensor/encoding.h"
-#include "ps/dense/buffer_pool.h"
 
 #include <stdlib.h>
 #include <string.h>

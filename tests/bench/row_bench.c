@@ -4,7 +4,7 @@
  * many bytes, with as many on their way at once; "then" are updates of rows
  * that a lookup has found, as those of training are. Batches have BATCH
  * different ids of all, drawn uniformly, which no cache keeps. */
-#include "ps/sparse/row_table.h"
+#include "proto/rows/row_table.h"
 
 #include "proto/base/time.h"
 #include "proto/tensor/philox.h"

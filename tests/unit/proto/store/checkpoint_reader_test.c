@@ -6,11 +6,11 @@
 
 #include <cmocka.h>
 
+#include "proto/rows/row_table.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/shard_rows.h"
 #include "proto/store/shard_writer.h"
-#include "ps/sparse/row_table.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 

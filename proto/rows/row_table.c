@@ -10,9 +10,9 @@
  *
  * The list of removed rows only grows until it is copied, so a snapshot may
  * hold it: what is appended lies behind what the snapshot reads. */
-#include "ps/sparse/row_table.h"
+#include "proto/rows/row_table.h"
 
-#include "ps/dense/buffer_pool.h"
+#include "proto/net/shm/buffer_pool.h"
 
 #include <inttypes.h>
 #include <stdalign.h>

@@ -2,10 +2,10 @@
 /* Random histories of partitions with admission and expiry, with full
  * checkpoints and deltas: a delta with its base has the rows that the ps had,
  * restored to any number of ps, whose own deltas go on from there. */
+#include "proto/rows/row_shard.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/shard_rows.h"
 #include "proto/store/shard_writer.h"
-#include "ps/sparse/row_shard.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/seed.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows by id beside rows of a dense block with the same updates. */
-#include "ps/sparse/row_table.h"
+#include "proto/rows/row_table.h"
 
 #include "proto/tensor/philox.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/dense/buffer_pool.h"
+#include "proto/net/shm/buffer_pool.h"
 
 #include <pthread.h>
 #include <stdbool.h>

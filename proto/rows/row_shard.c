@@ -7,10 +7,10 @@
  * later one touched, or removed, are a delta against that base; and against any
  * base that was cut after it, which need not be on this ps. So one ps may learn
  * of a new base later than others do. */
-#include "ps/sparse/row_shard.h"
+#include "proto/rows/row_shard.h"
 
+#include "proto/net/shm/buffer_pool.h"
 #include "proto/store/shard_rows.h"
-#include "ps/dense/buffer_pool.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds of several trainers on the partitions of one or more ps, beside dense
  * blocks that get the same gradients. */
-#include "ps/sparse/row_shard.h"
+#include "proto/rows/row_shard.h"
 
 #include "proto/tensor/row_keys.h"
 #include "tests/lib/assert_fails.h"

@@ -6,11 +6,11 @@
 
 #include "proto/base/status.h"
 #include "proto/config/job/optimizer.h"
+#include "proto/rows/row_table.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/snapshots.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/optimizer_group.h"
-#include "ps/sparse/row_table.h"
 
 #include <stddef.h>
 #include <stdint.h>
