@@ -188,7 +188,7 @@ static void close_run(struct run *run) {
     link_close(&run->link);
     roster_close(&run->roster);
     layout_free(&run->plan.layout);
-    for (uint32_t i = 0; run->ps && i < run->roster.num_ps; i++)
+    for (uint32_t i = 0; run->ps && i <= run->roster.num_ps; i++)
         free(run->ps[i].table_rows);
     free(run->plan.groups);
     free(run->plan.table_groups);
@@ -230,9 +230,10 @@ static void take_table_rows(struct run *run, struct run_ps *ps,
         if (table->max_rows && rows > table->max_rows &&
             run->phase == RUN_TRAINING && !run->shutdown.interrupted)
             run_stop(run, FAILURE_TABLE_FULL,
-                     "table \"%s\" has %llu rows on all ps together, and its "
-                     "max_rows is %llu: raise it, or set admit or expire",
+                     "table \"%s\" has %llu rows%s, and its max_rows is %llu: "
+                     "raise it, or set admit or expire",
                      table->name, (unsigned long long)rows,
+                     run->allreduce ? "" : " on all ps together",
                      (unsigned long long)table->max_rows);
     }
 }
@@ -317,6 +318,8 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_HEARTBEAT:
         membership_update_memory(run, slot, control->heartbeat);
         metrics_receive_heartbeat(run, slot, control->heartbeat, now);
+        if (run->allreduce && slot->rank == 0)
+            take_table_rows(run, run_allreduce_holder(run), control->heartbeat);
         break;
     case CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES:
         device_assignment_receive(run, slot, control->visible_devices);

@@ -15,7 +15,8 @@
 
 bool run_evaluates_own(const struct run *run) {
     return run_synchronous(run) &&
-           !(run->plan.layout && run->plan.layout->num_tables);
+           (run->allreduce ||
+            !(run->plan.layout && run->plan.layout->num_tables));
 }
 
 bool run_synchronous(const struct run *run) {
@@ -226,7 +227,8 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
 
 uint64_t run_table_rows(const struct run *run, uint32_t table) {
     uint64_t rows = 0;
-    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+    uint32_t holders = run->roster.num_ps + run->allreduce; /* and rank 0 */
+    for (uint32_t i = 0; i < holders; i++)
         if (run->ps[i].table_rows)
             rows += run->ps[i].table_rows[table];
     return rows;

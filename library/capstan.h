@@ -160,9 +160,9 @@ int capstan_optimizer(capstan_run *run, const char *type);
 int capstan_set(capstan_run *run, uint32_t group, const char *key,
                 double value);
 
-/* A table of rows on the ps, by 64-bit id, of which only those that a step
- * reads come here. A row that was never pushed has initial values that follow
- * from the job's seed, the table and the id. */
+/* A table of rows on the ps (in all-reduce on every rank), by 64-bit id, of
+ * which only those that a step reads come here. A row that was never pushed has
+ * initial values that follow from the job's seed, the table and the id. */
 struct capstan_table {
     const char *name;
     uint32_t dim;     /* floats of a row, at most 4096 */

@@ -196,6 +196,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         return status;
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
                    &allreduce.offsets);
+    if (worker->rank == 0 && worker->plan->layout->num_tables)
+        worker->table_rows = calloc(worker->plan->layout->num_tables,
+                                    sizeof *worker->table_rows);
     if (settings->external && worker->rank == 0 && !worker->plan->pull_first)
         external_give_weights(settings->external);
     return allreduce_open(&worker->allreduce, &allreduce, why);

@@ -189,8 +189,10 @@ static struct cost_model_case measured(const struct aggregate_runs_case *spec,
      * all-reduce a worker applies one sum to all of them. */
     double share =
         spec->mode == COST_MODEL_RING ? 1 : (double)spec->workers / spec->ps;
-    double bytes = median(runs, NULL, "wire_bytes") +
-                   or_zero(median(runs, NULL, "row_bytes_per_step"));
+    double rows = or_zero(median(runs, NULL, "row_bytes_per_step"));
+    if (spec->mode == COST_MODEL_RING) /* as of a ring that sends as many */
+        rows *= spec->workers / fmax(1, 2.0 * (spec->workers - 1));
+    double bytes = median(runs, NULL, "wire_bytes") + rows;
     struct cost_model_case given = {
         .parameters = or_zero(elements),
         .element_bytes = or_zero(bytes / elements),

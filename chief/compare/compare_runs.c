@@ -2,6 +2,7 @@
 #include "chief/compare/compare_runs.h"
 
 #include "chief/compare/ranking.h"
+#include "chief/plan/table_memory.h"
 #include "chief/run.h"
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
@@ -583,24 +584,24 @@ static void bytes_at(const json_t *tables, const char *key, double times,
  * ps. */
 static void explain_tables(const struct comparison *comparison,
                            struct compare_case *one) {
-    char held[16], there[16], dense[16], touched[16];
+    char held[16], there[16], touched[16];
     const json_t *run = run_with_tables(comparison, one->spec.workers);
-    if (one->spec.mode != COST_MODEL_RING || !one->problem[0] || !run)
+    if (one->spec.mode != COST_MODEL_RING ||
+        !strstr(one->problem, TABLE_MEMORY_TOO_LARGE) || !run)
         return;
     one->tables = describe_tables(run, one->spec.workers);
-    bytes_at(one->tables, "replicated_bytes", 1, held, sizeof held);
+    bytes_at(one->tables, "bytes", 1, held, sizeof held);
     bytes_at(one->tables, "trainer_free_bytes", 1, there, sizeof there);
-    bytes_at(one->tables, "dense_bytes_per_step", 1, dense, sizeof dense);
     bytes_at(one->tables, "row_bytes_per_step", 2, touched, sizeof touched);
     snprintf(one->problem, sizeof one->problem,
-             "not run, as only ps hold tables: each worker would hold all %.0f "
-             "rows%s, %s with gradients and optimizer state, of %s free, and "
-             "exchange %s of them a step, by ps %s of those that it touches",
+             "not run, as the tables do not fit a worker: each would hold all "
+             "%.0f rows%s, %s with optimizer state, of %s free; by ps it "
+             "exchanges %s of those that it touches in a step",
              compare_runs_number(one->tables, "rows"),
              compare_runs_number(one->tables, "unbounded") > 0
                  ? " (so far: not all tables have a bound)"
                  : "",
-             held, there, dense, touched);
+             held, there, touched);
 }
 
 static void free_comparison(struct comparison *comparison) {

@@ -30,11 +30,14 @@ static void list_ranks(const struct run *run, struct strategy_rank *ranks,
 static void resolve_backend(struct run *run,
                             const struct strategy_rank *ranks) {
     uint32_t count = run->roster.num_ranks;
+    bool tables = run->plan.layout->num_tables > 0;
+    if (tables && !strcmp(run->plan.backend, "auto"))
+        snprintf(run->plan.backend, sizeof run->plan.backend, "gloo");
     if (!strcmp(run->plan.backend, "auto"))
         snprintf(run->plan.backend, sizeof run->plan.backend, "%s",
                  strategy_resolve_backend(run->job, ranks, count, run->log));
     run->plan.resident =
-        strategy_resident(run->job, run->plan.backend, ranks, count);
+        !tables && strategy_resident(run->job, run->plan.backend, ranks, count);
 }
 
 bool collective_select_resolve(struct run *run) {

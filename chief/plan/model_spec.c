@@ -25,15 +25,6 @@ static enum status check_table_optimizers(const struct run *run,
                                       ? &run->plan.groups[0].optimizer
                                       : &run->job->optimizer;
     enum status status = STATUS_OK;
-    if (layout->num_tables && run->allreduce)
-        return status_fail(
-            why, run->series ? FAILURE_COMPARE_FAILED : FAILURE_JOB_UNFIT,
-            "the model has %u table%s, which only ps hold, and "
-            "the run is by all-reduce, as %s",
-            layout->num_tables, log_plural(layout->num_tables),
-            run->job->strategy == JOB_ALLREDUCE
-                ? "strategy.type says: take it out, and start ps"
-                : "the cluster has no ps: start ps processes");
     for (uint32_t t = 0; !status && t < layout->num_tables; t++) {
         const struct table *table = &layout->tables[t];
         if (table->optimizer > model_spec->n_table_groups)

@@ -22,8 +22,10 @@ static double passes(const struct network_bound_case *given) {
 }
 
 double network_bound_steps_per_second(const struct network_bound_case *given) {
-    double once = given->bytes / network_bound_payload(given->link_gbits);
-    double round = once * passes(given);
+    double sent = given->allreduce
+                      ? given->bytes * passes(given) + given->row_bytes
+                      : (given->bytes + given->row_bytes) * passes(given);
+    double round = sent / network_bound_payload(given->link_gbits);
     if (!(round > 0) || !isfinite(round))
         return 0;
     return (given->synchronous ? 1 : given->num_trainers) / round;

@@ -10,6 +10,8 @@
 struct network_bound_case {
     uint32_t num_trainers, num_ps;
     double bytes;      /* of all weights on the wire, once */
+    double row_bytes;  /* of tables' rows, that a trainer sends a step: as many
+                          come back from ps, or from the other ranks */
     double link_gbits; /* 10^9 bits/s, counting whole Ethernet frames */
     bool synchronous;
     bool two_phase; /* global-norm clipping: pulls are answered only after all

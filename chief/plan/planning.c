@@ -116,7 +116,8 @@ static bool place_partitions(struct run *run) {
         run_stop(run, FAILURE_NO_MEMORY, "no memory for the plan");
         return false;
     }
-    placement_partitions(run->plan.layout, num_ps_used(run), places);
+    placement_partitions(run->plan.layout,
+                         run->allreduce ? 1 : num_ps_used(run), places);
     for (uint32_t b = 0; b < units && !run->allreduce; b++)
         if (places[b] >= run->plan.num_holders)
             run->plan.num_holders = places[b] + 1;
@@ -232,6 +233,8 @@ static bool check_memory(struct run *run) {
     if (listed) {
         list_members(run, members, names);
         status = memory_plan_check(members, count, &given, &why);
+        if (!status)
+            status = table_memory_check(run, &why);
         waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
     if (status && !waits) {

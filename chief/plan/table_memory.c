@@ -69,6 +69,10 @@ uint64_t table_memory_free(const struct run *run, bool trains) {
     return least;
 }
 
+static const char *holder_name(const struct run *run) {
+    return run->allreduce ? "each trainer" : "a ps";
+}
+
 /* "rows of tables take at most 4 MB on a ps; 2 tables, such as \"user\", have
  * no bound" */
 static void describe_rows(const struct run *run,
@@ -78,9 +82,9 @@ static void describe_rows(const struct run *run,
     uint32_t first = 0, bounded = layout->num_tables - memory->unbounded;
     int used =
         bounded
-            ? snprintf(text, size,
-                       "rows of %u table%s take at most %s on a ps%s", bounded,
-                       log_plural(bounded), most, memory->unbounded ? "; " : "")
+            ? snprintf(text, size, "rows of %u table%s take at most %s on %s%s",
+                       bounded, log_plural(bounded), most, holder_name(run),
+                       memory->unbounded ? "; " : "")
             : 0;
     if (!memory->unbounded)
         return;
@@ -93,27 +97,46 @@ static void describe_rows(const struct run *run,
         layout->tables[first].name, memory->unbounded == 1 ? "s" : "ve");
 }
 
+/* What the rows that there may be take of each of those that hold them. */
+static uint64_t bytes_of_each(const struct run *run) {
+    struct table_memory memory = table_memory_of(run);
+    return run->allreduce ? memory.bytes : memory.bytes / run->roster.num_ps;
+}
+
+enum status table_memory_check(const struct run *run, struct failure *why) {
+    char most[16], free[16];
+    uint64_t there = table_memory_free(run, true);
+    if (!run->allreduce || !there || bytes_of_each(run) <= there)
+        return STATUS_OK;
+    byte_size_text(bytes_of_each(run), most, sizeof most);
+    byte_size_text(there, free, sizeof free);
+    return status_fail(
+        why, FAILURE_NO_MEMORY,
+        TABLE_MEMORY_TOO_LARGE
+        " %s on each trainer, which has %s: start ps, which share them, or set "
+        "a smaller max_rows, size or dim",
+        most, free);
+}
+
 void table_memory_log(const struct run *run) {
     const struct layout *layout = run->plan.layout;
     struct table_memory memory = table_memory_of(run);
-    uint64_t there = table_memory_free(run, false), each;
+    uint64_t there = table_memory_free(run, run->allreduce);
     char most[16], free[16], rows[320];
-    if (!layout->num_tables || !run->roster.num_ps)
+    if (!layout->num_tables || (!run->allreduce && !run->roster.num_ps))
         return;
-    each = memory.bytes / run->roster.num_ps;
-    byte_size_text(each, most, sizeof most);
+    byte_size_text(bytes_of_each(run), most, sizeof most);
     byte_size_text(there, free, sizeof free);
     describe_rows(run, &memory, most, rows, sizeof rows);
-    log_info(
-        run->log, "table_memory_planned",
-        "memory: %s; a ps has %s, and a checkpoint may take as much as its "
-        "rows again",
-        rows, there ? free : "an unknown limit");
-    if (there && each > there)
-        log_warning(
-            run->log, "table_memory_short",
-            "the rows that tables may have take %s on a ps, which has "
-            "%s: a ps near that saves, and the run ends; what helps is "
-            "more ps on other hosts, or a smaller max_rows, size or dim",
-            most, free);
+    log_info(run->log, "table_memory_planned",
+             "memory: %s; %s has %s, and a checkpoint may take as much as its "
+             "rows again",
+             rows, holder_name(run), there ? free : "an unknown limit");
+    if (there && bytes_of_each(run) > there)
+        log_warning(run->log, "table_memory_short",
+                    TABLE_MEMORY_TOO_LARGE
+                    " %s on a ps, which has %s: a ps near that saves, and the "
+                    "run ends; what helps is more ps on other hosts, or a "
+                    "smaller max_rows, size or dim",
+                    most, free);
 }

@@ -25,8 +25,16 @@ struct table_memory table_memory_of(const struct run *run);
  * trainer if TRAINS; its share of a limit that several have. 0: unknown. */
 uint64_t table_memory_free(const struct run *run, bool trains);
 
-/* Logs what rows may take on a ps, beside the memory there is; nothing without
- * tables. */
+/* How it begins that there is too little. */
+#define TABLE_MEMORY_TOO_LARGE "the rows that tables may have take"
+
+/* In all-reduce: FAILURE_NO_MEMORY if that is more than a trainer has, who
+ * would not end in time. A ps does. */
+enum status table_memory_check(const struct run *run,
+                               struct failure *why) MUST_CHECK;
+
+/* Logs what rows may take on a ps, or in all-reduce on each trainer, beside the
+ * memory there is; nothing without tables. */
 void table_memory_log(const struct run *run);
 
 #endif

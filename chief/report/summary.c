@@ -117,8 +117,8 @@ static double network_limit(const struct run *run) {
         .num_trainers = run->roster.num_ranks,
         .num_ps = (uint32_t)run_holder_count(run),
         .bytes =
-            (double)encoding_bytes(run->job->wire, run->plan.layout->elements) +
-            run_row_bytes(run),
+            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
+        .row_bytes = run_row_bytes(run),
         .link_gbits = run->bandwidth.gbits,
         .synchronous = synchronous,
         .allreduce = run->allreduce,

@@ -64,7 +64,7 @@ static json_t *seconds_per_step(const struct run *run) {
 static double bytes_per_step(const struct run *run, double wire_bytes) {
     double trainers = run->roster.num_ranks;
     if (run->allreduce)
-        return 2 * (trainers - 1) * wire_bytes;
+        return 2 * (trainers - 1) * wire_bytes + trainers * run_row_bytes(run);
     if (run->ps_inproc && trainers == 1)
         return 0;
     return 2 * (wire_bytes + run_row_bytes(run)) *

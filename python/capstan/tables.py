@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of rows on the ps, of which a step reads only those that it needs."""
+"""Tables of rows, on the ps or on every rank: a step reads those that it needs."""
 
 from __future__ import annotations
 

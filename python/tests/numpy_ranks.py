@@ -105,12 +105,12 @@ def weighted_bags(ids):
 
 
 def embedded(
-    steps, rule, init_range=0.5, ahead=None, staleness=0, bagged=False
+    steps, rule, init_range=0.5, ahead=None, staleness=0, bagged=False, clip=0
 ):
     """Sums of rows are to be the targets: mean squared error. AHEAD "after" or
     "before" the lookup of a step: rows of the next are asked for, once others
     than those that are read, and once those of the step after the next, which
-    reads none. BAGGED: rows are combined."""
+    reads none. BAGGED: rows are combined. CLIP: the other tensor has no bytes."""
     keys = weighted_bags if bagged else lambda ids: ids
 
     def ask_ahead(step):
@@ -118,7 +118,9 @@ def embedded(
         if next < steps:
             table.prefetch(keys(ids[next, part]))
 
-    run = capstan.init(optimizer=SGD, strategy={"staleness": staleness})
+    run = capstan.init(
+        optimizer=SGD, strategy={"staleness": staleness}, clip=clip
+    )
     table = run.table("rows", DIM, rule, init_range=init_range)
     run.declare("other", np.zeros(1, np.float32))
     run.start()
@@ -144,7 +146,10 @@ def embedded(
         else:
             gradient = np.repeat(gradient[:, None], BAG, axis=1)
         table.push(keys(ids[step, part]), gradient.astype(np.float32))
-        run.push(0, np.zeros(1, np.float32))
+        if clip:
+            run.push(0, contribution=capstan.ZERO)
+        else:
+            run.push(0, np.zeros(1, np.float32))
         run.step(float((error**2).mean()), share)
         run.wait()
     last = table.lookup(all_ids).tolist()

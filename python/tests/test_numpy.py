@@ -69,7 +69,7 @@ class Tables(unittest.TestCase):
     def test_rows_train_as_those_of_one_process_do(self):
         for kind, lr in ("SGD", 0.5), ("Adagrad", 0.1):
             found = []
-            for ps in 1, 3:
+            for ps in 1, 3, 0:
                 rule = {"type": kind, "params": {"lr": lr}}
                 with (
                     self.subTest(kind, ps=ps),
@@ -87,20 +87,37 @@ class Tables(unittest.TestCase):
                     )
                     found.append(zero["last"])
             self.assertEqual(found[0], found[1])
+            self.assertEqual(found[0], found[2])
 
     def test_rows_that_are_asked_for_ahead_are_the_same(self):
         rule = {"type": "Adagrad", "params": {"lr": 0.1}}
         found = []
-        for ahead in None, "after", "before":
+        for ps, ahead in (
+            (2, None), (2, "after"), (2, "before"), (0, "after"), (0, "before"),
+        ):
             with ranks(
-                "embedded", 2, 2, steps=40, rule=rule, ahead=ahead
+                "embedded", ps, 2, steps=40, rule=rule, ahead=ahead
             ) as run:
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker0")
                 )
                 found.append(run.result("worker0")["last"])
-        self.assertEqual(found[0], found[1])
-        self.assertEqual(found[0], found[2])
+        for other in found[1:]:
+            self.assertEqual(found[0], other)
+
+    def test_rows_are_clipped_where_no_tensor_has_bytes(self):
+        found = []
+        rule = {"type": "SGD", "params": {"lr": 0.5}}
+        for ps, clip in (1, 0.01), (0, 0.01), (0, 1e9):
+            arguments = {"steps": 5, "rule": rule, "clip": clip}
+            with ranks("embedded", ps, 2, **arguments) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
+                result = run.result("worker0")
+                found.append(distance(result["last"], result["first"]))
+        self.assertLess(abs(found[0] - found[1]), 1e-6 * found[0])
+        self.assertGreater(found[2], 10 * found[1])
 
     def test_bags_train_as_their_rows_do(self):
         for kind, lr in ("SGD", 0.5), ("Adagrad", 0.1):

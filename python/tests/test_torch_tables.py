@@ -90,7 +90,8 @@ class Equality(unittest.TestCase):
         for kind in RULES:
             with self.subTest(kind):
                 two = self.check(kind)
-                self.assertEqual(two, self.check(kind, ps=1))
+                for ps in 1, 0:
+                    self.assertEqual(two, self.check(kind, ps=ps))
 
     def test_a_table_without_a_rule_has_that_of_the_optimiser(self):
         self.check("SGD", rule=None)
@@ -114,20 +115,10 @@ class Errors(unittest.TestCase):
             self.assertNotIn(0, run.wait().values())
             self.assertIn("DistributedOptimizer", run.error("worker0"))
 
-    def test_all_reduce_has_no_tables(self):
-        with ranks(0, steps=1, rule=None) as run:
-            self.assertEqual(run.wait(), {"worker0": 2, "worker1": 2})
-            self.assertIn("tables", run.error("worker0"))
-
 
 class Dlrm(frameworks.Example, unittest.TestCase):
     example = "dlrm.py"
     example_arguments = ("--steps", "4")
-
-    test_the_example_runs_by_torchrun = None  # all-reduce has no tables
-
-    def test_the_example_is_refused_by_torchrun_without_a_ps(self):
-        self.run_torchrun(2, refusal="start ps")
 
 
 if __name__ == "__main__":

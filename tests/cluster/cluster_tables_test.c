@@ -190,6 +190,45 @@ static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
     }
 }
 
+/* Two summands have the same sum in any order. By ps, and in turns by both and
+ * on other numbers of ps: rows, state and what an evaluation finds. */
+static void all_reduce_has_the_rows_of_ps(void **state) {
+    static const char *const jobs[] = {linear, deepfm, grouped};
+    static const char *const tables[] = {"cross", "user/factors", "e_user"};
+    static const unsigned num_ps[] = {0, 3, 0};
+    static const char *const steps[] = {"steps=50", "steps=90", "steps=120"};
+    static const char schedule[] =
+        "scheduler={\"type\": \"WarmupCosineLR\", \"params\":"
+        " {\"total_num_steps\": 200, \"warmup_num_steps\": 8}}";
+    for (int i = 0; i < 3; i++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        struct cluster_process *parts = NULL;
+        cluster_clicks_write(run);
+        cluster_run_job(run, jobs[i]);
+        struct cluster_process *whole = CLUSTER_FIXTURE_RUN(
+            run, 2, 2, 0, NORMAL, schedule, "gradient_clipping=0.2",
+            "epochs=null", "steps=120", "checkpoint.dir=whole");
+        for (int p = 0; p < 3; p++)
+            parts = CLUSTER_FIXTURE_RUN(run, num_ps[p], 2, 0, NORMAL, schedule,
+                                        "gradient_clipping=0.2", "epochs=null",
+                                        steps[p], "checkpoint.dir=parts");
+        cluster_clicks_expect_same_rows(run, "whole", "parts", tables[i]);
+        cluster_fixture_expect_same_checkpoints(run, "whole", "parts");
+        assert_true(figure(parts, "test_loss") == figure(whole, "test_loss"));
+        assert_true(figure(parts, "row_bytes_per_step") > 0);
+    }
+}
+
+/* The sums of three ranks are in a ring's order. */
+static void three_ranks_learn_as_a_ps_does(void **state) {
+    cluster_run_job(*state, deepfm);
+    struct cluster_process *process =
+        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, NULL);
+    assert_true(figure(process, "test_auc") > 0.9);
+    assert_int_equal((int)rows_of(process, "user"), CLUSTER_CLICKS_USERS);
+    cluster_fixture_expect_logged(process, "at most 130 MB on each trainer");
+}
+
 /* Writes records with COUNT ids whose factors are all in one partition. */
 static void write_crowded(struct cluster_run *run, unsigned count) {
     const struct layout layout = {.num_partitions = LAYOUT_PARTITIONS};
@@ -273,10 +312,10 @@ static json_int_t listed_number(struct cluster_run *run, const char *dir,
     return number;
 }
 
-/* Starts it on two ps, and kills all of it once there are deltas. */
-static void kill_between_deltas(struct cluster_run *run) {
+/* Starts it on NUM_PS ps, and kills all of it once there are deltas. */
+static void kill_between_deltas(struct cluster_run *run, unsigned num_ps) {
     struct cluster_fixture fixture;
-    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_describe(&fixture, run, 1, num_ps, 2);
     cluster_fixture_start_all(&fixture);
     for (int i = 0; i < 2; i++)
         cluster_run_await(fixture.tasks[0].process, ", a delta of step ",
@@ -287,22 +326,23 @@ static void kill_between_deltas(struct cluster_run *run) {
                            CLUSTER_RUN_DEADLINE);
 }
 
-static void a_run_killed_between_deltas_resumes_to_the_same_rows(void **state) {
+/* On NUM_PS ps, then on MORE. */
+static void resume_between_deltas(struct cluster_run *run, unsigned num_ps,
+                                  unsigned more) {
     static const char *const tables[] = {"user", "user/factors", "cross",
                                          "cross/factors"};
-    struct cluster_run *run = *state;
     char resumed[64];
     cluster_run_job(run, expiring);
     struct cluster_process *whole = CLUSTER_FIXTURE_RUN(
         run, 2, 2, 0, "checkpoint.dir=whole", "checkpoint.delta_every_steps=0");
     double loss = figure(whole, "test_loss");
     assert_true(rows_of(whole, "cross") < 1500);
-    kill_between_deltas(run);
+    kill_between_deltas(run, num_ps);
     json_int_t step = listed_number(run, "parts", 0, "step");
     assert_true(listed_number(run, "parts", 0, "base") > 0 && step < 400);
     cluster_fixture_tool(run, 0,
                          (const char *[]){"ckpt", "verify", "parts", NULL});
-    struct cluster_process *parts = CLUSTER_FIXTURE_RUN(run, 3, 2, 0, NULL);
+    struct cluster_process *parts = CLUSTER_FIXTURE_RUN(run, more, 2, 0, NULL);
     snprintf(resumed, sizeof resumed,
              "/parts/step-%09" JSON_INTEGER_FORMAT ", epoch", step);
     cluster_fixture_expect_logged(parts, resumed);
@@ -314,13 +354,21 @@ static void a_run_killed_between_deltas_resumes_to_the_same_rows(void **state) {
     assert_int_equal(listed_number(run, "parts", 0, "base"), -1);
 }
 
+static void a_run_killed_between_deltas_resumes_to_the_same_rows(void **state) {
+    resume_between_deltas(*state, 2, 3);
+}
+
+static void all_reduce_resumes_from_a_delta_to_the_same_rows(void **state) {
+    resume_between_deltas(*state, 0, 0);
+}
+
 /* The same rows from the delta as from a run that ended there; older ones go,
  * and bases only with their last delta. */
 static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
     struct cluster_run *run = *state;
     char steps[64], path[PATH_MAX];
     cluster_run_job(run, expiring);
-    kill_between_deltas(run);
+    kill_between_deltas(run, 2);
     json_int_t step = listed_number(run, "parts", 0, "step"),
                base = listed_number(run, "parts", 0, "base");
     snprintf(steps, sizeof steps, "steps=%" JSON_INTEGER_FORMAT, step);
@@ -341,7 +389,7 @@ static void a_delta_whose_base_is_gone_is_passed_over(void **state) {
     struct cluster_run *run = *state;
     char name[128], path[PATH_MAX];
     cluster_run_job(run, expiring);
-    kill_between_deltas(run);
+    kill_between_deltas(run, 2);
     json_int_t base = listed_number(run, "parts", 0, "base");
     snprintf(name, sizeof name,
              "parts/step-%09" JSON_INTEGER_FORMAT "/manifest.json", base);
@@ -607,13 +655,6 @@ static void all_reduce_has_the_bits_of_a_ps_for_groups(void **state) {
     free(ps);
 }
 
-static void a_run_by_all_reduce_has_no_tables(void **state) {
-    cluster_run_job(*state, deepfm);
-    struct cluster_process *process =
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, 2, "strategy.type=allreduce");
-    cluster_fixture_expect_logged(process, "table");
-}
-
 static void rules_that_move_rows_not_pushed_are_refused(void **state) {
     cluster_run_job(*state, deepfm);
     CLUSTER_FIXTURE_RUN(*state, 1, 1, 2,
@@ -632,8 +673,11 @@ int main(void) {
         T(staleness_learns_as_well),
         T(the_number_of_ps_does_not_change_a_bit),
         T(a_resumed_run_has_the_same_rows_on_more_ps),
+        T(all_reduce_has_the_rows_of_ps),
+        T(three_ranks_learn_as_a_ps_does),
         T(rows_of_a_partition_travel_in_one_message),
         T(a_run_killed_between_deltas_resumes_to_the_same_rows),
+        T(all_reduce_resumes_from_a_delta_to_the_same_rows),
         T(a_delta_has_the_rows_of_its_step_and_keeps_its_base),
         T(a_delta_whose_base_is_gone_is_passed_over),
         T(a_full_checkpoint_follows_when_the_base_is_gone),
@@ -645,7 +689,6 @@ int main(void) {
         T(each_group_is_trained_by_its_own_rule),
         T(a_resumed_group_keeps_its_rule_and_may_change_its_rate),
         T(all_reduce_has_the_bits_of_a_ps_for_groups),
-        T(a_run_by_all_reduce_has_no_tables),
         T(rules_that_move_rows_not_pushed_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

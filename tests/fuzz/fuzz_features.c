@@ -42,7 +42,7 @@ static void read_features(const char *text) {
     (void)fuzz_is_read(diagnostics_status(&problems, &why), &why);
     for (int turn = 0; turn < 2 && !strstr(text, "\"file\""); turn++) {
         enum status status = features_open(
-            &features, text, turn ? columns : NULL, turn ? 3 : 0, &why);
+            &features, text, turn ? columns : NULL, turn ? 3 : 0, NULL, &why);
         if (fuzz_is_read(status, &why))
             read_record(features);
         features_close(&features);

@@ -126,8 +126,8 @@ void rank0_snapshot_agent_fixture_open_unattached(
 
 void rank0_snapshot_agent_fixture_attach(
     struct rank0_snapshot_agent_fixture *fixture) {
-    const struct rank0_snapshot_agent_callbacks callbacks = {NULL, round_of,
-                                                             save, save_now};
+    const struct rank0_snapshot_agent_callbacks callbacks = {
+        NULL, round_of, save, save_now, NULL};
     rank0_snapshot_agent_attach(fixture->rank0_snapshot_agent, &callbacks);
 }
 

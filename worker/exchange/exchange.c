@@ -205,25 +205,41 @@ bool exchange_has_bytes(struct exchange exchange, uint32_t parameter) {
 
 void exchange_lookup(struct exchange exchange, uint64_t clock, bool early,
                      uint64_t snapshot, struct row_batch *rows) {
-    if (!exchange.provides_first_weights)
+    if (exchange.provides_first_weights)
+        row_reducer_lookup(reducer_rows(exchange.context), clock, rows);
+    else
         client_lookup(exchange.context, clock, early, snapshot, rows);
 }
 
 bool exchange_wait_rows(struct exchange exchange, int64_t until) {
-    return !exchange.provides_first_weights &&
-           client_wait_rows(exchange.context, until);
+    return exchange.provides_first_weights
+               ? row_reducer_wait_rows(reducer_rows(exchange.context), until)
+               : client_wait_rows(exchange.context, until);
 }
 
 bool exchange_push_rows(struct exchange exchange, uint64_t clock,
                         enum contribution contribution_kind,
                         struct row_batch *rows) {
-    return !exchange.provides_first_weights &&
-           client_push_rows(exchange.context, clock, contribution_kind, rows);
+    return exchange.provides_first_weights
+               ? row_reducer_push(reducer_rows(exchange.context), clock,
+                                  contribution_kind, rows)
+               : client_push_rows(exchange.context, clock, contribution_kind,
+                                  rows);
 }
 
 bool exchange_wait_pushed(struct exchange exchange, int64_t until) {
-    return !exchange.provides_first_weights &&
-           client_wait_pushed(exchange.context, until);
+    return exchange.provides_first_weights
+               ? row_reducer_wait_pushed(reducer_rows(exchange.context), until)
+               : client_wait_pushed(exchange.context, until);
+}
+
+uint64_t exchange_row_bytes(struct exchange exchange,
+                            const struct row_batch *rows) {
+    uint64_t gradients = rows->floats * sizeof(float);
+    return exchange.provides_first_weights
+               ? row_reducer_peers(reducer_rows(exchange.context)) *
+                     (rows->lists + gradients)
+               : 2 * rows->lists + gradients;
 }
 
 uint64_t exchange_global_step(struct exchange exchange) {

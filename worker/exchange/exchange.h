@@ -75,7 +75,7 @@ bool exchange_epoch(struct exchange exchange, uint64_t *number,
  * model? Of a client always true, as it leaves the memory alone. */
 bool exchange_has_bytes(struct exchange exchange, uint32_t parameter);
 
-/* Rows of tables: client.h. A reducer has none: false. */
+/* Rows of tables: client.h and row_reducer.h. */
 void exchange_lookup(struct exchange exchange, uint64_t clock, bool early,
                      uint64_t snapshot, struct row_batch *rows);
 bool exchange_wait_rows(struct exchange exchange, int64_t until);
@@ -83,6 +83,11 @@ bool exchange_push_rows(struct exchange exchange, uint64_t clock,
                         enum contribution contribution_kind,
                         struct row_batch *rows);
 bool exchange_wait_pushed(struct exchange exchange, int64_t until);
+
+/* Bytes that this trainer sends for ROWS: the lists to look them up and to push
+ * them, and gradients; by a reducer lists and gradients to all other ranks. */
+uint64_t exchange_row_bytes(struct exchange exchange,
+                            const struct row_batch *rows);
 
 /* Steps the run has completed, as of this trainer's last read. */
 uint64_t exchange_global_step(struct exchange exchange);

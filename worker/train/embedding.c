@@ -286,7 +286,7 @@ enum status embedding_push(struct embedding *embedding, uint64_t clock,
         kind = CONTRIBUTION_ZERO;
     if (rows) {
         embedding->rows += rows->num_rows;
-        embedding->bytes += 2 * rows->lists + rows->floats * sizeof(float);
+        embedding->bytes += source->bytes(source->context, rows);
     }
     source->push(source->context, clock, kind, rows);
     embedding->has_pushed = true;

@@ -30,6 +30,8 @@ struct embedding_source {
     void (*push)(void *context, uint64_t clock, enum contribution kind,
                  struct row_batch *rows); /* NULL: no training */
     bool (*settle)(void *context);
+    /* What a push of ROWS makes this trainer send. */
+    uint64_t (*bytes)(void *context, const struct row_batch *rows);
 };
 
 /* All borrowed. */

@@ -371,8 +371,7 @@ enum status external_flush_rows(struct external *external,
         return STATUS_OK;
     pthread_mutex_lock(&trainer->mutex);
     trainer->progress.rows += batch->num_rows;
-    trainer->progress.row_bytes +=
-        2 * batch->lists + batch->floats * sizeof(float);
+    trainer->progress.row_bytes += exchange_row_bytes(trainer->exchange, batch);
     pthread_mutex_unlock(&trainer->mutex);
     return STATUS_OK;
 }

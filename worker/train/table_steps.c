@@ -67,7 +67,7 @@ static bool note_list(struct row_lists *lists,
         !row_batch_grow((void **)&lists->ids, &lists->room_ids,
                         lists->num_ids + rows->count, sizeof *lists->ids))
         return false;
-    lists->lists[lists->num_lists++] = (struct row_list){
+    lists->lists[lists->num_lists++] = (struct id_list){
         .table = rows->table, .count = rows->count, .first_id = lists->num_ids};
     memcpy(lists->ids + lists->num_ids, rows->ids,
            rows->count * sizeof *lists->ids);
@@ -157,7 +157,7 @@ void table_steps_copy(const struct table_steps *steps,
 
 static bool is_list(const struct row_lists *lists, size_t list,
                     const struct external_rows *rows) {
-    const struct row_list *own = &lists->lists[list];
+    const struct id_list *own = &lists->lists[list];
     return own->table == rows->table && own->count == rows->count &&
            !memcmp(lists->ids + own->first_id, rows->ids,
                    rows->count * sizeof *rows->ids);
@@ -193,8 +193,8 @@ static void add_gradients(float *to, const uint32_t *positions, size_t count,
 }
 
 /* The list in what was looked up whose gradients ROWS are; NULL: none. */
-static struct row_list *find_read(const struct table_steps *steps,
-                                  const struct external_rows *rows) {
+static struct id_list *find_read(const struct table_steps *steps,
+                                 const struct external_rows *rows) {
     const struct row_lists *lists = steps->read;
     if (!lists || steps->kept)
         return NULL;
@@ -204,7 +204,7 @@ static struct row_list *find_read(const struct table_steps *steps,
     return NULL;
 }
 
-static void sum_list(struct table_steps *steps, struct row_list *list,
+static void sum_list(struct table_steps *steps, struct id_list *list,
                      const struct external_rows *rows) {
     struct row_batch *batch = &steps->read->batch;
     const uint32_t *positions = batch->positions + list->first_id;
@@ -241,7 +241,7 @@ enum status table_steps_add(struct table_steps *steps,
     size_t bytes = rows->count * sizeof(uint64_t);
     if (!rows->count)
         return STATUS_OK;
-    struct row_list *list = find_read(steps, rows);
+    struct id_list *list = find_read(steps, rows);
     if (list) {
         sum_list(steps, list, rows);
         return STATUS_OK;
@@ -267,7 +267,7 @@ static enum status add_ids(const struct table_steps *steps,
     const struct row_lists *read = steps->read;
     enum status status = STATUS_OK;
     for (size_t i = 0; !status && read && i < read->num_lists; i++) {
-        const struct row_list *list = &read->lists[i];
+        const struct id_list *list = &read->lists[i];
         if (list->summed)
             status =
                 row_batch_add(batch, list->table, read->ids + list->first_id,
@@ -279,7 +279,7 @@ static enum status add_ids(const struct table_steps *steps,
 }
 
 /* The sums of LIST, made in place, to those of BATCH at POSITIONS. */
-static void move_sums(const struct row_lists *read, const struct row_list *list,
+static void move_sums(const struct row_lists *read, const struct id_list *list,
                       uint32_t dim, struct row_batch *batch,
                       const uint32_t *positions) {
     const uint32_t *from = read->batch.positions + list->first_id;
@@ -299,7 +299,7 @@ static enum status sum_kept(struct table_steps *steps, struct row_batch *batch,
     row_batch_clear_gradients(batch);
     const uint32_t *positions = batch->positions;
     for (size_t i = 0; read && i < read->num_lists; i++) {
-        const struct row_list *list = &read->lists[i];
+        const struct id_list *list = &read->lists[i];
         if (!list->summed)
             continue;
         move_sums(read, list, tables[list->table].dim, batch, positions);

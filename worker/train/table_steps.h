@@ -14,7 +14,7 @@ enum { TABLE_STEPS_LISTS = 6 };
 /* Lists of ids, and their batch. */
 struct row_lists {
     struct row_batch batch;
-    struct row_list {
+    struct id_list {
         uint32_t table;
         bool summed; /* its gradients are in `batch` */
         size_t count, first_id;

@@ -45,6 +45,11 @@ static bool settle_rows(void *context) {
     return !trainer->aborted;
 }
 
+static uint64_t bytes_of_rows(void *context, const struct row_batch *rows) {
+    const struct trainer *trainer = context;
+    return exchange_row_bytes(trainer->exchange, rows);
+}
+
 static enum status open_embedding(struct trainer *trainer,
                                   struct failure *why) {
     const struct job *job = trainer->settings.job;
@@ -57,7 +62,8 @@ static enum status open_embedding(struct trainer *trainer,
         .max_batch = job->micro_batch > EVALUATION_BATCH ? job->micro_batch
                                                          : EVALUATION_BATCH,
         .micro_batches = job->accumulation,
-        .source = {trainer, look_up, wait_rows, push_rows, settle_rows}};
+        .source = {trainer, look_up, wait_rows, push_rows, settle_rows,
+                   bytes_of_rows}};
     if (trainer->local_group.count > 1)
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "the model has tables: a trainer computes it on one "
@@ -205,7 +211,8 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         count_answered(trainer);
         trainer->clock++;
         status = trainer_step_run(trainer, why);
-        if (!status && trainer_is_synchronous(trainer) && !trainer->embedding &&
+        if (!status && trainer_is_synchronous(trainer) &&
+            (!trainer->embedding || trainer->plan->allreduce) &&
             run_schedule_evaluates(&trainer->plan->run_schedule,
                                    trainer->clock) &&
             trainer_wait_all_weights(trainer))

@@ -16,6 +16,7 @@ struct allreduce {
     struct allreduce_settings settings;
     struct rendezvous *rendezvous;
     struct rank0_snapshot_agent *rank0_snapshot_agent; /* rank 0 only */
+    struct row_reducer *rows; /* NULL: there are no tables */
     struct reducer *reducer;
     bool failed; /* the failure was reported */
 };
@@ -70,6 +71,7 @@ void allreduce_close(struct allreduce **where) {
     if (!allreduce)
         return;
     reducer_close(&allreduce->reducer);
+    row_reducer_close(&allreduce->rows);
     rank0_snapshot_agent_close(&allreduce->rank0_snapshot_agent);
     rendezvous_close(&allreduce->rendezvous);
     free(allreduce);
@@ -85,6 +87,18 @@ static void allreduce_save(void *reducer, uint64_t round) {
 
 static void save_now(void *reducer) {
     reducer_save_now(reducer);
+}
+
+static enum status open_rows(struct allreduce *allreduce, struct failure *why) {
+    const struct allreduce_settings *settings = &allreduce->settings;
+    struct row_reducer_settings rows = {.job = settings->job,
+                                        .plan = settings->plan,
+                                        .loops = settings->process->loops,
+                                        .rank = settings->rank,
+                                        .num_ranks = settings->num_ranks};
+    return settings->plan->layout->num_tables
+               ? row_reducer_open(&allreduce->rows, &rows, why)
+               : STATUS_OK;
 }
 
 /* The other ranks connect to the host under which the cluster lists this
@@ -141,13 +155,26 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                              "device, which does not support it: do all hosts "
                              "run the same release of capstan?");
     if (!status)
+        status = open_rows(allreduce, why);
+    reducer.rows = allreduce->rows;
+    if (allreduce->rows && allreduce->rank0_snapshot_agent)
+        reducer.row_storage =
+            rank0_snapshot_agent_rows(allreduce->rank0_snapshot_agent);
+    if (!status)
         status = reducer_open(&allreduce->reducer, &reducer, why);
     struct rank0_snapshot_agent_callbacks callbacks = {
-        allreduce->reducer, round_of, allreduce_save, save_now};
+        allreduce->reducer, round_of, allreduce_save, save_now,
+        allreduce->rows};
     if (!status && allreduce->rank0_snapshot_agent)
         rank0_snapshot_agent_attach(allreduce->rank0_snapshot_agent,
                                     &callbacks);
     return status;
+}
+
+void allreduce_count_rows(const struct allreduce *allreduce, uint64_t *rows) {
+    const struct layout *layout = allreduce->settings.plan->layout;
+    for (uint32_t t = 0; t < layout->num_tables; t++)
+        rows[t] = allreduce->rows ? row_reducer_rows(allreduce->rows, t) : 0;
 }
 
 struct reducer *allreduce_reducer(const struct allreduce *allreduce) {

@@ -57,6 +57,9 @@ void allreduce_close(struct allreduce **allreduce);
 enum status allreduce_begin(struct allreduce *allreduce,
                             struct failure *why) MUST_CHECK;
 
+/* Fills ROWS [num_tables] with how many each table has. */
+void allreduce_count_rows(const struct allreduce *allreduce, uint64_t *rows);
+
 /* NULL before allreduce_begin. */
 struct reducer *allreduce_reducer(const struct allreduce *allreduce);
 

@@ -75,6 +75,12 @@ static void rank0_snapshot_agent_hand_over(void *context) {
     agent->callbacks.save_now(agent->callbacks.context);
 }
 
+static void rank0_snapshot_agent_set_base(void *context, uint64_t id) {
+    struct rank0_snapshot_agent *agent = context;
+    if (agent->callbacks.rows)
+        row_reducer_set_base(agent->callbacks.rows, id);
+}
+
 /* Rank 0 answers reads by its weights server, from the current weights. */
 static enum status open_agent(struct rank0_snapshot_agent *agent,
                               struct failure *why) {
@@ -91,12 +97,15 @@ static enum status open_agent(struct rank0_snapshot_agent *agent,
         .has_first_block = true,
         .blocks = {.layout = layout,
                    .num_blocks = layout->num_blocks,
+                   .num_partitions =
+                       layout->num_tables ? layout->num_partitions : 0,
                    .num_tensors = 1 + rule_slots(&settings->job->optimizer),
                    .groups = settings->plan->groups,
                    .row_bytes = sizeof(uint64_t)},
         .source = {agent, rank0_snapshot_agent_freeze,
                    rank0_snapshot_agent_hold_at, rank0_snapshot_agent_hold_now,
-                   rank0_snapshot_agent_hand_over},
+                   rank0_snapshot_agent_hand_over,
+                   rank0_snapshot_agent_set_base},
     };
     return snapshot_agent_open(&agent->snapshot_agent, &snapshot_agent, why);
 }
@@ -124,6 +133,9 @@ enum status rank0_snapshot_agent_open(
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     agent->settings = *settings;
     agent->storage = rank0_snapshot_storage_functions(agent);
+    agent->rows = rank0_snapshot_storage_rows(agent);
+    agent->row_views = calloc(settings->plan->layout->num_stacks + 1,
+                              sizeof *agent->row_views);
     agent->copy_limit = settings->job->checkpoint.copy_mb
                             ? settings->job->checkpoint.copy_mb << 20
                             : free_memory_half();
@@ -132,6 +144,9 @@ enum status rank0_snapshot_agent_open(
     pthread_mutex_init(&agent->mutex, NULL);
     pthread_cond_init(&agent->changed, NULL);
     enum status status = open_agent(agent, why);
+    if (!status && !agent->row_views)
+        status =
+            status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     if (!status)
         status = open_weights_server(agent, why);
     if (status) {
@@ -159,6 +174,7 @@ void rank0_snapshot_agent_close(struct rank0_snapshot_agent **where) {
     weights_server_close(&agent->weights_server);
     checkpoint_reader_close(&agent->reader);
     manifest_clear(&agent->manifest);
+    free(agent->row_views);
     pthread_mutex_destroy(&agent->mutex);
     pthread_cond_destroy(&agent->changed);
     free(agent);
@@ -167,6 +183,11 @@ void rank0_snapshot_agent_close(struct rank0_snapshot_agent **where) {
 const struct reducer_storage *rank0_snapshot_agent_storage(
     const struct rank0_snapshot_agent *agent) {
     return &agent->storage;
+}
+
+const struct row_reducer_storage *rank0_snapshot_agent_rows(
+    const struct rank0_snapshot_agent *agent) {
+    return &agent->rows;
 }
 
 void rank0_snapshot_agent_attach(

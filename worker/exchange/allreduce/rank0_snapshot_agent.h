@@ -58,12 +58,17 @@ void rank0_snapshot_agent_cancel(struct rank0_snapshot_agent *agent);
 const struct reducer_storage *rank0_snapshot_agent_storage(
     const struct rank0_snapshot_agent *agent);
 
+/* The same for the rows of tables. */
+const struct row_reducer_storage *rank0_snapshot_agent_rows(
+    const struct rank0_snapshot_agent *agent);
+
 /* The reducer's functions of these names, or a test's. */
 struct rank0_snapshot_agent_callbacks {
     void *context;
     uint64_t (*round)(void *context);
     void (*save)(void *context, uint64_t round);
     void (*save_now)(void *context);
+    struct row_reducer *rows; /* NULL: there are no tables */
 };
 
 /* The reducer whose rounds are saved; messages before this call are ignored.

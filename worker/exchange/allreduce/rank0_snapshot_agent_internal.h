@@ -15,6 +15,7 @@
 struct rank0_snapshot_agent {
     struct rank0_snapshot_agent_settings settings;
     struct reducer_storage storage;
+    struct row_reducer_storage rows;
     /* `round` NULL: none yet. */
     struct rank0_snapshot_agent_callbacks callbacks;
     struct snapshot_agent *snapshot_agent;
@@ -23,8 +24,9 @@ struct rank0_snapshot_agent {
     /* The reducer's thread only. */
     struct checkpoint_reader *reader;
     struct manifest manifest;
-    struct loss_scaler scaler; /* saved with the next blocks */
-    bool limit_logged;         /* for this round */
+    struct loss_scaler scaler;        /* saved with the next blocks */
+    struct snapshots_rows *row_views; /* [num_stacks] */
+    bool limit_logged;                /* for this round */
 
     /* Both threads, and the writer's when it frees a copy, under the mutex: */
     pthread_mutex_t mutex;
@@ -38,6 +40,9 @@ struct rank0_snapshot_agent {
 
 /* The callbacks that the reducer calls on its own thread. */
 struct reducer_storage rank0_snapshot_storage_functions(
+    struct rank0_snapshot_agent *agent);
+
+struct row_reducer_storage rank0_snapshot_storage_rows(
     struct rank0_snapshot_agent *agent);
 
 #endif

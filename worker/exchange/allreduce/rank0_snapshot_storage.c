@@ -7,6 +7,9 @@
 #include "worker/exchange/allreduce/rank0_snapshot_agent_internal.h"
 
 #include <string.h>
+#include <unistd.h>
+
+enum { COPIES_POLL_US = 2000 };
 
 /* The reducer's thread. */
 
@@ -25,8 +28,11 @@ static enum status open_reader(struct rank0_snapshot_agent *agent,
     const struct plan *plan = agent->settings.plan;
     if (agent->reader)
         return STATUS_OK;
+    manifest_clear(&agent->manifest);
     enum status status =
         manifest_parse(&agent->manifest, plan->restore_manifest, why);
+    if (!status && plan->restore_base)
+        status = manifest_parse_base(&agent->manifest, plan->restore_base, why);
     return status ? status
                   : checkpoint_reader_open(&agent->reader, plan->restore_folder,
                                            &agent->manifest, why);
@@ -67,6 +73,17 @@ static enum status rank0_snapshot_storage_load(void *context, uint32_t b,
         status = checkpoint_reader_block(agent->reader, b, (uint16_t)t,
                                          tensors[t], why);
     if (b + 1 == agent->settings.plan->layout->num_blocks)
+        checkpoint_reader_close(&agent->reader);
+    return status;
+}
+
+static enum status restore_rows(void *context, struct row_shard *rows,
+                                uint32_t p, struct failure *why) {
+    struct rank0_snapshot_agent *agent = context;
+    enum status status = open_reader(agent, why);
+    if (!status)
+        status = row_shard_restore(rows, p, agent->reader, why);
+    if (p + 1 == agent->settings.plan->layout->num_partitions)
         checkpoint_reader_close(&agent->reader);
     return status;
 }
@@ -169,6 +186,50 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
     return STATUS_OK;
 }
 
+/* Views of pages, which an update copies while they are held. */
+static enum status save_rows(void *context, uint64_t round,
+                             struct row_shard *rows, uint32_t p, uint64_t step,
+                             struct failure *why) {
+    struct rank0_snapshot_agent *agent = context;
+    const struct plan *plan = agent->settings.plan;
+    struct snapshots *snapshots =
+        snapshot_agent_snapshots(agent->snapshot_agent);
+    struct snapshots_block block = {.version = round,
+                                    .rows = agent->row_views,
+                                    .row = &round,
+                                    .scaler = agent->scaler};
+    uint64_t id;
+    (void)why;
+    if (!plan->checkpoint_dir || is_cancelled(agent) ||
+        !snapshot_agent_due(agent->snapshot_agent, round, &id))
+        return STATUS_OK;
+    struct row_shard_cut cut = {
+        .id = id, .step = step, .form = snapshots_form(snapshots, id)};
+    row_shard_cut(rows, p, &cut, agent->row_views);
+    snapshots_add(snapshots, id, plan->layout->num_blocks + p, &block);
+    return STATUS_OK;
+}
+
+/* Pages that an update changes are copied while a checkpoint holds them. The
+ * disk frees them on the writer's thread, without a word. */
+static void await_row_copies(void *context, const struct row_shard *rows) {
+    struct rank0_snapshot_agent *agent = context;
+    struct snapshots *snapshots =
+        snapshot_agent_snapshots(agent->snapshot_agent);
+    bool waited = false;
+    while (snapshots_busy(snapshots) && !is_cancelled(agent) &&
+           row_shard_copied_bytes(rows) >= agent->copy_limit) {
+        waited = true;
+        usleep(COPIES_POLL_US);
+    }
+    if (!waited || agent->limit_logged)
+        return;
+    agent->limit_logged = true;
+    log_warning(agent->settings.process->log, "updates_paused",
+                "copies for the checkpoint have reached their limit "
+                "(checkpoint.copy_mb): training waits for the disk");
+}
+
 static void pause_rounds(void *context, uint64_t round) {
     struct rank0_snapshot_agent *agent = context;
     pthread_mutex_lock(&agent->mutex);
@@ -187,4 +248,10 @@ struct reducer_storage rank0_snapshot_storage_functions(
         .save = rank0_snapshot_storage_save,
         .pause = pause_rounds,
     };
+}
+
+struct row_reducer_storage rank0_snapshot_storage_rows(
+    struct rank0_snapshot_agent *agent) {
+    return (struct row_reducer_storage){agent, restore_rows, save_rows,
+                                        await_row_copies};
 }

@@ -83,6 +83,18 @@ static bool await_announced(struct reducer *reducer, uint64_t sequence) {
            sequence_wait(&reducer->announced, UINT64_MAX, NULL);
 }
 
+/* All blocks, and on rank 0 the rows of tables. */
+static enum status save_all(struct reducer *reducer, struct failure *why) {
+    const struct reducer_settings *s = &reducer->settings;
+    const struct reduction *reduction = &reducer->reduction;
+    enum status status = state_io_save(&reducer->state_io, why);
+    if (!status && s->row_storage)
+        status =
+            row_reducer_save(s->rows, s->row_storage, reduction->round,
+                             reduction->round - reduction->scaler.skipped, why);
+    return status;
+}
+
 /* Saves the round before ROUND once the trainer has its weights: with the last
  * gradient of ROUND, or at its end. *GOES_ON: ROUND takes place. */
 static enum status save_deferred(struct reducer *reducer, uint64_t round,
@@ -97,7 +109,7 @@ static enum status save_deferred(struct reducer *reducer, uint64_t round,
     reducer->deferred = false;
     if (!atomic_load(&reducer->settled))
         reducer->settings.collect(reducer->settings.collect_context);
-    return state_io_save(&reducer->state_io, why);
+    return save_all(reducer, why);
 }
 
 /* With clipping, and with the trailer of an external model, all buckets are
@@ -109,6 +121,7 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
     bool clips = reducer->settings.job->gradient_clipping > 0;
     bool external = reducer->settings.external;
     bool updates_last = clips || external;
+    struct row_reducer *rows = reducer->settings.rows;
     bool goes_on;
     enum status status = save_deferred(reducer, round, &goes_on, why);
     *completed = false;
@@ -127,11 +140,25 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
     if (!status && external)
         status =
             reduction_sum_trailer(reduction, take_save(reducer, round), why);
+    double squares = 0;
+    if (!status && rows) {
+        status =
+            row_reducer_gather(rows, &reducer->ranks, round, &goes_on, why);
+        if (!goes_on)
+            return status;
+        if (!status && clips && !reduction->overflowed)
+            status = row_reducer_square_sum(rows, &squares, why);
+    }
     if (!status && clips)
-        status = reduction_clip(reduction, why);
+        status = reduction_clip(reduction, squares, why);
     for (uint32_t i = 0; !status && updates_last && i < reduction->num_buckets;
          i++)
         status = reducer_update(reducer, i, why);
+    if (!status && rows) {
+        struct row_reducer_round of = reduction_of_rows(reduction);
+        status =
+            row_reducer_apply(rows, &of, reducer->settings.row_storage, why);
+    }
     *completed = !status;
     return status;
 }
@@ -150,7 +177,7 @@ enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
     reducer->deferred = reduction_is_saved(&reducer->reduction);
     if (reducer->deferred && !keeps_means(reducer)) {
         reducer->deferred = false;
-        status = state_io_save(&reducer->state_io, why);
+        status = save_all(reducer, why);
     }
     if (!status && rank0_snapshot_agent && rank0_snapshot_agent->pause &&
         may_continue(reducer))
@@ -180,6 +207,9 @@ static enum status reducer_connect(struct reducer *reducer,
     }
     if (!status)
         status = state_io_load(&reducer->state_io, why);
+    if (!status && reducer->settings.rows)
+        status = row_reducer_load(reducer->settings.rows, &reducer->ranks,
+                                  reducer->settings.row_storage, why);
     if (!status)
         sequence_advance(&reducer->updated, reducer->num_parameters);
     return status;
@@ -195,6 +225,8 @@ void reducer_fail(struct reducer *reducer, const struct failure *why) {
     pthread_mutex_unlock(&reducer->mutex);
     eventfd_write(reducer->descriptor, 1);
     sequence_cancel(&reducer->updated);
+    if (reducer->settings.rows)
+        row_reducer_cancel(reducer->settings.rows);
 }
 
 static void *reducer_run(void *argument) {
@@ -210,7 +242,7 @@ static void *reducer_run(void *argument) {
             status = reducer_end_round(reducer, &why);
     }
     if (!status && !atomic_load(&reducer->cancelled))
-        status = state_io_save(&reducer->state_io, &why);
+        status = save_all(reducer, &why);
     if (status)
         reducer_fail(reducer, &why);
     return NULL;
@@ -256,6 +288,10 @@ static void reducer_release(struct reducer *reducer) {
     free(reducer);
 }
 
+static void fail_rows(void *context, const struct failure *why) {
+    reducer_fail(context, why);
+}
+
 enum status reducer_open(struct reducer **out,
                          const struct reducer_settings *settings,
                          struct failure *why) {
@@ -277,6 +313,8 @@ enum status reducer_open(struct reducer **out,
     }
     buffer_hold(settings->weights);
     buffer_hold(settings->gradients);
+    if (settings->rows)
+        row_reducer_on_failure(settings->rows, fail_rows, reducer);
     status = reducer_start(reducer, why);
     if (status)
         reducer_release(reducer);
@@ -315,6 +353,10 @@ void reducer_settle(struct reducer *reducer) {
     atomic_store(&reducer->settled, true);
     sequence_advance(&reducer->announced,
                      reducer->last + reducer->num_parameters);
+}
+
+struct row_reducer *reducer_rows(const struct reducer *reducer) {
+    return reducer->settings.rows;
 }
 
 uint64_t reducer_due(const struct reducer *reducer) {
@@ -362,7 +404,9 @@ void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
 }
 
 double reducer_waited(struct reducer *reducer) {
-    return time_to_seconds(atomic_load(&reducer->waited));
+    const struct row_reducer *rows = reducer->settings.rows;
+    return time_to_seconds(atomic_load(&reducer->waited)) +
+           (rows ? row_reducer_waited(rows) : 0);
 }
 
 struct loss_scaler reducer_scaler(const struct reducer *reducer) {
@@ -405,6 +449,8 @@ void reducer_cancel(struct reducer *reducer) {
     atomic_store(&reducer->cancelled, true);
     sequence_cancel(&reducer->announced);
     sequence_cancel(&reducer->updated);
+    if (reducer->settings.rows)
+        row_reducer_cancel(reducer->settings.rows);
     group_abort(&reducer->ranks);
 }
 
@@ -412,9 +458,11 @@ void reducer_cancel(struct reducer *reducer) {
 void reducer_times(struct reducer *reducer, struct reducer_times *times) {
     bool resident = reducer->settings.resident;
     int64_t update = resident ? 0 : reducer->reduction.update_ns;
+    const struct row_reducer *rows = reducer->settings.rows;
     *times = (struct reducer_times){
         .reduce_s = time_to_seconds(atomic_load(&reducer->ranks.ns)),
-        .update_s = time_to_seconds(update),
+        .update_s = time_to_seconds(update) +
+                    (rows ? row_reducer_update_seconds(rows) : 0),
         .bytes = atomic_load(&reducer->ranks.bytes),
     };
 }

@@ -28,6 +28,7 @@
 #include "proto/tensor/rule.h"
 #include "proto/tensor/run_schedule.h"
 #include "worker/collective/collective.h"
+#include "worker/exchange/allreduce/row_reducer.h"
 #include "worker/exchange/client/contribution.h"
 #include "worker/ops/device.h"
 
@@ -73,6 +74,8 @@ struct reducer_settings {
     const struct rule_loops *loops; /* NULL: the best for this CPU */
     /* Rank 0; NULL on other ranks. */
     const struct reducer_storage *rank0_snapshot_agent;
+    struct row_reducer *rows; /* of tables, not resident; NULL: none */
+    const struct row_reducer_storage *row_storage; /* rank 0; else NULL */
     struct loss_scaler scaler; /* from the checkpoint; all 0: none */
     /* Device replicas whose gradients this rank sums; 0: 1. */
     uint32_t replicas;
@@ -187,6 +190,9 @@ bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter);
  * has a part of it only (ZeRO). */
 bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
                         unsigned slot, float *to);
+
+/* The rows of tables; NULL: there are none. */
+struct row_reducer *reducer_rows(const struct reducer *reducer);
 
 /* External, after reducer_wait: the last round if it is saved on request; 0:
  * it is not. */

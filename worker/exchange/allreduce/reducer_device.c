@@ -149,7 +149,7 @@ static enum status reducer_device_update(struct reducer *reducer,
     if (!status)
         status = reduction_wait_header(reduction, why);
     if (!status && reducer->settings.job->gradient_clipping > 0)
-        status = reduction_clip(reduction, why);
+        status = reduction_clip(reduction, 0, why);
     atomic_fetch_add(&reducer->waited, time_now() - start);
     reducer->resident.waited_bucket = 0;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {

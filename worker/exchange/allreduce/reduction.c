@@ -417,6 +417,21 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     return status;
 }
 
+/* Callers set the rate of the run's optimizer, as of the groups'. */
+struct row_reducer_round reduction_of_rows(const struct reduction *reduction) {
+    uint64_t step = reduction->round - reduction->scaler.skipped;
+    const struct optimizer_group *first =
+        reduction->trailer ? round_trailer_first_group(reduction->trailer)
+                           : NULL;
+    return (struct row_reducer_round){
+        .round = reduction->round,
+        .step = step,
+        .rate = first ? first->lr : schedule_rate(&reduction->schedule, step),
+        .factor = schedule_factor(&reduction->schedule, step),
+        .clip = reduction->clips ? *reduction->clip : 1,
+        .overflowed = reduction->overflowed};
+}
+
 bool reduction_is_saved(const struct reduction *reduction) {
     return reduction->save_requested ||
            run_schedule_saves(reduction->settings->run_schedule,
@@ -463,16 +478,19 @@ static enum status reduction_clip_gather(struct reduction *reduction,
 
 /* As torch.nn.utils.clip_grad_norm_ does. Squares are summed per rank first,
  * then in rank order, so that the result does not depend on the sharding. */
-enum status reduction_clip(struct reduction *reduction, struct failure *why) {
+enum status reduction_clip(struct reduction *reduction, double rows,
+                           struct failure *why) {
     double limit = reduction->settings->job->gradient_clipping;
     int64_t start = time_now();
-    if (!reduction_changes(reduction))
+    if (!reduction_changes(reduction) && !(rows > 0))
         return STATUS_OK;
     for (uint32_t r = 0; r < reduction->ranks->size; r++)
         if (sums_rank(reduction, r))
             reduction_clip_square(reduction, r);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
     enum status status = reduction_clip_gather(reduction, why);
+    if (rows > 0)
+        reduction->norms[0] += rows;
     reduction->ops->run(reduction->device, STREAM_EXCHANGE,
                         op_clip(reduction->norms, reduction->ranks->size,
                                 REDUCTION_NORM, limit, reduction->clip));

@@ -84,9 +84,14 @@ enum status reduction_sum_trailer(struct reduction *reduction,
                                   struct failure *why) MUST_CHECK;
 
 /* After all buckets are summed: clips the mean gradient by its norm, without a
- * wait of the host. */
-enum status reduction_clip(struct reduction *reduction,
+ * wait of the host. ROWS: the square sum of those of tables, not on a device.
+ */
+enum status reduction_clip(struct reduction *reduction, double rows,
                            struct failure *why) MUST_CHECK;
+
+/* How the rule is to be applied to rows of tables in this round, on the host.
+ */
+struct row_reducer_round reduction_of_rows(const struct reduction *reduction);
 
 /* Applies the rule to the weights of the summed bucket I. */
 enum status reduction_update(struct reduction *reduction, uint32_t i,

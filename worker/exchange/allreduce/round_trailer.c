@@ -215,3 +215,8 @@ const struct optimizer_group *round_trailer_group(
     uint32_t group = trailer->layout->parameters[parameter].group;
     return group < trailer->num_groups ? &trailer->groups[group] : NULL;
 }
+
+const struct optimizer_group *round_trailer_first_group(
+    const struct round_trailer *trailer) {
+    return trailer->num_groups ? &trailer->groups[0] : NULL;
+}

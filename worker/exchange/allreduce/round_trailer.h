@@ -63,6 +63,10 @@ float round_trailer_scale(const struct round_trailer *trailer,
 const float *round_trailer_values(const struct round_trailer *trailer,
                                   uint32_t parameter);
 
+/* The first group with rank 0's values; NULL: the job's optimizer. */
+const struct optimizer_group *round_trailer_first_group(
+    const struct round_trailer *trailer);
+
 /* PARAMETER's group with rank 0's values; NULL: the job's optimizer. */
 const struct optimizer_group *round_trailer_group(
     const struct round_trailer *trailer, uint32_t parameter);

@@ -21,13 +21,13 @@ static void expect(struct network_bound_case given, double steps) {
 /* M = 2.68 MB, 1 Gbit/s: a round of 2 and 2 takes 22.4 ms. */
 static void the_bound_of_four_hosts_matches_the_design(void **state) {
     (void)state;
-    expect((struct network_bound_case){2, 2, DEMO, 1, true, false, false},
+    expect((struct network_bound_case){2, 2, DEMO, 0, 1, true, false, false},
            44.6);
-    expect((struct network_bound_case){3, 1, DEMO, 1, true, false, false},
+    expect((struct network_bound_case){3, 1, DEMO, 0, 1, true, false, false},
            44.63 / 3);
-    expect((struct network_bound_case){1, 3, DEMO, 1, true, false, false},
+    expect((struct network_bound_case){1, 3, DEMO, 0, 1, true, false, false},
            44.6);
-    expect((struct network_bound_case){2, 2, DEMO, 10, true, false, false},
+    expect((struct network_bound_case){2, 2, DEMO, 0, 10, true, false, false},
            446.3);
 }
 
@@ -53,28 +53,47 @@ static void a_ring_sends_all_but_its_own_share_twice(void **state) {
            0);
 }
 
+/* Rows go to each other rank, and are counted so. */
+static void rows_of_tables_cross_as_often_as_weights_or_once(void **state) {
+    (void)state;
+    expect((struct network_bound_case){3, 1, DEMO / 2, DEMO / 2, 1, true, false,
+                                       false},
+           44.63 / 3);
+    expect((struct network_bound_case){.num_trainers = 4,
+                                       .bytes = DEMO / 2,
+                                       .row_bytes = DEMO / 4,
+                                       .link_gbits = 1,
+                                       .synchronous = true,
+                                       .allreduce = true},
+           44.63);
+}
+
 static void without_rounds_all_trainers_pushes_count(void **state) {
     (void)state;
-    expect((struct network_bound_case){2, 2, DEMO, 1, false, false, false},
+    expect((struct network_bound_case){2, 2, DEMO, 0, 1, false, false, false},
            89.3);
-    expect((struct network_bound_case){3, 1, DEMO, 1, false, false, false},
+    expect((struct network_bound_case){3, 1, DEMO, 0, 1, false, false, false},
            44.6);
-    expect((struct network_bound_case){1, 3, DEMO, 1, false, false, false},
+    expect((struct network_bound_case){1, 3, DEMO, 0, 1, false, false, false},
            44.6);
 }
 
 static void clipping_doubles_and_bf16_halves_the_bound(void **state) {
     (void)state;
-    expect((struct network_bound_case){2, 2, DEMO, 1, true, true, false}, 22.3);
-    expect((struct network_bound_case){2, 2, DEMO / 2, 1, true, false, false},
-           89.3);
+    expect((struct network_bound_case){2, 2, DEMO, 0, 1, true, true, false},
+           22.3);
+    expect(
+        (struct network_bound_case){2, 2, DEMO / 2, 0, 1, true, false, false},
+        89.3);
 }
 
 static void unknown_rates_give_no_bound(void **state) {
     (void)state;
-    expect((struct network_bound_case){2, 2, DEMO, 0, true, false, false}, 0);
-    expect((struct network_bound_case){2, 2, 0, 1, true, false, false}, 0);
-    expect((struct network_bound_case){2, 0, DEMO, 1, true, false, false}, 0);
+    expect((struct network_bound_case){2, 2, DEMO, 0, 0, true, false, false},
+           0);
+    expect((struct network_bound_case){2, 2, 0, 0, 1, true, false, false}, 0);
+    expect((struct network_bound_case){2, 0, DEMO, 0, 1, true, false, false},
+           0);
 }
 
 static void link_payload_and_link_rate_are_inverse(void **state) {
@@ -89,6 +108,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bound_of_four_hosts_matches_the_design),
         cmocka_unit_test(a_ring_sends_all_but_its_own_share_twice),
+        cmocka_unit_test(rows_of_tables_cross_as_often_as_weights_or_once),
         cmocka_unit_test(without_rounds_all_trainers_pushes_count),
         cmocka_unit_test(clipping_doubles_and_bf16_halves_the_bound),
         cmocka_unit_test(unknown_rates_give_no_bound),

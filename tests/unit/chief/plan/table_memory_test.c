@@ -43,7 +43,7 @@ static int setup(void **state) {
     run->plan.limits = fixture->limits;
     run->plan.table_groups = &fixture->group;
     assert_true(roster_open(&run->roster, false, TRAINERS, PS, TIME_S));
-    run->ps = calloc(PS, sizeof *run->ps);
+    run->ps = calloc(PS + 1, sizeof *run->ps);
     for (int p = 0; p < PS; p++)
         run->ps[p].table_rows = fixture->rows[p];
     assert_int_equal(layout_build(&run->plan.layout, &bias, 1, &why),
@@ -106,6 +106,22 @@ static void a_limit_is_shared_by_those_who_have_it(void **state) {
     assert_int_equal(table_memory_free(&fixture->run, false), 600);
 }
 
+/* Two ps share what each trainer would have. */
+static void rows_that_a_trainer_has_no_room_for_are_refused(void **state) {
+    struct fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    struct failure why;
+    uint64_t all = table_memory_of(run).bytes;
+    limit(fixture, 0, "host a", all - 1);
+    limit(fixture, 2, "host b", all / 2);
+    assert_int_equal(table_memory_check(run, &why), STATUS_OK);
+    run->allreduce = true;
+    assert_int_equal(table_memory_check(run, &why), STATUS_RETRY);
+    assert_non_null(strstr(why.text, TABLE_MEMORY_TOO_LARGE));
+    fixture->limits[0].limits[0].free = all;
+    assert_int_equal(table_memory_check(run, &why), STATUS_OK);
+}
+
 static void memory_of_devices_is_none_of_the_host(void **state) {
     struct fixture *fixture = *state;
     limit(fixture, 0, "host a", 1000);
@@ -120,6 +136,7 @@ int main(void) {
         TEST(rows_are_bounded_by_ids_and_by_max_rows),
         TEST(rows_of_a_table_without_a_bound_are_those_there_are),
         TEST(a_limit_is_shared_by_those_who_have_it),
+        TEST(rows_that_a_trainer_has_no_room_for_are_refused),
         TEST(memory_of_devices_is_none_of_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank sends in a round is a directory, an entry for each partition with
+ * rows, then their bytes, as a push to a ps has them: lists, then gradients.
+ * The mutex guards the rows, which the compute thread reads while the reducer's
+ * thread may save them, and what the two threads tell each other. */
+#include "worker/exchange/allreduce/row_reducer.h"
+
+#include "proto/base/time.h"
+#include "proto/tensor/rule.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    UNIT = 16,            /* floats: pieces of a gather end at these */
+    MOST_BYTES = 1 << 24, /* of a number in one float */
+};
+
+/* Floats of the first gather, UNIT of each rank. */
+enum { SIZE_LOW, SIZE_HIGH, WEIGHT };
+
+struct entry {
+    uint32_t partition, bytes;
+};
+
+struct pushed {
+    struct row_batch *rows; /* NULL: no gradients */
+    uint64_t clock;
+    enum contribution kind;
+    bool waits; /* to be gathered */
+};
+
+struct row_reducer {
+    struct row_reducer_settings settings;
+    uint32_t *ids; /* [num_partitions]: units */
+    struct row_shard *rows;
+    struct row_list *lists; /* [num_ranks], of one partition */
+    struct row_part *parts; /* [num_ranks] */
+
+    /* The gathered round. */
+    float *floats; /* [num_ranks, piece] */
+    size_t piece, room;
+    float *sizes;      /* [num_ranks, UNIT] */
+    const char **next; /* [num_ranks]: where a rank's next partition begins */
+    uint32_t *entries; /* [num_ranks]: its number in the directory */
+    uint32_t weight;   /* replicas that count in the mean */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool cancelled;
+    struct pushed pushed;
+    uint64_t last;    /* clock of the last push */
+    uint64_t applied; /* the last round whose rows are here */
+    bool loaded;
+    atomic_int_least64_t waited, update_ns;
+    void (*fail)(void *context, const struct failure *why);
+    void *context;
+    struct row_batch *wanted; /* by a lookup */
+    uint64_t wanted_after;
+};
+
+static enum status row_reducer_no_memory(struct failure *why) {
+    return status_fail(why, FAILURE_NO_MEMORY,
+                       "no memory for the rows of tables");
+}
+
+static uint32_t row_partitions(const struct row_reducer *reducer) {
+    return reducer->settings.plan->layout->num_partitions;
+}
+
+static enum status open_row_shard(struct row_reducer *reducer,
+                                  struct failure *why) {
+    const struct row_reducer_settings *s = &reducer->settings;
+    size_t variants;
+    struct row_shard_settings rows = {
+        .layout = s->plan->layout,
+        .ids = reducer->ids,
+        .count = row_partitions(reducer),
+        .num_parts = s->num_ranks,
+        .seed = s->job->seed,
+        .optimizer = s->plan->groups ? &s->plan->groups[0].optimizer
+                                     : &s->job->optimizer,
+        .groups = s->plan->table_groups,
+        .loops = s->loops ? s->loops : rule_variants(&variants)[0],
+        .deltas = s->rank == 0 && s->job->checkpoint.delta_every_steps};
+    return row_shard_open(&reducer->rows, &rows, why);
+}
+
+enum status row_reducer_open(struct row_reducer **out,
+                             const struct row_reducer_settings *settings,
+                             struct failure *why) {
+    struct row_reducer *reducer = calloc(1, sizeof *reducer);
+    uint32_t ranks = settings->num_ranks;
+    *out = reducer;
+    if (!reducer)
+        return row_reducer_no_memory(why);
+    reducer->settings = *settings;
+    pthread_mutex_init(&reducer->mutex, NULL);
+    pthread_cond_init(&reducer->changed, NULL);
+    reducer->applied = reducer->last = settings->plan->run_schedule.start;
+    reducer->ids = calloc(row_partitions(reducer), sizeof *reducer->ids);
+    reducer->lists = calloc(ranks, sizeof *reducer->lists);
+    reducer->parts = calloc(ranks, sizeof *reducer->parts);
+    reducer->next = calloc(ranks, sizeof *reducer->next);
+    reducer->entries = calloc(ranks, sizeof *reducer->entries);
+    reducer->sizes = aligned_alloc(64, ranks * UNIT * sizeof(float));
+    enum status status = STATUS_OK;
+    if (!reducer->ids || !reducer->lists || !reducer->parts || !reducer->next ||
+        !reducer->entries || !reducer->sizes)
+        status = row_reducer_no_memory(why);
+    for (uint32_t p = 0; !status && p < row_partitions(reducer); p++)
+        reducer->ids[p] = settings->plan->layout->num_blocks + p;
+    if (!status)
+        status = open_row_shard(reducer, why);
+    if (status)
+        row_reducer_close(out);
+    return status;
+}
+
+void row_reducer_close(struct row_reducer **where) {
+    struct row_reducer *reducer = *where;
+    *where = NULL;
+    if (!reducer)
+        return;
+    row_shard_close(&reducer->rows);
+    for (uint32_t r = 0; reducer->lists && r < reducer->settings.num_ranks; r++)
+        row_list_free(&reducer->lists[r]);
+    pthread_mutex_destroy(&reducer->mutex);
+    pthread_cond_destroy(&reducer->changed);
+    free(reducer->floats);
+    free(reducer->sizes);
+    free(reducer->entries);
+    free(reducer->next);
+    free(reducer->parts);
+    free(reducer->lists);
+    free(reducer->ids);
+    free(reducer);
+}
+
+void row_reducer_cancel(struct row_reducer *reducer) {
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->cancelled = true;
+    pthread_cond_broadcast(&reducer->changed);
+    pthread_mutex_unlock(&reducer->mutex);
+}
+
+uint64_t row_reducer_rows(const struct row_reducer *reducer, uint32_t table) {
+    return row_shard_rows(reducer->rows, table);
+}
+
+uint32_t row_reducer_peers(const struct row_reducer *reducer) {
+    return reducer->settings.num_ranks - 1;
+}
+
+double row_reducer_waited(const struct row_reducer *reducer) {
+    return time_to_seconds(atomic_load(&reducer->waited));
+}
+
+double row_reducer_update_seconds(const struct row_reducer *reducer) {
+    return time_to_seconds(atomic_load(&reducer->update_ns));
+}
+
+void row_reducer_on_failure(struct row_reducer *reducer,
+                            void (*fail)(void *context,
+                                         const struct failure *why),
+                            void *context) {
+    reducer->fail = fail;
+    reducer->context = context;
+}
+
+void row_reducer_set_base(struct row_reducer *reducer, uint64_t id) {
+    pthread_mutex_lock(&reducer->mutex);
+    row_shard_set_base(reducer->rows, id);
+    pthread_mutex_unlock(&reducer->mutex);
+}
+
+/* The compute thread. */
+
+void row_reducer_lookup(struct row_reducer *reducer, uint64_t clock,
+                        struct row_batch *rows) {
+    reducer->wanted = rows;
+    reducer->wanted_after = clock ? clock : reducer->last;
+}
+
+/* The mutex is held. */
+static enum status look_rows_up(struct row_reducer *reducer,
+                                const struct row_batch *batch,
+                                struct failure *why) {
+    struct row_list *list = &reducer->lists[reducer->settings.rank];
+    enum status status = STATUS_OK;
+    for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
+        const struct row_batch_part *part = &batch->parts[p];
+        if (!part->bytes)
+            continue;
+        status =
+            row_shard_read(reducer->rows, p, batch->bytes + part->first_byte,
+                           part->bytes, false, list, why);
+        if (!status)
+            row_shard_lookup(reducer->rows, p, NULL, list,
+                             batch->weights + part->first_float);
+    }
+    return status;
+}
+
+static bool rows_may_be_read(const struct row_reducer *reducer) {
+    return !reducer->wanted ||
+           (reducer->loaded && reducer->applied >= reducer->wanted_after);
+}
+
+static bool is_gathered(const struct row_reducer *reducer) {
+    return !reducer->pushed.waits;
+}
+
+/* Waits until IS_MET; the mutex is held. */
+static bool await_round(struct row_reducer *reducer,
+                        bool (*is_met)(const struct row_reducer *),
+                        int64_t until) {
+    int64_t start = time_now();
+    bool waits = !is_met(reducer) && !reducer->cancelled;
+    while (!is_met(reducer) && !reducer->cancelled &&
+           time_cond_wait(&reducer->changed, &reducer->mutex, until))
+        ;
+    if (waits)
+        atomic_fetch_add(&reducer->waited, time_now() - start);
+    return is_met(reducer) && !reducer->cancelled;
+}
+
+bool row_reducer_wait_rows(struct row_reducer *reducer, int64_t until) {
+    struct failure why;
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&reducer->mutex);
+    bool here = await_round(reducer, rows_may_be_read, until);
+    if (here && reducer->wanted)
+        status = look_rows_up(reducer, reducer->wanted, &why);
+    if (here)
+        reducer->wanted = NULL;
+    pthread_mutex_unlock(&reducer->mutex);
+    if (status)
+        reducer->fail(reducer->context, &why);
+    return here && !status;
+}
+
+bool row_reducer_push(struct row_reducer *reducer, uint64_t clock,
+                      enum contribution kind, struct row_batch *rows) {
+    pthread_mutex_lock(&reducer->mutex);
+    bool has_room = await_round(reducer, is_gathered, TIME_NEVER);
+    if (has_room)
+        reducer->pushed = (struct pushed){rows, clock, kind, true};
+    reducer->last = clock;
+    pthread_cond_broadcast(&reducer->changed);
+    pthread_mutex_unlock(&reducer->mutex);
+    return has_room;
+}
+
+bool row_reducer_wait_pushed(struct row_reducer *reducer, int64_t until) {
+    pthread_mutex_lock(&reducer->mutex);
+    bool gathered = await_round(reducer, is_gathered, until);
+    pthread_mutex_unlock(&reducer->mutex);
+    return gathered;
+}
+
+/* The reducer's thread. */
+
+/* Bytes of ROWS in partition P. */
+static uint32_t bytes_of(const struct row_batch *rows, uint32_t p) {
+    const struct row_batch_part *part = &rows->parts[p];
+    return part->bytes ? part->bytes + part->floats * (uint32_t)sizeof(float)
+                       : 0;
+}
+
+static size_t message_bytes(const struct row_reducer *reducer,
+                            const struct row_batch *rows) {
+    size_t bytes = sizeof(struct entry);
+    for (uint32_t p = 0; rows && p < row_partitions(reducer); p++)
+        if (rows->parts[p].bytes)
+            bytes += sizeof(struct entry) + bytes_of(rows, p);
+    return bytes;
+}
+
+/* The directory ends with an entry without bytes. */
+static void write_message(const struct row_reducer *reducer,
+                          const struct row_batch *rows, char *to) {
+    struct entry entry = {0};
+    for (uint32_t p = 0; rows && p < row_partitions(reducer); p++) {
+        entry = (struct entry){p, bytes_of(rows, p)};
+        if (!entry.bytes)
+            continue;
+        memcpy(to, &entry, sizeof entry);
+        to += sizeof entry;
+    }
+    entry = (struct entry){0};
+    memcpy(to, &entry, sizeof entry);
+    to += sizeof entry;
+    for (uint32_t p = 0; rows && p < row_partitions(reducer); p++) {
+        const struct row_batch_part *part = &rows->parts[p];
+        if (!part->bytes)
+            continue;
+        memcpy(to, rows->bytes + part->first_byte, part->bytes);
+        memcpy(to + part->bytes, rows->gradients + part->first_float,
+               part->floats * sizeof(float));
+        to += bytes_of(rows, p);
+    }
+}
+
+/* How many bytes each rank sends, and which replicas count. */
+static enum status gather_sizes(struct row_reducer *reducer,
+                                struct group *ranks,
+                                const struct pushed *pushed, size_t bytes,
+                                struct failure *why) {
+    const struct row_reducer_settings *s = &reducer->settings;
+    float *own = reducer->sizes + (size_t)s->rank * UNIT;
+    bool counts =
+        pushed->kind == CONTRIBUTION_FULL || pushed->kind == CONTRIBUTION_ZERO;
+    memset(own, 0, UNIT * sizeof *own);
+    own[SIZE_LOW] = (float)(bytes % MOST_BYTES);
+    own[SIZE_HIGH] = (float)(bytes / MOST_BYTES);
+    own[WEIGHT] = counts ? (float)plan_replicas(s->plan, s->rank) : 0;
+    enum status status = group_all_gather(ranks, reducer->sizes,
+                                          (size_t)s->num_ranks * UNIT, why);
+    reducer->weight = 0;
+    for (uint32_t r = 0; !status && r < s->num_ranks; r++)
+        reducer->weight += (uint32_t)reducer->sizes[r * UNIT + WEIGHT];
+    return status;
+}
+
+static size_t size_of(const struct row_reducer *reducer, uint32_t rank) {
+    const float *sizes = reducer->sizes + (size_t)rank * UNIT;
+    return (size_t)sizes[SIZE_HIGH] * MOST_BYTES + (size_t)sizes[SIZE_LOW];
+}
+
+static enum status reserve_pieces(struct row_reducer *reducer,
+                                  struct failure *why) {
+    size_t most = 0;
+    for (uint32_t r = 0; r < reducer->settings.num_ranks; r++)
+        if (size_of(reducer, r) > most)
+            most = size_of(reducer, r);
+    reducer->piece =
+        (most + UNIT * sizeof(float) - 1) / (UNIT * sizeof(float)) * UNIT;
+    size_t floats = reducer->piece * reducer->settings.num_ranks;
+    if (floats <= reducer->room)
+        return STATUS_OK;
+    floats += floats / 2 / UNIT * UNIT;
+    free(reducer->floats);
+    reducer->floats = aligned_alloc(64, floats * sizeof *reducer->floats);
+    reducer->room = reducer->floats ? floats : 0;
+    return reducer->floats ? STATUS_OK : row_reducer_no_memory(why);
+}
+
+static bool await_push(struct row_reducer *reducer, uint64_t round,
+                       struct pushed *pushed) {
+    pthread_mutex_lock(&reducer->mutex);
+    while (!(reducer->pushed.waits && reducer->pushed.clock == round) &&
+           !reducer->cancelled)
+        pthread_cond_wait(&reducer->changed, &reducer->mutex);
+    *pushed = reducer->pushed;
+    bool cancelled = reducer->cancelled;
+    pthread_mutex_unlock(&reducer->mutex);
+    return !cancelled;
+}
+
+static void end_push(struct row_reducer *reducer) {
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->pushed = (struct pushed){0};
+    pthread_cond_broadcast(&reducer->changed);
+    pthread_mutex_unlock(&reducer->mutex);
+}
+
+enum status row_reducer_gather(struct row_reducer *reducer, struct group *ranks,
+                               uint64_t round, bool *pushed,
+                               struct failure *why) {
+    struct pushed own;
+    *pushed = await_push(reducer, round, &own);
+    if (!*pushed)
+        return STATUS_OK;
+    size_t bytes = message_bytes(reducer, own.rows);
+    enum status status = gather_sizes(reducer, ranks, &own, bytes, why);
+    if (!status)
+        status = reserve_pieces(reducer, why);
+    if (!status)
+        write_message(reducer, own.rows,
+                      (char *)(reducer->floats +
+                               reducer->settings.rank * reducer->piece));
+    end_push(reducer);
+    return status
+               ? status
+               : group_all_gather(ranks, reducer->floats,
+                                  reducer->piece * reducer->settings.num_ranks,
+                                  why);
+}
+
+static const char *message_of(const struct row_reducer *reducer,
+                              uint32_t rank) {
+    return (const char *)(reducer->floats + rank * reducer->piece);
+}
+
+static struct entry entry_of_rank(const struct row_reducer *reducer,
+                                  uint32_t rank) {
+    struct entry entry;
+    memcpy(&entry,
+           message_of(reducer, rank) + reducer->entries[rank] * sizeof entry,
+           sizeof entry);
+    return entry;
+}
+
+/* Before the first partition of a round. */
+static enum status begin_parts(struct row_reducer *reducer,
+                               struct failure *why) {
+    for (uint32_t r = 0; r < reducer->settings.num_ranks; r++) {
+        const char *message = message_of(reducer, r);
+        size_t size = size_of(reducer, r), bytes = 0, read = 0;
+        struct entry entry = {0, 1};
+        while (entry.bytes && read + sizeof entry <= size) {
+            memcpy(&entry, message + read, sizeof entry);
+            read += sizeof entry;
+            bytes += entry.bytes;
+        }
+        if (entry.bytes || read + bytes != size)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "rank %u: rows with other bytes than listed", r);
+        reducer->next[r] = message + read;
+        reducer->entries[r] = 0;
+    }
+    return STATUS_OK;
+}
+
+/* The parts of partition P, of the ranks that have some, in rank order; after
+ * those of the partitions before it. */
+static enum status take_parts(struct row_reducer *reducer, uint32_t p,
+                              unsigned *count, struct failure *why) {
+    enum status status = STATUS_OK;
+    *count = 0;
+    for (uint32_t r = 0; !status && r < reducer->settings.num_ranks; r++) {
+        struct entry entry = entry_of_rank(reducer, r);
+        struct row_list *list = &reducer->lists[*count];
+        if (!entry.bytes || entry.partition != p)
+            continue;
+        status = row_shard_read(reducer->rows, p, reducer->next[r], entry.bytes,
+                                true, list, why);
+        reducer->parts[(*count)++] =
+            (struct row_part){reducer->next[r], entry.bytes, list};
+        reducer->next[r] += entry.bytes;
+        reducer->entries[r]++;
+    }
+    return status;
+}
+
+/* After the last partition of a round. */
+static enum status end_parts(const struct row_reducer *reducer,
+                             struct failure *why) {
+    for (uint32_t r = 0; r < reducer->settings.num_ranks; r++)
+        if (entry_of_rank(reducer, r).bytes)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "rank %u: rows of partition %u, out of order or "
+                               "of no partition",
+                               r, entry_of_rank(reducer, r).partition);
+    return STATUS_OK;
+}
+
+static float scale_of_rows(const struct row_reducer *reducer) {
+    return reducer->weight ? 1.0f / (float)reducer->weight : 1.0f;
+}
+
+enum status row_reducer_square_sum(struct row_reducer *reducer, double *out,
+                                   struct failure *why) {
+    struct row_shard_round of = {.parts = reducer->parts,
+                                 .scale = scale_of_rows(reducer)};
+    int64_t start = time_now();
+    *out = 0;
+    pthread_mutex_lock(&reducer->mutex);
+    enum status status = begin_parts(reducer, why);
+    for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
+        status = take_parts(reducer, p, &of.num_parts, why);
+        if (!status)
+            *out += row_shard_square_sum(reducer->rows, p, &of);
+    }
+    pthread_mutex_unlock(&reducer->mutex);
+    atomic_fetch_add(&reducer->update_ns, time_now() - start);
+    if (!status && !isfinite(*out))
+        status = status_fail(why, FAILURE_LOSS_NOT_FINITE,
+                             "the rows of tables have no norm to clip by: a "
+                             "gradient is not finite, or memory is short");
+    return status;
+}
+
+enum status row_reducer_apply(struct row_reducer *reducer,
+                              const struct row_reducer_round *round,
+                              const struct row_reducer_storage *storage,
+                              struct failure *why) {
+    struct row_shard_round of = {.parts = reducer->parts,
+                                 .step = round->step,
+                                 .rate = round->rate,
+                                 .factor = round->factor,
+                                 .scale = scale_of_rows(reducer) * round->clip};
+    if (storage)
+        storage->await(storage->context, reducer->rows);
+    int64_t start = time_now();
+    pthread_mutex_lock(&reducer->mutex);
+    enum status status = begin_parts(reducer, why);
+    for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
+        status = take_parts(reducer, p, &of.num_parts, why);
+        if (round->overflowed)
+            of.num_parts = 0;
+        if (!status)
+            status = row_shard_update(reducer->rows, p, &of, why);
+    }
+    if (!status)
+        status = end_parts(reducer, why);
+    if (!status)
+        reducer->applied = round->round;
+    pthread_cond_broadcast(&reducer->changed);
+    pthread_mutex_unlock(&reducer->mutex);
+    atomic_fetch_add(&reducer->update_ns, time_now() - start);
+    return status;
+}
+
+/* Copies rows, of a multiple of 8 bytes each, from rank 0 to all. */
+static enum status send_bytes(struct group *ranks, void *data, size_t bytes,
+                              struct failure *why) {
+    return group_broadcast(ranks, data, bytes / sizeof(float), 0, why);
+}
+
+/* The rows of TABLE in partition P: rank 0's, page by page. */
+static enum status broadcast_table(struct group *ranks, uint32_t p,
+                                   struct row_table *table,
+                                   struct failure *why) {
+    size_t bytes = row_table_row_bytes(table), num_pages, page = 0;
+    uint32_t page_rows = row_table_page_rows(table);
+    bool is_source = ranks->rank == 0;
+    uint64_t admitted;
+    float header[UNIT] = {0};
+    uint64_t rows = is_source ? row_table_rows(table, &admitted) : 0;
+    struct buffer *const *pages =
+        is_source ? row_table_pages(table, &num_pages) : NULL;
+    header[SIZE_LOW] = (float)(rows % MOST_BYTES);
+    header[SIZE_HIGH] = (float)(rows / MOST_BYTES);
+    enum status status = group_broadcast(ranks, header, UNIT, 0, why);
+    rows =
+        (uint64_t)header[SIZE_HIGH] * MOST_BYTES + (uint64_t)header[SIZE_LOW];
+    char *copy = is_source || !rows ? NULL : malloc(page_rows * bytes);
+    if (!status && !is_source && rows && !copy)
+        status = row_reducer_no_memory(why);
+    for (; !status && rows; page++) {
+        uint32_t count = rows < page_rows ? (uint32_t)rows : page_rows;
+        void *data = is_source ? buffer_data(pages[page]) : copy;
+        status = send_bytes(ranks, data, count * bytes, why);
+        if (!status && !is_source)
+            status = row_table_restore(table, data, count, p, why);
+        rows -= count;
+    }
+    free(copy);
+    return status;
+}
+
+enum status row_reducer_load(struct row_reducer *reducer, struct group *ranks,
+                             const struct row_reducer_storage *storage,
+                             struct failure *why) {
+    const struct row_reducer_settings *s = &reducer->settings;
+    bool resumes = s->plan->restore_folder != NULL;
+    enum status status = STATUS_OK;
+    for (uint32_t p = 0; resumes && !status && p < row_partitions(reducer);
+         p++) {
+        if (storage)
+            status = storage->restore(storage->context, reducer->rows, p, why);
+        for (uint32_t k = 0;
+             !status && s->num_ranks > 1 && k < s->plan->layout->num_stacks;
+             k++)
+            status = broadcast_table(ranks, p,
+                                     row_shard_table(reducer->rows, p, k), why);
+    }
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->loaded = !status;
+    pthread_cond_broadcast(&reducer->changed);
+    pthread_mutex_unlock(&reducer->mutex);
+    return status;
+}
+
+enum status row_reducer_save(struct row_reducer *reducer,
+                             const struct row_reducer_storage *storage,
+                             uint64_t round, uint64_t step,
+                             struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
+        pthread_mutex_lock(&reducer->mutex);
+        status =
+            storage->save(storage->context, round, reducer->rows, p, step, why);
+        pthread_mutex_unlock(&reducer->mutex);
+    }
+    return status;
+}
