@@ -15,12 +15,14 @@ enum { TRAINERS = 2 };
 struct fixture {
     struct job job;
     struct run run;
+    struct layout layout; /* without tables */
 };
 
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct run *run = &fixture->run;
     run->job = &fixture->job;
+    run->plan.layout = &fixture->layout;
     run->allreduce = true;
     strcpy(run->plan.backend, "auto");
     assert_true(roster_open(&run->roster, false, TRAINERS, 0, 0));
@@ -59,6 +61,16 @@ static void trainers_with_own_devices_select_nccl_and_stay_on_them(
     assert_true(collective_select_resolve(run));
     assert_string_equal(run->plan.backend, "nccl");
     assert_true(run->plan.resident);
+}
+
+static void rows_of_tables_are_summed_on_the_host(void **state) {
+    struct run *run = &((struct fixture *)*state)->run;
+    declare(run, 0, "device a", "");
+    declare(run, 1, "device b", "");
+    run->plan.layout->num_tables = 1;
+    assert_true(collective_select_resolve(run));
+    assert_string_equal(run->plan.backend, "gloo");
+    assert_false(run->plan.resident);
 }
 
 static void one_trainer_without_nccl_makes_all_use_gloo(void **state) {
@@ -100,6 +112,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(trainers_with_own_devices_select_nccl_and_stay_on_them),
+        TEST(rows_of_tables_are_summed_on_the_host),
         TEST(one_trainer_without_nccl_makes_all_use_gloo),
         TEST(the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some),
         TEST(a_run_with_ps_selects_no_collective),
