@@ -137,8 +137,9 @@ static enum status run(struct fixture *fixture, uint64_t round,
     enum status status = row_reducer_gather(fixture->reducer, &fixture->ranks,
                                             round, &pushed, &fixture->why);
     assert_true(status || pushed);
-    return status ? status
-                  : row_reducer_apply(fixture->reducer, &of, NULL, &fixture->why);
+    return status
+               ? status
+               : row_reducer_apply(fixture->reducer, &of, NULL, &fixture->why);
 }
 
 static enum status push_and_run(struct fixture *fixture, uint64_t round,
