@@ -82,8 +82,8 @@ struct row_table_update {
 
 /* A row that this admits begins with its initial value; until then gradients
  * only count. FAILURE_TABLE_FULL with the name and the limit if there is no
- * room for a row; FAILURE_NOT_FINITE if a gradient is not finite; STATUS_RETRY
- * without memory. Rows before the one at fault are updated. */
+ * room for a row; FAILURE_LOSS_NOT_FINITE if a gradient is not finite;
+ * STATUS_RETRY without memory. Rows before the one at fault are updated. */
 enum status row_table_apply(struct row_table *table,
                             const struct row_table_update *update,
                             struct failure *why) MUST_CHECK;

@@ -28,6 +28,7 @@ struct row_reducer_settings {
 
 struct row_reducer;
 
+/* Opens tables without rows. FAILURE_NO_MEMORY. */
 enum status row_reducer_open(struct row_reducer **out,
                              const struct row_reducer_settings *settings,
                              struct failure *why) MUST_CHECK;
@@ -90,6 +91,9 @@ enum status row_reducer_load(struct row_reducer *reducer, struct group *ranks,
                              const struct row_reducer_storage *storage,
                              struct failure *why) MUST_CHECK;
 
+/* Below: a lost rank fails as in collective.h; bytes of another rank that do
+ * not fit: FAILURE_BAD_MESSAGE; FAILURE_NO_MEMORY. */
+
 /* Waits for this rank's push of ROUND, and gathers those of all RANKS. *PUSHED:
  * false: it was cancelled. */
 enum status row_reducer_gather(struct row_reducer *reducer, struct group *ranks,
@@ -101,7 +105,8 @@ enum status row_reducer_gather(struct row_reducer *reducer, struct group *ranks,
 enum status row_reducer_square_sum(struct row_reducer *reducer, double *out,
                                    struct failure *why) MUST_CHECK;
 
-/* How the gathered rows are applied; STORAGE as in row_reducer_load. */
+/* How the gathered rows are applied; STORAGE as in row_reducer_load. Fails also
+ * as row_table_apply. */
 struct row_reducer_round {
     uint64_t round, step; /* STEP: without the skipped ones, from 1 */
     double rate;          /* of the run's optimizer */
