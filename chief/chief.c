@@ -189,7 +189,7 @@ static void close_run(struct run *run) {
     roster_close(&run->roster);
     layout_free(&run->plan.layout);
     for (uint32_t i = 0; run->ps && i <= run->roster.num_ps; i++)
-        free(run->ps[i].table_rows);
+        free(run->ps[i].table_counts);
     free(run->plan.groups);
     free(run->plan.table_groups);
     if (run->plan.has_restored)
@@ -216,14 +216,20 @@ static void close_run(struct run *run) {
 static void take_table_rows(struct run *run, struct run_ps *ps,
                             const Capstan__Heartbeat *heartbeat) {
     const struct layout *layout = run->plan.layout;
-    if (!layout || heartbeat->n_table_rows != layout->num_tables ||
-        !layout->num_tables)
+    const uint64_t *const counts[RUN_TABLE_COUNTS] = {heartbeat->table_rows,
+                                                      heartbeat->table_admitted,
+                                                      heartbeat->table_expired};
+    uint32_t tables = layout ? layout->num_tables : 0;
+    if (!tables || heartbeat->n_table_rows != tables ||
+        heartbeat->n_table_admitted != tables ||
+        heartbeat->n_table_expired != tables)
         return;
-    if (!ps->table_rows)
-        ps->table_rows = calloc(layout->num_tables, sizeof *ps->table_rows);
-    if (ps->table_rows)
-        memcpy(ps->table_rows, heartbeat->table_rows,
-               layout->num_tables * sizeof *ps->table_rows);
+    if (!ps->table_counts)
+        ps->table_counts =
+            calloc(RUN_TABLE_COUNTS * tables, sizeof *ps->table_counts);
+    for (int c = 0; ps->table_counts && c < RUN_TABLE_COUNTS; c++)
+        memcpy(ps->table_counts + c * tables, counts[c],
+               tables * sizeof *ps->table_counts);
     for (uint32_t t = 0; t < layout->num_tables; t++) {
         const struct table *table = &layout->tables[t];
         uint64_t rows = run_table_rows(run, t);

@@ -225,13 +225,20 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
            (into < run->plan.train_samples ? into : run->plan.train_samples);
 }
 
-uint64_t run_table_rows(const struct run *run, uint32_t table) {
-    uint64_t rows = 0;
+uint64_t run_table_count(const struct run *run, enum run_table_count count,
+                         uint32_t table) {
     uint32_t holders = run->roster.num_ps + run->allreduce; /* and rank 0 */
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < holders; i++)
-        if (run->ps[i].table_rows)
-            rows += run->ps[i].table_rows[table];
-    return rows;
+        if (run->ps[i].table_counts)
+            sum +=
+                run->ps[i]
+                    .table_counts[count * run->plan.layout->num_tables + table];
+    return sum;
+}
+
+uint64_t run_table_rows(const struct run *run, uint32_t table) {
+    return run_table_count(run, RUN_TABLE_ROWS, table);
 }
 
 double run_row_bytes(const struct run *run) {

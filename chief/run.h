@@ -75,7 +75,8 @@ struct run_ps {
     uint64_t view; /* the last view that it acknowledged */
     uint64_t highest;
     double update_s;
-    uint64_t *table_rows; /* [num_tables], as last reported; NULL: not yet */
+    uint64_t *table_counts; /* [RUN_TABLE_COUNTS, num_tables], as last reported;
+                               NULL: not yet */
 };
 
 struct run {
@@ -185,6 +186,16 @@ struct run_ps *run_allreduce_holder(struct run *run);
 
 /* Rows of TABLE on all ps, as last reported. */
 uint64_t run_table_rows(const struct run *run, uint32_t table);
+
+/* The same of another count; each ps counts expired ones from its start. */
+enum run_table_count {
+    RUN_TABLE_ROWS,
+    RUN_TABLE_ADMITTED,
+    RUN_TABLE_EXPIRED,
+    RUN_TABLE_COUNTS
+};
+uint64_t run_table_count(const struct run *run, enum run_table_count count,
+                         uint32_t table);
 
 /* Bytes of rows that a trainer sends in a step, on average; 0: none. */
 double run_row_bytes(const struct run *run);

@@ -65,7 +65,7 @@ static void ps_close_all(struct ps *ps) {
     control_client_close(&ps->control_client);
     link_close(&ps->link);
     free(ps->ids);
-    free(ps->table_rows);
+    free(ps->table_counts);
     free(ps->row_views);
 }
 
@@ -196,10 +196,8 @@ static void ps_fill_heartbeat(struct ps *ps) {
     heartbeat->clock = update_core_highest(server_update_core(ps->server));
     heartbeat->update_s = server_update_seconds(ps->server);
     const struct row_shard *rows = server_row_shard(ps->server);
-    heartbeat->n_table_rows = rows ? ps->plan->layout->num_tables : 0;
-    heartbeat->table_rows = ps->table_rows;
-    for (uint32_t t = 0; t < heartbeat->n_table_rows; t++)
-        ps->table_rows[t] = row_shard_rows(rows, t);
+    if (rows)
+        row_shard_report(rows, ps->table_counts, heartbeat);
     if (holds_first_block(ps))
         heartbeat->global_step =
             update_core_version(server_update_core(ps->server), 0);

@@ -33,10 +33,10 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     uint32_t blocks;
     ps->num_blocks = plan_units(plan, ps->member->index, ps->ids, &blocks);
     ps->num_partitions = ps->num_blocks - blocks;
-    ps->table_rows =
-        calloc(plan->layout->num_tables + 1, sizeof *ps->table_rows);
+    ps->table_counts = calloc(ROW_SHARD_COUNTS * plan->layout->num_tables + 1,
+                              sizeof *ps->table_counts);
     ps->row_views = calloc(plan->layout->num_stacks + 1, sizeof *ps->row_views);
-    if (!ps->table_rows || !ps->row_views)
+    if (!ps->table_counts || !ps->row_views)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)

@@ -46,7 +46,7 @@ static void worker_close_all(struct worker *worker) {
     job_free(&worker->job);
     control_client_close(&worker->control_client);
     discovery_listener_close(&worker->discovery_listener);
-    free(worker->table_rows);
+    free(worker->table_counts);
 }
 
 static enum status worker_handle_controls(struct worker *worker,
@@ -272,11 +272,9 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->update_s = times.update_s;
     heartbeat->rows = progress.rows;
     heartbeat->row_bytes = progress.row_bytes;
-    if (!worker->table_rows)
-        return;
-    allreduce_count_rows(worker->allreduce, worker->table_rows);
-    heartbeat->n_table_rows = worker->plan->layout->num_tables;
-    heartbeat->table_rows = worker->table_rows;
+    if (worker->table_counts)
+        allreduce_report_rows(worker->allreduce, worker->table_counts,
+                              heartbeat);
 }
 
 void worker_report_points(struct worker *worker) {

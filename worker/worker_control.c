@@ -197,8 +197,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
     trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
                    &allreduce.offsets);
     if (worker->rank == 0 && worker->plan->layout->num_tables)
-        worker->table_rows = calloc(worker->plan->layout->num_tables,
-                                    sizeof *worker->table_rows);
+        worker->table_counts =
+            calloc(ROW_SHARD_COUNTS * worker->plan->layout->num_tables,
+                   sizeof *worker->table_counts);
     if (settings->external && worker->rank == 0 && !worker->plan->pull_first)
         external_give_weights(settings->external);
     return allreduce_open(&worker->allreduce, &allreduce, why);

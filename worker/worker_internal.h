@@ -22,7 +22,7 @@ struct worker {
     struct trainer *trainer;
     struct client *client;         /* with ps */
     struct allreduce *allreduce;   /* with all-reduce */
-    uint64_t *table_rows;          /* rank 0's, of each table; NULL: none */
+    uint64_t *table_counts;        /* rank 0's, for heartbeats; NULL: none */
     struct bandwidth_meter *probe; /* bandwidth probe, or NULL */
     uint64_t chief;                /* the chief's incarnation */
     uint32_t rank, num_ranks;

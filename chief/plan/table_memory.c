@@ -17,6 +17,12 @@ static uint64_t most_rows(const struct table *table) {
     return table->num_ids && table->num_ids < most ? table->num_ids : most;
 }
 
+uint64_t table_memory_row_bytes(const struct run *run,
+                                const struct table *table) {
+    return row_keys_row_bytes(
+        table->dim, rule_slots(checkpoint_policy_table_optimizer(run, table)));
+}
+
 struct table_memory table_memory_of(const struct run *run) {
     const struct layout *layout = run->plan.layout;
     struct table_memory memory = {0};
@@ -29,7 +35,7 @@ struct table_memory table_memory_of(const struct run *run) {
         uint64_t floats = rows * table->dim;
         memory.rows += rows;
         memory.bytes +=
-            rows * (row_keys_row_bytes(table->dim, slots) + INDEX_BYTES);
+            rows * (table_memory_row_bytes(run, table) + INDEX_BYTES);
         memory.dense += floats * sizeof(float);
         memory.replicated += floats * (2 + slots) * sizeof(float);
         memory.unbounded += !most;

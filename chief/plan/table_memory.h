@@ -18,6 +18,10 @@ struct table_memory {
     uint32_t unbounded;  /* tables that may have any number of rows */
 };
 
+/* Bytes of a row of TABLE, with optimizer state. */
+uint64_t table_memory_row_bytes(const struct run *run,
+                                const struct table *table);
+
 /* Of all tables of RUN's plan; zero without tables. */
 struct table_memory table_memory_of(const struct run *run);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/metrics.h"
+#include "chief/plan/table_memory.h"
+#include "chief/report/summary.h"
 
 #include "chief/report/evaluations.h"
 #include "chief/report/stall.h"
@@ -31,6 +33,8 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
     uint64_t clock = trainer->heartbeat.clock;
     trainer->heartbeat = *heartbeat;
     trainer->heartbeat.n_memory = trainer->heartbeat.n_table_rows = 0;
+    trainer->heartbeat.n_table_admitted = 0;
+    trainer->heartbeat.n_table_expired = 0;
     if (!heartbeat->clock)
         trainer->heartbeat.clock = clock; /* it has not started */
     update_reached(run);
@@ -123,6 +127,23 @@ static double known_rate(const struct run *run, double rate) {
     return run->job->model.type == JOB_EXTERNAL && rate == 0 ? NAN : rate;
 }
 
+static uint64_t all_rows(const struct run *run) {
+    const struct layout *layout = run->plan.layout;
+    uint64_t rows = 0;
+    for (uint32_t t = 0; layout && t < layout->num_tables; t++)
+        rows += run_table_rows(run, t);
+    return rows;
+}
+
+/* By the rate that is shown. */
+static double network_share(const struct run *run) {
+    double limit = summary_network_limit(run);
+    double samples = (double)run->job->micro_batch * run->job->accumulation *
+                     run_step_replicas(run);
+    double rate = known_rate(run, run->metrics.shown_rate);
+    return limit > 0 && samples > 0 && rate > 0 ? rate / samples / limit : 0;
+}
+
 static struct progress_numbers progress_at(const struct run *run,
                                            uint64_t step) {
     return (struct progress_numbers){
@@ -136,6 +157,9 @@ static struct progress_numbers progress_at(const struct run *run,
         .test_loss = NAN,
         .examples_per_second = known_rate(run, run->metrics.shown_rate),
         .seconds_left = seconds_left(run, step),
+        .rows = all_rows(run),
+        .row_bytes = run_row_bytes(run),
+        .network_share = network_share(run),
     };
 }
 
@@ -272,11 +296,25 @@ static void add_decile(struct run *run, uint64_t step,
 }
 
 static void write_rows(struct run *run, uint64_t step) {
+    static const char *const tags[RUN_TABLE_COUNTS] = {
+        [RUN_TABLE_ROWS] = "rows",
+        [RUN_TABLE_ADMITTED] = "rows_admitted",
+        [RUN_TABLE_EXPIRED] = "rows_expired"};
     const struct layout *layout = run->plan.layout;
-    char tag[LAYOUT_MAX_NAME + 8];
+    char tag[LAYOUT_MAX_NAME + 16];
     for (uint32_t t = 0; layout && t < layout->num_tables; t++) {
-        snprintf(tag, sizeof tag, "rows/%s", layout->tables[t].name);
-        write_scalar(run, tag, step, (double)run_table_rows(run, t));
+        const struct table *table = &layout->tables[t];
+        bool has[RUN_TABLE_COUNTS] = {true, table->admit, table->expire};
+        for (int c = 0; c < RUN_TABLE_COUNTS; c++) {
+            snprintf(tag, sizeof tag, "%s/%s", tags[c], table->name);
+            if (has[c])
+                write_scalar(run, tag, step,
+                             (double)run_table_count(run, c, t));
+        }
+        snprintf(tag, sizeof tag, "rows_bytes/%s", table->name);
+        write_scalar(run, tag, step,
+                     (double)(run_table_rows(run, t) *
+                              table_memory_row_bytes(run, table)));
     }
     if (layout && layout->num_tables)
         write_scalar(run, "train/row_bytes", step, run_row_bytes(run));

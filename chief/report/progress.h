@@ -22,6 +22,9 @@ struct progress_numbers {
     double share;               /* of the test set that they cover */
     double examples_per_second; /* of all trainers */
     double seconds_left;
+    uint64_t rows;        /* in tables; 0: there are none */
+    double row_bytes;     /* of them that a trainer sends in a step */
+    double network_share; /* of the steps that the network allows; 0: unknown */
     double stalled; /* seconds without a step if that is unusual, else 0; then
                        rate and time left are not shown */
     const char *cause; /* of the stall: "waiting for worker 1"; NULL: unknown */

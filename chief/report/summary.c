@@ -108,8 +108,7 @@ static double steps_per_second(const struct run *run) {
                : NAN;
 }
 
-/* NAN: the bandwidth is unknown. */
-static double network_limit(const struct run *run) {
+double summary_network_limit(const struct run *run) {
     if (!run->plan.layout || !(run->bandwidth.gbits > 0))
         return NAN;
     bool synchronous = run_synchronous(run);
@@ -147,6 +146,18 @@ static void summary_add_table_memory(json_t *object, const struct run *run) {
                   there ? json_integer((json_int_t)there) : json_null()));
 }
 
+/* KEY: COUNT of each table. */
+static void add_counts(json_t *object, const struct run *run, const char *key,
+                       enum run_table_count count) {
+    const struct layout *layout = run->plan.layout;
+    json_t *counts = json_object();
+    for (uint32_t t = 0; t < layout->num_tables; t++)
+        json_object_set_new(
+            counts, layout->tables[t].name,
+            json_integer((json_int_t)run_table_count(run, count, t)));
+    json_object_set_new(object, key, counts);
+}
+
 /* Of tables: rows in all, bytes of a trainer's step, and what `capstan compare`
  * says of all-reduce. */
 static void summary_add_rows(json_t *object, const struct run *run) {
@@ -157,6 +168,8 @@ static void summary_add_rows(json_t *object, const struct run *run) {
                             json_integer((json_int_t)run_table_rows(run, t)));
     if (json_object_size(tables)) {
         json_object_set(object, "table_rows", tables);
+        add_counts(object, run, "table_admitted", RUN_TABLE_ADMITTED);
+        add_counts(object, run, "table_expired", RUN_TABLE_EXPIRED);
         summary_set_real(object, "row_bytes_per_step", run_row_bytes(run));
         summary_add_table_memory(object, run);
     }
@@ -214,9 +227,10 @@ json_t *summary_object(const struct run *run) {
     if (run->series)
         summary_set_real(object, "ps_link_gbits",
                          bandwidth_probe_aggregate_gbits(run));
-    summary_set_real(object, "bound_steps_per_second", network_limit(run));
+    summary_set_real(object, "bound_steps_per_second",
+                     summary_network_limit(run));
     summary_set_real(object, "share_of_bound",
-                     steps_per_second(run) / network_limit(run));
+                     steps_per_second(run) / summary_network_limit(run));
     time_breakdown_add(object, run);
     /* The watchdog moves `opened` forward by each suspension. */
     summary_set_real(
@@ -354,12 +368,12 @@ void summary_print(const struct run *run, bool json) {
         log_diverged(run);
     if (run->metrics.began && metrics_checks_overflow(run))
         log_skipped(run);
-    if (run->metrics.began && seconds > 0 && network_limit(run) > 0)
+    if (run->metrics.began && seconds > 0 && summary_network_limit(run) > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "
                  "Gbit/s in each direction per host (%s)",
-                 100 * steps_per_second(run) / network_limit(run),
-                 network_limit(run), run->bandwidth.gbits,
+                 100 * steps_per_second(run) / summary_network_limit(run),
+                 summary_network_limit(run), run->bandwidth.gbits,
                  run->bandwidth.measured ? "measured"
                  : run->no_restart
                      ? "--link-gbits, as if each had a host of its own"

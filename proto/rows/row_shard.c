@@ -585,6 +585,25 @@ uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table) {
                                 memory_order_relaxed);
 }
 
+void row_shard_report(const struct row_shard *shard, uint64_t *counts,
+                      Capstan__Heartbeat *heartbeat) {
+    uint32_t tables = shard->settings.layout->num_tables;
+    heartbeat->n_table_rows = heartbeat->n_table_admitted =
+        heartbeat->n_table_expired = tables;
+    heartbeat->table_rows = counts;
+    heartbeat->table_admitted = counts + tables;
+    heartbeat->table_expired = counts + 2 * tables;
+    for (uint32_t t = 0; t < tables; t++) {
+        const struct row_table_count *count = &shard->counts[t];
+        heartbeat->table_rows[t] =
+            atomic_load_explicit(&count->rows, memory_order_relaxed);
+        heartbeat->table_admitted[t] =
+            atomic_load_explicit(&count->admitted, memory_order_relaxed);
+        heartbeat->table_expired[t] =
+            atomic_load_explicit(&count->expired, memory_order_relaxed);
+    }
+}
+
 uint64_t row_shard_bytes(const struct row_shard *shard) {
     const struct layout *layout = shard->settings.layout;
     uint64_t bytes = 0;

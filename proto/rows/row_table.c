@@ -405,10 +405,18 @@ static enum status row_table_add(struct row_table *table, uint32_t number,
     return STATUS_OK;
 }
 
+/* By BY more, or -1. */
+static void count_admitted(struct row_table *table, const struct row *row,
+                           int by) {
+    table->admitted += (uint32_t)by;
+    atomic_fetch_add_explicit(&table->options.counts[row->table].admitted,
+                              (uint64_t)(int64_t)by, memory_order_relaxed);
+}
+
 static void admit_row(struct row_table *table, struct row *row) {
     const struct row_table_options *options = &table->options;
     float *floats = row_floats(row);
-    table->admitted++;
+    count_admitted(table, row, 1);
     layout_init_row(options->layout, row->table, row->id, options->seed,
                     floats);
     for (unsigned slot = 0; slot < table->slots; slot++)
@@ -716,7 +724,10 @@ static bool remove_row(struct row_table *table, uint32_t number,
     struct row *row = row_of(table, number), *other = row_of(table, last);
     if (is_listed)
         add_removed(table, row, step);
-    table->admitted -= is_admitted(table, row);
+    if (is_admitted(table, row))
+        count_admitted(table, row, -1);
+    atomic_fetch_add_explicit(&table->options.counts[row->table].expired, 1,
+                              memory_order_relaxed);
     atomic_fetch_sub_explicit(&table->options.counts[row->table].rows, 1,
                               memory_order_relaxed);
     close_hole(table, find_entry(table, row->table, row->id, hash_of(row)));
@@ -801,7 +812,8 @@ enum status row_table_restore(struct row_table *table, const void *bytes,
         if (status)
             return status;
         memcpy(row_of(table, place), from, table->stride);
-        table->admitted += is_admitted(table, row);
+        if (is_admitted(table, row))
+            count_admitted(table, row, 1);
     }
     return STATUS_OK;
 }

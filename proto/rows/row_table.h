@@ -20,9 +20,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many rows a table has on this ps, in all partitions. */
+/* How many rows a table has here, in all partitions, how many of them are
+ * admitted, and how many have expired. */
 struct row_table_count {
-    atomic_uint_least64_t rows;
+    atomic_uint_least64_t rows, admitted, expired;
     uint64_t most; /* 0: no limit */
 };
 

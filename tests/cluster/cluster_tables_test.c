@@ -3,8 +3,10 @@
  * what they learn, that the bits of rows do not follow from the number of ps,
  * nor from where a run was resumed, and what is refused. */
 #include "proto/tensor/layout.h"
+#include "proto/tensor/row_keys.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/event_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,12 +75,13 @@ static double figure(const struct cluster_process *process, const char *key) {
     return number;
 }
 
-static double rows_of(const struct cluster_process *process, const char *name) {
+/* COUNT ("table_rows") of table NAME in the summary. */
+static double rows_of(const struct cluster_process *process, const char *count,
+                      const char *name) {
     json_t *summary = cluster_run_json(process);
-    const json_t *rows =
-        json_object_get(json_object_get(summary, "table_rows"), name);
+    const json_t *rows = json_object_get(json_object_get(summary, count), name);
     if (!json_is_integer(rows))
-        fail_msg("no rows of %s in the summary", name);
+        fail_msg("no %s of %s in the summary", count, name);
     double number = json_number_value(rows);
     json_decref(summary);
     return number;
@@ -114,7 +117,8 @@ static void an_mlp_reads_embeddings_and_has_any_number_of_outputs(
     struct cluster_process *process = train(run, 2, "seed=1");
     if (!(figure(process, "test_accuracy") > 0.93))
         fail_msg("two outputs: %g", figure(process, "test_accuracy"));
-    assert_int_equal((int)rows_of(process, "e_user"), CLUSTER_CLICKS_USERS);
+    assert_int_equal((int)rows_of(process, "table_rows", "e_user"),
+                     CLUSTER_CLICKS_USERS);
     process = CLUSTER_FIXTURE_RUN(
         run, 1, 2, 0, "checkpoint.resume=never", "model.layers=[16,16,1]",
         "model.activation=tanh", "model.loss=sigmoid_cross_entropy",
@@ -139,8 +143,9 @@ static void each_id_that_was_trained_has_a_row(void **state) {
     cluster_fixture_expect_logged(process, "memory: rows of 2 tables take at");
     cluster_fixture_expect_logged(process,
                                   "2 tables, such as \"user\", have no");
-    assert_int_equal((int)rows_of(process, "user"), CLUSTER_CLICKS_USERS);
-    assert_int_equal((int)rows_of(process, "item/factors"),
+    assert_int_equal((int)rows_of(process, "table_rows", "user"),
+                     CLUSTER_CLICKS_USERS);
+    assert_int_equal((int)rows_of(process, "table_rows", "item/factors"),
                      CLUSTER_CLICKS_ITEMS);
 }
 
@@ -225,7 +230,8 @@ static void three_ranks_learn_as_a_ps_does(void **state) {
     struct cluster_process *process =
         CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, NULL);
     assert_true(figure(process, "test_auc") > 0.9);
-    assert_int_equal((int)rows_of(process, "user"), CLUSTER_CLICKS_USERS);
+    assert_int_equal((int)rows_of(process, "table_rows", "user"),
+                     CLUSTER_CLICKS_USERS);
     cluster_fixture_expect_logged(process, "at most 130 MB on each trainer");
 }
 
@@ -275,6 +281,9 @@ static void rows_of_a_partition_travel_in_one_message(void **state) {
     cluster_fixture_expect_logged(large, "train_micro_batch_size_per_gpu");
 }
 
+/* Long enough for two deltas also where the disk is slow. */
+#define EXPIRING_STEPS "1200"
+
 /* Most crosses are pushed so seldom that they expire, and come again. */
 static const char expiring[] =
     "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"
@@ -286,7 +295,7 @@ static const char expiring[] =
     " \"size\": 1000000, \"admit\": {\"count\": 2},"
     " \"expire\": {\"steps\": 32}}}, \"chief\": \"coordinate\","
     "\"model\": {\"type\": \"deepfm\", \"features\": [\"user\", \"cross\"],"
-    " \"dim\": 8, \"hidden\": [16]}, \"steps\": 400, " ADAGRAD
+    " \"dim\": 8, \"hidden\": [16]}, \"steps\": " EXPIRING_STEPS ", " ADAGRAD
     ", \"checkpoint\": {\"dir\": \"parts\", \"every_steps\": 1000000,"
     " \"delta_every_steps\": 10, \"keep\": 3}}";
 
@@ -336,10 +345,11 @@ static void resume_between_deltas(struct cluster_run *run, unsigned num_ps,
     struct cluster_process *whole = CLUSTER_FIXTURE_RUN(
         run, 2, 2, 0, "checkpoint.dir=whole", "checkpoint.delta_every_steps=0");
     double loss = figure(whole, "test_loss");
-    assert_true(rows_of(whole, "cross") < 1500);
+    assert_true(rows_of(whole, "table_rows", "cross") < 1500);
     kill_between_deltas(run, num_ps);
     json_int_t step = listed_number(run, "parts", 0, "step");
-    assert_true(listed_number(run, "parts", 0, "base") > 0 && step < 400);
+    assert_true(listed_number(run, "parts", 0, "base") > 0 &&
+                step < atoi(EXPIRING_STEPS));
     cluster_fixture_tool(run, 0,
                          (const char *[]){"ckpt", "verify", "parts", NULL});
     struct cluster_process *parts = CLUSTER_FIXTURE_RUN(run, more, 2, 0, NULL);
@@ -364,6 +374,44 @@ static void all_reduce_resumes_from_a_delta_to_the_same_rows(void **state) {
 
 /* The same rows from the delta as from a run that ended there; older ones go,
  * and bases only with their last delta. */
+/* The last value of TAG. */
+static double last_point(struct cluster_run *run, const char *tag) {
+    struct event_point points[16];
+    char folder[PATH_MAX];
+    cluster_run_path(run, "events", folder);
+    unsigned count = event_files_read(folder, tag, points, 16);
+    if (!count)
+        fail_msg("no %s", tag);
+    return points[count - 1].value;
+}
+
+static void expect_rows_shown(struct cluster_run *run,
+                              struct cluster_process *chief) {
+    double rows = rows_of(chief, "table_rows", "cross");
+    double admitted = rows_of(chief, "table_admitted", "cross");
+    double expired = rows_of(chief, "table_expired", "cross");
+    assert_true(admitted > 0 && admitted < rows && expired > rows);
+    rows = last_point(run, "rows/cross");
+    admitted = last_point(run, "rows_admitted/cross");
+    assert_true(admitted > 0 && admitted < rows);
+    assert_true(last_point(run, "rows_expired/cross") > rows);
+    assert_true(last_point(run, "rows_bytes/cross") ==
+                rows * (double)row_keys_row_bytes(1, 1));
+    cluster_fixture_expect_logged(chief, " a step), ");
+}
+
+static void tables_are_in_progress_and_metrics(void **state) {
+    struct cluster_run *run = *state;
+    const char *events =
+        "tensorboard={\"enabled\": true, \"output_path\": \"events\"}";
+    cluster_run_job(run, expiring);
+    expect_rows_shown(run, CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "steps=400",
+                                               "steps_per_print=100", events));
+    expect_rows_shown(run, CLUSTER_FIXTURE_RUN(run, 0, 2, 0, "steps=400",
+                                               "steps_per_print=100", events,
+                                               "checkpoint.resume=never"));
+}
+
 static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
     struct cluster_run *run = *state;
     char steps[64], path[PATH_MAX];
@@ -678,6 +726,7 @@ int main(void) {
         T(rows_of_a_partition_travel_in_one_message),
         T(a_run_killed_between_deltas_resumes_to_the_same_rows),
         T(all_reduce_resumes_from_a_delta_to_the_same_rows),
+        T(tables_are_in_progress_and_metrics),
         T(a_delta_has_the_rows_of_its_step_and_keeps_its_base),
         T(a_delta_whose_base_is_gone_is_passed_over),
         T(a_full_checkpoint_follows_when_the_base_is_gone),

@@ -171,10 +171,10 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     return status;
 }
 
-void allreduce_count_rows(const struct allreduce *allreduce, uint64_t *rows) {
-    const struct layout *layout = allreduce->settings.plan->layout;
-    for (uint32_t t = 0; t < layout->num_tables; t++)
-        rows[t] = allreduce->rows ? row_reducer_rows(allreduce->rows, t) : 0;
+void allreduce_report_rows(const struct allreduce *allreduce, uint64_t *counts,
+                           Capstan__Heartbeat *heartbeat) {
+    if (allreduce->rows)
+        row_reducer_report(allreduce->rows, counts, heartbeat);
 }
 
 struct reducer *allreduce_reducer(const struct allreduce *allreduce) {

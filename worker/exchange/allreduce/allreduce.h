@@ -57,8 +57,9 @@ void allreduce_close(struct allreduce **allreduce);
 enum status allreduce_begin(struct allreduce *allreduce,
                             struct failure *why) MUST_CHECK;
 
-/* Fills ROWS [num_tables] with how many each table has. */
-void allreduce_count_rows(const struct allreduce *allreduce, uint64_t *rows);
+/* row_shard_report of the rows of tables, once there are some. */
+void allreduce_report_rows(const struct allreduce *allreduce, uint64_t *counts,
+                           Capstan__Heartbeat *heartbeat);
 
 /* NULL before allreduce_begin. */
 struct reducer *allreduce_reducer(const struct allreduce *allreduce);

@@ -147,8 +147,9 @@ void row_reducer_cancel(struct row_reducer *reducer) {
     pthread_mutex_unlock(&reducer->mutex);
 }
 
-uint64_t row_reducer_rows(const struct row_reducer *reducer, uint32_t table) {
-    return row_shard_rows(reducer->rows, table);
+void row_reducer_report(const struct row_reducer *reducer, uint64_t *counts,
+                        Capstan__Heartbeat *heartbeat) {
+    row_shard_report(reducer->rows, counts, heartbeat);
 }
 
 uint32_t row_reducer_peers(const struct row_reducer *reducer) {

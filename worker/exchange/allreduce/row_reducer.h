@@ -39,8 +39,9 @@ void row_reducer_close(struct row_reducer **reducer);
 /* Any thread: ends every wait. */
 void row_reducer_cancel(struct row_reducer *reducer);
 
-/* The rows of TABLE. Any thread. */
-uint64_t row_reducer_rows(const struct row_reducer *reducer, uint32_t table);
+/* row_shard_report of the rows. Any thread. */
+void row_reducer_report(const struct row_reducer *reducer, uint64_t *counts,
+                        Capstan__Heartbeat *heartbeat);
 
 /* Seconds that the compute thread has waited, and that updates have taken. Any
  * thread. */

@@ -27,7 +27,7 @@ struct fixture {
     struct run run;
     struct memory_plan_limits limits[SLOTS];
     struct optimizer_group group;
-    uint64_t rows[PS][4];
+    uint64_t rows[PS][4 * RUN_TABLE_COUNTS];
 };
 
 /* A run whose tables have Adagrad (a state tensor), one of them SGD (none). */
@@ -45,7 +45,7 @@ static int setup(void **state) {
     assert_true(roster_open(&run->roster, false, TRAINERS, PS, TIME_S));
     run->ps = calloc(PS + 1, sizeof *run->ps);
     for (int p = 0; p < PS; p++)
-        run->ps[p].table_rows = fixture->rows[p];
+        run->ps[p].table_counts = fixture->rows[p];
     assert_int_equal(layout_build(&run->plan.layout, &bias, 1, &why),
                      STATUS_OK);
     assert_int_equal(layout_add_tables(run->plan.layout, tables, 4, 4, &why),

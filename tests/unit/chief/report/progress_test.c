@@ -225,6 +225,30 @@ static void a_large_loss_is_short(void **state) {
     assert_string_equal(text, "loss 1.500e+300");
 }
 
+static void tables_show_rows_and_what_a_step_sends(void **state) {
+    (void)state;
+    struct progress_numbers numbers = halfway;
+    char text[256];
+    numbers.rows = 25900;
+    numbers.row_bytes = 80282;
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                              "12.3k examples/s, 25.9k rows (78.4 KB a step), "
+                              "0:21 left");
+    numbers.network_share = 0.657;
+    progress_line_text(text, sizeof text, &numbers);
+    assert_string_equal(text,
+                        "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
+                        "12.3k examples/s, 25.9k rows (78.4 KB a step, 66 % "
+                        "of the network), 0:21 left");
+    expect_bar(&numbers, 120,
+               " epoch 3/5 [====>     ]  45%  loss 0.4123  12.3k examples/s  "
+               "25.9k rows (78.4 KB a step, 66 % of the network)  0:21 left");
+    expect_bar(&numbers, 79,
+               " epoch 3/5 [========>          ]  45%  loss 0.4123  "
+               "12.3k examples/s  0:21 left");
+}
+
 static void an_epoch_ends_with_its_accuracy(void **state) {
     (void)state;
     struct progress_numbers numbers = halfway;
@@ -433,6 +457,7 @@ int main(void) {
         cmocka_unit_test(a_line_names_epoch_and_step),
         cmocka_unit_test(a_run_without_a_step_shows_how_long_and_why),
         cmocka_unit_test(a_large_loss_is_short),
+        cmocka_unit_test(tables_show_rows_and_what_a_step_sends),
         cmocka_unit_test(an_epoch_ends_with_its_accuracy),
         cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
         cmocka_unit_test(the_end_of_an_epoch_stays_above_the_bar),

@@ -414,6 +414,20 @@ static void look_up_row(struct fixture *fixture, uint32_t r, float row[2]) {
     memcpy(row, weights[r], 2 * sizeof *row);
 }
 
+/* What a heartbeat says of table 0. */
+static void expect_counts(const struct fixture *fixture, uint64_t rows,
+                          uint64_t admitted, uint64_t expired) {
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    uint64_t counts[ROW_SHARD_COUNTS * TABLES];
+    row_shard_report(fixture->shards[0], counts, &heartbeat);
+    assert_int_equal(heartbeat.n_table_rows, TABLES);
+    assert_int_equal(heartbeat.n_table_admitted, TABLES);
+    assert_int_equal(heartbeat.n_table_expired, TABLES);
+    assert_int_equal(heartbeat.table_rows[0], rows);
+    assert_int_equal(heartbeat.table_admitted[0], admitted);
+    assert_int_equal(heartbeat.table_expired[0], expired);
+}
+
 static void each_trainers_push_counts_for_admission(void **state) {
     static struct push pushes[3];
     struct row_shard_round round = {.rate = 1, .scale = 1};
@@ -432,7 +446,7 @@ static void each_trainers_push_counts_for_admission(void **state) {
     update_all(&fixture, pushes, round);
     look_up_row(&fixture, 4, row);
     assert_true(row[0] == 0 && row[1] == 0);
-    assert_int_equal(row_shard_rows(fixture.shards[0], 0), 2);
+    expect_counts(&fixture, 2, 0, 0);
     round.num_parts = 1;
     round.step = 2;
     update_all(&fixture, pushes, round);
@@ -444,6 +458,7 @@ static void each_trainers_push_counts_for_admission(void **state) {
     assert_true(row[0] == first[0] - 1 && row[1] == first[1] - 1);
     look_up_row(&fixture, 5, row);
     assert_true(row[0] == 0 && row[1] == 0);
+    expect_counts(&fixture, 2, 1, 0);
     close_shards(&fixture);
     close_shards(&always);
 }
@@ -465,14 +480,14 @@ static void rows_expire_at_multiples_of_a_16th(void **state) {
         update_all(&fixture, round.step == 1 ? &once : &again, round);
         look_up_row(&fixture, 4, row);
         bool gone = round.step >= 34;
-        assert_int_equal(row_shard_rows(fixture.shards[0], 0), gone ? 1 : 2);
+        expect_counts(&fixture, gone ? 1 : 2, gone ? 1 : 2, gone);
         assert_true(row[0] == first[0] - (gone ? 0 : 1));
     }
     for (; round.step <= 80; round.step++) {
         round.num_parts = 0;
         update_all(&fixture, &again, round);
     }
-    assert_int_equal(row_shard_rows(fixture.shards[0], 0), 0);
+    expect_counts(&fixture, 0, 0, 2);
     close_shards(&fixture);
 }
 
