@@ -8,6 +8,7 @@
 #include "commands/prediction_file.h"
 #include "proto/store/checkpoint.h"
 #include "worker/data/example_format.h"
+#include "worker/data/idx_file.h"
 #include "worker/data/record_reader.h"
 #include "worker/train/checkpoint_model.h"
 
@@ -30,6 +31,7 @@ struct eval {
     struct manifest manifest;
     struct job *job;
     bool is_image; /* predictions of images in another format than the job's */
+    bool is_unscaled; /* such images are not divided by 255 */
 };
 
 /* Overrides of the job that are not on the command line. */
@@ -351,6 +353,20 @@ static enum status describe_images(const struct eval *eval, const char *format,
     return status;
 }
 
+/* Was the model trained with images of another type than unsigned bytes, which
+ * are not scaled? */
+static bool trained_unscaled(const struct eval *eval) {
+    enum idx_file_type type;
+    struct failure why;
+    if (!idx_file_peek_type(&type, eval->job->data.train.paths[0], &why))
+        return type != IDX_FILE_UBYTE;
+    log_warning(&eval->log, "images_taken_for_bytes",
+                "INPUT: its numbers are divided by 255, as if the model was "
+                "trained with bytes: data.train cannot be read: %s",
+                why.text);
+    return false;
+}
+
 /* Changes the job's data to the format of the samples. */
 static enum status use_format(struct eval *eval, struct failure *why) {
     static const char *const words[] = {
@@ -367,6 +383,7 @@ static enum status use_format(struct eval *eval, struct failure *why) {
     if (eval->job->model.type == JOB_EXTERNAL)
         return STATUS_OK; /* which checkpoint_model_open refuses */
     eval->is_image = other && eval->job->data.format == JOB_IDX;
+    eval->is_unscaled = eval->is_image && trained_unscaled(eval);
     if (eval->is_image)
         status = describe_images(eval, format, &features, why);
     if (other) {
@@ -456,6 +473,7 @@ static enum status eval_predict(struct eval *eval, struct failure *why) {
     enum status status = use_format(eval, why);
     data.job = eval->job;
     data.pixels = eval->is_image;
+    data.unscaled = eval->is_unscaled;
     if (!status)
         status = checkpoint_model_open(&model, &data, why);
     if (!status)

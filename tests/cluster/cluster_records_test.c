@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs over files of records: CSV with a planted rule, in parts of different
- * lengths, plain and compressed. */
+ * lengths, plain and compressed; and over numbers in IDX, which are learnt as
+ * records are. */
 #include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
@@ -399,6 +400,154 @@ static void a_feature_that_the_file_lacks_is_named(void **state) {
         line);
 }
 
+enum { POINTS = 90, WIDE = 4 };
+
+static FILE *create_file(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    return file;
+}
+
+/* The SIZE bytes of NUMBER, the highest first. */
+static void write_big_endian(FILE *file, const void *number, size_t size) {
+    const unsigned char *bytes = number;
+    while (size--)
+        fputc(bytes[size], file);
+}
+
+static void write_header(FILE *file, uint32_t magic, uint32_t columns) {
+    const uint32_t words[] = {magic, POINTS, columns};
+    for (int i = 0; i < (columns ? 3 : 2); i++)
+        write_big_endian(file, &words[i], sizeof *words);
+}
+
+/* Points of floats from -3 to 3 and a number for each, a double: as IDX in
+ * x.idx and y.idx, as NumPy's structured array in xy.npy. */
+static void write_points(const struct cluster_run *run) {
+    static const char described[] =
+        "{'descr': [('x', '<f4', (4,)), ('y', '<f8')], "
+        "'fortran_order': False, 'shape': (90,), }";
+    FILE *x = create_file(run, "x.idx"), *y = create_file(run, "y.idx"),
+         *npy = create_file(run, "xy.npy");
+    uint32_t seed = 11;
+    write_header(x, 0x0d02, WIDE);
+    write_header(y, 0x0e01, 0);
+    fwrite("\x93NUMPY\1\0\x76", 1, 10, npy);
+    fprintf(npy, "%-117s\n", described);
+    for (int p = 0; p < POINTS; p++) {
+        double sum = 0.1;
+        for (int i = 0; i < WIDE; i++) {
+            float value = (float)(3 * uniform(&seed));
+            sum += (i - 1.3) * (double)value;
+            write_big_endian(x, &value, sizeof value);
+            fwrite(&value, sizeof value, 1, npy);
+        }
+        write_big_endian(y, &sum, sizeof sum);
+        fwrite(&sum, sizeof sum, 1, npy);
+    }
+    assert_int_equal(ftell(npy), 128 + POINTS * (WIDE * 4 + 8));
+    assert_int_equal(fclose(x) | fclose(y) | fclose(npy), 0);
+}
+
+#define POINTS_JOB                                                             \
+    "{\"model\": {\"layers\": [4, 8, 1], \"loss\": \"mse\"}, \"data\":"        \
+    " {\"train\": [\"x.idx\", \"y.idx\"], \"test\": [\"x.idx\", \"y.idx\"],"   \
+    " \"shuffle\": false}, \"epochs\": 20, " ADAM "}"
+
+static void expect_same_files(const struct cluster_run *run, const char *a,
+                              const char *b) {
+    enum { ROOM = 1 << 14 };
+    static char bytes[2][ROOM];
+    char path[PATH_MAX];
+    size_t sizes[2];
+    for (int i = 0; i < 2; i++) {
+        cluster_run_path(run, i ? b : a, path);
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        sizes[i] = fread(bytes[i], 1, ROOM, file);
+        fclose(file);
+    }
+    assert_in_range(sizes[0], 1, ROOM - 1);
+    assert_int_equal(sizes[0], sizes[1]);
+    assert_memory_equal(bytes[0], bytes[1], sizes[0]);
+}
+
+static void numbers_in_idx_train_as_numpy_s_do(void **state) {
+    static const char *const evaluating[] = {"eval", "--json", "job.json",
+                                             NULL};
+    static const char *const peeking[] = {"data",   "peek",     "--rows=1",
+                                          "--json", "job.json", NULL};
+    struct cluster_run *run = *state;
+    write_points(run);
+    cluster_run_job(run, POINTS_JOB);
+    double loss = figure(CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL), "test_loss");
+    assert_true(loss < 5);
+    double npy =
+        figure(CLUSTER_FIXTURE_RUN(
+                   run, 1, 1, 0, "data.format=npy", "data.train=xy.npy",
+                   "data.test=xy.npy", "data.label=y", "checkpoint.dir=npy",
+                   "features={\"x\": {\"type\": \"numeric\", \"shape\": 4}}"),
+               "test_loss");
+    assert_true(loss == npy);
+    cluster_fixture_expect_same_checkpoints(run, "checkpoint", "npy");
+    double found =
+        figure(cluster_fixture_tool(run, 0, evaluating), "test_loss");
+    assert_true(fabs(found - loss) <= 1e-6 * loss);
+    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, peeking));
+    const json_t *row = json_array_get(json_object_get(all, "samples"), 0);
+    double label = json_number_value(json_object_get(row, "label"));
+    assert_true(label != floor(label));
+    json_decref(all);
+}
+
+/* The numbers of a model that was trained with floats are not scaled, in
+ * whatever format they come. */
+static void numbers_are_predicted_as_they_were_trained(void **state) {
+    static const char *const inputs[] = {"x.idx", "xy.npy"};
+    static const char *const outputs[] = {"idx.csv", "npy.csv"};
+    struct cluster_run *run = *state;
+    struct cluster_process *process = NULL;
+    char path[PATH_MAX];
+    write_points(run);
+    cluster_run_job(run, POINTS_JOB);
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
+    for (int i = 0; i < 2; i++)
+        cluster_fixture_tool(run, 0,
+                             (const char *[]){"predict", "checkpoint",
+                                              inputs[i], outputs[i], NULL});
+    expect_same_files(run, outputs[0], outputs[1]);
+    cluster_run_path(run, "x.idx", path);
+    assert_int_equal(remove(path), 0);
+    process = cluster_fixture_tool(
+        run, 1,
+        (const char *[]){"predict", "checkpoint", "xy.npy", "c.csv", NULL});
+    cluster_fixture_expect_logged(process, "its numbers are divided by 255, as "
+                                           "if the model was trained with");
+    cluster_fixture_expect_logged(process, "expected 0 to 1");
+}
+
+/* Bytes of classes 0 to 9 are numbers to squared errors. */
+static void labels_in_idx_have_to_fit_the_model(void **state) {
+    struct cluster_run *run = *state;
+    struct cluster_process *process;
+    cluster_run_job(run, "{\"model\": {\"layers\": [64, 1]}}");
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "model.loss=mse",
+                        "optimizer.params.lr=0.001");
+    process =
+        CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "model.loss=sigmoid_cross_entropy");
+    cluster_fixture_expect_logged(process, "train-labels: sample ");
+    cluster_fixture_expect_logged(process, ", expected 0 or 1");
+    write_points(run);
+    cluster_run_job(run, POINTS_JOB);
+    process = CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "model.layers=[4, 8, 3]",
+                                  "model.loss=softmax_cross_entropy");
+    cluster_fixture_expect_logged(process, "y.idx: sample 0: label: found ");
+    cluster_fixture_expect_logged(process,
+                                  ", expected a class, an integer from 0 to 2");
+}
+
 /* All keys of data in one job. */
 static void criteo_s_files_need_no_keys_of_csv(void **state) {
     struct cluster_run *run = *state;
@@ -433,6 +582,9 @@ int main(void) {
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
         RECORDS_TEST(peek_shows_what_the_model_reads),
+        RECORDS_TEST(numbers_in_idx_train_as_numpy_s_do),
+        RECORDS_TEST(numbers_are_predicted_as_they_were_trained),
+        RECORDS_TEST(labels_in_idx_have_to_fit_the_model),
         RECORDS_TEST(criteo_s_files_need_no_keys_of_csv),
         RECORDS_TEST(a_weight_counts_as_copies_do),
         RECORDS_TEST(a_weight_that_does_not_fit_is_named),

@@ -19,7 +19,7 @@ static void fill_data(struct local_group_fixture *fixture) {
     uint32_t features = spec.columns[MLP_INPUTS].width;
     uint32_t classes = spec.columns[MLP_LABELS].num_classes;
     uint8_t *images = malloc((size_t)LOCAL_GROUP_FIXTURE_SAMPLES * features);
-    uint8_t *labels = malloc(LOCAL_GROUP_FIXTURE_SAMPLES);
+    float *labels = malloc(LOCAL_GROUP_FIXTURE_SAMPLES * sizeof *labels);
     assert_true(images && labels);
     for (size_t i = 0; i < (size_t)LOCAL_GROUP_FIXTURE_SAMPLES * features;
          i++) {
@@ -27,13 +27,14 @@ static void fill_data(struct local_group_fixture *fixture) {
         images[i] = (uint8_t)(seed >> 24);
     }
     for (uint32_t i = 0; i < LOCAL_GROUP_FIXTURE_SAMPLES; i++)
-        labels[i] = (uint8_t)(i * 7 % classes);
+        labels[i] = (float)(i * 7 % classes);
     fixture->data = (struct idx_dataset){{.table = &idx_dataset_table,
                                           .count = LOCAL_GROUP_FIXTURE_SAMPLES,
                                           .features = features,
+                                          .labels = labels,
                                           .num_classes = classes},
-                                         images,
-                                         labels};
+                                         IDX_FILE_UBYTE,
+                                         images};
 }
 
 void local_group_fixture_open(struct local_group_fixture *fixture,
@@ -69,7 +70,7 @@ void local_group_fixture_close(struct local_group_fixture *fixture) {
     arena_close(&fixture->arena);
     layout_free(&fixture->layout);
     free((void *)fixture->data.images);
-    free((void *)fixture->data.labels);
+    free(fixture->data.dataset.labels);
 }
 
 enum status local_group_fixture_begin(struct local_group_fixture *fixture,

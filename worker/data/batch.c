@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/batch.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { FIRST_ROOM = 1024 };
@@ -60,5 +61,26 @@ enum status batch_ids_reserve(struct batch_ids *ids, uint64_t count,
                            "no memory for the %zu ids of a feature in a batch",
                            (size_t)count);
     ids->room = (uint32_t)room;
+    return STATUS_OK;
+}
+
+enum status batch_put_label(const struct batch_column *column, float label,
+                            void *values, uint32_t i, struct failure *why) {
+    if (column->type == BATCH_FLOATS) {
+        ((float *)values)[i] = label;
+        if (column->max <= column->min || label == column->min ||
+            label == column->max)
+            return STATUS_OK;
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "label: found %g, expected %g or %g", (double)label,
+                           (double)column->min, (double)column->max);
+    }
+    if (label < 0 || label >= (float)column->num_classes ||
+        label != floorf(label))
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "label: found %g, expected a class, an integer from "
+                           "0 to %u",
+                           (double)label, column->num_classes - 1);
+    ((uint32_t *)values)[i] = (uint32_t)label;
     return STATUS_OK;
 }

@@ -120,6 +120,12 @@ static inline uint32_t batch_weights_column(const struct batch_spec *spec) {
                                                                    : 0;
 }
 
+/* Writes LABEL as sample I of COLUMN, whose values are VALUES.
+ * FAILURE_DATA_DAMAGED if the column may not have it. */
+enum status batch_put_label(const struct batch_column *column, float label,
+                            void *values, uint32_t i,
+                            struct failure *why) MUST_CHECK;
+
 /* The ids of a batch of up to COUNT samples, none yet, for SPEC's id features
  * (*OUT is NULL without any). Their memory grows as samples are added. */
 enum status batch_ids_open(struct batch_ids **out,

@@ -4,6 +4,7 @@
 #include "worker/data/idx_dataset.h"
 #include "worker/data/record_dataset.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,16 @@ enum status dataset_compare_columns(const struct dataset *train,
                 "\"features\"",
                 key, c < test->num_columns ? test->columns[c] : "none", c + 1,
                 train->columns[c]);
+    return STATUS_OK;
+}
+
+enum status dataset_check_labels(const struct dataset *dataset,
+                                 const struct batch_column *column,
+                                 const char *path, struct failure *why) {
+    uint32_t value; /* of either type */
+    for (uint64_t i = 0; dataset->labels && i < dataset->count; i++)
+        if (batch_put_label(column, dataset->labels[i], &value, 0, why))
+            return status_context(why, "%s: sample %" PRIu64, path, i);
     return STATUS_OK;
 }
 

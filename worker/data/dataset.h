@@ -53,7 +53,8 @@ struct dataset {
     uint64_t count;                     /* samples; 0: they were not counted */
     uint32_t features;                  /* values of a sample's input */
     const struct features *feature_set; /* NULL: samples are no records */
-    uint32_t num_classes;       /* largest label + 1; 0: not known yet */
+    float *labels;        /* [count], in memory; NULL: records have them */
+    uint32_t num_classes; /* the largest class in LABELS + 1; 0: not known */
     const char *const *columns; /* [num_columns] that are read, in order */
     uint32_t num_columns;       /* 0: samples have no columns */
 };
@@ -98,6 +99,7 @@ struct dataset_options {
     bool pixels;     /* of records: numbers are those of images, integers from 0
                         to 255, which are divided by 255, or floats from 0 to
                         1 */
+    bool unscaled;   /* of such images: they are taken as they are */
     const struct log *log;                      /* borrowed */
     bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
     void *cancel_context;
@@ -114,6 +116,13 @@ enum status dataset_open(struct dataset **out,
 enum status dataset_compare_columns(const struct dataset *train,
                                     const struct dataset *test, const char *key,
                                     struct failure *why) MUST_CHECK;
+
+/* STATUS_CONFIG unless each of DATASET's labels that are in memory, those of
+ * the file PATH, may be in COLUMN; WHY names the sample. */
+enum status dataset_check_labels(const struct dataset *dataset,
+                                 const struct batch_column *column,
+                                 const char *path,
+                                 struct failure *why) MUST_CHECK;
 
 /* Fails as dataset_open if FILES of a job with DATA are not there. */
 enum status dataset_check_files(const struct job_data *data,

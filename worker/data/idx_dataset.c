@@ -2,16 +2,20 @@
 #include "worker/data/idx_dataset.h"
 
 #include "worker/data/data_file.h"
-#include "worker/data/idx_file.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
-static uint32_t idx_dataset_largest(const uint8_t *labels, uint32_t count) {
-    uint32_t best = 0;
-    for (uint32_t i = 0; i < count; i++)
-        best = labels[i] > best ? labels[i] : best;
-    return best;
+/* One more than the largest class; at least 1. Not all labels need be
+ * classes. */
+static uint32_t count_classes(const float *labels, uint64_t count) {
+    float largest = 0;
+    for (uint64_t i = 0; i < count; i++)
+        if (labels[i] > largest && labels[i] < (float)UINT32_MAX &&
+            labels[i] == floorf(labels[i]))
+            largest = labels[i];
+    return (uint32_t)largest + 1;
 }
 
 static enum status check_agreement(const struct idx_file *images,
@@ -23,7 +27,7 @@ static enum status check_agreement(const struct idx_file *images,
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "%s: byte 8: an image has 2^32 bytes or more",
                            images_path);
-    if (images->dims[0] != labels->dims[0])
+    if (labels_path && images->dims[0] != labels->dims[0])
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "%s: byte 4: found %u labels, expected %u, as many "
                            "as there are images in %s",
@@ -32,14 +36,34 @@ static enum status check_agreement(const struct idx_file *images,
     return STATUS_OK;
 }
 
-/* COUNT labels of 0. */
-static enum status make_no_labels(struct idx_file *labels, uint32_t count,
-                                  struct failure *why) {
-    labels->dims[0] = count;
-    labels->data = calloc(count + 1, 1);
-    return labels->data ? STATUS_OK
-                        : status_fail(why, FAILURE_NO_MEMORY,
-                                      "no memory for a data set");
+/* The samples of IMAGES, whose data it takes, with LABELS; without data labels
+ * are 0. */
+static enum status make_dataset(struct dataset **out, struct idx_file *images,
+                                const struct idx_file *labels,
+                                struct failure *why) {
+    uint32_t count = images->dims[0];
+    struct idx_dataset *dataset = malloc(sizeof *dataset);
+    float *numbers = calloc(count, sizeof *numbers);
+    if (!dataset || !numbers) {
+        free(dataset);
+        free(numbers);
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a data set");
+    }
+    if (labels->data)
+        idx_file_decode(labels->type, labels->data, count, numbers);
+    *dataset = (struct idx_dataset){
+        .dataset = {.table = &idx_dataset_table,
+                    .count = count,
+                    .features = (uint32_t)(images->bytes / count /
+                                           idx_file_element(images->type)),
+                    .labels = numbers,
+                    .num_classes = count_classes(numbers, count)},
+        .type = images->type,
+        .images = images->data,
+    };
+    images->data = NULL;
+    *out = &dataset->dataset;
+    return STATUS_OK;
 }
 
 static void warn_trailing(const struct idx_file *file, const char *path,
@@ -55,38 +79,18 @@ enum status idx_dataset_load(struct dataset **out, const char *images_path,
                              const char *labels_path, const struct log *log,
                              struct failure *why) {
     struct idx_file images = {0}, labels = {0};
-    struct idx_dataset *dataset = NULL;
     enum status status = idx_file_read(&images, images_path, "images", 2,
                                        IDX_FILE_MAX_DIMS, why);
-    if (!status)
-        status = labels_path
-                     ? idx_file_read(&labels, labels_path, "labels", 1, 1, why)
-                     : make_no_labels(&labels, images.dims[0], why);
+    if (!status && labels_path)
+        status = idx_file_read(&labels, labels_path, "labels", 1, 1, why);
     if (!status)
         status =
             check_agreement(&images, images_path, &labels, labels_path, why);
-    if (status)
-        goto fail;
-    warn_trailing(&images, images_path, log);
-    warn_trailing(&labels, labels_path, log);
-    dataset = malloc(sizeof *dataset);
-    if (!dataset) {
-        status =
-            status_fail(why, FAILURE_NO_MEMORY, "no memory for a data set");
-        goto fail;
+    if (!status) {
+        warn_trailing(&images, images_path, log);
+        warn_trailing(&labels, labels_path, log);
+        status = make_dataset(out, &images, &labels, why);
     }
-    *dataset = (struct idx_dataset){
-        .dataset = {.table = &idx_dataset_table,
-                    .count = images.dims[0],
-                    .features = (uint32_t)(images.bytes / images.dims[0]),
-                    .num_classes =
-                        idx_dataset_largest(labels.data, labels.dims[0]) + 1},
-        .images = images.data,
-        .labels = labels.data,
-    };
-    *out = &dataset->dataset;
-    return STATUS_OK;
-fail:
     free(images.data);
     free(labels.data);
     return status;
@@ -106,19 +110,23 @@ enum status idx_dataset_check_files(const char *images_path,
     return status;
 }
 
-uint32_t idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
-                            float *pixels) {
+float idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
+                         float *pixels) {
     size_t features = dataset->dataset.features;
-    const uint8_t *image = dataset->images + index * features;
-    for (size_t i = 0; i < features; i++)
-        pixels[i] = (float)image[i] / 255.0f;
-    return dataset->labels[index];
+    const uint8_t *image =
+        dataset->images + index * features * idx_file_element(dataset->type);
+    if (dataset->type != IDX_FILE_UBYTE)
+        idx_file_decode(dataset->type, image, features, pixels);
+    else
+        for (size_t i = 0; i < features; i++)
+            pixels[i] = (float)image[i] / 255.0f;
+    return dataset->dataset.labels[index];
 }
 
 static void idx_dataset_free(struct dataset **out) {
     struct idx_dataset *dataset = (struct idx_dataset *)*out;
     free(dataset->images);
-    free(dataset->labels);
+    free(dataset->dataset.labels);
     free(dataset);
     *out = NULL;
 }
@@ -126,6 +134,7 @@ static void idx_dataset_free(struct dataset **out) {
 /* A share by a sampler, or a range in order. */
 struct batch_source {
     const struct idx_dataset *dataset;
+    struct batch_column label;
     struct sampler *sampler; /* NULL: a range */
     uint32_t size;           /* of a batch */
     uint64_t next, end;      /* of a range */
@@ -161,14 +170,16 @@ static enum status idx_batches_fill(struct batch_source *source,
     const struct idx_dataset *dataset = source->dataset;
     const uint32_t *indices = claim->memory;
     float *pixels = batch->columns[0];
-    uint32_t *labels = batch->columns[1];
-    (void)why;
+    enum status status = STATUS_OK;
     batch->count = claim->count;
-    for (uint32_t i = 0; i < claim->count; i++)
-        labels[i] =
+    for (uint32_t i = 0; !status && i < claim->count; i++) {
+        float label =
             idx_dataset_sample(dataset, indices[i],
                                pixels + (size_t)i * dataset->dataset.features);
-    return STATUS_OK;
+        status =
+            batch_put_label(&source->label, label, batch->columns[1], i, why);
+    }
+    return status;
 }
 
 static void idx_batches_close(struct batch_source **source) {
@@ -181,12 +192,14 @@ static void idx_batches_close(struct batch_source **source) {
 
 static enum status idx_batches_open(struct batch_source **out,
                                     const struct dataset *dataset,
+                                    const struct batch_spec *spec,
                                     uint32_t size, struct failure *why) {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory to read a data set");
     (*out)->dataset = (const struct idx_dataset *)dataset;
+    (*out)->label = spec->columns[batch_label_column(spec)];
     (*out)->size = size;
     return STATUS_OK;
 }
@@ -198,9 +211,9 @@ static enum status idx_share(struct batch_source **out,
                              uint64_t first, struct failure *why) {
     struct sampler_options own = *options;
     own.num_samples = (uint32_t)dataset->count;
-    (void)spec, (void)first; /* the sampler finds any batch */
+    (void)first; /* the sampler finds any batch */
     enum status status =
-        idx_batches_open(out, dataset, options->micro_batch, why);
+        idx_batches_open(out, dataset, spec, options->micro_batch, why);
     if (!status)
         status = sampler_open(&(*out)->sampler, &own, why);
     if (status)
@@ -212,8 +225,7 @@ static enum status idx_range(struct batch_source **out,
                              const struct dataset *dataset,
                              const struct batch_spec *spec, uint64_t first,
                              uint64_t end, uint32_t size, struct failure *why) {
-    (void)spec;
-    enum status status = idx_batches_open(out, dataset, size, why);
+    enum status status = idx_batches_open(out, dataset, spec, size, why);
     if (status)
         return status;
     (*out)->next = first;
@@ -224,14 +236,14 @@ static enum status idx_range(struct batch_source **out,
 static enum status idx_peek(const struct dataset *of,
                             const struct batch_spec *spec, uint64_t rows,
                             json_t *list, struct failure *why) {
-    (void)spec; /* bytes are classes */
+    (void)spec; /* which the labels fit as they are */
     const struct idx_dataset *dataset = (const struct idx_dataset *)of;
     float *pixels = calloc(of->features + 1, sizeof *pixels);
     if (!pixels)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for an image");
     for (uint32_t row = 0; row < rows && row < of->count; row++) {
         json_t *values = json_array();
-        uint32_t label = idx_dataset_sample(dataset, row, pixels);
+        float label = idx_dataset_sample(dataset, row, pixels);
         for (uint32_t i = 0; i < of->features; i++)
             json_array_append_new(values, json_real((double)pixels[i]));
         json_array_append_new(list, json_pack("{s:o, s:{s:o}, s:f}", "at",

@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images and labels in memory, from plain or compressed IDX files (LeCun's
- * format, as in MNIST): bytes 0 0 8 and the number of dimensions, one
- * big-endian 32-bit size per dimension, then the bytes. Batches have two
- * columns, the pixels and the class. */
+/* Images and labels in memory, from plain or compressed IDX files
+ * (idx_file.h), as in MNIST. Batches have two columns, the pixels and the
+ * label: a class or a number, as the model has it. */
 #ifndef CAPSTAN_IDX_DATASET_H
 #define CAPSTAN_IDX_DATASET_H
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
 #include "worker/data/dataset.h"
+#include "worker/data/idx_file.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Images stay bytes, [count, features] row-major; labels [count]. */
+/* Images stay as in the file, [count, features] of TYPE, row-major. */
 struct idx_dataset {
     struct dataset dataset;
-    uint8_t *images, *labels;
+    enum idx_file_type type;
+    uint8_t *images;
 };
 
 extern const struct dataset_table idx_dataset_table;
 
 /* Reads both files completely: images of 2 to 4 dimensions, the first being the
- * count; labels of one. Warns in LOG of bytes after a gzip stream, which gzip
- * ignores too. STATUS_CONFIG for an unreadable, truncated, overlong, damaged or
- * inconsistent file; WHY names the file, the byte of the uncompressed content,
- * found and expected. The caller owns *OUT. */
+ * count; labels of one (LABELS_PATH NULL: labels are 0). Warns in LOG of bytes
+ * after a gzip stream, which gzip ignores too. STATUS_CONFIG for an unreadable,
+ * truncated, overlong, damaged or inconsistent file; WHY names the file, the
+ * byte of the uncompressed content, found and expected. The caller owns *OUT.
+ */
 enum status idx_dataset_load(struct dataset **out, const char *images_path,
                              const char *labels_path, const struct log *log,
                              struct failure *why) MUST_CHECK;
@@ -36,9 +38,10 @@ enum status idx_dataset_check_files(const char *images_path,
                                     const char *labels_path,
                                     struct failure *why) MUST_CHECK;
 
-/* Writes sample INDEX's pixels scaled to 0..1 (byte / 255, float32 division)
- * into PIXELS[features]; returns its label. */
-uint32_t idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
-                            float *pixels);
+/* Writes sample INDEX's pixels into PIXELS[features]: unsigned bytes scaled to
+ * 0..1 (byte / 255, float32 division), other types as they are, in float32.
+ * Returns its label. */
+float idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
+                         float *pixels);
 
 #endif

@@ -184,28 +184,6 @@ static enum status open_parser(const struct record_dataset *dataset,
                               dataset->dataset.num_columns, why);
 }
 
-/* Writes LABEL as sample I of COLUMN. */
-static enum status put_label(const struct batch_column *column, float label,
-                             void *values, uint32_t i, struct failure *why) {
-    if (column->type == BATCH_FLOATS) {
-        ((float *)values)[i] = label;
-        if (column->max <= column->min || label == column->min ||
-            label == column->max)
-            return STATUS_OK;
-        return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "label: found %g, expected %g or %g", (double)label,
-                           (double)column->min, (double)column->max);
-    }
-    if (label < 0 || label >= (float)column->num_classes ||
-        label != floorf(label))
-        return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "label: found %g, expected a class, an integer from "
-                           "0 to %u",
-                           (double)label, column->num_classes - 1);
-    ((uint32_t *)values)[i] = (uint32_t)label;
-    return STATUS_OK;
-}
-
 /* Names file and line; TFRecord's records are numbered from 0. */
 static enum status bad_record(const struct claimed *claimed,
                               const struct failure *wrong,
@@ -278,7 +256,7 @@ static enum status take_pixels(const struct record_dataset *dataset,
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "found %" PRIu64 " values, expected %u pixels",
                            found, count);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; !dataset->options.unscaled && i < count; i++) {
         if (!(values[i] >= 0 && values[i] <= most) ||
             (bytes && values[i] != floorf(values[i])))
             return status_fail(
@@ -352,8 +330,9 @@ static enum status put_record(const struct batch_source *source,
     if (!status)
         status = put_features(source, cells, batch, why);
     if (!status)
-        status = put_label(column, named_class(source, column, target.label),
-                           batch->columns[place], batch->count, why);
+        status =
+            batch_put_label(column, named_class(source, column, target.label),
+                            batch->columns[place], batch->count, why);
     if (!status && weights)
         ((float *)batch->columns[weights])[batch->count] = target.weight;
     batch->count += !status;
@@ -713,9 +692,9 @@ static enum status see_label(const struct batch_source *source, float *label,
     if (!source->spec.num_columns)
         return STATUS_OK;
     *label = named_class(source, column, *label);
-    return put_label(column, *label,
-                     column->type == BATCH_FLOATS ? (void *)label : &class, 0,
-                     why);
+    return batch_put_label(
+        column, *label, column->type == BATCH_FLOATS ? (void *)label : &class,
+        0, why);
 }
 
 /* RECORD's columns, features and label, or what is wrong. */

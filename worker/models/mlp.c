@@ -168,21 +168,22 @@ static enum status mlp_check_data(const struct job_model *model,
         return status;
     if (dataset->feature_set)
         expected = mlp_input_width(&spec);
-    if (dataset->num_classes)
-        snprintf(from, sizeof from, "the bytes of an image in %s",
+    else
+        snprintf(from, sizeof from, "the values of an image in %s",
                  files->paths[0]);
     if (expected != inputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[0]: found %u input%s, expected %u, %s",
                            inputs, log_plural(inputs), expected, from);
-    if (dataset->num_classes > outputs)
+    const struct batch_column *label = &spec.columns[batch_label_column(&spec)];
+    if (label->type == BATCH_CLASSES && dataset->num_classes > outputs)
         return status_fail(why, FAILURE_DATA_MISMATCH,
                            "model.layers[%u]: found %u output%s, expected %u "
                            "or more: the largest label in %s is %u",
                            widths->count - 1, outputs, log_plural(outputs),
                            dataset->num_classes, files->paths[1],
                            dataset->num_classes - 1);
-    return STATUS_OK;
+    return dataset_check_labels(dataset, label, files->paths[1], why);
 }
 
 static uint32_t mlp_larger(uint32_t a, uint32_t b) {
@@ -255,7 +256,7 @@ static void mlp_memory(const struct job *job, uint64_t samples,
         .activations = samples * floats * sizeof(float),
         .rounded = rounds ? operand_floats(widths, samples) * sizeof(float) : 0,
         .sample = inputs * sizeof(float) + sizeof(uint32_t),
-        .stored = inputs + 1,
+        .stored = inputs + sizeof(float),
         .least_kept = least_kept(widths),
     };
 }

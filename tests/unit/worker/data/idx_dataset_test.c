@@ -73,7 +73,8 @@ static void images_and_labels_are_counted(void **state) {
     assert_int_equal(fixture->dataset->features, 4);
     assert_int_equal(fixture->dataset->num_classes, 10);
     assert_memory_equal(stored(fixture)->images, images + 16, 12);
-    assert_memory_equal(stored(fixture)->labels, labels + 8, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(fixture->dataset->labels[i] == (float)labels[8 + i]);
 }
 
 static void pixels_are_bytes_over_255_in_float(void **state) {
@@ -83,14 +84,149 @@ static void pixels_are_bytes_over_255_in_float(void **state) {
     assert_int_equal(load(fixture), STATUS_OK);
     for (uint32_t i = 0; i < 3; i++) {
         float pixels[4];
-        assert_int_equal(idx_dataset_sample(stored(fixture), i, pixels),
-                         labels[8 + i]);
+        assert_true(idx_dataset_sample(stored(fixture), i, pixels) ==
+                    (float)labels[8 + i]);
         for (uint32_t j = 0; j < 4; j++) {
             volatile float byte = images[16 + 4 * i + j];
             float expected = byte / 255.0f;
             assert_memory_equal(&pixels[j], &expected, sizeof expected);
         }
     }
+}
+
+/* Three images of 2 shorts, and labels of 4 bytes each. */
+static const uint8_t shorts[24] = {0, 0, 11, 2,   0, 0,   0,   3,
+                                   0, 0, 0,  2,   0, 255, 255, 255,
+                                   1, 0, 0,  254, 0, 0,   128, 0};
+
+/* Loads those with labels of TYPE, whose bytes are BITS. */
+static enum status load_labels(struct fixture *fixture, enum idx_file_type type,
+                               const uint32_t bits[3]) {
+    uint8_t bytes[20] = {0, 0, (uint8_t)type, 1, 0, 0, 0, 3};
+    for (int i = 0; i < 12; i++)
+        bytes[8 + i] = (uint8_t)(bits[i / 4] >> (24 - 8 * (i % 4)));
+    dataset_free(&fixture->dataset);
+    write_bytes(fixture->images, shorts, sizeof shorts);
+    write_bytes(fixture->labels, bytes, sizeof bytes);
+    return load(fixture);
+}
+
+static void other_pixels_than_bytes_are_not_scaled(void **state) {
+    static const uint32_t none[3];
+    static const float expected[3][2] = {{255, -1}, {256, 254}, {0, -32768}};
+    struct fixture *fixture = *state;
+    assert_int_equal(load_labels(fixture, IDX_FILE_INT, none), STATUS_OK);
+    assert_int_equal(fixture->dataset->features, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        float pixels[2];
+        assert_true(idx_dataset_sample(stored(fixture), i, pixels) == 0);
+        assert_memory_equal(pixels, expected[i], sizeof pixels);
+    }
+}
+
+static const struct batch_column classes = {
+    .type = BATCH_CLASSES, .width = 1, .num_classes = 10};
+static const struct batch_column number = {.type = BATCH_FLOATS, .width = 1};
+static const struct batch_column two_values = {
+    .type = BATCH_FLOATS, .width = 1, .max = 1};
+
+/* Bits of float32: 2, 0.5, 1e30. */
+enum { TWO = 0x40000000, HALF = 0x3f000000, HUGE_ONE = 0x7149f2ca };
+
+static void a_label_that_the_model_has_not_is_named(void **state) {
+    static const struct {
+        enum idx_file_type type;
+        uint32_t bits[3], num_classes;
+        const struct batch_column *column;
+        const char *text; /* NULL: they are allowed */
+    } cases[] = {
+        {IDX_FILE_INT, {9, 0, 3}, 10, &classes, NULL},
+        {IDX_FILE_FLOAT, {0, TWO, 0}, 3, &classes, NULL},
+        {IDX_FILE_INT,
+         {5, UINT32_MAX, 0},
+         6,
+         &classes,
+         "sample 1: label: found -1, expected a class, an integer from 0 to 9"},
+        {IDX_FILE_INT, {5, 0, 10}, 11, &classes, "sample 2: label: found 10,"},
+        /* rounded to 2^31 */
+        {IDX_FILE_INT, {INT32_MAX}, 0x80000001u, &classes, "found 2.14748e+09"},
+        {IDX_FILE_FLOAT, {HUGE_ONE}, 1, &classes, "sample 0: label: found 1e"},
+        {IDX_FILE_FLOAT, {0, HALF}, 1, &classes, "sample 1: label: found 0.5"},
+        {IDX_FILE_FLOAT, {HALF, HUGE_ONE, TWO}, 3, &number, NULL},
+        {IDX_FILE_INT, {UINT32_MAX}, 1, &number, NULL},
+        {IDX_FILE_INT, {1, 0, 1}, 2, &two_values, NULL},
+        {IDX_FILE_INT,
+         {1, 0, 2},
+         3,
+         &two_values,
+         "sample 2: label: found 2, expected 0 or 1"},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(load_labels(fixture, cases[i].type, cases[i].bits),
+                         STATUS_OK);
+        assert_int_equal(fixture->dataset->num_classes, cases[i].num_classes);
+        enum status status = dataset_check_labels(
+            fixture->dataset, cases[i].column, fixture->labels, &fixture->why);
+        if (!cases[i].text) {
+            assert_int_equal(status, STATUS_OK);
+            continue;
+        }
+        assert_fails(status, &fixture->why, FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(fixture->why.text, fixture->labels));
+        if (!strstr(fixture->why.text, cases[i].text))
+            fail_msg("expected \"%s\" in: %s", cases[i].text,
+                     fixture->why.text);
+    }
+}
+
+/* The first batch of all samples with LABEL as the model's column. */
+static void fill_batch(struct fixture *fixture, struct batch_column label,
+                       struct batch *batch) {
+    const struct batch_source_table *table = fixture->dataset->table->batches;
+    struct batch_spec spec = {
+        .num_columns = 2,
+        .columns = {{.type = BATCH_FLOATS, .width = 2}, label}};
+    struct batch_source *source;
+    struct batch_claim claim = {0};
+    struct failure *why = &fixture->why;
+    assert_int_equal(fixture->dataset->table->range(&source, fixture->dataset,
+                                                    &spec, 0, 3, 3, why),
+                     STATUS_OK);
+    assert_int_equal(table->claim(source, &claim, why), STATUS_OK);
+    assert_int_equal(table->fill(source, &claim, batch, why), STATUS_OK);
+    batch_claim_free(table, &claim);
+    table->close(&source);
+}
+
+static void a_batch_has_classes_or_numbers_as_the_model(void **state) {
+    static const uint32_t integers[3] = {7, 0, 2}, halves[3] = {HALF, TWO, 0};
+    static const float numbers[3] = {7, 0, 2}, reals[3] = {0.5f, 2, 0};
+    static const float pixels[6] = {255, -1, 256, 254, 0, -32768};
+    struct fixture *fixture = *state;
+    float inputs[6], found[3];
+    struct batch batch = {.columns = {inputs, found}};
+    assert_int_equal(load_labels(fixture, IDX_FILE_INT, integers), STATUS_OK);
+    fill_batch(fixture, classes, &batch);
+    assert_int_equal(batch.count, 3);
+    assert_memory_equal(inputs, pixels, sizeof pixels);
+    assert_memory_equal(found, integers, sizeof integers);
+    fill_batch(fixture, number, &batch);
+    assert_memory_equal(found, numbers, sizeof numbers);
+    assert_int_equal(load_labels(fixture, IDX_FILE_FLOAT, halves), STATUS_OK);
+    fill_batch(fixture, number, &batch);
+    assert_memory_equal(found, reals, sizeof reals);
+}
+
+static void without_a_file_labels_are_0(void **state) {
+    struct fixture *fixture = *state;
+    write_bytes(fixture->images, shorts, sizeof shorts);
+    assert_int_equal(idx_dataset_load(&fixture->dataset, fixture->images, NULL,
+                                      NULL, &fixture->why),
+                     STATUS_OK);
+    assert_int_equal(fixture->dataset->count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(fixture->dataset->labels[i] == 0);
 }
 
 static void another_number_of_labels_is_refused(void **state) {
@@ -142,6 +278,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(images_and_labels_are_counted),
         TEST(pixels_are_bytes_over_255_in_float),
+        TEST(other_pixels_than_bytes_are_not_scaled),
+        TEST(a_label_that_the_model_has_not_is_named),
+        TEST(a_batch_has_classes_or_numbers_as_the_model),
+        TEST(without_a_file_labels_are_0),
         TEST(another_number_of_labels_is_refused),
         TEST(swapped_files_are_refused_with_the_guess),
         TEST(a_corrupt_file_of_labels_is_refused),

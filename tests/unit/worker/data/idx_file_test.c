@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <float.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,12 +177,120 @@ static const struct corruption corruptions[] = {
     {28, 7, 3, "truncated: it ends after byte 28, expected 34"},
     {28, 7, 1, "byte 22: found more data"},
     {28, 11, 0, "byte 8: found size 0 of dimension 1"},
-    {28, 2, 0x0D, "found magic number 0x00000d03, expected 0x00000802"},
+    {28, 2, 0x0A, "found magic number 0x00000a03, expected 0x0000TT02"},
+    {28, 2, 0x0A, "type TT, 08, 09, 0b, 0c, 0d or 0e, in 2 to 4 dimensions"},
+    {28, 2, 0x0B, "truncated: it ends after byte 28, expected 40"},
+    {28, 1, 1, "found magic number 0x00010803"},
     {28, 0, 'P', "found magic number 0x50000803"},
-    {28, 3, 1, "0x00000801, expected 0x00000802 to 0x00000804"},
+    {28, 3, 1, "0x00000801, expected 0x0000TT02 to 0x0000TT04"},
     {28, 3, 1, "are images and labels swapped?"},
+    {28, 2, 0x0F, "found magic number 0x00000f03"},
     {28, 3, 5, "found magic number 0x00000805"},
 };
+
+/* One row of elements, and what they are in float32. */
+struct numbers {
+    enum idx_file_type type;
+    size_t element, count;
+    uint8_t bytes[40];
+    float values[5];
+};
+
+static const struct numbers all_numbers[] = {
+    {IDX_FILE_UBYTE, 1, 4, {0, 1, 128, 255}, {0, 1, 128, 255}},
+    {IDX_FILE_SBYTE, 1, 4, {0, 127, 128, 255}, {0, 127, -128, -1}},
+    {IDX_FILE_SHORT,
+     2,
+     4,
+     {1, 2, 127, 255, 128, 0, 255, 254},
+     {258, 32767, -32768, -2}},
+    {IDX_FILE_INT,
+     4,
+     4,
+     /* 2^24 + 3 lies between two floats; the even one is taken. */
+     {1, 2, 3, 4, 128, 0, 0, 0, 255, 255, 255, 253, 1, 0, 0, 3},
+     {0x1020304, -0x1p31f, -3, 0x1000004}},
+    {IDX_FILE_FLOAT,
+     4,
+     5,
+     {0x3f, 0xc0, 0, 0, 0xc0, 0x49, 0x0f, 0xdb, 0,    0,
+      0,    1,    0, 0, 0,    0,    0x7f, 0x7f, 0xff, 0xff},
+     {1.5f, -0x1.921fb6p+1f, 0x1p-149f, 0, FLT_MAX}},
+    {IDX_FILE_DOUBLE,
+     8,
+     4,
+     {0xbf, 0xf8, 0,    0,    0,    0,    0,    0,   0x3f, 0xb9, 0x99,
+      0x99, 0x99, 0x99, 0x99, 0x9a, 0x47, 0xef, 255, 255,  0xe0, 0,
+      0,    0,    0,    1,    2,    3,    4,    5,   6,    7},
+     {-1.5f, 0.1f, FLT_MAX, 0}},
+};
+
+/* Writes NUMBERS as a file in BYTES; returns its size. */
+static size_t make_numbers(const struct numbers *numbers, uint8_t bytes[52]) {
+    size_t size = numbers->count * numbers->element;
+    const uint8_t header[12] = {0, 0, (uint8_t)numbers->type, 2, 0, 0, 0, 1, 0,
+                                0, 0, (uint8_t)numbers->count};
+    memcpy(bytes, header, sizeof header);
+    memcpy(bytes + sizeof header, numbers->bytes, size);
+    return sizeof header + size;
+}
+
+static void every_type_is_read_to_its_values(void **state) {
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof all_numbers / sizeof *all_numbers; i++) {
+        const struct numbers *numbers = &all_numbers[i];
+        uint8_t bytes[52];
+        float values[5];
+        enum idx_file_type type;
+        size_t size = make_numbers(numbers, bytes);
+        for (int packed = 0; packed < 2; packed++) {
+            (packed ? write_gzip : write_bytes)(fixture->path, bytes, size);
+            assert_int_equal(read_images(fixture), STATUS_OK);
+            assert_int_equal(fixture->file.type, numbers->type);
+            assert_int_equal(fixture->file.dims[1], numbers->count);
+            assert_int_equal(fixture->file.bytes, size - 12);
+            assert_int_equal(idx_file_element(numbers->type), numbers->element);
+            idx_file_decode(numbers->type, fixture->file.data, numbers->count,
+                            values);
+            assert_memory_equal(values, numbers->values,
+                                numbers->count * sizeof *values);
+            assert_int_equal(
+                idx_file_peek_type(&type, fixture->path, &fixture->why),
+                STATUS_OK);
+            assert_int_equal(type, numbers->type);
+            (packed ? write_gzip : write_bytes)(fixture->path, bytes, size - 1);
+            assert_refused(fixture, FAILURE_DATA_DAMAGED, "truncated: it ends");
+        }
+    }
+}
+
+static void a_number_that_float32_has_not_is_refused(void **state) {
+    static const struct {
+        enum idx_file_type type;
+        size_t element;
+        uint8_t bytes[8];
+        const char *text;
+    } cases[] = {
+        {IDX_FILE_FLOAT, 4, {0x7f, 0xc0}, "byte 16: found nan, expected"},
+        {IDX_FILE_FLOAT, 4, {0xff, 0x80}, "byte 16: found -inf, expected"},
+        {IDX_FILE_DOUBLE, 8, {0x7f, 0xf8}, "byte 20: found nan, expected"},
+        {IDX_FILE_DOUBLE, 8, {0x7f, 0xf0}, "byte 20: found inf, expected"},
+        {IDX_FILE_DOUBLE,
+         8,
+         {0xc7, 0xf0},
+         "byte 20: found -3.40282367e+38, expected a finite number of float32, "
+         "-3.40282347e38 to 3.40282347e38 (images)"},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct numbers numbers = {cases[i].type, cases[i].element, 2, {0}, {0}};
+        uint8_t bytes[52];
+        memcpy(numbers.bytes + numbers.element, cases[i].bytes,
+               sizeof cases[i].bytes);
+        write_bytes(fixture->path, bytes, make_numbers(&numbers, bytes));
+        assert_refused(fixture, FAILURE_DATA_DAMAGED, cases[i].text);
+    }
+}
 
 static void corrupt_content_is_refused_with_its_position(void **state) {
     struct fixture *fixture = *state;
@@ -381,6 +490,8 @@ int main(void) {
         TEST(plain_and_compressed_files_give_the_same),
         TEST(running_out_of_descriptors_is_retryable),
         TEST(a_file_larger_than_one_read_is_read_whole),
+        TEST(every_type_is_read_to_its_values),
+        TEST(a_number_that_float32_has_not_is_refused),
         TEST(corrupt_content_is_refused_with_its_position),
         TEST(sizes_beyond_the_limit_are_refused_unread),
         TEST(a_header_that_claims_a_terabyte_allocates_nothing),

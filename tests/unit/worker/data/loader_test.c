@@ -17,23 +17,25 @@ enum { SAMPLES = 37, FEATURES = 19, BATCH = 4 };
 
 /* Sample i has label i; its pixels differ from every other's. */
 struct fixture {
-    uint8_t images[SAMPLES * FEATURES], labels[SAMPLES];
+    uint8_t images[SAMPLES * FEATURES];
+    float labels[SAMPLES];
     struct idx_dataset data;
 };
 
 static int setup(void **state) {
     static struct fixture fixture;
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        fixture.labels[i] = (uint8_t)i;
+        fixture.labels[i] = (float)i;
         for (uint32_t j = 0; j < FEATURES; j++)
             fixture.images[i * FEATURES + j] = (uint8_t)(i * 5 + j * 3);
     }
     fixture.data = (struct idx_dataset){.dataset = {.table = &idx_dataset_table,
                                                     .count = SAMPLES,
                                                     .features = FEATURES,
+                                                    .labels = fixture.labels,
                                                     .num_classes = SAMPLES},
-                                        .images = fixture.images,
-                                        .labels = fixture.labels};
+                                        .type = IDX_FILE_UBYTE,
+                                        .images = fixture.images};
     *state = &fixture;
     return 0;
 }
@@ -77,8 +79,8 @@ static void assert_batch(struct fixture *fixture, struct sampler *sampler,
     assert_int_equal(batch->count, count);
     for (uint32_t i = 0; i < count; i++) {
         float pixels[FEATURES];
-        uint32_t label = idx_dataset_sample(&fixture->data, indices[i], pixels);
-        assert_int_equal(labels[i], label);
+        float label = idx_dataset_sample(&fixture->data, indices[i], pixels);
+        assert_true((float)labels[i] == label);
         assert_memory_equal(inputs + i * FEATURES, pixels, sizeof pixels);
     }
 }

@@ -254,7 +254,7 @@ static void data_that_do_not_match_the_model_are_named(void **state) {
     assert_fails(model_mlp.check_data(&model, &data, &files, &why), &why,
                  FAILURE_DATA_MISMATCH);
     assert_non_null(
-        strstr(why.text, "expected 783, the bytes of an image in images"));
+        strstr(why.text, "expected 783, the values of an image in images"));
 }
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"

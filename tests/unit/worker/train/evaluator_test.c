@@ -216,8 +216,8 @@ static void oracle(const struct fixture *fixture, uint64_t step,
     for (uint32_t i = 0; i < test->count; i++) {
         float pixels[IN];
         bool hit;
-        uint32_t label =
-            idx_dataset_sample((const struct idx_dataset *)test, i, pixels);
+        uint32_t label = (uint32_t)idx_dataset_sample(
+            (const struct idx_dataset *)test, i, pixels);
         *loss += oracle_sample(weights, pixels, label, &hit) / test->count;
         *accuracy += (double)hit / test->count;
     }

@@ -22,7 +22,8 @@ struct fixture {
     struct layout *layout;
     struct arena arena;
     struct executor executor;
-    uint8_t images[SAMPLES * FEATURES], labels[SAMPLES];
+    uint8_t images[SAMPLES * FEATURES];
+    float labels[SAMPLES];
     struct idx_dataset test;
 };
 
@@ -33,13 +34,14 @@ static void fill_test(struct fixture *fixture) {
         fixture->images[i] = (uint8_t)(seed >> 24);
     }
     for (int i = 0; i < SAMPLES; i++)
-        fixture->labels[i] = (uint8_t)(i % CLASSES);
+        fixture->labels[i] = (float)(i % CLASSES);
     fixture->test = (struct idx_dataset){{.table = &idx_dataset_table,
                                           .count = SAMPLES,
                                           .features = FEATURES,
+                                          .labels = fixture->labels,
                                           .num_classes = CLASSES},
-                                         fixture->images,
-                                         fixture->labels};
+                                         IDX_FILE_UBYTE,
+                                         fixture->images};
 }
 
 static enum status open_engine(struct fixture *fixture, enum job_device kind,
