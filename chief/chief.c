@@ -213,8 +213,8 @@ static void close_run(struct run *run) {
     free(run->clipping.square_sums);
 }
 
-static void take_table_rows(struct run *run, struct run_ps *ps,
-                            const Capstan__Heartbeat *heartbeat) {
+static void take_table_counts(struct run *run, struct run_ps *ps,
+                              const Capstan__Heartbeat *heartbeat) {
     const struct layout *layout = run->plan.layout;
     const uint64_t *const counts[RUN_TABLE_COUNTS] = {heartbeat->table_rows,
                                                       heartbeat->table_admitted,
@@ -252,7 +252,7 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
     ps->highest = heartbeat->clock;
     ps->update_s = heartbeat->update_s;
     metrics_update_step(run, heartbeat->global_step);
-    take_table_rows(run, ps, heartbeat);
+    take_table_counts(run, ps, heartbeat);
     if (ps->view == heartbeat->view)
         return;
     ps->view = heartbeat->view;
@@ -325,7 +325,8 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
         membership_update_memory(run, slot, control->heartbeat);
         metrics_receive_heartbeat(run, slot, control->heartbeat, now);
         if (run->allreduce && slot->rank == 0)
-            take_table_rows(run, run_allreduce_holder(run), control->heartbeat);
+            take_table_counts(run, run_allreduce_holder(run),
+                              control->heartbeat);
         break;
     case CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES:
         device_assignment_receive(run, slot, control->visible_devices);

@@ -184,16 +184,17 @@ void run_holder_address(struct run *run, uint32_t index, char *text,
 /* The holder state of rank 0, in all-reduce. */
 struct run_ps *run_allreduce_holder(struct run *run);
 
-/* Rows of TABLE on all ps, as last reported. */
+/* RUN_TABLE_ROWS of TABLE. */
 uint64_t run_table_rows(const struct run *run, uint32_t table);
 
-/* The same of another count; each ps counts expired ones from its start. */
 enum run_table_count {
     RUN_TABLE_ROWS,
-    RUN_TABLE_ADMITTED,
-    RUN_TABLE_EXPIRED,
+    RUN_TABLE_ADMITTED, /* of these rows */
+    RUN_TABLE_EXPIRED,  /* since the start of each ps */
     RUN_TABLE_COUNTS
 };
+
+/* COUNT of TABLE on all ps, or of rank 0, as last reported. */
 uint64_t run_table_count(const struct run *run, enum run_table_count count,
                          uint32_t table);
 

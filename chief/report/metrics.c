@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/metrics.h"
-#include "chief/plan/table_memory.h"
-#include "chief/report/summary.h"
 
+#include "chief/plan/table_memory.h"
 #include "chief/report/evaluations.h"
 #include "chief/report/stall.h"
+#include "chief/report/summary.h"
 #include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
@@ -135,7 +135,8 @@ static uint64_t all_rows(const struct run *run) {
     return rows;
 }
 
-/* By the rate that is shown. */
+/* The share of the network's bound that the rate which is shown reaches; 0: it
+ * is unknown. */
 static double network_share(const struct run *run) {
     double limit = summary_network_limit(run);
     double samples = (double)run->job->micro_batch * run->job->accumulation *

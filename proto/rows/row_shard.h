@@ -148,8 +148,9 @@ struct row_table_options row_shard_options(const struct row_shard *shard,
 /* Rows of TABLE on this ps. Any thread. */
 uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table);
 
-/* Fills the counts of tables of HEARTBEAT, in COUNTS [ROW_SHARD_COUNTS,
- * num_tables]. Any thread. */
+/* Sets the rows of each table in HEARTBEAT, how many are admitted and how many
+ * have expired: in COUNTS [ROW_SHARD_COUNTS, num_tables], which HEARTBEAT
+ * borrows. Any thread. */
 enum { ROW_SHARD_COUNTS = 3 };
 void row_shard_report(const struct row_shard *shard, uint64_t *counts,
                       Capstan__Heartbeat *heartbeat);

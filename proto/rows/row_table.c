@@ -405,7 +405,7 @@ static enum status row_table_add(struct row_table *table, uint32_t number,
     return STATUS_OK;
 }
 
-/* By BY more, or -1. */
+/* ROW is one more that is admitted (BY 1), or one less (-1). */
 static void count_admitted(struct row_table *table, const struct row *row,
                            int by) {
     table->admitted += (uint32_t)by;

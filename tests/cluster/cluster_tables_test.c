@@ -372,8 +372,6 @@ static void all_reduce_resumes_from_a_delta_to_the_same_rows(void **state) {
     resume_between_deltas(*state, 0, 0);
 }
 
-/* The same rows from the delta as from a run that ended there; older ones go,
- * and bases only with their last delta. */
 /* The last value of TAG. */
 static double last_point(struct cluster_run *run, const char *tag) {
     struct event_point points[16];
@@ -385,6 +383,7 @@ static double last_point(struct cluster_run *run, const char *tag) {
     return points[count - 1].value;
 }
 
+/* The run's progress, summary and TensorBoard have the rows of "cross". */
 static void expect_rows_shown(struct cluster_run *run,
                               struct cluster_process *chief) {
     double rows = rows_of(chief, "table_rows", "cross");
@@ -412,6 +411,8 @@ static void tables_are_in_progress_and_metrics(void **state) {
                                                "checkpoint.resume=never"));
 }
 
+/* The same rows from the delta as from a run that ended there; older ones go,
+ * and bases only with their last delta. */
 static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
     struct cluster_run *run = *state;
     char steps[64], path[PATH_MAX];
