@@ -247,7 +247,7 @@ static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
     start_all(&fixture, "beta", "gamma");
     struct cluster_process *chief = fixture.tasks[0].process;
-    cluster_run_await(chief, "steps 0 to", CLUSTER_RUN_DEADLINE);
+    cluster_run_await(chief, "examples/s", CLUSTER_RUN_DEADLINE);
     cluster_run_path(run, "beta", beta);
     struct cluster_process *second =
         cluster_run_program(run, "second", beta, arguments, NULL);
