@@ -498,9 +498,12 @@ static void print_export(const struct ckpt_command_options *options,
     else
         fprintf(to,
                 "step %" PRIu64 ": %" PRIu32 " tensor%s, %" PRIu64
-                " bytes of numbers, in %s\n",
+                " bytes of numbers, in %s%s\n",
                 manifest->step, tensors->count, log_plural(tensors->count),
-                bytes, options->out);
+                bytes, options->out,
+                manifest->layout->num_tables
+                    ? "; --table NAME exports the rows of a table"
+                    : "");
 }
 
 static enum status find_table(const struct manifest *manifest, const char *name,

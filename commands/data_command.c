@@ -191,6 +191,7 @@ static enum status bench(const struct options *options, const struct job *job,
                          const struct dataset *dataset, FILE *to,
                          struct failure *why) {
     const struct model *model = model_find(&job->model);
+    const char *reader = job_data_format_name(job->data.format);
     double bytes = 0, records = 0, samples = 0;
     enum status status =
         model->check_data(&job->model, dataset, &job->data.train, why);
@@ -203,19 +204,20 @@ static enum status bench(const struct options *options, const struct job *job,
     if (status)
         return status;
     if (options->json) {
-        json_t *object = json_pack("{s:f, s:f, s:f}", "bytes_per_second", bytes,
-                                   "records_per_second", records,
-                                   "samples_per_second", samples);
+        json_t *object = json_pack(
+            "{s:s, s:f, s:f, s:f}", "reader", reader, "bytes_per_second", bytes,
+            "records_per_second", records, "samples_per_second", samples);
         json_dumpf(object, to, JSON_COMPACT | JSON_REAL_PRECISION(9));
         fputc('\n', to);
         json_decref(object);
         return STATUS_OK;
     }
     fprintf(to,
+            "reader %s, one thread\n"
             "bytes, unpacked  %10.1f MB/s\n"
             "records          %10.0f /s\n"
-            "samples          %10.0f /s (features and labels, one thread)\n",
-            bytes / 1e6, records, samples);
+            "samples          %10.0f /s (features and labels)\n",
+            reader, bytes / 1e6, records, samples);
     return STATUS_OK;
 }
 

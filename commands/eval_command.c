@@ -300,7 +300,7 @@ static enum status name_of_images(const struct record_reader *reader,
     glob_t found = {0};
     bool any = !glob(path, 0, NULL, &found) && found.gl_pathc;
     enum status status =
-        reader->open(&file, any ? found.gl_pathv[0] : path, why);
+        reader->open(&file, any ? found.gl_pathv[0] : path, 0, why);
     if (!status)
         status = reader->next(file, &record, why);
     if (!status && record.bytes)
@@ -369,12 +369,7 @@ static bool trained_unscaled(const struct eval *eval) {
 
 /* Changes the job's data to the format of the samples. */
 static enum status use_format(struct eval *eval, struct failure *why) {
-    static const char *const words[] = {
-        [JOB_IDX] = "idx",       [JOB_CSV] = "csv",
-        [JOB_CRITEO] = "criteo", [JOB_TFRECORD] = "tfrecord",
-        [JOB_LIBSVM] = "libsvm", [JOB_NPZ] = "npz",
-        [JOB_NPY] = "npy",       [JOB_SAFETENSORS] = "safetensors"};
-    const char *own = words[eval->job->data.format];
+    const char *own = job_data_format_name(eval->job->data.format);
     const char *format = format_by_ending(eval->options->input);
     char set[64], *features = NULL;
     struct eval_sets sets = {.count = 0};

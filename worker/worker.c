@@ -269,6 +269,7 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->training_s = progress.training_s;
     heartbeat->loss_scale = progress.loss_scale;
     heartbeat->skipped = progress.skipped;
+    heartbeat->bad_lines = progress.bad_lines;
     heartbeat->update_s = times.update_s;
     heartbeat->rows = progress.rows;
     heartbeat->row_bytes = progress.row_bytes;

@@ -195,6 +195,13 @@ uint64_t metrics_skipped_steps(const struct run *run) {
     return most;
 }
 
+uint64_t metrics_bad_lines(const struct run *run) {
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        sum += run->trainers[r].heartbeat.bad_lines;
+    return sum;
+}
+
 double metrics_loss_scale(const struct run *run) {
     double scale = NAN;
     uint64_t max_step = 0;
@@ -465,21 +472,22 @@ void metrics_show(struct run *run, int64_t now) {
 static void rate_scores(struct run *run, uint64_t step,
                         const struct evaluation_split_result *result,
                         struct binary_scores *scores) {
-    double error;
+    double *error = &run->evaluations.auc_error;
     run->evaluations.auc = NAN;
     run->evaluations.calibration = NAN;
     if (!scores->count)
         return;
     run->evaluations.auc =
-        binary_scores_auc(scores, run->plan.test_samples, &error);
+        binary_scores_auc(scores, run->plan.test_samples, error);
     run->evaluations.calibration = result->predicted_sum / result->target_sum;
-    if (error > 0)
+    if (*error > 0)
         log_info(run->log, "auc_by_bins",
                  "step %llu: test AUC %.6f within %.1e: of more than %llu "
                  "samples scores are in bins",
-                 (unsigned long long)step, run->evaluations.auc, error,
+                 (unsigned long long)step, run->evaluations.auc, *error,
                  (unsigned long long)BINARY_SCORES_MAX_EXACT);
     write_scalar(run, "test/auc", step, run->evaluations.auc);
+    write_scalar(run, "test/logloss", step, run->evaluations.test_loss);
     write_scalar(run, "test/calibration", step, run->evaluations.calibration);
 }
 

@@ -98,6 +98,9 @@ double metrics_mean_loss(struct run_point from, struct run_point to);
 bool metrics_checks_overflow(const struct run *run);
 uint64_t metrics_skipped_steps(const struct run *run);
 
+/* Of the training data, left out by all trainers (data.bad_lines). */
+uint64_t metrics_bad_lines(const struct run *run);
+
 /* As reported by the trainer that is furthest; NAN: none has reported. */
 double metrics_loss_scale(const struct run *run);
 

@@ -211,11 +211,17 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(object, "test_loss", run->evaluations.test_loss);
     if (!isnan(run->evaluations.auc)) {
         summary_set_real(object, "test_auc", run->evaluations.auc);
+        if (run->evaluations.auc_error > 0)
+            summary_set_real(object, "test_auc_error",
+                             run->evaluations.auc_error);
         summary_set_real(object, "test_logloss", run->evaluations.test_loss);
         summary_set_real(object, "test_calibration",
                          run->evaluations.calibration);
     }
     summary_add_rows(object, run);
+    if (run->job->data.skip_bad_lines)
+        json_object_set_new(object, "bad_lines",
+                            json_integer((json_int_t)metrics_bad_lines(run)));
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
@@ -368,6 +374,10 @@ void summary_print(const struct run *run, bool json) {
         log_diverged(run);
     if (run->metrics.began && metrics_checks_overflow(run))
         log_skipped(run);
+    if (metrics_bad_lines(run))
+        log_warning(run->log, "bad_lines",
+                    "%" PRIu64 " bad line%s of the training data left out",
+                    metrics_bad_lines(run), log_plural(metrics_bad_lines(run)));
     if (run->metrics.began && seconds > 0 && summary_network_limit(run) > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "

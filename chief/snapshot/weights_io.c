@@ -177,11 +177,14 @@ static void end_export(struct run *run, uint64_t id, enum status status,
                  why->text);
     } else {
         log_info(run->log, "weights_exported",
-                 "exported %u tensor%s, %.1f MB, to %s in %.2f s",
+                 "exported %u tensor%s, %.1f MB, to %s in %.2f s%s",
                  run->plan.layout->num_parameters,
                  log_plural(run->plan.layout->num_parameters),
                  (double)run->plan.layout->elements * sizeof(float) / 1e6, path,
-                 time_to_seconds(time_now() - run->weights_io->began));
+                 time_to_seconds(time_now() - run->weights_io->began),
+                 run->plan.layout->num_tables
+                     ? "; rows of tables: capstan ckpt export --table"
+                     : "");
     }
     weights_io_close(run);
     snapshot_coordinator_release(run, id);

@@ -255,6 +255,7 @@ static void a_bad_record_is_named_or_skipped(void **state) {
     assert_true(steps == 17 || steps == 18);
     process = CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip");
     cluster_fixture_expect_logged(process, "part-2.csv:32: column b");
+    assert_true(figure(process, "bad_lines") >= 1);
     CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip",
                         "checkpoint.resume=never", "epochs=1",
                         "train_micro_batch_size_per_gpu=1",
@@ -296,6 +297,10 @@ static void peek_shows_what_the_model_reads(void **state) {
     json_decref(all);
     json_decref(expected);
     struct cluster_process *bench = cluster_fixture_tool(run, 0, measuring);
+    json_t *measured = cluster_run_json(bench);
+    assert_string_equal(json_string_value(json_object_get(measured, "reader")),
+                        "csv");
+    json_decref(measured);
     assert_true(figure(bench, "samples_per_second") > 0);
     assert_true(figure(bench, "records_per_second") > 0);
     assert_true(figure(bench, "bytes_per_second") > 0);

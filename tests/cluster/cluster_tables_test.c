@@ -383,7 +383,8 @@ static double last_point(struct cluster_run *run, const char *tag) {
     return points[count - 1].value;
 }
 
-/* The run's progress, summary and TensorBoard have the rows of "cross". */
+/* The run's progress, summary and TensorBoard have the rows of "cross", and the
+ * last two the evaluation. */
 static void expect_rows_shown(struct cluster_run *run,
                               struct cluster_process *chief) {
     double rows = rows_of(chief, "table_rows", "cross");
@@ -397,6 +398,13 @@ static void expect_rows_shown(struct cluster_run *run,
     assert_true(last_point(run, "rows_bytes/cross") ==
                 rows * (double)row_keys_row_bytes(1, 1));
     cluster_fixture_expect_logged(chief, " a step), ");
+    static const char *const figures[] = {"auc", "logloss", "calibration"};
+    for (int f = 0; f < 3; f++) {
+        char tag[32], key[32];
+        snprintf(tag, sizeof tag, "test/%s", figures[f]);
+        snprintf(key, sizeof key, "test_%s", figures[f]);
+        assert_true(fabs(last_point(run, tag) - figure(chief, key)) < 1e-6);
+    }
 }
 
 static void tables_are_in_progress_and_metrics(void **state) {

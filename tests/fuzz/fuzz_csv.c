@@ -46,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     options.names = table.header ? NULL : names;
     options.num_names = 3;
     fuzz_require(!csv_format_open(&table.format, &options, &why), "it opens");
-    fuzz_records(&quoted_line_reader, bytes + 1, size - 1, visit_record,
-                 &table);
+    fuzz_records(&quoted_line_reader, bytes + 1, size - 1, options.delimiter,
+                 visit_record, &table);
     csv_format_close(&table.format);
     return 0;
 }

@@ -7,6 +7,6 @@ static void visit_record(void *context, const struct record *record) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    fuzz_records(&safetensors_reader, bytes, size, visit_record, NULL);
+    fuzz_records(&safetensors_reader, bytes, size, 0, visit_record, NULL);
     return 0;
 }

@@ -333,8 +333,8 @@ enum status csv_format_read(struct csv_format *format,
     *row = (struct csv_format_row){.weight = 1, .cells = format->cells};
     if (count < 0)
         return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "a quote stands within a field, or a quoted one is "
-                           "not followed by '%c'",
+                           "a quote stands within a field, or a quoted one "
+                           "does not end or is not followed by '%c'",
                            format->delimiter);
     if (count == (int)format->num_fields - 1 && format->unlabelled &&
         format->label_field != NO_FIELD && format->weight_field == NO_FIELD) {

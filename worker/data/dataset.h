@@ -11,6 +11,7 @@
 #include "worker/data/sampler.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 /* What one thread has claimed of a source and then fills a batch from. All
  * zero: nothing. Threads reuse it. */
@@ -55,8 +56,9 @@ struct dataset {
     const struct features *feature_set; /* NULL: samples are no records */
     float *labels;        /* [count], in memory; NULL: records have them */
     uint32_t num_classes; /* the largest class in LABELS + 1; 0: not known */
-    const char *const *columns; /* [num_columns] that are read, in order */
-    uint32_t num_columns;       /* 0: samples have no columns */
+    const char *const *columns;      /* [num_columns] that are read, in order */
+    uint32_t num_columns;            /* 0: samples have no columns */
+    atomic_uint_least64_t bad_lines; /* left out so far (data.bad_lines) */
 };
 
 struct dataset_table {

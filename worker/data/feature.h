@@ -33,7 +33,8 @@ struct feature {
     uint32_t column; /* among those that are read; CROSSED, EMBEDDING: none */
     uint32_t width;  /* floats; EMBEDDING: of a row */
     bool log1p;
-    float missing;     /* NUMERIC, BUCKETIZED: in place of no value */
+    float missing;     /* NUMERIC, BUCKETIZED: in place of no value; NAN: of
+                          none, BUCKETIZED then has no bucket */
     float absent;      /* that, as the transform has it */
     float *boundaries; /* BUCKETIZED: [width - 1], ascending */
     struct vocabulary *vocabulary;
@@ -86,7 +87,7 @@ enum status features_parse(struct features *features,
                            struct diagnostics *diagnostics,
                            struct failure *why) MUST_CHECK;
 
-/* The bucket of what CELL has for FEATURE. */
+/* The bucket of what CELL has for FEATURE; its width: none. */
 enum status feature_bucket(const struct features *features,
                            const struct feature *feature,
                            const struct record_cell *cell, uint32_t *bucket,

@@ -120,8 +120,9 @@ static enum status append_bucket(struct appending *to,
     uint32_t bucket;
     enum status status =
         feature_bucket(to->features, feature, cell, &bucket, to->why);
-    if (!status)
-        status = reserve_ids(to, 1);
+    if (status || bucket == feature->width)
+        return status;
+    status = reserve_ids(to, 1);
     if (!status)
         append_id(to, bucket, cell, 0);
     return status;

@@ -295,7 +295,7 @@ enum status feature_bucket(const struct features *features,
     enum status status = check_value_count(features, feature, cell, 1, why);
     if (!status && cell->count)
         status = cell_number(features, feature, cell, 0, &value, why);
-    *bucket = 0;
+    *bucket = isnan(value) ? feature->width : 0;
     while (*bucket < feature->width - 1 &&
            value >= feature->boundaries[*bucket])
         ++*bucket;
@@ -357,7 +357,8 @@ static inline enum status feature_values(const struct features *features,
     if (feature->type == FEATURE_VOCABULARY)
         return vocabulary_values(features, feature, cell, values, why);
     enum status status = feature_bucket(features, feature, cell, &bucket, why);
-    values[bucket] = 1;
+    if (bucket < feature->width)
+        values[bucket] = 1;
     return status;
 }
 

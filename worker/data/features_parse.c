@@ -134,8 +134,8 @@ static void read_column(struct reading *reading, struct feature *feature,
 static void read_missing(struct reading *reading, struct feature *feature,
                          const json_t *settings) {
     const json_t *missing = json_object_get(settings, "default_value");
-    double value = json_number_value(missing);
-    feature->missing = (float)value;
+    bool none = !missing && feature->type == FEATURE_BUCKETIZED;
+    feature->missing = none ? NAN : (float)json_number_value(missing);
     if (missing && (!json_is_number(missing) || !isfinite(feature->missing)))
         features_report(reading, feature->name, "default_value", missing,
                         "a number");

@@ -3,7 +3,6 @@
 
 #include "worker/data/data_file.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@ struct record_file {
     struct data_file *file;
     const char *path;
     enum line_kind kind;
+    char delimiter; /* of QUOTED_LINES */
     bool ended;
     uint64_t number, line; /* of the next record */
     char *bytes;
@@ -46,21 +46,26 @@ static enum status read_more(struct record_file *file, struct failure *why) {
     return status;
 }
 
+/* Of the record that begins at file->begin. */
+struct quotes {
+    bool open;     /* the text is within quotes */
+    size_t closed; /* bytes up to the end of the last quote that closed, or 0 */
+};
+
 /* A quote within a field is none (RFC 4180, section 2, rule 5), unless it
- * doubles one. The reader does not know the delimiter, which is no letter,
- * digit or part of a number or a word. */
-static bool begins_field(const struct record_file *file, const char *quote) {
+ * doubles one. */
+static bool is_opening(const struct record_file *file, const char *quote,
+                       size_t closed) {
     const char *first = file->bytes + file->begin;
-    if (quote == first || (file->line == 1 && quote == first + 3 &&
-                           !memcmp(first, "\xef\xbb\xbf", 3)))
-        return true;
-    unsigned char before = (unsigned char)quote[-1];
-    return before < 0x80 && !isalnum(before) && !strchr("+-._ ", before);
+    return quote == first || quote[-1] == file->delimiter ||
+           quote == first + closed ||
+           (file->line == 1 && quote == first + 3 &&
+            !memcmp(first, "\xef\xbb\xbf", 3));
 }
 
-/* The record's end in the bytes from FROM on, or NULL. *OPEN: within quotes. */
-static char *find_end(const struct record_file *file, size_t from, bool *open,
-                      uint64_t *newlines) {
+/* The record's end in the bytes from FROM on, or NULL. */
+static char *find_end(const struct record_file *file, size_t from,
+                      struct quotes *quotes, uint64_t *newlines) {
     char *at = file->bytes + from, *end = file->bytes + file->end;
     while (at < end) {
         char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -70,13 +75,16 @@ static char *find_end(const struct record_file *file, size_t from, bool *open,
             quote = memchr(quote, '"', (size_t)(stop - quote));
             if (!quote)
                 break;
-            if (*open || begins_field(file, quote))
-                *open = !*open;
+            if (quotes->open)
+                quotes->closed =
+                    (size_t)(quote + 1 - (file->bytes + file->begin));
+            if (quotes->open || is_opening(file, quote, quotes->closed))
+                quotes->open = !quotes->open;
         }
         if (!newline)
             return NULL;
         (*newlines)++;
-        if (!*open)
+        if (!quotes->open)
             return newline;
         at = newline + 1;
     }
@@ -89,17 +97,28 @@ static enum status fail_of_line(const struct record_file *file,
                        file->path, file->line, text);
 }
 
+/* The end of the line that begins at file->begin, whose quote does not end, so
+ * that who parses it finds it bad. NULL: of the file. */
+static char *end_of_line(const struct record_file *file, uint64_t *newlines) {
+    char *begin = file->bytes + file->begin;
+    char *newline = memchr(begin, '\n', file->end - file->begin);
+    *newlines = newline != NULL;
+    return newline;
+}
+
 /* *BYTES of the record that begins at file->begin, with its line end. */
 static enum status find_record(struct record_file *file, size_t *bytes,
                                uint64_t *newlines, struct failure *why) {
     size_t seen = 0;
-    bool open = false;
+    struct quotes quotes = {0};
     char *end = NULL;
     *newlines = 0;
     while (!end) {
-        end = find_end(file, file->begin + seen, &open, newlines);
+        end = find_end(file, file->begin + seen, &quotes, newlines);
         seen = file->end - file->begin;
         if (end || file->ended)
+            break;
+        if (seen > RECORD_READER_MAX_BYTES && quotes.open)
             break;
         if (seen > RECORD_READER_MAX_BYTES)
             return fail_of_line(file, "a line of more than 64 MiB", why);
@@ -107,11 +126,8 @@ static enum status find_record(struct record_file *file, size_t *bytes,
         if (status)
             return status;
     }
-    if (!end && open)
-        return fail_of_line(file,
-                            "a quote that begins in this record does not "
-                            "end",
-                            why);
+    if (!end && quotes.open)
+        end = end_of_line(file, newlines);
     *bytes = end ? (size_t)(end + 1 - (file->bytes + file->begin)) : seen;
     return STATUS_OK;
 }
@@ -165,12 +181,14 @@ static void close_lines(struct record_file **where) {
 }
 
 static enum status open_kind(struct record_file **out, const char *path,
-                             enum line_kind kind, struct failure *why) {
+                             enum line_kind kind, char delimiter,
+                             struct failure *why) {
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (file)
         *file = (struct record_file){.path = path,
                                      .kind = kind,
+                                     .delimiter = delimiter,
                                      .line = 1,
                                      .capacity = 2 * CHUNK,
                                      .bytes = malloc(2 * CHUNK)};
@@ -185,18 +203,18 @@ static enum status open_kind(struct record_file **out, const char *path,
 }
 
 static enum status open_lines(struct record_file **out, const char *path,
-                              struct failure *why) {
-    return open_kind(out, path, PLAIN_LINES, why);
+                              char delimiter, struct failure *why) {
+    return open_kind(out, path, PLAIN_LINES, delimiter, why);
 }
 
 static enum status open_quoted(struct record_file **out, const char *path,
-                               struct failure *why) {
-    return open_kind(out, path, QUOTED_LINES, why);
+                               char delimiter, struct failure *why) {
+    return open_kind(out, path, QUOTED_LINES, delimiter, why);
 }
 
 static enum status open_commented(struct record_file **out, const char *path,
-                                  struct failure *why) {
-    return open_kind(out, path, COMMENTED_LINES, why);
+                                  char delimiter, struct failure *why) {
+    return open_kind(out, path, COMMENTED_LINES, delimiter, why);
 }
 
 static bool line_position(const struct record_file *file,

@@ -68,6 +68,8 @@ static enum status open_zip(const struct record_file *file,
     *out = archive_read_new();
     if (!*out)
         return npz_reader_no_memory(file, why);
+    archive_read_support_filter_gzip(*out); /* around the archive */
+    archive_read_support_filter_zstd(*out);
     if (archive_read_support_format_zip(*out) == ARCHIVE_OK &&
         archive_read_open_filename(*out, file->path, ARCHIVE_BLOCK) ==
             ARCHIVE_OK)
@@ -143,7 +145,10 @@ static enum status npz_open_member(const struct record_file *file,
     const char *name = archive_entry_pathname(entry);
     size_t size = name ? strlen(name) : 0;
     size -= size > 4 && !strcmp(name + size - 4, ".npy") ? 4 : 0;
-    array->name = size ? strndup(name, size) : NULL;
+    if (!size)
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "%s: member %u: found no name", file->path, index);
+    array->name = strndup(name, size);
     return array->name ? read_npy_header(file, array, why)
                        : npz_reader_no_memory(file, why);
 }
@@ -252,7 +257,8 @@ static enum status open_numpy(struct record_file **out, const char *path,
 }
 
 static enum status open_npz(struct record_file **out, const char *path,
-                            struct failure *why) {
+                            char delimiter, struct failure *why) {
+    (void)delimiter;
     return open_numpy(out, path, open_arrays, why);
 }
 
@@ -322,7 +328,8 @@ static enum status npz_open_fields(struct record_file *file,
 }
 
 static enum status open_npy(struct record_file **out, const char *path,
-                            struct failure *why) {
+                            char delimiter, struct failure *why) {
+    (void)delimiter;
     return open_numpy(out, path, npz_open_fields, why);
 }
 
@@ -401,7 +408,8 @@ static enum status open_tensors(struct record_file *file, struct failure *why) {
 }
 
 static enum status open_safetensors(struct record_file **out, const char *path,
-                                    struct failure *why) {
+                                    char delimiter, struct failure *why) {
+    (void)delimiter;
     return open_numpy(out, path, open_tensors, why);
 }
 

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_RECORD_H
 #define CAPSTAN_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@ struct record {
     size_t size;
     uint64_t number; /* in its file, from 0 */
     uint64_t line;   /* of a text file: where it begins, from 1; else 0 */
+    bool is_damaged; /* its checksum differs; where the next begins is known */
 };
 
 struct record_text {

@@ -30,7 +30,6 @@ struct record_dataset {
     const char **names;            /* of SCHEMA */
     json_t *columns;               /* owns NAMES' texts */
     struct features *features;
-    atomic_uint bad_lines;
 };
 
 /* A record in a claim's memory; its bytes follow those of all. */
@@ -68,6 +67,17 @@ static enum status record_no_memory(struct failure *why) {
     return status_fail(why, FAILURE_NO_MEMORY, "no memory to read records");
 }
 
+static enum status no_records(const struct record_dataset *dataset,
+                              struct failure *why) {
+    return status_fail(why, FAILURE_DATA_TOO_SMALL,
+                       "found no record for trainer %u of %u in %zu file%s, %s "
+                       "first; expected one or more for each trainer",
+                       dataset->options.rank + 1, dataset->options.num_ranks,
+                       dataset->files.gl_pathc,
+                       log_plural(dataset->files.gl_pathc),
+                       dataset->files.gl_pathv[0]);
+}
+
 static enum status find_files(glob_t *found, const struct job_files *files,
                               struct failure *why) {
     for (size_t i = 0; i < JOB_MAX_FILES && files->paths[i]; i++) {
@@ -97,7 +107,8 @@ static enum status read_header(struct record_dataset *dataset,
     const char *path = dataset->files.gl_pathv[0];
     struct record_file *file;
     struct record record = {0};
-    enum status status = reader->open(&file, path, why);
+    enum status status = reader->open(
+        &file, path, record_schema_delimiter(&dataset->schema), why);
     if (!status)
         status = reader->next(file, &record, why);
     if (!status && !record.bytes)
@@ -206,7 +217,7 @@ static bool skips(struct record_dataset *dataset, const struct failure *why) {
     const struct dataset_options *options = &dataset->options;
     if (!options->job->data.skip_bad_lines || why->code != FAILURE_BAD_RECORD)
         return false;
-    unsigned before = atomic_fetch_add(&dataset->bad_lines, 1);
+    uint64_t before = atomic_fetch_add(&dataset->dataset.bad_lines, 1);
     if (before < SHOWN_BAD_LINES)
         log_warning(
             options->log, "bad_line_skipped", "%s: skipped%s", why->text,
@@ -365,6 +376,23 @@ static enum status record_batches_fill(struct batch_source *source,
     return status;
 }
 
+/* Names the file whose size is another, if there is one. */
+static enum status data_changed(const struct batch_source *source,
+                                const char *found, struct failure *why) {
+    const struct record_dataset *dataset = source->dataset;
+    enum status status = STATUS_OK;
+    for (size_t f = 0; !status && f < dataset->files.gl_pathc; f++)
+        if (dataset->indices && dataset->indices[f])
+            status = record_index_check(dataset->indices[f],
+                                        dataset->files.gl_pathv[f], why);
+    if (!status)
+        status = status_fail(why, FAILURE_DATA_MISMATCH,
+                             "found %s records than when they were counted: "
+                             "has a file changed?",
+                             found);
+    return status_context(why, "%s", dataset->options.key);
+}
+
 /* Moves to record INDEX of EPOCH's order and views it; no bytes: the epoch has
  * fewer. */
 static enum status move_to_record(struct batch_source *source, uint64_t epoch,
@@ -387,11 +415,7 @@ static enum status move_to_record(struct batch_source *source, uint64_t epoch,
         source->loaded = !status;
         uint64_t last = number * data->shuffle_buffer + window->count;
         if (!status && source->counted && last > source->counted)
-            return status_fail(
-                why, FAILURE_DATA_MISMATCH,
-                "%s: found more records than when they were counted: has a "
-                "file changed?",
-                source->dataset->options.key);
+            return data_changed(source, "more", why);
     }
     if (!status && place < window->count)
         *record = record_window_get(window, place, path);
@@ -415,14 +439,6 @@ static enum status add_record(struct batch_claim *claim,
     return STATUS_OK;
 }
 
-static enum status data_changed(const struct batch_source *source,
-                                struct failure *why) {
-    return status_fail(why, FAILURE_DATA_MISMATCH,
-                       "%s: found fewer records than when they were counted: "
-                       "has a file changed?",
-                       source->dataset->options.key);
-}
-
 /* COUNT records of EPOCH from number FIRST of the order on, each STRIDE-th. */
 static enum status claim_records(struct batch_source *source,
                                  struct batch_claim *claim, uint64_t epoch,
@@ -435,7 +451,7 @@ static enum status claim_records(struct batch_source *source,
         status = move_to_record(source, epoch, first + i * source->stride,
                                 &record, &path, why);
         if (!status && !record.bytes)
-            status = data_changed(source, why);
+            status = data_changed(source, "fewer", why);
         if (!status)
             status = add_record(claim, &record, path, used, why);
     }
@@ -455,10 +471,9 @@ static enum status claim_uncounted(struct batch_source *source,
         if (status)
             break;
         if (!record.bytes && source->record == source->offset)
-            return status_fail(why, FAILURE_DATA_TOO_SMALL,
-                               "%s: this trainer's share of the files has no "
-                               "record",
-                               source->dataset->options.key);
+            status = no_records(source->dataset, why);
+        if (status)
+            return status_context(why, "%s", source->dataset->options.key);
         if (record.bytes) {
             status = add_record(claim, &record, path, used, why);
             source->record += source->stride;
@@ -558,6 +573,7 @@ static enum status record_batches_open(struct batch_source **out,
         .paths = (const char *const *)dataset->files.gl_pathv,
         .num_paths = (uint32_t)dataset->files.gl_pathc,
         .reader = dataset->reader,
+        .delimiter = record_schema_delimiter(&dataset->schema),
         .rank = dataset->options.rank,
         .num_ranks = dataset->options.num_ranks,
         .buffer = job->data.shuffle_buffer,
@@ -643,10 +659,11 @@ static enum status record_range(struct batch_source **out,
 
 static void record_dataset_free(struct dataset **out) {
     struct record_dataset *dataset = (struct record_dataset *)*out;
-    unsigned bad = atomic_load(&dataset->bad_lines);
+    uint64_t bad = atomic_load(&dataset->dataset.bad_lines);
     if (bad > SHOWN_BAD_LINES)
         log_warning(dataset->options.log, "bad_lines",
-                    "%s: %u bad lines were skipped", dataset->options.key, bad);
+                    "%s: %" PRIu64 " bad lines were skipped",
+                    dataset->options.key, bad);
     features_close(&dataset->features);
     json_decref(dataset->columns);
     free(dataset->names);
@@ -829,11 +846,12 @@ static enum status look_for_features(const struct record_dataset *dataset,
     struct record_file *file;
     struct record record = {.bytes = ""};
     enum status status =
-        dataset->reader->open(&file, dataset->files.gl_pathv[0], why);
+        dataset->reader->open(&file, dataset->files.gl_pathv[0],
+                              record_schema_delimiter(&dataset->schema), why);
     for (int i = 0; !status && record.bytes && i < EXAMPLES_READ; i++) {
         struct failure ignored; /* who reads the record names it */
         status = dataset->reader->next(file, &record, why);
-        if (!status && record.bytes &&
+        if (!status && record.bytes && !record.is_damaged &&
             example_format_names(&record, see_name, &seen, &ignored))
             continue;
     }
@@ -869,14 +887,7 @@ static enum status count_share(struct record_dataset *dataset,
     }
     record_batches_close(&source);
     if (!status && !dataset->dataset.count)
-        status = dataset->options.rank
-                     ? status_fail(why, FAILURE_DATA_TOO_SMALL,
-                                   "the files have no record for trainer %u of "
-                                   "%u: they are empty, or have too few",
-                                   dataset->options.rank + 1,
-                                   dataset->options.num_ranks)
-                     : status_fail(why, FAILURE_DATA_TOO_SMALL,
-                                   "the files have no records");
+        status = no_records(dataset, why);
     return status;
 }
 

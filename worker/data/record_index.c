@@ -165,7 +165,8 @@ static enum status count_records(const struct record_index_options *options,
     const struct record_reader *reader = options->reader;
     struct record record = {.bytes = ""};
     struct record_file *file;
-    enum status status = reader->open(&file, options->path, why);
+    enum status status =
+        reader->open(&file, options->path, options->delimiter, why);
     while (!status) {
         struct record_position position;
         bool marks = index->records % RECORD_INDEX_STEP == 0 &&
@@ -187,8 +188,9 @@ static enum status count_records(const struct record_index_options *options,
 static uint64_t name_of(const struct record_index_options *options) {
     char *real = realpath(options->path, NULL);
     const char *path = real ? real : options->path;
-    uint64_t kind =
-        XXH3_64bits(options->reader->name, strlen(options->reader->name));
+    uint64_t kind = XXH3_64bits_withSeed(options->reader->name,
+                                         strlen(options->reader->name),
+                                         (unsigned char)options->delimiter);
     uint64_t name = XXH3_64bits_withSeed(path, strlen(path), kind);
     free(real);
     return name;
@@ -217,6 +219,7 @@ enum status record_index_open(struct record_index **out,
         head.size = (uint64_t)about.st_size;
         head.modified = about.st_mtim;
         head.changed = about.st_ctim;
+        index->size = head.size;
     }
     int kept = known ? open_folder(options, head.name) : -1;
     enum status status = kept < 0 ? STATUS_OK : lock_kept(options, kept, why);
@@ -230,4 +233,16 @@ enum status record_index_open(struct record_index **out,
     if (status)
         record_index_close(out);
     return status;
+}
+
+enum status record_index_check(const struct record_index *index,
+                               const char *path, struct failure *why) {
+    struct stat about;
+    uint64_t size = stat(path, &about) ? 0 : (uint64_t)about.st_size;
+    if (!index->size || size == index->size)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_DATA_MISMATCH,
+                       "%s: found %" PRIu64 " bytes, expected %" PRIu64
+                       ", as when its records were counted",
+                       path, size, index->size);
 }

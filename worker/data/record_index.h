@@ -14,6 +14,7 @@ enum { RECORD_INDEX_STEP = 65536 };
 
 struct record_index {
     uint64_t records; /* with a header */
+    uint64_t size;    /* of the file in bytes, as it was then; 0: unknown */
     uint64_t num_marks;
     struct record_position *marks; /* [num_marks]: mark i is where record
                                       i * RECORD_INDEX_STEP begins; none if the
@@ -23,6 +24,7 @@ struct record_index {
 struct record_index_options {
     const char *path;
     const struct record_reader *reader;
+    char delimiter;      /* as it is opened with */
     const char *kept_in; /* a folder; NULL: capstan/records in the cache of
                             the user (XDG Base Directory Specification) */
     bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
@@ -36,6 +38,12 @@ struct record_index_options {
 enum status record_index_open(struct record_index **out,
                               const struct record_index_options *options,
                               struct failure *why) MUST_CHECK;
+
+/* FAILURE_DATA_MISMATCH if PATH no longer has the size that it had when INDEX
+ * was made. */
+enum status record_index_check(const struct record_index *index,
+                               const char *path,
+                               struct failure *why) MUST_CHECK;
 
 /* Frees *INDEX (may be NULL) and clears it. */
 void record_index_close(struct record_index **index);

@@ -38,6 +38,10 @@ const struct record_reader *record_schema_reader(
     return readers[schema->data->format];
 }
 
+char record_schema_delimiter(const struct record_schema *schema) {
+    return schema->data->delimiter ? *schema->data->delimiter : ',';
+}
+
 bool record_schema_has_examples(const struct record_schema *schema) {
     enum job_data_format format = schema->data->format;
     return format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY ||
@@ -48,14 +52,14 @@ enum status record_schema_open_csv(const struct record_schema *schema,
                                    struct csv_format **out,
                                    struct failure *why) {
     const struct job_data *data = schema->data;
-    struct csv_format_options options = {
-        .criteo = data->format == JOB_CRITEO,
-        .delimiter = data->delimiter ? *data->delimiter : ',',
-        .names = schema->names,
-        .num_names = schema->num_names,
-        .label = data->label,
-        .weight = data->weight,
-        .unlabelled = schema->unlabelled};
+    struct csv_format_options options = {.criteo = data->format == JOB_CRITEO,
+                                         .delimiter =
+                                             record_schema_delimiter(schema),
+                                         .names = schema->names,
+                                         .num_names = schema->num_names,
+                                         .label = data->label,
+                                         .weight = data->weight,
+                                         .unlabelled = schema->unlabelled};
     enum status status = csv_format_open(out, &options, why);
     if (status || !schema->header.bytes)
         return status;
@@ -227,8 +231,11 @@ enum status record_parser_read(struct record_parser *parser,
                                struct record_target *target,
                                const struct record_cell *const **cells,
                                struct failure *why) {
-    const struct record_cell *all;
-    enum status status = parse(parser, record, target, &all, why);
+    const struct record_cell *all = parser->all;
+    enum status status = record->is_damaged
+                             ? status_fail(why, FAILURE_DATA_DAMAGED,
+                                           "its checksum differs (TFRecord)")
+                             : parse(parser, record, target, &all, why);
     for (uint32_t c = 0; all != parser->all && c < parser->num_columns; c++)
         parser->cells[c] = &all[parser->places[c]];
     parser->all = all;

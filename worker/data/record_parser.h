@@ -27,6 +27,9 @@ struct record_schema {
 const struct record_reader *record_schema_reader(
     const struct record_schema *schema);
 
+/* What it is opened with. */
+char record_schema_delimiter(const struct record_schema *schema);
+
 /* Are records Examples (example_format.h), whose columns are not known
  * before? */
 bool record_schema_has_examples(const struct record_schema *schema);

@@ -20,9 +20,10 @@ struct record_position {
 struct record_reader {
     const char *name; /* no other reader's */
 
-    /* PATH is borrowed. Fails as data_file_open. */
+    /* PATH is borrowed. DELIMITER is what stands between the fields of quoted
+     * lines; others have none. Fails as data_file_open. */
     enum status (*open)(struct record_file **out, const char *path,
-                        struct failure *why);
+                        char delimiter, struct failure *why);
 
     /* The next record, a view until the next call. Fails as data_file_read, and
      * with FAILURE_DATA_DAMAGED for a record that does not end or has more than
@@ -45,7 +46,8 @@ struct record_reader {
 };
 
 /* Lines that end in LF or CRLF, without their ends; empty ones are left out. In
- * a quoted file a newline between double quotes is none (RFC 4180); in a
+ * a quoted file a newline between the double quotes around a field is none (RFC
+ * 4180); in a
  * commented one lines of nothing but blanks, or a comment from # on, are left
  * out as well. */
 extern const struct record_reader line_reader, quoted_line_reader,

@@ -21,6 +21,7 @@ struct record_place {
     const char *path;
     size_t begin, size;
     uint64_t number, line;
+    bool is_damaged;
 };
 
 struct record_stream {
@@ -91,10 +92,15 @@ static enum status open_next(struct record_stream *stream,
     stream->options.reader->close(&stream->file);
     if (stream->next_path >= options->num_paths)
         return STATUS_OK;
+    const struct record_index *index =
+        options->indices ? options->indices[stream->next_path] : NULL;
     stream->path = options->paths[stream->next_path];
     stream->next_path += stream->by_file ? options->num_ranks : 1;
     enum status status =
-        options->reader->open(&stream->file, stream->path, why);
+        index ? record_index_check(index, stream->path, why) : STATUS_OK;
+    if (!status)
+        status = options->reader->open(&stream->file, stream->path,
+                                       options->delimiter, why);
     return status ? status : take_header(stream, why);
 }
 
@@ -180,7 +186,8 @@ static bool append_record(struct record_window *window, const char *path,
                               .begin = window->used,
                               .size = record->size,
                               .number = record->number,
-                              .line = record->line};
+                              .line = record->line,
+                              .is_damaged = record->is_damaged};
     window->used = wanted;
     return true;
 }
@@ -314,6 +321,7 @@ enum status record_stream_count(struct record_stream *stream, uint64_t *count,
          f += step) {
         struct record_index_options of = {.path = options->paths[f],
                                           .reader = options->reader,
+                                          .delimiter = options->delimiter,
                                           .kept_in = options->indices_kept_in,
                                           .is_cancelled = options->is_cancelled,
                                           .cancel_context =
@@ -352,7 +360,8 @@ struct record record_window_get(const struct record_window *window, uint32_t i,
     return (struct record){.bytes = window->bytes + place->begin,
                            .size = place->size,
                            .number = place->number,
-                           .line = place->line};
+                           .line = place->line,
+                           .is_damaged = place->is_damaged};
 }
 
 void record_window_free(struct record_window *window) {

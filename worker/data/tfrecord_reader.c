@@ -26,16 +26,17 @@ static enum status fail_of_record(const struct record_file *file,
                        file->path, file->number, position, text);
 }
 
-/* Reads SIZE bytes and the checksum that follows them. *ENDED: the file ends
- * before the first. */
+/* Reads SIZE bytes and the checksum that follows them, *DIFFERS if it is not
+ * theirs. *ENDED: the file ends before the first. */
 static enum status read_with_checksum(struct record_file *file, void *bytes,
-                                      size_t size, bool *ended,
+                                      size_t size, bool *ended, bool *differs,
                                       struct failure *why) {
     uint64_t position = data_file_position(file->file);
     uint32_t stored;
     size_t got;
     enum status status = data_file_read(file->file, bytes, size, &got, why);
     *ended = !status && !got && size;
+    *differs = false;
     if (status || *ended)
         return status;
     if (got == size)
@@ -46,13 +47,7 @@ static enum status read_with_checksum(struct record_file *file, void *bytes,
         return status;
     if (got < sizeof stored)
         return fail_of_record(file, position, "the file is truncated", why);
-    if (le32toh(stored) != masked_crc(bytes, size))
-        return fail_of_record(file, position,
-                              position ? "its checksum differs"
-                                       : "its checksum differs; of compressed "
-                                         "files those of gzip and Zstandard "
-                                         "are read",
-                              why);
+    *differs = le32toh(stored) != masked_crc(bytes, size);
     return STATUS_OK;
 }
 
@@ -70,12 +65,19 @@ static bool grow_record(struct record_file *file, size_t size) {
 static enum status next_tfrecord(struct record_file *file,
                                  struct record *record, struct failure *why) {
     uint64_t position = data_file_position(file->file), length;
-    bool ended;
+    bool ended, differs;
     *record = (struct record){0};
     enum status status =
-        read_with_checksum(file, &length, sizeof length, &ended, why);
+        read_with_checksum(file, &length, sizeof length, &ended, &differs, why);
     if (status || ended)
         return status;
+    if (differs)
+        return fail_of_record(file, position,
+                              position ? "its length's checksum differs"
+                                       : "its length's checksum differs; of "
+                                         "compressed files those of gzip and "
+                                         "Zstandard are read",
+                              why);
     length = le64toh(length);
     if (length > RECORD_READER_MAX_BYTES)
         return fail_of_record(file, position, "its length is more than 64 MiB",
@@ -84,12 +86,15 @@ static enum status next_tfrecord(struct record_file *file,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "%s: no memory for a record of %" PRIu64 " bytes",
                            file->path, length);
-    status = read_with_checksum(file, file->bytes, length, &ended, why);
+    status =
+        read_with_checksum(file, file->bytes, length, &ended, &differs, why);
     if (!status && ended)
         status = fail_of_record(file, position, "the file is truncated", why);
     if (!status)
-        *record = (struct record){
-            .bytes = file->bytes, .size = length, .number = file->number++};
+        *record = (struct record){.bytes = file->bytes,
+                                  .size = length,
+                                  .number = file->number++,
+                                  .is_damaged = differs};
     return status;
 }
 
@@ -104,7 +109,8 @@ static void close_tfrecords(struct record_file **where) {
 }
 
 static enum status open_tfrecords(struct record_file **out, const char *path,
-                                  struct failure *why) {
+                                  char delimiter, struct failure *why) {
+    (void)delimiter;
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (!file)

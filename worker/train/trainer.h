@@ -46,6 +46,7 @@ struct trainer_progress {
     double input_s, compute_s, wire_s, training_s;
     double loss_scale;        /* fp16: of this step */
     uint64_t skipped;         /* steps of the whole run skipped for overflow */
+    uint64_t bad_lines;       /* of the training data, left out so far */
     uint64_t rows, row_bytes; /* of tables: embedding_count */
 };
 

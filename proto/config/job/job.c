@@ -351,3 +351,12 @@ void job_free(struct job **job) {
     free(*job);
     *job = NULL;
 }
+
+const char *job_data_format_name(enum job_data_format format) {
+    static const char *const names[] = {
+        [JOB_IDX] = "idx",       [JOB_CSV] = "csv",
+        [JOB_CRITEO] = "criteo", [JOB_TFRECORD] = "tfrecord",
+        [JOB_LIBSVM] = "libsvm", [JOB_NPZ] = "npz",
+        [JOB_NPY] = "npy",       [JOB_SAFETENSORS] = "safetensors"};
+    return names[format];
+}

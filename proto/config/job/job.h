@@ -273,4 +273,7 @@ enum status job_solve_batch(struct job *job, uint32_t trainers,
 enum status job_check_batch(const struct job *job, uint32_t trainers,
                             struct failure *why) MUST_CHECK;
 
+/* Its word in `data.format`. */
+const char *job_data_format_name(enum job_data_format format);
+
 #endif

@@ -21,6 +21,7 @@ struct fixture {
     const struct record_reader *reader;
     struct record_file *file;
     struct csv_format *format;
+    char delimiter; /* of the format */
     struct record record;
     struct csv_format_row row;
     struct failure why;
@@ -55,9 +56,9 @@ static void open_text(struct fixture *fixture, const char *text, size_t size,
     if (fixture->reader)
         fixture->reader->close(&fixture->file);
     fixture->reader = quoted ? &quoted_line_reader : &line_reader;
-    assert_int_equal(
-        fixture->reader->open(&fixture->file, fixture->path, &fixture->why),
-        STATUS_OK);
+    assert_int_equal(fixture->reader->open(&fixture->file, fixture->path,
+                                           fixture->delimiter, &fixture->why),
+                     STATUS_OK);
 }
 
 static void open_format(struct fixture *fixture,
@@ -65,6 +66,7 @@ static void open_format(struct fixture *fixture,
     csv_format_close(&fixture->format);
     if (csv_format_open(&fixture->format, options, &fixture->why))
         fail_msg("%s", fixture->why.text);
+    fixture->delimiter = options->delimiter;
 }
 
 static enum status next_record(struct fixture *fixture) {
@@ -254,9 +256,68 @@ static void a_bad_line_is_named_by_its_column(void **state) {
             fail_msg("expected \"%s\" in: %s", cases[i].text,
                      fixture->why.text);
     }
-    open_text(fixture, "1;\"Bonn\n2;Rio\n", 14, true);
-    assert_fails(next_record(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, ":1: a quote that begins in"));
+}
+
+/* A line that is bad, then those of which these are the first columns. */
+static void expect_one_bad(struct fixture *fixture, const char *text,
+                           const char *const *columns) {
+    open_text(fixture, text, strlen(text), true);
+    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, "a quote stands within"));
+    for (; *columns; columns++) {
+        assert_int_equal(next_row(fixture), STATUS_OK);
+        expect_cell(fixture, 0, *columns);
+    }
+    expect_end(fixture);
+}
+
+static void a_quote_that_does_not_end_costs_its_line(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"city", "clicked"};
+    static const struct csv_format_options options = {
+        .delimiter = ';', .names = names, .num_names = 2, .label = "clicked"};
+    open_format(fixture, &options);
+    expect_one_bad(fixture, "\"Bonn;1\nRio;1\nLima;0\n",
+                   (const char *const[]){"Rio", "Lima", NULL});
+    expect_one_bad(fixture, "\"Bonn;1", (const char *const[]){NULL});
+    size_t size = (size_t)66 << 20;
+    char *text = malloc(size + 1);
+    for (size_t at = 0; at < size; at += 6)
+        memcpy(text + at, "Rio;1\n", 6);
+    text[size / 6 * 6] = 0;
+    text[0] = '"'; /* more than the longest record to the file's end */
+    open_text(fixture, text, strlen(text), true);
+    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    for (size_t line = 1; line < size / 6; line++)
+        assert_int_equal(next_row(fixture), STATUS_OK);
+    expect_end(fixture);
+    free(text);
+}
+
+/* Whatever it is; behind another letter a quote is text. */
+static void a_quote_begins_a_field_behind_a_delimiter(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"clicked", "city"};
+    static const char delimiters[] = ",;|\t .";
+    for (const char *delimiter = delimiters; *delimiter; delimiter++) {
+        char text[64], city[64];
+        open_format(fixture,
+                    &(struct csv_format_options){.delimiter = *delimiter,
+                                                 .names = names,
+                                                 .num_names = 2,
+                                                 .label = "clicked"});
+        snprintf(text, sizeof text,
+                 "1%csize(\")\n0%c\"say \"\"a\n%cb\"\"\"\n1%cRio\n", *delimiter,
+                 *delimiter, *delimiter, *delimiter);
+        snprintf(city, sizeof city, "say \"a\n%cb\"", *delimiter);
+        open_text(fixture, text, strlen(text), true);
+        const char *const cities[] = {"size(\")", city, "Rio"};
+        for (int c = 0; c < 3; c++) {
+            assert_int_equal(next_row(fixture), STATUS_OK);
+            expect_cell(fixture, 0, cities[c]);
+        }
+        expect_end(fixture);
+    }
 }
 
 enum { ROWS = 400, FIELDS = 3, LONGEST_FIELD = 40000 };
@@ -349,6 +410,8 @@ int main(void) {
         TEST(quotes_and_line_ends_are_those_of_rfc_4180),
         TEST(a_header_that_does_not_fit_is_named),
         TEST(a_bad_line_is_named_by_its_column),
+        TEST(a_quote_that_does_not_end_costs_its_line),
+        TEST(a_quote_begins_a_field_behind_a_delimiter),
         TEST(random_fields_come_back),
         TEST(no_bytes_do_harm),
     };

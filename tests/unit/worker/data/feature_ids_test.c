@@ -179,6 +179,19 @@ static void words_and_buckets_are_ids_as_well(void **state) {
                      FEATURE_FLOATS | FEATURE_IDS);
 }
 
+static void a_missing_number_has_no_bucket(void **state) {
+    struct fixture *fixture = *state;
+    open_features(fixture,
+                  "{\"k\": {\"type\": \"bucketized\", \"of\": \"b\","
+                  " \"boundaries\": [-1, 10]}, \"axk\": {\"type\":"
+                  " \"crossed\", \"of\": [\"a\", \"k\"], \"size\": 1000}}");
+    put_texts(fixture, TEXTS("x", "", ""));
+    assert_ids(fixture, "k", NULL, 0);
+    assert_ids(fixture, "axk", NULL, 0);
+    put_texts(fixture, TEXTS("x", "0", ""));
+    assert_ids(fixture, "k", IDS(1), 1);
+}
+
 static void an_identity_is_the_value_itself(void **state) {
     struct fixture *fixture = *state;
     const int64_t negative = -1;
@@ -488,6 +501,7 @@ int main(void) {
         IDS_TEST(an_empty_value_of_a_list_gives_no_id),
         IDS_TEST(words_and_buckets_are_ids_as_well),
         IDS_TEST(an_identity_is_the_value_itself),
+        IDS_TEST(a_missing_number_has_no_bucket),
         IDS_TEST(a_cross_hashes_its_parts_ids_before_any_modulo),
         IDS_TEST(a_cross_has_all_combinations_of_its_parts),
         IDS_TEST(a_cross_of_too_many_combinations_is_refused),

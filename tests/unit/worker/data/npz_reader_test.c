@@ -40,14 +40,24 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void begin_archive(struct fixture *fixture, const char *compression) {
+/* FILTER is around the whole archive, or NULL. */
+static void begin_packed(struct fixture *fixture, const char *compression,
+                         const char *filter) {
     fixture->archive = archive_write_new();
+    if (filter)
+        assert_int_equal(
+            archive_write_add_filter_by_name(fixture->archive, filter),
+            ARCHIVE_OK);
     archive_write_set_format_zip(fixture->archive);
     archive_write_set_format_option(fixture->archive, "zip", "compression",
                                     compression);
     assert_int_equal(
         archive_write_open_filename(fixture->archive, fixture->path),
         ARCHIVE_OK);
+}
+
+static void begin_archive(struct fixture *fixture, const char *compression) {
+    begin_packed(fixture, compression, NULL);
 }
 
 static void end_archive(struct fixture *fixture) {
@@ -115,15 +125,16 @@ static void assert_row(const struct record_cell *cells, int r) {
 }
 
 static void a_record_has_a_row_of_each_array(void **state) {
-    static const char *const kinds[] = {"store", "deflate"};
+    static const char *const kinds[] = {"store", "deflate", "deflate", "store"};
+    static const char *const filters[] = {NULL, NULL, "gzip", "zstd"};
     static const char *const names[] = {"points", "wide",  "small",
                                         "hashes", "words", "texts"};
     struct fixture *fixture = *state;
     struct example_format *format;
     assert_int_equal(example_format_open(&format, names, 6, &fixture->why),
                      STATUS_OK);
-    for (int k = 0; k < 2; k++) {
-        begin_archive(fixture, kinds[k]);
+    for (int k = 0; k < 4; k++) {
+        begin_packed(fixture, kinds[k], filters[k]);
         PUT(fixture, "texts", "<U2", "(3,)", texts);
         PUT(fixture, "points", "<f4", "(3, 2)", points);
         PUT(fixture, "wide", "<f8", "(3, 1)", wide);
@@ -134,7 +145,7 @@ static void a_record_has_a_row_of_each_array(void **state) {
         end_archive(fixture);
         struct record_file *file;
         struct record record;
-        if (npz_reader.open(&file, fixture->path, &fixture->why))
+        if (npz_reader.open(&file, fixture->path, ',', &fixture->why))
             fail_msg("%s", fixture->why.text);
         for (int r = 0; r < 3; r++) {
             const struct record_cell *cells;
@@ -160,7 +171,7 @@ static void assert_refused_by(struct fixture *fixture,
                               const struct record_reader *reader,
                               enum failure_code code, const char *said) {
     struct record_file *file;
-    assert_fails(reader->open(&file, fixture->path, &fixture->why),
+    assert_fails(reader->open(&file, fixture->path, ',', &fixture->why),
                  &fixture->why, code);
     assert_null(file);
     if (!strstr(fixture->why.text, said))
@@ -224,7 +235,7 @@ static void a_record_has_the_fields_of_an_element(void **state) {
     write_npy(fixture, descr, "(3,)", elements, sizeof elements);
     assert_int_equal(example_format_open(&format, names, 6, &fixture->why),
                      STATUS_OK);
-    if (npy_reader.open(&file, fixture->path, &fixture->why))
+    if (npy_reader.open(&file, fixture->path, ',', &fixture->why))
         fail_msg("%s", fixture->why.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
@@ -240,7 +251,7 @@ static void a_record_has_the_fields_of_an_element(void **state) {
     npy_reader.close(&file);
     assert_null(file);
     write_npy(fixture, descr, "(4,)", elements, sizeof elements);
-    assert_int_equal(npy_reader.open(&file, fixture->path, &fixture->why),
+    assert_int_equal(npy_reader.open(&file, fixture->path, ',', &fixture->why),
                      STATUS_OK);
     for (int r = 0; r < 3; r++)
         assert_int_equal(npy_reader.next(file, &record, &fixture->why),
@@ -376,7 +387,7 @@ static void an_array_with_too_few_rows_is_named(void **state) {
     begin_archive(fixture, "store");
     PUT(fixture, "points", "<f4", "(4, 2)", points);
     end_archive(fixture);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &fixture->why),
+    assert_int_equal(npz_reader.open(&file, fixture->path, ',', &fixture->why),
                      STATUS_OK);
     for (int r = 0; r < 3; r++)
         assert_int_equal(npz_reader.next(file, &record, &fixture->why),
@@ -443,7 +454,7 @@ static void a_record_has_a_row_of_each_tensor(void **state) {
         "\"small\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,27]}}");
     assert_int_equal(example_format_open(&format, names, 3, &fixture->why),
                      STATUS_OK);
-    if (safetensors_reader.open(&file, fixture->path, &fixture->why))
+    if (safetensors_reader.open(&file, fixture->path, ',', &fixture->why))
         fail_msg("%s", fixture->why.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
