@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fuzz/fuzz.h"
+
+static void visit_array(void *context, const struct record *record) {
+    (void)context;
+    fuzz_touch(record->bytes, record->size);
+}
+
+/* NumPy's archives and structured arrays, plain and compressed; what a file
+ * begins with tells. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    fuzz_records(&npz_reader, bytes, size, 0, visit_array, NULL);
+    fuzz_records(&npy_reader, bytes, size, 0, visit_array, NULL);
+    return 0;
+}
