@@ -2,6 +2,7 @@
 /* Runs of models with tables on the ps, over click logs with a planted rule:
  * what they learn, that the bits of rows do not follow from the number of ps,
  * nor from where a run was resumed, and what is refused. */
+#include "proto/store/tensor_file.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/row_keys.h"
 #include "tests/cluster/cluster_clicks.h"
@@ -102,6 +103,109 @@ static void models_with_tables_learn_what_is_planted(void **state) {
         if (figure(process, "test_auc") < 0.93)
             fail_msg("model %d: test_auc %g", i, figure(process, "test_auc"));
         assert_true(figure(process, "row_bytes_per_step") > 0);
+    }
+}
+
+/* The label as a number: a click is 1, and what is planted explains all but
+ * noise of 0.02. */
+static void models_with_tables_learn_a_number(void **state) {
+    static const char *const models[] = {
+        "{\"type\": \"linear\", \"features\": [\"cross\"],"
+        " \"loss\": \"mse\"}",
+        "{\"type\": \"fm\", \"features\": [\"user\", \"item\"],"
+        " \"dim\": 8, \"loss\": \"mse\"}",
+        "{\"type\": \"deepfm\", \"features\": [\"user\", \"item\"],"
+        " \"dim\": 8, \"hidden\": [16], \"loss\": \"mse\"}",
+        "{\"type\": \"matrix_factorization\", \"user\": \"user\","
+        " \"item\": \"item\", \"dim\": 8}"};
+    for (int i = 0; i < 4; i++) {
+        char job[2048];
+        snprintf(job, sizeof job,
+                 "{" CLUSTER_CLICKS_DATA "\"model\": %s, \"epochs\": 8, " ADAM
+                 "}",
+                 models[i]);
+        cluster_run_job(*state, job);
+        double loss = figure(train(*state, 2, "seed=1"), "test_loss");
+        if (!(loss < 0.1))
+            fail_msg("%s: test_loss %g", models[i], loss);
+    }
+}
+
+#define USERS_DATA                                                             \
+    "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"            \
+    " \"train.csv\", \"test\": \"test.csv\"}, \"features\": {\"user\":"        \
+    " {\"type\": \"vocabulary\", \"file\": \"users.txt\"}}, \"epochs\": 2, "
+
+static void write_vocabulary(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "users.txt", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int u = 0; u < CLUSTER_CLICKS_USERS; u++)
+        fprintf(file, "u%d\n", u);
+    fclose(file);
+}
+
+/* Trains MODEL by RULE into FOLDER/NAME and exports its weights to OUT. */
+static void train_users(struct cluster_run *run, const char *model,
+                        const char *rule, const char *name, const char *out) {
+    char job[1024], set[64];
+    snprintf(job, sizeof job,
+             USERS_DATA "\"model\": %s, \"optimizer\": {\"type\": \"%s\","
+                        " \"params\": {\"lr\": 0.2}}}",
+             model, rule);
+    cluster_run_job(run, job);
+    snprintf(set, sizeof set, "checkpoint.dir=%s", name);
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, set);
+    cluster_fixture_tool(run, 0,
+                         (const char *[]){"ckpt", "export", name, out, NULL});
+}
+
+static void read_weights(const struct cluster_run *run, const char *name,
+                         float *weights) {
+    static const struct parameter tensor = {.name = "layer0.weight",
+                                            .num_dims = 2,
+                                            .dims = {1, CLUSTER_CLICKS_USERS},
+                                            .elements = CLUSTER_CLICKS_USERS};
+    struct tensor_file *file;
+    struct failure why;
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    assert_int_equal(tensor_file_open(&file, path, &why), STATUS_OK);
+    assert_int_equal(tensor_file_read(file, &tensor, weights, &why), STATUS_OK);
+    tensor_file_close(&file);
+}
+
+/* A linear model over the ids of words, and a layer over their indicators: by
+ * each rule that moves only the rows pushed, from zeros. */
+static void rows_are_the_weights_of_a_dense_run(void **state) {
+    static const char *const rules[] = {"SGD", "Adagrad", "Ftrl"};
+    struct cluster_run *run = *state;
+    write_vocabulary(run);
+    for (int r = 0; r < 3; r++) {
+        float weights[CLUSTER_CLICKS_USERS];
+        char name[16];
+        int row = 0;
+        train_users(run, "{\"type\": \"linear\", \"features\": [\"user\"]}",
+                    rules[r], rules[r], "table.safetensors");
+        snprintf(name, sizeof name, "dense%d", r);
+        train_users(run,
+                    "{\"layers\": [40, 1], \"init\": \"zeros\","
+                    " \"loss\": \"sigmoid_cross_entropy\"}",
+                    rules[r], name, "dense.safetensors");
+        read_weights(run, "dense.safetensors", weights);
+        char *text = cluster_clicks_exported(run, rules[r], "user"), *line;
+        for (line = strchr(text, '\n') + 1; *line; row++) {
+            assert_int_equal(strtol(line, &line, 10), row);
+            double weight = strtod(line + 1, &line);
+            if (!(fabs(weight - (double)weights[row]) <= 1e-5))
+                fail_msg("%s, row %d: %.9g in the table, %.9g dense", rules[r],
+                         row, weight, (double)weights[row]);
+            line += *line == '\n';
+        }
+        assert_int_equal(row, CLUSTER_CLICKS_USERS);
+        assert_true(fabsf(weights[0] - weights[1]) > 1e-3f);
+        free(text);
     }
 }
 
@@ -725,6 +829,8 @@ int main(void) {
     cmocka_unit_test_setup_teardown(test, setup, cluster_run_teardown)
     const struct CMUnitTest tests[] = {
         T(models_with_tables_learn_what_is_planted),
+        T(models_with_tables_learn_a_number),
+        T(rows_are_the_weights_of_a_dense_run),
         T(an_mlp_reads_embeddings_and_has_any_number_of_outputs),
         T(each_id_that_was_trained_has_a_row),
         T(staleness_learns_as_well),
