@@ -254,6 +254,58 @@ static void ranks_of_two_devices_use_the_planned_memory(void **state) {
     expect_of_devices(*state, true, "Adam", true);
 }
 
+/* 4 million records, each with a user of its own. */
+enum { USERS = 4000000, USERS_BATCH = 2000 };
+static const char users[] =
+    "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"
+    " \"users.csv\", \"test\": null}, \"features\": {\"user\": {\"type\":"
+    " \"hash_bucket\"}, \"e\": {\"type\": \"embedding\", \"of\": \"user\","
+    " \"dim\": 16}}, \"model\": {\"layers\": [16, 1], \"loss\":"
+    " \"sigmoid_cross_entropy\"}, \"chief\": \"coordinate\","
+    " \"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}},"
+    " \"train_micro_batch_size_per_gpu\": 2000, \"threads\": 1,"
+    " \"steps\": 1000000, \"steps_per_print\": 10}";
+
+static void write_many_users(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "users.csv", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("label,user\n", file);
+    for (int u = 0; u < USERS; u++)
+        fprintf(file, "%d,u%d\n", u % 2, u);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* From an eighth of an epoch to its last eighth: the ps has 2.5 million more
+ * rows, a trainer has read 18 MB more. */
+static void a_trainer_does_not_grow_with_data_nor_tables(void **state) {
+    struct cluster_run *run = *state;
+    const unsigned epoch = USERS / USERS_BATCH / WORKERS;
+    double before[WORKERS];
+    write_many_users(run);
+    cluster_run_job(run, users);
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, cluster_memory_fixture_start_ps(run));
+    while (cluster_memory_fixture_next_round(&cluster) < epoch / 8)
+        ;
+    for (int i = 0; i < WORKERS; i++)
+        before[i] = cluster_memory_fixture_resident_bytes(cluster.workers[i]);
+    double ps = cluster_memory_fixture_resident_bytes(cluster.ps);
+    while (cluster_memory_fixture_next_round(&cluster) < 7 * epoch / 8)
+        ;
+    ps = cluster_memory_fixture_resident_bytes(cluster.ps) - ps;
+    assert_true(ps > 200 * mib);
+    for (int i = 0; i < WORKERS; i++) {
+        double more =
+            cluster_memory_fixture_resident_bytes(cluster.workers[i]) -
+            before[i];
+        print_message("a worker: %.1f MiB, then %+.1f; the ps %+.0f MiB\n",
+                      before[i] / mib, more / mib, ps / mib);
+        assert_true(sanitized || more < 4 * mib);
+    }
+}
+
 #define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -268,6 +320,7 @@ int main(void) {
         TEST(two_devices_summed_by_the_host_use_the_planned_memory),
         TEST(two_devices_with_a_collective_use_the_planned_memory),
         TEST(ranks_of_two_devices_use_the_planned_memory),
+        TEST(a_trainer_does_not_grow_with_data_nor_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
