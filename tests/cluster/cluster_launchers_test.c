@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs whose processes know nothing but their ranks and where rank 0 is. */
 #include "chief/launch/port.h"
+#include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
 
@@ -249,7 +250,9 @@ static void torchrun_ends_when_a_rank_has_failed(void **state) {
     assert_non_null(strstr(said, "exitcode  : 2"));
 }
 
-static void open_mpi_starts_a_run(void **state) {
+/* The summary of the folder's job, run by three trainers and a ps; the
+ * caller's. */
+static json_t *run_by_open_mpi(struct cluster_run *run) {
     const char *const arguments[] = {"--allow-run-as-root",
                                      "--oversubscribe",
                                      "-n",
@@ -269,15 +272,29 @@ static void open_mpi_starts_a_run(void **state) {
     int holder;
     assert_int_equal(port_reserve(&port, &holder, NULL), 0);
     snprintf(master, sizeof master, "MASTER_PORT=%u", port);
-    cluster_run_job(*state, NULL);
     struct cluster_process *process =
-        cluster_run_program(*state, "mpirun", mpirun, arguments, environment);
+        cluster_run_program(run, "mpirun", mpirun, arguments, environment);
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     close(holder);
     json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     assert_non_null(strstr(cluster_run_errors(process), "cluster from mpi"));
     assert_non_null(strstr(cluster_run_errors(process), "3 trainers, 1 ps"));
+    return summary;
+}
+
+static void open_mpi_starts_a_run(void **state) {
+    cluster_run_job(*state, NULL);
+    json_decref(run_by_open_mpi(*state));
+}
+
+static void open_mpi_starts_a_run_with_tables(void **state) {
+    cluster_clicks_write(*state);
+    cluster_run_job(*state, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 2}");
+    json_t *summary = run_by_open_mpi(*state);
+    const json_t *rows =
+        json_object_get(json_object_get(summary, "table_rows"), "user");
+    assert_int_equal(json_integer_value(rows), CLUSTER_CLICKS_USERS);
     json_decref(summary);
 }
 
@@ -535,6 +552,9 @@ int main(void) {
                                         cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(open_mpi_starts_a_run_with_tables,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             the_files_for_mpi_start_a_run_on_two_hosts, cluster_run_setup,
             cluster_run_teardown),
