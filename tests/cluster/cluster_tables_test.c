@@ -521,6 +521,15 @@ static void tables_are_in_progress_and_metrics(void **state) {
     expect_rows_shown(run, CLUSTER_FIXTURE_RUN(run, 0, 2, 0, "steps=400",
                                                "steps_per_print=100", events,
                                                "checkpoint.resume=never"));
+    struct cluster_process *process = cluster_run_start(
+        run, "local",
+        (const char *[]){"local", "--ps", "1", "--workers", "2", "--link-gbits",
+                         "1", "--set", "steps=400", "--set",
+                         "steps_per_print=100", "--set",
+                         "checkpoint.resume=never", "job.json", NULL},
+        NULL);
+    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(process, " % of the network)");
 }
 
 /* The same rows from the delta as from a run that ended there; older ones go,
