@@ -4,6 +4,8 @@
  * records are. */
 #include "tests/cluster/cluster_fixture.h"
 
+#include "tests/cluster/cluster_points.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -405,57 +407,6 @@ static void a_feature_that_the_file_lacks_is_named(void **state) {
         line);
 }
 
-enum { POINTS = 90, WIDE = 4 };
-
-static FILE *create_file(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    return file;
-}
-
-/* The SIZE bytes of NUMBER, the highest first. */
-static void write_big_endian(FILE *file, const void *number, size_t size) {
-    const unsigned char *bytes = number;
-    while (size--)
-        fputc(bytes[size], file);
-}
-
-static void write_header(FILE *file, uint32_t magic, uint32_t columns) {
-    const uint32_t words[] = {magic, POINTS, columns};
-    for (int i = 0; i < (columns ? 3 : 2); i++)
-        write_big_endian(file, &words[i], sizeof *words);
-}
-
-/* Points of floats from -3 to 3 and a number for each, a double: as IDX in
- * x.idx and y.idx, as NumPy's structured array in xy.npy. */
-static void write_points(const struct cluster_run *run) {
-    static const char described[] =
-        "{'descr': [('x', '<f4', (4,)), ('y', '<f8')], "
-        "'fortran_order': False, 'shape': (90,), }";
-    FILE *x = create_file(run, "x.idx"), *y = create_file(run, "y.idx"),
-         *npy = create_file(run, "xy.npy");
-    uint32_t seed = 11;
-    write_header(x, 0x0d02, WIDE);
-    write_header(y, 0x0e01, 0);
-    fwrite("\x93NUMPY\1\0\x76", 1, 10, npy);
-    fprintf(npy, "%-117s\n", described);
-    for (int p = 0; p < POINTS; p++) {
-        double sum = 0.1;
-        for (int i = 0; i < WIDE; i++) {
-            float value = (float)(3 * uniform(&seed));
-            sum += (i - 1.3) * (double)value;
-            write_big_endian(x, &value, sizeof value);
-            fwrite(&value, sizeof value, 1, npy);
-        }
-        write_big_endian(y, &sum, sizeof sum);
-        fwrite(&sum, sizeof sum, 1, npy);
-    }
-    assert_int_equal(ftell(npy), 128 + POINTS * (WIDE * 4 + 8));
-    assert_int_equal(fclose(x) | fclose(y) | fclose(npy), 0);
-}
-
 #define POINTS_JOB                                                             \
     "{\"model\": {\"layers\": [4, 8, 1], \"loss\": \"mse\"}, \"data\":"        \
     " {\"train\": [\"x.idx\", \"y.idx\"], \"test\": [\"x.idx\", \"y.idx\"],"   \
@@ -485,7 +436,7 @@ static void numbers_in_idx_train_as_numpy_s_do(void **state) {
     static const char *const peeking[] = {"data",   "peek",     "--rows=1",
                                           "--json", "job.json", NULL};
     struct cluster_run *run = *state;
-    write_points(run);
+    cluster_points_write(run);
     cluster_run_job(run, POINTS_JOB);
     double loss = figure(CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL), "test_loss");
     assert_true(loss < 5);
@@ -515,7 +466,7 @@ static void numbers_are_predicted_as_they_were_trained(void **state) {
     struct cluster_run *run = *state;
     struct cluster_process *process = NULL;
     char path[PATH_MAX];
-    write_points(run);
+    cluster_points_write(run);
     cluster_run_job(run, POINTS_JOB);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
     for (int i = 0; i < 2; i++)
@@ -544,7 +495,7 @@ static void labels_in_idx_have_to_fit_the_model(void **state) {
         CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "model.loss=sigmoid_cross_entropy");
     cluster_fixture_expect_logged(process, "train-labels: sample ");
     cluster_fixture_expect_logged(process, ", expected 0 or 1");
-    write_points(run);
+    cluster_points_write(run);
     cluster_run_job(run, POINTS_JOB);
     process = CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "model.layers=[4, 8, 3]",
                                   "model.loss=softmax_cross_entropy");

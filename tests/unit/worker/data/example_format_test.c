@@ -2,8 +2,8 @@
 /* TFRecord files of tf.train.Example, written here by their definition. */
 #include "worker/data/example_format.h"
 
-#include "proto/base/masked_crc.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/example_message.h"
 #include "worker/data/record_reader.h"
 
 #include <setjmp.h>
@@ -18,80 +18,46 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes that grow. */
-struct message {
-    char bytes[8192];
-    size_t size;
-};
-
-static void put(struct message *to, const void *bytes, size_t size) {
-    assert_true(to->size + size <= sizeof to->bytes);
-    memcpy(to->bytes + to->size, bytes, size);
-    to->size += size;
-}
-
-static void put_varint(struct message *to, uint64_t value) {
-    for (; value > 127; value >>= 7)
-        put(to, &(char){(char)(value | 128)}, 1);
-    put(to, &(char){(char)value}, 1);
-}
-
-static void put_part(struct message *to, unsigned field, const void *bytes,
-                     size_t size) {
-    put_varint(to, field << 3 | 2);
-    put_varint(to, size);
-    put(to, bytes, size);
-}
-
-/* An entry NAME of the list KIND, whose content is LIST. */
-static void put_entry(struct message *features, const char *name, unsigned kind,
-                      const struct message *list) {
-    struct message feature = {.size = 0}, entry = {.size = 0};
-    put_part(&feature, kind, list->bytes, list->size);
-    put_part(&entry, 1, name, strlen(name));
-    put_part(&entry, 2, feature.bytes, feature.size);
-    put_part(features, 1, entry.bytes, entry.size);
-}
-
 /* city: two texts; price: floats; clicks: integers, both packed or not. */
-static void write_example(struct message *example, bool packed, bool reversed) {
+static void write_example(struct example_message *example, bool packed,
+                          bool reversed) {
     static const float prices[] = {1.5f, -2, 1e30f};
     static const int64_t clicks[] = {7, -1, INT64_MIN, INT64_MAX};
-    struct message city = {.size = 0}, price = {.size = 0}, click = {.size = 0},
-                   features = {.size = 0};
-    put_part(&city, 1, "K\xc3\xb6ln", 5);
-    put_part(&city, 1, "", 0);
+    struct example_message city = {.size = 0}, price = {.size = 0},
+                           click = {.size = 0}, features = {.size = 0};
+    example_message_put_part(&city, 1, "K\xc3\xb6ln", 5);
+    example_message_put_part(&city, 1, "", 0);
     if (packed) {
-        struct message values = {.size = 0};
-        put_part(&price, 1, prices, sizeof prices);
+        struct example_message values = {.size = 0};
+        example_message_put_part(&price, 1, prices, sizeof prices);
         for (int i = 0; i < 4; i++)
-            put_varint(&values, (uint64_t)clicks[i]);
-        put_part(&click, 1, values.bytes, values.size);
+            example_message_put_varint(&values, (uint64_t)clicks[i]);
+        example_message_put_part(&click, 1, values.bytes, values.size);
     } else {
         for (int i = 0; i < 3; i++) {
-            put_varint(&price, 1 << 3 | 5);
-            put(&price, &prices[i], 4);
+            example_message_put_varint(&price, 1 << 3 | 5);
+            example_message_put(&price, &prices[i], 4);
         }
         for (int i = 0; i < 4; i++) {
-            put_varint(&click, 1 << 3 | 0);
-            put_varint(&click, (uint64_t)clicks[i]);
+            example_message_put_varint(&click, 1 << 3 | 0);
+            example_message_put_varint(&click, (uint64_t)clicks[i]);
         }
     }
     if (reversed)
-        put_entry(&features, "clicks", 3, &click);
-    put_entry(&features, "city", 1, &city);
-    put_entry(&features, "not wanted", 1, &city);
-    put_entry(&features, "price", 2, &price);
+        example_message_put_entry(&features, "clicks", 3, &click);
+    example_message_put_entry(&features, "city", 1, &city);
+    example_message_put_entry(&features, "not wanted", 1, &city);
+    example_message_put_entry(&features, "price", 2, &price);
     if (!reversed)
-        put_entry(&features, "clicks", 3, &click);
+        example_message_put_entry(&features, "clicks", 3, &click);
     example->size = 0;
-    put_part(example, 1, features.bytes, features.size);
+    example_message_put_part(example, 1, features.bytes, features.size);
 }
 
 static const char *const names[] = {"clicks", "missing", "price", "city"};
 
 static void expect_values(struct example_format *format,
-                          struct message *example) {
+                          struct example_message *example) {
     struct record record = {.bytes = example->bytes, .size = example->size};
     const struct record_cell *cells;
     struct failure why;
@@ -125,7 +91,7 @@ static void values_are_found_by_name_in_any_order(void **state) {
     (void)state;
     struct example_format *format = open_names();
     for (int i = 0; i < 8; i++) {
-        struct message example;
+        struct example_message example;
         write_example(&example, i & 1, i & 2);
         expect_values(format, &example);
     }
@@ -150,15 +116,15 @@ static void names_that_differ_in_one_byte_have_their_own_values(void **state) {
         name_alike(alike, size);
         const char *wanted[] = {alike[0], alike[1], alike[2]};
         struct example_format *format;
-        struct message features = {.size = 0}, example = {.size = 0};
+        struct example_message features = {.size = 0}, example = {.size = 0};
         const struct record_cell *cells;
         struct failure why;
         for (char i = 0; i < 4; i++) {
-            struct message list = {.size = 0};
-            put_part(&list, 1, &i, 1);
-            put_entry(&features, alike[(int)i], 3, &list);
+            struct example_message list = {.size = 0};
+            example_message_put_part(&list, 1, &i, 1);
+            example_message_put_entry(&features, alike[(int)i], 3, &list);
         }
-        put_part(&example, 1, features.bytes, features.size);
+        example_message_put_part(&example, 1, features.bytes, features.size);
         assert_int_equal(example_format_open(&format, wanted, 3, &why),
                          STATUS_OK);
         struct record record = {.bytes = example.bytes, .size = example.size};
@@ -179,7 +145,7 @@ static void note_name(void *context, const struct record_text *name) {
 
 static void all_names_of_a_record_are_listed(void **state) {
     (void)state;
-    struct message example;
+    struct example_message example;
     char list[128] = "";
     struct failure why;
     write_example(&example, true, false);
@@ -191,7 +157,7 @@ static void all_names_of_a_record_are_listed(void **state) {
 
 /* A read beyond the record is one beyond the allocation. */
 static enum status read_copy(struct example_format *format,
-                             const struct message *example, size_t size,
+                             const struct example_message *example, size_t size,
                              struct failure *why) {
     const struct record_cell *cells;
     char *copy = malloc(size);
@@ -205,7 +171,7 @@ static enum status read_copy(struct example_format *format,
 static void what_is_no_example_is_refused(void **state) {
     (void)state;
     struct example_format *format = open_names();
-    struct message example;
+    struct example_message example;
     struct failure why;
     write_example(&example, true, false);
     for (size_t cut = 1; cut < example.size; cut++)
@@ -214,7 +180,7 @@ static void what_is_no_example_is_refused(void **state) {
     assert_non_null(strstr(why.text, "it is not a tf.train.Example"));
     unsigned seed = 8;
     for (int i = 0; i < 20000; i++) {
-        struct message damaged = example;
+        struct example_message damaged = example;
         for (int b = 0; b < 1 + i % 3; b++)
             damaged.bytes[(size_t)rand_r(&seed) % example.size] =
                 (char)rand_r(&seed);
@@ -222,16 +188,6 @@ static void what_is_no_example_is_refused(void **state) {
         assert_true(!status || status == STATUS_CONFIG);
     }
     example_format_close(&format);
-}
-
-static void write_record(FILE *file, const struct message *example) {
-    uint64_t length = example->size;
-    uint32_t crc = masked_crc(&length, sizeof length);
-    fwrite(&length, sizeof length, 1, file);
-    fwrite(&crc, sizeof crc, 1, file);
-    crc = masked_crc(example->bytes, example->size);
-    fwrite(example->bytes, 1, example->size, file);
-    fwrite(&crc, sizeof crc, 1, file);
 }
 
 /* COUNT records, of which DAMAGED have another checksum. */
@@ -256,15 +212,15 @@ static void a_damaged_or_truncated_file_is_refused(void **state) {
     (void)state;
     char path[] = "/tmp/example_format_test.XXXXXX", bytes[2048];
     int descriptor = mkstemp(path);
-    struct message example;
+    struct example_message example;
     struct failure why;
     unsigned count, damaged;
     FILE *file = fdopen(descriptor, "wb");
     write_example(&example, true, false);
-    write_record(file, &example);
+    example_message_write(file, &example);
     size_t first = 16 + example.size;
     example.size = 0;
-    write_record(file, &example);
+    example_message_write(file, &example);
     fclose(file);
     assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
     assert_int_equal(count, 2);

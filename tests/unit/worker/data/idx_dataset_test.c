@@ -2,6 +2,7 @@
 #include "worker/data/idx_dataset.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/file_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,13 +49,6 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void write_bytes(const char *path, const uint8_t *bytes, size_t count) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
 static enum status load(struct fixture *fixture) {
     return idx_dataset_load(&fixture->dataset, fixture->images, fixture->labels,
                             NULL, &fixture->why);
@@ -66,8 +60,8 @@ static const struct idx_dataset *stored(const struct fixture *fixture) {
 
 static void images_and_labels_are_counted(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->images, images, sizeof images);
-    write_bytes(fixture->labels, labels, sizeof labels);
+    file_bytes_write(fixture->images, images, sizeof images);
+    file_bytes_write(fixture->labels, labels, sizeof labels);
     assert_int_equal(load(fixture), STATUS_OK);
     assert_int_equal(fixture->dataset->count, 3);
     assert_int_equal(fixture->dataset->features, 4);
@@ -79,8 +73,8 @@ static void images_and_labels_are_counted(void **state) {
 
 static void pixels_are_bytes_over_255_in_float(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->images, images, sizeof images);
-    write_bytes(fixture->labels, labels, sizeof labels);
+    file_bytes_write(fixture->images, images, sizeof images);
+    file_bytes_write(fixture->labels, labels, sizeof labels);
     assert_int_equal(load(fixture), STATUS_OK);
     for (uint32_t i = 0; i < 3; i++) {
         float pixels[4];
@@ -106,8 +100,8 @@ static enum status load_labels(struct fixture *fixture, enum idx_file_type type,
     for (int i = 0; i < 12; i++)
         bytes[8 + i] = (uint8_t)(bits[i / 4] >> (24 - 8 * (i % 4)));
     dataset_free(&fixture->dataset);
-    write_bytes(fixture->images, shorts, sizeof shorts);
-    write_bytes(fixture->labels, bytes, sizeof bytes);
+    file_bytes_write(fixture->images, shorts, sizeof shorts);
+    file_bytes_write(fixture->labels, bytes, sizeof bytes);
     return load(fixture);
 }
 
@@ -220,7 +214,7 @@ static void a_batch_has_classes_or_numbers_as_the_model(void **state) {
 
 static void without_a_file_labels_are_0(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->images, shorts, sizeof shorts);
+    file_bytes_write(fixture->images, shorts, sizeof shorts);
     assert_int_equal(idx_dataset_load(&fixture->dataset, fixture->images, NULL,
                                       NULL, &fixture->why),
                      STATUS_OK);
@@ -234,8 +228,8 @@ static void another_number_of_labels_is_refused(void **state) {
     uint8_t fewer[10];
     memcpy(fewer, labels, sizeof fewer);
     fewer[7] = 2;
-    write_bytes(fixture->images, images, sizeof images);
-    write_bytes(fixture->labels, fewer, sizeof fewer);
+    file_bytes_write(fixture->images, images, sizeof images);
+    file_bytes_write(fixture->labels, fewer, sizeof fewer);
     assert_fails(load(fixture), &fixture->why, FAILURE_DATA_MISMATCH);
     assert_null(fixture->dataset);
     assert_non_null(strstr(fixture->why.text, "found 2 labels, expected 3"));
@@ -245,16 +239,16 @@ static void another_number_of_labels_is_refused(void **state) {
 
 static void swapped_files_are_refused_with_the_guess(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->images, labels, sizeof labels);
-    write_bytes(fixture->labels, images, sizeof images);
+    file_bytes_write(fixture->images, labels, sizeof labels);
+    file_bytes_write(fixture->labels, images, sizeof images);
     assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
     assert_non_null(strstr(fixture->why.text, "swapped?"));
 }
 
 static void a_corrupt_file_of_labels_is_refused(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->images, images, sizeof images);
-    write_bytes(fixture->labels, labels, sizeof labels - 1);
+    file_bytes_write(fixture->images, images, sizeof images);
+    file_bytes_write(fixture->labels, labels, sizeof labels - 1);
     assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
     assert_non_null(strstr(fixture->why.text, fixture->labels));
     assert_non_null(strstr(fixture->why.text, "ends after byte 10"));
@@ -262,12 +256,12 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
 
 static void a_check_reports_a_missing_file(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->images, images, sizeof images);
+    file_bytes_write(fixture->images, images, sizeof images);
     assert_fails(idx_dataset_check_files(fixture->images, fixture->labels,
                                          &fixture->why),
                  &fixture->why, FAILURE_DATA_UNREADABLE);
     assert_non_null(strstr(fixture->why.text, fixture->labels));
-    write_bytes(fixture->labels, labels, 1); /* it reads nothing */
+    file_bytes_write(fixture->labels, labels, 1); /* it reads nothing */
     assert_int_equal(idx_dataset_check_files(fixture->images, fixture->labels,
                                              &fixture->why),
                      STATUS_OK);

@@ -2,6 +2,7 @@
 #include "worker/data/idx_file.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/file_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +17,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
 /* Two images of 2 x 3 bytes: a header of 16 bytes, 28 in all. */
 static const uint8_t small[28] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
@@ -47,35 +46,8 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void write_bytes(const char *path, const uint8_t *bytes, size_t count) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void write_gzip(const char *path, const uint8_t *bytes, size_t count) {
-    gzFile file = gzopen(path, "wb");
-    assert_non_null(file);
-    if (count > 0)
-        assert_int_equal(gzwrite(file, bytes, (unsigned)count), count);
-    assert_int_equal(gzclose(file), Z_OK);
-}
-
-static void write_zstd(const char *path, const uint8_t *bytes, size_t count) {
-    ZSTD_CCtx *context = ZSTD_createCCtx();
-    size_t room = ZSTD_compressBound(count);
-    uint8_t *packed = malloc(room);
-    ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
-    size_t size = ZSTD_compress2(context, packed, room, bytes, count);
-    assert_false(ZSTD_isError(size));
-    write_bytes(path, packed, size);
-    ZSTD_freeCCtx(context);
-    free(packed);
-}
-
-static void (*const compressors[])(const char *, const uint8_t *,
-                                   size_t) = {write_gzip, write_zstd};
+static file_bytes_writer *const compressors[] = {file_bytes_gzip,
+                                                 file_bytes_zstd};
 
 static size_t read_back(const char *path, uint8_t *bytes, size_t room) {
     FILE *file = fopen(path, "rb");
@@ -111,7 +83,7 @@ static void assert_small(const struct idx_file *file) {
 
 static void plain_and_compressed_files_give_the_same(void **state) {
     struct fixture *fixture = *state;
-    write_bytes(fixture->path, small, sizeof small);
+    file_bytes_write(fixture->path, small, sizeof small);
     assert_int_equal(read_images(fixture), STATUS_OK);
     assert_small(&fixture->file);
     for (int i = 0; i < 2; i++) {
@@ -138,7 +110,7 @@ static uint8_t *large_content(void) {
 static void running_out_of_descriptors_is_retryable(void **state) {
     struct fixture *fixture = *state;
     struct rlimit before, none;
-    write_gzip(fixture->path, small, sizeof small);
+    file_bytes_gzip(fixture->path, small, sizeof small);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 0;
@@ -152,7 +124,7 @@ static void running_out_of_descriptors_is_retryable(void **state) {
 static void a_file_larger_than_one_read_is_read_whole(void **state) {
     struct fixture *fixture = *state;
     uint8_t *bytes = large_content();
-    write_gzip(fixture->path, bytes, LARGE);
+    file_bytes_gzip(fixture->path, bytes, LARGE);
     assert_int_equal(read_images(fixture), STATUS_OK);
     assert_int_equal(fixture->file.bytes, LARGE_DATA);
     assert_memory_equal(fixture->file.data, bytes + 12, LARGE_DATA);
@@ -244,7 +216,8 @@ static void every_type_is_read_to_its_values(void **state) {
         enum idx_file_type type;
         size_t size = make_numbers(numbers, bytes);
         for (int packed = 0; packed < 2; packed++) {
-            (packed ? write_gzip : write_bytes)(fixture->path, bytes, size);
+            (packed ? file_bytes_gzip : file_bytes_write)(fixture->path, bytes,
+                                                          size);
             assert_int_equal(read_images(fixture), STATUS_OK);
             assert_int_equal(fixture->file.type, numbers->type);
             assert_int_equal(fixture->file.dims[1], numbers->count);
@@ -258,7 +231,8 @@ static void every_type_is_read_to_its_values(void **state) {
                 idx_file_peek_type(&type, fixture->path, &fixture->why),
                 STATUS_OK);
             assert_int_equal(type, numbers->type);
-            (packed ? write_gzip : write_bytes)(fixture->path, bytes, size - 1);
+            (packed ? file_bytes_gzip : file_bytes_write)(fixture->path, bytes,
+                                                          size - 1);
             assert_refused(fixture, FAILURE_DATA_DAMAGED, "truncated: it ends");
         }
     }
@@ -287,7 +261,7 @@ static void a_number_that_float32_has_not_is_refused(void **state) {
         uint8_t bytes[52];
         memcpy(numbers.bytes + numbers.element, cases[i].bytes,
                sizeof cases[i].bytes);
-        write_bytes(fixture->path, bytes, make_numbers(&numbers, bytes));
+        file_bytes_write(fixture->path, bytes, make_numbers(&numbers, bytes));
         assert_refused(fixture, FAILURE_DATA_DAMAGED, cases[i].text);
     }
 }
@@ -299,9 +273,9 @@ static void corrupt_content_is_refused_with_its_position(void **state) {
         uint8_t bytes[sizeof small + 1] = {0};
         memcpy(bytes, small, sizeof small);
         bytes[corruption->place] = corruption->value;
-        write_bytes(fixture->path, bytes, corruption->size);
+        file_bytes_write(fixture->path, bytes, corruption->size);
         assert_refused(fixture, FAILURE_DATA_DAMAGED, corruption->text);
-        write_gzip(fixture->path, bytes, corruption->size);
+        file_bytes_gzip(fixture->path, bytes, corruption->size);
         assert_refused(fixture, FAILURE_DATA_DAMAGED, corruption->text);
     }
 }
@@ -311,7 +285,7 @@ static void sizes_beyond_the_limit_are_refused_unread(void **state) {
     uint8_t bytes[sizeof small];
     memcpy(bytes, small, sizeof small);
     memset(bytes + 4, 255, 12);
-    write_bytes(fixture->path, bytes, sizeof bytes);
+    file_bytes_write(fixture->path, bytes, sizeof bytes);
     assert_refused(fixture, FAILURE_DATA_DAMAGED,
                    "byte 8: found size 4294967295 of dimension 1");
 }
@@ -322,12 +296,12 @@ static void a_header_that_claims_a_terabyte_allocates_nothing(void **state) {
     memcpy(bytes, small, sizeof small);
     memset(bytes + 4, 0, 12);
     bytes[5] = bytes[9] = bytes[14] = 16; /* 2^20 x 2^20 x 2^12 */
-    write_bytes(fixture->path, bytes, sizeof bytes);
+    file_bytes_write(fixture->path, bytes, sizeof bytes);
     assert_refused(fixture, FAILURE_DATA_DAMAGED,
                    "byte 12: found size 4096 of dimension 2");
     bytes[14] = 0;
     bytes[15] = 1;
-    write_bytes(fixture->path, bytes, sizeof bytes);
+    file_bytes_write(fixture->path, bytes, sizeof bytes);
     assert_refused(fixture, FAILURE_DATA_DAMAGED,
                    "ends after byte 28, expected 1099511627792");
 }
@@ -337,23 +311,23 @@ static void check_trailer(struct fixture *fixture) {
     uint8_t *bytes = malloc(2 * LARGE);
     size_t size = read_back(fixture->path, bytes, 2 * LARGE);
     bytes[size - 8] ^= 1;
-    write_bytes(fixture->path, bytes, size);
+    file_bytes_write(fixture->path, bytes, size);
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "incorrect data check");
     bytes[size - 8] ^= 1;
     bytes[size - 4] ^= 1;
-    write_bytes(fixture->path, bytes, size);
+    file_bytes_write(fixture->path, bytes, size);
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "incorrect length check");
-    write_bytes(fixture->path, bytes, size - 1);
+    file_bytes_write(fixture->path, bytes, size - 1);
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "unexpected end of file");
     free(bytes);
 }
 
 static void a_wrong_checksum_or_length_is_refused(void **state) {
     struct fixture *fixture = *state;
-    write_gzip(fixture->path, small, sizeof small);
+    file_bytes_gzip(fixture->path, small, sizeof small);
     check_trailer(fixture);
     uint8_t *bytes = large_content();
-    write_gzip(fixture->path, bytes, LARGE);
+    file_bytes_gzip(fixture->path, bytes, LARGE);
     check_trailer(fixture);
     free(bytes);
 }
@@ -365,7 +339,7 @@ static void a_compressed_file_truncated_anywhere_is_refused(void **state) {
         compressors[i](fixture->path, small, sizeof small);
         size_t size = read_back(fixture->path, bytes, sizeof bytes);
         for (size_t cut = 0; cut < size; cut++) {
-            write_bytes(fixture->path, bytes, cut);
+            file_bytes_write(fixture->path, bytes, cut);
             assert_refused(fixture, FAILURE_DATA_DAMAGED, "");
         }
     }
@@ -386,14 +360,14 @@ static void a_gzip_file_truncated_in_its_trailer_is_refused(void **state) {
                                        (size - 8) >> 8 & 255,
                                        (size - 8) & 255};
             memcpy(content, header, sizeof header);
-            write_gzip(fixture->path, content, size);
+            file_bytes_gzip(fixture->path, content, size);
             size_t whole = read_back(fixture->path, packed, 2 * size);
             assert_int_equal(idx_file_read(&fixture->file, fixture->path,
                                            "labels", 1, 1, &fixture->why),
                              STATUS_OK);
             free(fixture->file.data);
             for (size_t cut = 1; cut <= 8; cut++) {
-                write_bytes(fixture->path, packed, whole - cut);
+                file_bytes_write(fixture->path, packed, whole - cut);
                 assert_fails(idx_file_read(&fixture->file, fixture->path,
                                            "labels", 1, 1, &fixture->why),
                              &fixture->why, FAILURE_DATA_DAMAGED);
@@ -412,7 +386,7 @@ static void no_flipped_bit_changes_the_content(void **state) {
         size_t size = read_back(fixture->path, bytes, sizeof bytes);
         for (size_t bit = 0; bit < 8 * size; bit++) {
             bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-            write_bytes(fixture->path, bytes, size);
+            file_bytes_write(fixture->path, bytes, size);
             if (read_images(fixture) == STATUS_OK)
                 assert_small(&fixture->file);
             bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -448,7 +422,7 @@ static void members_and_frames_follow_each_other(void **state) {
 
 static void bytes_after_a_zstandard_frame_are_refused(void **state) {
     struct fixture *fixture = *state;
-    write_zstd(fixture->path, small, sizeof small);
+    file_bytes_zstd(fixture->path, small, sizeof small);
     write_behind(fixture->path, "junk", 4);
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "Unknown frame descriptor");
 }
@@ -459,12 +433,12 @@ static void trailing_bytes_after_gzip_data_are_counted_and_ignored(
     struct fixture *fixture = *state;
     static const uint8_t junk[200000] = {0x1f, 'x'};
     uint8_t *bytes = large_content();
-    write_gzip(fixture->path, small, sizeof small);
+    file_bytes_gzip(fixture->path, small, sizeof small);
     write_behind(fixture->path, "\x1f", 1);
     assert_int_equal(read_images(fixture), STATUS_OK);
     assert_small(&fixture->file);
     assert_int_equal(fixture->file.trailing, 1);
-    write_gzip(fixture->path, bytes, LARGE);
+    file_bytes_gzip(fixture->path, bytes, LARGE);
     write_behind(fixture->path, junk, sizeof junk);
     assert_int_equal(read_images(fixture), STATUS_OK);
     assert_int_equal(fixture->file.bytes, LARGE_DATA);
