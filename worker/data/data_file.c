@@ -68,6 +68,14 @@ static bool begins_gzip(const struct data_file *file) {
     return begins_with(file, "\x1f\x8b", 2);
 }
 
+/* Also a skippable frame, by which pzstd begins (RFC 8878, 3.1.2). */
+static bool begins_zstd(const struct data_file *file) {
+    const uint8_t *first = file->bytes + file->begin;
+    return begins_with(file, "\x28\xb5\x2f\xfd", 4) ||
+           (file->end - file->begin >= 4 && (*first & 0xf0) == 0x50 &&
+            !memcmp(first + 1, "\x2a\x4d\x18", 3));
+}
+
 /* A member has ended, and zlib has verified its checksum and length. Another
  * member may follow, or unrelated bytes. */
 static enum status end_member(struct data_file *file, struct failure *why) {
@@ -177,7 +185,7 @@ static enum status find_compression(struct data_file *file,
     if (!status && begins_gzip(file))
         file->gzip = complete =
             inflateInit2(&file->inflater, GZIP_WINDOW) == Z_OK;
-    else if (!status && begins_with(file, "\x28\xb5\x2f\xfd", 4))
+    else if (!status && begins_zstd(file))
         complete = (file->zstd = ZSTD_createDCtx()) != NULL;
     if (complete)
         return status;

@@ -420,6 +420,28 @@ static void members_and_frames_follow_each_other(void **state) {
     }
 }
 
+/* As pzstd writes them before each frame. */
+static void skippable_frames_of_zstandard_are_skipped(void **state) {
+    static const uint8_t skippable[] = {0x50, 0x2a, 0x4d, 0x18, 4, 0,
+                                        0,    0,    1,    2,    3, 4};
+    struct fixture *fixture = *state;
+    uint8_t rest[2][256];
+    size_t sizes[2];
+    for (int i = 0; i < 2; i++) {
+        file_bytes_zstd(fixture->path, i ? small + 20 : small,
+                        i ? sizeof small - 20 : 20);
+        sizes[i] = read_back(fixture->path, rest[i], sizeof rest[i]);
+    }
+    file_bytes_write(fixture->path, skippable, sizeof skippable);
+    write_behind(fixture->path, rest[0], sizes[0]);
+    write_behind(fixture->path, skippable, sizeof skippable);
+    write_behind(fixture->path, rest[1], sizes[1]);
+    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_small(&fixture->file);
+    write_behind(fixture->path, skippable, sizeof skippable - 1);
+    assert_refused(fixture, FAILURE_DATA_DAMAGED, "unexpected end of file");
+}
+
 static void bytes_after_a_zstandard_frame_are_refused(void **state) {
     struct fixture *fixture = *state;
     file_bytes_zstd(fixture->path, small, sizeof small);
@@ -474,6 +496,7 @@ int main(void) {
         TEST(a_gzip_file_truncated_in_its_trailer_is_refused),
         TEST(no_flipped_bit_changes_the_content),
         TEST(members_and_frames_follow_each_other),
+        TEST(skippable_frames_of_zstandard_are_skipped),
         TEST(bytes_after_a_zstandard_frame_are_refused),
         TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored),
         TEST(an_unreadable_file_is_named),
