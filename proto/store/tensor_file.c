@@ -177,6 +177,16 @@ static enum status read_at(const struct tensor_file *file, uint64_t at,
     return STATUS_OK;
 }
 
+/* PREFIX, which has to be the header's length, may be a compressor's magic. */
+static enum status report_header(const struct tensor_file *file,
+                                 const unsigned char prefix[LENGTH_BYTES],
+                                 const char *reason, struct failure *why) {
+    if (!memcmp(prefix, "\x1f\x8b", 2) ||
+        !memcmp(prefix, "\x28\xb5\x2f\xfd", 4))
+        reason = "it is packed by gzip or Zstandard; unpack it first";
+    return tensor_file_report_invalid(file, reason, why);
+}
+
 static enum status tensor_file_read_header(struct tensor_file *file,
                                            uint64_t size, struct failure *why) {
     unsigned char prefix[LENGTH_BYTES];
@@ -187,8 +197,8 @@ static enum status tensor_file_read_header(struct tensor_file *file,
     for (unsigned i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)prefix[i] << (8 * i);
     if (length > MAX_HEADER_BYTES || length > size - LENGTH_BYTES)
-        return tensor_file_report_invalid(
-            file, "its header is longer than the file or 100 MB", why);
+        return report_header(
+            file, prefix, "its header is longer than the file or 100 MB", why);
     char *text = malloc(length + 1);
     if (!text)
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", file->path);
@@ -197,8 +207,8 @@ static enum status tensor_file_read_header(struct tensor_file *file,
         file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     if (!status && !json_is_object(file->header))
-        status = tensor_file_report_invalid(
-            file, "its header is not a JSON object", why);
+        status =
+            report_header(file, prefix, "its header is not a JSON object", why);
     file->data = LENGTH_BYTES + length;
     file->data_bytes = size - file->data;
     return status;

@@ -37,7 +37,7 @@ static const struct {
     {"model.user", "matrix_factorization: a feature that gives ids"},
     {"model.item", "matrix_factorization: another such feature"},
     {"data.format",
-     "idx: MNIST's format, unsigned bytes are scaled to 0..1, other types are taken as they are. The others are files of records, which are read as they are needed. All plain or compressed by gzip or Zstandard"},
+     "idx: MNIST's format, unsigned bytes are scaled to 0..1, other types are taken as they are. The others are files of records, which are read as they are needed. All but safetensors also compressed by gzip or Zstandard"},
     {"data.dir", "start of relative paths of the data"},
     {"data.train",
      "idx: images and labels; records: a path, a pattern (\"day_*.csv\"), or an array of up to 255 of them"},
