@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs over every format, plain and packed, from a file, a list and a pattern:
+ * the same records give the same bits. */
+#include "tests/cluster/cluster_fixture.h"
+
+#include "tests/bench/click_log.h"
+#include "tests/cluster/cluster_clicks.h"
+#include "tests/cluster/cluster_points.h"
+#include "tests/lib/file_bytes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLICKS = 90, FILES = 128 /* bytes */, EXIT_CONFIG = 2 };
+
+static FILE *create(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    return file;
+}
+
+/* Rows of a click log as text. */
+static const struct {
+    const char *name;
+    size_t (*text)(const struct click_log *log, const struct click_row *row,
+                   char text[CLICK_LOG_ROW_BYTES]);
+} click_files[] = {{"clicks.tsv", click_log_criteo},
+                   {"clicks.libsvm", click_log_libsvm}};
+
+static void write_clicks(const struct cluster_run *run) {
+    struct click_log_options options = click_log_defaults();
+    struct click_log *log;
+    struct failure why;
+    char text[CLICK_LOG_ROW_BYTES];
+    struct click_row row;
+    for (int f = 0; f < CLICK_LOG_FIELDS; f++)
+        options.cardinality[f] = 10;
+    if (click_log_open(&log, &options, &why))
+        fail_msg("%s", why.text);
+    for (int f = 0; f < 2; f++) {
+        FILE *file = create(run, click_files[f].name);
+        for (unsigned i = 0; i < CLICKS; i++) {
+            click_log_row(log, i, &row);
+            fwrite(text, 1, click_files[f].text(log, &row, text), file);
+        }
+        assert_int_equal(fclose(file), 0);
+    }
+    click_log_close(&log);
+}
+
+static int setup(void **state) {
+    int failed = cluster_run_setup(state);
+    if (!failed) {
+        cluster_points_write(*state);
+        write_clicks(*state);
+    }
+    return failed;
+}
+
+#define ALL                                                                    \
+    "\"epochs\": 2, \"train_micro_batch_size_per_gpu\": 10, \"optimizer\":"    \
+    " {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}"
+#define MLP "\"model\": {\"layers\": [4, 8, 1], \"loss\": \"mse\"}, " ALL
+#define POINTS                                                                 \
+    MLP ", \"features\": {\"x\": {\"type\": \"numeric\", \"shape\": 4}},"      \
+        " \"data\": {\"label\": \"y\", \"shuffle_buffer\": 16, \"format\": "
+#define CSV                                                                    \
+    "{" MLP ", \"data\": {\"label\": \"y\", \"shuffle_buffer\": 16,"           \
+    " \"format\": \"csv\", \"header\": true}}"
+#define CRITEO                                                                 \
+    "{" ALL ", \"model\": {\"type\": \"linear\", \"features\": [\"I1\","       \
+    " \"C1\"]}, \"features\": {\"I1\": {\"type\": \"numeric\"}, \"C1\":"       \
+    " {\"type\": \"hash_bucket\"}}, \"data\": {\"format\": \"criteo\","        \
+    " \"shuffle_buffer\": 16}}"
+
+/* Records of the SAME points have the bits of xy.csv. */
+static const struct form {
+    const char *name, *files[2], *job, *table;
+    bool same;
+} forms[] = {
+    {"csv", {"xy.csv"}, CSV, NULL, true},
+    {"idx", {"x.idx", "y.idx"}, "{" MLP "}", NULL, false},
+    {"npy", {"xy.npy"}, "{" POINTS "\"npy\"}}", NULL, true},
+    {"npz", {"xy.npz"}, "{" POINTS "\"npz\"}}", NULL, true},
+    {"tfrecord", {"xy.tfrecord"}, "{" POINTS "\"tfrecord\"}}", NULL, true},
+    {"safetensors",
+     {"xy.safetensors"},
+     "{" POINTS "\"safetensors\"}}",
+     NULL,
+     true},
+    {"criteo", {"clicks.tsv"}, CRITEO, "C1", false},
+    {"libsvm",
+     {"clicks.libsvm"},
+     "{" ALL ", \"model\": {\"type\": \"linear\", \"features\": [\"x\"]},"
+     " \"data\": {\"format\": \"libsvm\", \"shuffle_buffer\": 16}}",
+     "x",
+     false},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+enum { SUFFIXES = 3 };
+static const char *const suffixes[SUFFIXES] = {"", ".gz", ".zst"};
+
+static void pack_as(const struct cluster_run *run, const char *from,
+                    const char *to, file_bytes_writer *writer) {
+    char plain[PATH_MAX], packed[PATH_MAX];
+    cluster_run_path(run, from, plain);
+    cluster_run_path(run, to, packed);
+    file_bytes_copy(plain, packed, writer);
+}
+
+/* Writes NAME.gz and NAME.zst. */
+static void pack(const struct cluster_run *run, const char *name) {
+    char packed[64];
+    for (int s = 1; s < SUFFIXES; s++) {
+        snprintf(packed, sizeof packed, "%s%s", name, suffixes[s]);
+        pack_as(run, name, packed, s == 1 ? file_bytes_gzip : file_bytes_zstd);
+    }
+}
+
+/* FORM's files, each with SUFFIX behind its name, as data.train or data.test
+ * has them. */
+static void list_files(const struct form *form, const char *suffix,
+                       char files[FILES]) {
+    size_t used =
+        (size_t)snprintf(files, FILES, "[\"%s%s\"", form->files[0], suffix);
+    if (form->files[1])
+        used += (size_t)snprintf(files + used, FILES - used, ", \"%s%s\"",
+                                 form->files[1], suffix);
+    snprintf(files + used, FILES - used, "]");
+}
+
+/* Trains job.json from FILES, and evaluates with them, into FOLDER/DIR; ends
+ * with CODE. */
+static struct cluster_process *train(struct cluster_run *run, const char *files,
+                                     const char *dir, int code) {
+    char trained[FILES + 16], tested[FILES + 16], saved[FILES];
+    snprintf(trained, sizeof trained, "data.train=%s", files);
+    snprintf(tested, sizeof tested, "data.test=%s", files);
+    snprintf(saved, sizeof saved, "checkpoint.dir=%s", dir);
+    return CLUSTER_FIXTURE_RUN(run, 1, 2, code, trained, tested, saved);
+}
+
+static double test_loss(const struct cluster_process *process) {
+    json_t *summary = cluster_run_json(process);
+    const json_t *value = json_object_get(summary, "test_loss");
+    assert_true(json_is_number(value));
+    double loss = json_number_value(value);
+    json_decref(summary);
+    return loss;
+}
+
+/* The first sample that `data peek` shows of FILES, but for its place; the
+ * caller's. */
+static json_t *peek(struct cluster_run *run, const char *files) {
+    char trained[FILES + 16];
+    snprintf(trained, sizeof trained, "data.train=%s", files);
+    json_t *all = cluster_run_json(cluster_fixture_tool(
+        run, 0,
+        (const char *[]){"data", "peek", "--rows=1", "--json", "--set", trained,
+                         "job.json", NULL}));
+    json_t *sample = json_array_get(json_object_get(all, "samples"), 0);
+    assert_non_null(json_object_get(sample, "features"));
+    assert_null(json_object_get(sample, "error"));
+    json_object_del(sample, "at");
+    json_incref(sample);
+    json_decref(all);
+    return sample;
+}
+
+static void expect_same(struct cluster_run *run, const char *a, const char *b,
+                        const char *table) {
+    cluster_fixture_expect_same_checkpoints(run, a, b);
+    if (table)
+        cluster_clicks_expect_same_rows(run, a, b, table);
+}
+
+/* Each suffix; the checkpoints are in FOLDER/NAME and FOLDER/NAME.gz ... */
+static void expect_alike(struct cluster_run *run, const struct form *form,
+                         int num_suffixes) {
+    json_t *first = NULL;
+    double loss = 0;
+    cluster_run_job(run, form->job);
+    for (int s = 0; s < num_suffixes; s++) {
+        char files[FILES], dir[32];
+        list_files(form, suffixes[s], files);
+        snprintf(dir, sizeof dir, "%s%s", form->name, suffixes[s]);
+        double found = test_loss(train(run, files, dir, 0));
+        json_t *sample = peek(run, files);
+        if (!s) {
+            loss = found;
+            first = json_incref(sample);
+        } else {
+            expect_same(run, form->name, dir, form->table);
+        }
+        assert_true(found == loss);
+        assert_true(json_equal(sample, first));
+        json_decref(sample);
+    }
+    json_decref(first);
+}
+
+static void packed_files_train_to_the_bits_of_plain_ones(void **state) {
+    struct cluster_run *run = *state;
+    for (int f = 0; f < FORMS; f++) {
+        bool packs = strcmp(forms[f].name, "safetensors") != 0;
+        printf("%s\n", forms[f].name);
+        for (int i = 0; packs && i < 2 && forms[f].files[i]; i++)
+            pack(run, forms[f].files[i]);
+        expect_alike(run, &forms[f], packs ? SUFFIXES : 1);
+        if (forms[f].same)
+            expect_same(run, "csv", forms[f].name, NULL);
+    }
+}
+
+static void packed_tensors_are_refused(void **state) {
+    struct cluster_run *run = *state;
+    pack(run, "xy.safetensors");
+    cluster_run_job(run, "{" POINTS "\"safetensors\"}}");
+    for (int s = 1; s < SUFFIXES; s++) {
+        char name[32];
+        snprintf(name, sizeof name, "xy.safetensors%s", suffixes[s]);
+        cluster_fixture_expect_logged(
+            train(run, name, "checkpoint", EXIT_CONFIG),
+            "is not a valid safetensors file: it is packed by gzip or "
+            "Zstandard; unpack it first");
+    }
+}
+
+/* Cuts the lines of NAME into COUNT files part-I of different lengths, each
+ * with the first line before its own if that is a HEADER; and the same as
+ * packed-I, by gzip and Zstandard in turns. */
+static void cut(const struct cluster_run *run, const char *name, bool header,
+                unsigned count) {
+    char path[PATH_MAX], first[CLICK_LOG_ROW_BYTES] = "",
+                         line[CLICK_LOG_ROW_BYTES];
+    cluster_run_path(run, name, path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    if (header)
+        assert_non_null(fgets(first, sizeof first, file));
+    for (unsigned p = 0; p < count; p++) {
+        char part_name[32], packed_name[32];
+        unsigned lines = p + 1 < count ? 11 + 6 * p : UINT_MAX;
+        snprintf(part_name, sizeof part_name, "part-%u", p);
+        snprintf(packed_name, sizeof packed_name, "packed-%u", p);
+        FILE *part = create(run, part_name);
+        fputs(first, part);
+        while (lines-- && fgets(line, sizeof line, file))
+            fputs(line, part);
+        assert_int_equal(fclose(part), 0);
+        pack_as(run, part_name, packed_name,
+                p % 2 ? file_bytes_zstd : file_bytes_gzip);
+    }
+    fclose(file);
+}
+
+/* Two files are one after the other, their records shared out as those of one;
+ * of five each trainer reads its own, so FORM's file is not compared. */
+static void expect_parts_alike(struct cluster_run *run, const struct form *form,
+                               unsigned count) {
+    const char *const sets[] = {count == 2 ? form->files[0] : "part-?",
+                                "part-*", "packed-*",
+                                count == 2 ? "[\"packed-0\", \"part-1\"]"
+                                           : "[\"packed-[0-3]\", \"part-4\"]"};
+    cut(run, form->files[0], !strcmp(form->name, "csv"), count);
+    for (int i = 0; i < 4; i++) {
+        char dir[2][64];
+        for (int d = 0; d < 2; d++)
+            snprintf(dir[d], sizeof dir[d], "%s-%u-%d", form->name, count,
+                     d ? i : 0);
+        train(run, sets[i], dir[1], 0);
+        if (i)
+            expect_same(run, dir[0], dir[1], form->table);
+    }
+}
+
+static void expect_lists_alike(struct cluster_run *run, const char *name) {
+    const struct form *form = forms;
+    while (strcmp(form->name, name))
+        form++;
+    cluster_run_job(run, form->job);
+    expect_parts_alike(run, form, 2);
+    expect_parts_alike(run, form, 5);
+}
+
+static void lists_of_csv_train_as_one_file_does(void **state) {
+    expect_lists_alike(*state, "csv");
+}
+
+static void lists_of_clicks_train_as_one_file_does(void **state) {
+    expect_lists_alike(*state, "criteo");
+}
+
+#define FORMATS_TEST(f)                                                        \
+    cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        FORMATS_TEST(packed_files_train_to_the_bits_of_plain_ones),
+        FORMATS_TEST(packed_tensors_are_refused),
+        FORMATS_TEST(lists_of_csv_train_as_one_file_does),
+        FORMATS_TEST(lists_of_clicks_train_as_one_file_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
