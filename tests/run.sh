@@ -17,7 +17,8 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
-export results
+# What runs keep of their data files goes with it.
+export results XDG_CACHE_HOME="$results/cache"
 
 # The tests that LOG says were skipped, a line each.
 list_skipped() {
