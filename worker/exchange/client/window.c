@@ -157,7 +157,13 @@ static bool fits(const struct window *window,
                window->settings.group_bytes;
 }
 
-/* Fills REQUEST with the first waiting blocks of ps P. */
+static bool is_lookup(const struct window *window, uint32_t b) {
+    return window->settings.first_push && b >= window->settings.first_lookup;
+}
+
+/* Fills REQUEST with the first waiting blocks of ps P. They follow each other
+ * in memory, so their gradients are sent without a copy; lookups, of which a
+ * batch has some partitions' only, have gaps. */
 static bool next_waiting(struct window *window, uint32_t p, int64_t now,
                          struct window_request *request) {
     struct ps_state *ps = &window->ps[p];
@@ -169,7 +175,7 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
         if (window->settings.block_ps[b] != p)
             continue;
         if (window->blocks[b].stage != WAITING) {
-            if (request->count)
+            if (request->count && !is_lookup(window, request->blocks[0]))
                 break;
             continue;
         }
@@ -189,10 +195,6 @@ static bool next_waiting(struct window *window, uint32_t p, int64_t now,
     ps->unreachable_before = ps->unreachable_since;
     ps->unreachable_since = REACHABLE;
     return true;
-}
-
-static bool is_lookup(const struct window *window, uint32_t b) {
-    return window->settings.first_push && b >= window->settings.first_lookup;
 }
 
 /* Fills REQUEST with blocks in flight to ps P at one clock: pushes to be

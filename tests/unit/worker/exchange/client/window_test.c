@@ -302,6 +302,29 @@ static void a_request_is_for_weights_or_pushes_of_rows_or_lookups(
     window_close(&window);
 }
 
+/* Five partitions; a batch has no rows of that between. */
+static void lookups_with_a_gap_between_them_are_one_request(void **state) {
+    static const struct window_settings settings = {.num_blocks = BLOCKS,
+                                                    .num_ps = PS,
+                                                    .first_push = 2,
+                                                    .first_lookup = 7,
+                                                    .block_ps = block_ps,
+                                                    .block_bytes = block_bytes,
+                                                    .group_bytes = 2 * BYTES,
+                                                    .query_after = ASK_AFTER};
+    (void)state;
+    struct window *window = window_open(&settings);
+    assert_non_null(window);
+    window_enqueue(window, 7, 1, WINDOW_PULL, 1);
+    window_enqueue(window, 11, 1, WINDOW_PULL, 1);
+    assert_true(next(window, 0));
+    assert_int_equal(request.count, 2);
+    assert_int_equal(request.blocks[0], 7);
+    assert_int_equal(request.blocks[1], 11);
+    assert_false(next(window, 0));
+    window_close(&window);
+}
+
 static void a_query_is_about_weights_and_rows_and_no_lookup(void **state) {
     (void)state;
     struct window *window = open_window_with_rows(block_bytes, 10000);
@@ -501,6 +524,7 @@ int main(void) {
         cmocka_unit_test(a_failed_send_is_queued_again),
         cmocka_unit_test(the_longest_silent_ps_is_named),
         cmocka_unit_test(a_request_is_for_weights_or_pushes_of_rows_or_lookups),
+        cmocka_unit_test(lookups_with_a_gap_between_them_are_one_request),
         cmocka_unit_test(a_query_is_about_weights_and_rows_and_no_lookup),
         cmocka_unit_test(unanswered_lookups_are_repeated_apart_from_weights),
         cmocka_unit_test(a_push_of_rows_takes_the_credit_of_its_present_bytes),
