@@ -275,6 +275,23 @@ static const char *look_up_now(struct server *server,
     return NULL;
 }
 
+/* Each part when the gate lets it be read. */
+static void look_up_in_time(struct server *server,
+                            const Capstan__DataHeader *header,
+                            struct row_lookup *lookup) {
+    bool waits = false;
+    for (uint32_t i = 0; i < lookup->num_parts; i++)
+        if (update_core_lookup(server->update_core, header->blocks[i],
+                               header->rank, header->clock, header->seq,
+                               header->early)) {
+            row_lookups_wait(server->row_lookups, lookup, lookup->parts[i].p,
+                             i);
+            waits = true;
+        }
+    if (waits)
+        row_lookups_remember(server->row_lookups, lookup);
+}
+
 const char *server_look_up(struct server *server, struct link_frame *frame,
                            Capstan__DataHeader *header) {
     const char *error = check_partitions(server, header, frame->payload.size);
@@ -288,18 +305,10 @@ const char *server_look_up(struct server *server, struct link_frame *frame,
     if (!lookup)
         return "no memory";
     error = fill_lookup(server, frame, header, lookup);
-    if (!error && header->snapshot) {
+    if (!error && header->snapshot)
         error = look_up_now(server, header, lookup);
-    } else if (!error) {
-        for (uint32_t i = 0; i < lookup->num_parts; i++)
-            row_lookups_wait(server->row_lookups, lookup, lookup->parts[i].p,
-                             i);
-        row_lookups_remember(server->row_lookups, lookup);
-        for (uint32_t i = 0; i < lookup->num_parts; i++)
-            update_core_lookup(server->update_core, header->blocks[i],
-                               header->rank, header->clock, header->seq,
-                               header->early);
-    }
+    else if (!error)
+        look_up_in_time(server, header, lookup);
     row_lookups_drop(server->row_lookups, lookup);
     return error;
 }

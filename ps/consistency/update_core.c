@@ -454,10 +454,14 @@ void update_core_pull(struct update_core *x, uint32_t b, uint32_t rank,
     reply_if_ready(x, b, rank);
 }
 
-void update_core_lookup(struct update_core *x, uint32_t b, uint32_t rank,
+bool update_core_lookup(struct update_core *x, uint32_t b, uint32_t rank,
                         uint64_t clock, uint64_t seq, bool early) {
-    *lookup_of(x, b, rank) = (struct reader){clock, seq, true, early};
+    struct reader *lookup = lookup_of(x, b, rank);
+    if (lookup->waiting && lookup->clock > clock)
+        return false;
+    *lookup = (struct reader){clock, seq, true, early};
     look_up_if_ready(x, b, rank);
+    return true;
 }
 
 /* Like a push sent again, without the bytes. */

@@ -116,8 +116,9 @@ void update_core_pull(struct update_core *core, uint32_t block, uint32_t rank,
  * CLOCK. It may come before that push, and waits for it: what a trainer has
  * pushed it reads. An EARLY one waits for its last push but one, and for others
  * as if it had made the last. The newest lookup of a rank counts; it does not
- * take the place of the reply to its push. */
-void update_core_lookup(struct update_core *core, uint32_t block, uint32_t rank,
+ * take the place of the reply to its push. False: it is a late duplicate, as
+ * one of a later clock waits. */
+bool update_core_lookup(struct update_core *core, uint32_t block, uint32_t rank,
                         uint64_t clock, uint64_t seq, bool early);
 
 /* Was RANK's contribution with CLOCK to BLOCK accepted? If so, its reply goes

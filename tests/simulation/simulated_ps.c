@@ -239,14 +239,14 @@ static void look_up(struct simulated *s, uint32_t p,
         uint32_t b = ps->local[data->blocks[i]];
         lookup->parts[i].block = data->blocks[i];
         rows->ids[i] = data->values[i];
+        if (!update_core_lookup(ps->update_core, b, data->rank,
+                                early ? 0 : data->clock, data->seq,
+                                data->early))
+            continue;
         ps->lookups[b][data->rank] =
             (struct simulated_reader){true, data->clock, data->early};
         row_lookups_wait(ps->row_lookups, lookup, b - first, i);
     }
-    for (uint32_t i = 0; i < data->count; i++)
-        update_core_lookup(ps->update_core, ps->local[data->blocks[i]],
-                           data->rank, early ? 0 : data->clock, data->seq,
-                           data->early);
     row_lookups_drop(ps->row_lookups, lookup);
 }
 

@@ -190,6 +190,22 @@ static void a_push_changes_the_rows_that_it_lists(void **state) {
     }
 }
 
+static void a_late_lookup_does_not_take_a_newer_ones_answer(void **state) {
+    struct server_fixture *fixture = *state;
+    open_with_rows(fixture);
+    look_up_row(fixture, 3, 7);
+    look_up_row(fixture, 2, 8);
+    for (uint64_t clock = 1; clock <= 2; clock++) {
+        send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, clock, 7);
+        server_fixture_handle_one(fixture);
+    }
+    for (int i = 0; i < 2; i++)
+        server_fixture_expect(fixture, fixture->trainers[0],
+                              CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    expect_row(fixture, -2);
+    link_fixture_expect_nothing(fixture->trainers[0]);
+}
+
 static void an_ack_is_sent_when_the_round_closes(void **state) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
@@ -506,6 +522,7 @@ int main(void) {
         SERVER_TEST(acks_do_not_wait_behind_weights),
         SERVER_TEST(acks_do_not_wait_behind_rows),
         SERVER_TEST(a_push_changes_the_rows_that_it_lists),
+        SERVER_TEST(a_late_lookup_does_not_take_a_newer_ones_answer),
         SERVER_TEST(an_ack_is_sent_when_the_round_closes),
         SERVER_TEST(a_query_may_request_an_ack),
         SERVER_TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights),

@@ -492,6 +492,17 @@ static void a_newer_lookup_takes_the_place_of_an_older(void **state) {
     expect_lookup(0, 2, 1);
 }
 
+static void a_late_lookup_does_not_take_the_place_of_a_newer(void **state) {
+    (void)state;
+    open_rows(1, 0);
+    look_up(0, 2, 2);
+    look_up(0, 1, 1);
+    update_core_fixture_push(1, 0, 1, 3);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_LOOKUP, NULL), 0);
+    update_core_fixture_push(1, 0, 2, 4);
+    expect_lookup(0, 2, 2);
+}
+
 static void a_lookup_and_a_push_are_both_answered(void **state) {
     (void)state;
     struct update_core_action reply = {0};
@@ -708,6 +719,7 @@ int main(void) {
         UPDATE_CORE_TEST(a_lookup_waits_for_the_others_of_its_round),
         UPDATE_CORE_TEST(a_lookup_waits_for_whoever_is_too_far_behind),
         UPDATE_CORE_TEST(a_newer_lookup_takes_the_place_of_an_older),
+        UPDATE_CORE_TEST(a_late_lookup_does_not_take_the_place_of_a_newer),
         UPDATE_CORE_TEST(a_lookup_and_a_push_are_both_answered),
         UPDATE_CORE_TEST(a_successor_gets_no_rows_of_its_predecessors_lookup),
     };
