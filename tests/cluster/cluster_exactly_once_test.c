@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the trainers and each ps stands a network that drops, repeats,
  * delays and cuts: what the ps hold at the end is exact. */
+#include "proto/net/messages/data.pb-c.h"
 #include "proto/store/tensor_file.h"
 #include "proto/tensor/philox.h"
+#include "tests/cluster/cluster_clicks.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
 #include "tests/lib/seed.h"
@@ -18,7 +21,17 @@
 #include <string.h>
 
 enum { NUM_PS = 2, NUM_WORKERS = 2, SECONDS = 120 };
-enum { INPUTS = 64, OUTPUTS = 1024, SAMPLES = 1600, STEPS = 60 };
+enum { INPUTS = 64, OUTPUTS = 1024, SAMPLES = 1600, STEPS = 60, BATCH = 8 };
+enum { SHARED_ROWS = 48, OWN_ROWS = 8, FIRST_OWN = 1000 };
+
+/* By ps: pushes of rows and receipts at one, those of blocks and weights at the
+ * other, so that one wait often does for both. */
+static const uint32_t lost_kinds[NUM_PS] = {
+    1u << CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS |
+        1u << CAPSTAN__DATA_HEADER__KIND__ACK,
+    1u << CAPSTAN__DATA_HEADER__KIND__PUSH |
+        1u << CAPSTAN__DATA_HEADER__KIND__WEIGHTS,
+};
 
 struct faulty_run {
     struct cluster_run *run;
@@ -54,11 +67,12 @@ static void put_between(struct faulty_run *faulty, unsigned index,
     struct faulty_proxy_settings settings = {
         .port = (uint16_t)strtoul(strrchr(real, ':') + 1, NULL, 10),
         .seed = seed,
-        .drop = 70,
+        .drop = 10,
         .repeat = 1500,
         .delay = 1500,
         .cut = 20,
         .max_delay_ms = 10,
+        .lost_kinds = lost_kinds[index],
     };
     char address[32];
     uint16_t port;
@@ -67,20 +81,49 @@ static void put_between(struct faulty_run *faulty, unsigned index,
     json_array_set_new(list, index, json_string(address));
 }
 
+/* Of the kinds FIRST to LAST at all proxies; they are closed. */
+static struct faulty_proxy_faults sum_faults(const struct faulty_run *faulty,
+                                             unsigned first, unsigned last) {
+    struct faulty_proxy_faults sum = {0};
+    for (unsigned i = 0; i < NUM_PS; i++)
+        for (unsigned kind = first; kind <= last; kind++) {
+            const struct faulty_proxy_faults *faults =
+                &faulty->counts[i].faults[kind];
+            sum.dropped += faults->dropped;
+            sum.repeated += faults->repeated;
+            sum.delayed += faults->delayed;
+        }
+    return sum;
+}
+
 static void expect_faults(struct faulty_run *faulty) {
-    unsigned dropped = 0, repeated = 0, delayed = 0, cuts = 0;
+    unsigned cuts = 0;
     for (unsigned i = 0; i < NUM_PS; i++) {
-        struct faulty_proxy_counts *counts = &faulty->counts[i];
-        faulty_proxy_close(&faulty->proxies[i], counts);
-        dropped += counts->dropped;
-        repeated += counts->repeated;
-        delayed += counts->delayed;
-        cuts += counts->cuts;
+        faulty_proxy_close(&faulty->proxies[i], &faulty->counts[i]);
+        cuts += faulty->counts[i].cuts;
     }
-    print_message("# dropped %u, repeated %u, delayed %u, cuts %u\n", dropped,
-                  repeated, delayed, cuts);
-    assert_true(repeated > 10);
-    assert_true(delayed > 10);
+    struct faulty_proxy_faults sum =
+        sum_faults(faulty, 0, FAULTY_PROXY_KINDS - 1);
+    print_message("# dropped %u, repeated %u, delayed %u, cuts %u\n",
+                  sum.dropped, sum.repeated, sum.delayed, cuts);
+    assert_true(sum.dropped > 0);
+    assert_true(sum.repeated > 10);
+    assert_true(sum.delayed > 10);
+}
+
+/* Some pushes of rows and some of their receipts were lost, some repeated. */
+static void expect_faults_of_rows(const struct faulty_run *faulty) {
+    static const unsigned kinds[] = {CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS,
+                                     CAPSTAN__DATA_HEADER__KIND__ACK};
+    static const char *const names[] = {"pushes", "receipts"};
+    for (int i = 0; i < 2; i++) {
+        struct faulty_proxy_faults sum = sum_faults(faulty, kinds[i], kinds[i]);
+        print_message("# %s of rows: dropped %u, repeated %u, delayed %u\n",
+                      names[i], sum.dropped, sum.repeated, sum.delayed);
+        assert_true(sum.dropped > 0);
+        assert_true(sum.repeated > 0);
+        assert_true(sum.delayed > 0);
+    }
 }
 
 /* The run described by job.json, whole, over faulty proxies. */
@@ -123,15 +166,31 @@ static const struct parameter sums[] = {
      .dims = {OUTPUTS},
      .elements = OUTPUTS},
 };
-static const float first[] = {0, 4096};
+static const struct parameter row_bias = {
+    .name = "bias", .num_dims = 1, .dims = {1}, .elements = 1};
+
+/* Of each element of a weight and of a bias. */
+static float first(const struct parameter *tensor) {
+    return tensor->num_dims == 1 ? 4096 : 0;
+}
 
 static enum status fill(void *context, uint32_t index, float *floats,
                         struct failure *why) {
-    (void)context;
+    const struct parameter *tensor = (const struct parameter *)context + index;
     (void)why;
-    for (uint64_t i = 0; i < sums[index].elements; i++)
-        floats[i] = first[index];
+    for (uint64_t i = 0; i < tensor->elements; i++)
+        floats[i] = first(tensor);
     return STATUS_OK;
+}
+
+static void write_start(const struct cluster_run *run,
+                        const struct parameter *tensors, uint32_t count) {
+    const struct tensor_source source = {tensors, count, fill, (void *)tensors};
+    struct failure why;
+    char path[PATH_MAX];
+    cluster_run_path(run, "start.safetensors", path);
+    assert_int_equal(tensor_file_write(path, TENSOR_SAFETENSORS, &source, &why),
+                     STATUS_OK);
 }
 
 static void write_idx(const struct cluster_run *run, const char *name,
@@ -159,24 +218,20 @@ static void write_idx(const struct cluster_run *run, const char *name,
 static void prepare_sums(const struct cluster_run *run, const char *staleness,
                          const char *wire) {
     static const uint32_t sizes[] = {SAMPLES, 8, 8};
-    struct failure why;
-    char path[PATH_MAX], changes[512];
+    char changes[512];
     write_idx(run, "train-images", 3, sizes, 255);
     write_idx(run, "train-labels", 1, sizes, 0);
-    cluster_run_path(run, "start.safetensors", path);
-    const struct tensor_source source = {sums, 2, fill, NULL};
-    assert_int_equal(tensor_file_write(path, TENSOR_SAFETENSORS, &source, &why),
-                     STATUS_OK);
+    write_start(run, sums, 2);
     snprintf(changes, sizeof changes,
              "{\"model\": {\"layers\": [%d, %d], \"loss\":"
              " \"sigmoid_cross_entropy\"}, \"init\": \"start.safetensors\","
              " \"export\": {\"path\": \"end.safetensors\"}, \"steps\": %d,"
              " \"chief\": \"coordinate\","
-             " \"train_micro_batch_size_per_gpu\": 8,"
+             " \"train_micro_batch_size_per_gpu\": %d,"
              " \"optimizer\": {\"params\": {\"lr\": 1}},"
              " \"strategy\": {\"type\": \"ps\", \"staleness\": %s},"
              " \"wire\": \"%s\"}",
-             INPUTS, OUTPUTS, STEPS, staleness, wire);
+             INPUTS, OUTPUTS, STEPS, BATCH, staleness, wire);
     cluster_run_job(run, changes);
 }
 
@@ -189,25 +244,29 @@ static void expect_sums(const struct cluster_run *run, uint64_t updates) {
         read_tensor(run, "end.safetensors", &sums[p], floats);
         for (uint64_t i = 0; i < sums[p].elements; i++) {
             float moved = i < row ? 0 : (float)updates / OUTPUTS;
-            if (floats[i] != first[p] - moved)
+            float expected = first(&sums[p]) - moved;
+            if (floats[i] != expected)
                 fail_msg("%s[%llu] is %.9g after %llu updates, not %.9g",
                          sums[p].name, (unsigned long long)i, floats[i],
-                         (unsigned long long)updates, first[p] - moved);
+                         (unsigned long long)updates, expected);
         }
     }
     free(floats);
 }
 
-/* Updates that all workers together meant to make, as the proxies saw. */
+/* Updates that worker R meant to make, as the proxies saw. */
+static uint64_t count_pushes_of(const struct faulty_run *faulty, unsigned r) {
+    uint64_t clock = 0;
+    for (unsigned i = 0; i < NUM_PS; i++)
+        if (faulty->counts[i].clocks[r] > clock)
+            clock = faulty->counts[i].clocks[r];
+    return clock;
+}
+
 static uint64_t count_pushes(const struct faulty_run *faulty) {
     uint64_t pushes = 0;
-    for (unsigned r = 0; r < NUM_WORKERS; r++) {
-        uint64_t clock = 0;
-        for (unsigned i = 0; i < NUM_PS; i++)
-            if (faulty->counts[i].clocks[r] > clock)
-                clock = faulty->counts[i].clocks[r];
-        pushes += clock;
-    }
+    for (unsigned r = 0; r < NUM_WORKERS; r++)
+        pushes += count_pushes_of(faulty, r);
     return pushes;
 }
 
@@ -267,6 +326,122 @@ static void sum_unbounded_in_bf16(struct faulty_run *faulty, uint64_t seed) {
     sum_asynchronously(faulty, seed, "\"inf\"", "bf16");
 }
 
+/* The first of OWN_ROWS rows that only batch B of worker R has. Sample I is
+ * that of worker I mod NUM_WORKERS. */
+static unsigned own_row(unsigned b, unsigned r) {
+    return FIRST_OWN + (b * NUM_WORKERS + r) * OWN_ROWS;
+}
+
+static void write_rows(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "train.libsvm", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        unsigned own = own_row(i / NUM_WORKERS / BATCH, i % NUM_WORKERS);
+        fputs("0", file);
+        for (unsigned id = 0; id < SHARED_ROWS; id++)
+            fprintf(file, " %u:1", id);
+        for (unsigned id = own; id < own + OWN_ROWS; id++)
+            fprintf(file, " %u:1", id);
+        fputs("\n", file);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A model of rows whose gradient is a constant: by each push the rows that all
+ * samples have, and those that no other push has, move by 1. The bias stays so
+ * large that every sigmoid is 1. */
+static void prepare_row_sums(const struct cluster_run *run,
+                             const char *staleness) {
+    char changes[512];
+    write_rows(run);
+    write_start(run, &row_bias, 1);
+    snprintf(changes, sizeof changes,
+             "{\"data\": {\"format\": \"libsvm\", \"train\":"
+             " \"train.libsvm\", \"test\": null, \"shuffle\": false},"
+             " \"model\": {\"type\": \"linear\", \"bias\": true},"
+             " \"init\": \"start.safetensors\", \"export\": {\"path\":"
+             " \"end.safetensors\"}, \"steps\": %d, \"chief\":"
+             " \"coordinate\", \"train_micro_batch_size_per_gpu\": %d,"
+             " \"optimizer\": {\"params\": {\"lr\": 1}},"
+             " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}}",
+             STEPS, BATCH, staleness);
+    cluster_run_job(run, changes);
+}
+
+/* The rows as `ckpt export` writes them: those that all samples have after
+ * UPDATES, and each other that was pushed at OWN; the caller's. */
+static char *expected_rows(const struct faulty_run *faulty, uint64_t updates,
+                           const char *own) {
+    char *text;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    assert_non_null(file);
+    fputs("id,w0\n", file);
+    for (unsigned id = 0; id < SHARED_ROWS; id++)
+        fprintf(file, "%u,-%llu\n", id, (unsigned long long)updates);
+    for (unsigned b = 0; b < SAMPLES / BATCH / NUM_WORKERS; b++)
+        for (unsigned r = 0; r < NUM_WORKERS; r++)
+            for (unsigned i = 0; i < OWN_ROWS; i++)
+                if (b < count_pushes_of(faulty, r))
+                    fprintf(file, "%u,%s\n", own_row(b, r) + i, own);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+/* Names the first line that differs. */
+static void expect_same_lines(const char *found, const char *expected) {
+    size_t line = 0;
+    for (size_t i = 0; found[i] == expected[i]; i++) {
+        if (!found[i])
+            return;
+        if (found[i] == '\n')
+            line = i + 1;
+    }
+    fail_msg("row %.*s, expected %.*s", (int)strcspn(found + line, "\n"),
+             found + line, (int)strcspn(expected + line, "\n"),
+             expected + line);
+}
+
+static void expect_row_sums(const struct faulty_run *faulty, uint64_t updates,
+                            const char *own) {
+    char *expected = expected_rows(faulty, updates, own);
+    char *rows = cluster_clicks_exported(faulty->run, "checkpoint", "x");
+    float bias;
+    expect_same_lines(rows, expected);
+    read_tensor(faulty->run, "end.safetensors", &row_bias, &bias);
+    assert_true(bias == first(&row_bias) - (float)updates);
+    free(expected);
+    free(rows);
+}
+
+static void sum_rows_synchronously(struct faulty_run *faulty, uint64_t seed) {
+    prepare_row_sums(faulty->run, "0");
+    run_over_proxies(faulty, seed);
+    expect_faults_of_rows(faulty);
+    assert_int_equal(count_pushes(faulty), NUM_WORKERS * STEPS);
+    expect_row_sums(faulty, STEPS, "-0.5");
+}
+
+static void sum_rows_asynchronously(struct faulty_run *faulty, uint64_t seed,
+                                    const char *staleness) {
+    prepare_row_sums(faulty->run, staleness);
+    run_over_proxies(faulty, seed);
+    expect_faults_of_rows(faulty);
+    uint64_t pushes = count_pushes(faulty);
+    assert_in_range(pushes, STEPS, STEPS + NUM_WORKERS);
+    expect_row_sums(faulty, pushes, "-1");
+}
+
+static void sum_rows_unbounded(struct faulty_run *faulty, uint64_t seed) {
+    sum_rows_asynchronously(faulty, seed, "\"inf\"");
+}
+
+static void sum_rows_bounded(struct faulty_run *faulty, uint64_t seed) {
+    sum_rows_asynchronously(faulty, seed, "2");
+}
+
 static void prepare_training(const struct cluster_run *run, const char *file) {
     char changes[512];
     snprintf(changes, sizeof changes,
@@ -306,6 +481,30 @@ static void train_synchronously(struct faulty_run *faulty, uint64_t seed) {
                         "faulty.safetensors");
 }
 
+static void prepare_clicks(const struct cluster_run *run, const char *dir) {
+    char changes[2048];
+    snprintf(changes, sizeof changes,
+             "{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 30, \"chief\":"
+             " \"coordinate\", \"checkpoint\": {\"dir\": \"%s\"}}",
+             dir);
+    cluster_run_job(run, changes);
+}
+
+static void train_rows_synchronously(struct faulty_run *faulty, uint64_t seed) {
+    static const char *const tables[] = {"user", "item", "user/factors",
+                                         "item/factors"};
+    cluster_clicks_write(faulty->run);
+    prepare_clicks(faulty->run, "straight");
+    cluster_fixture_run(faulty->run, NUM_PS, NUM_WORKERS, 0, NULL);
+    prepare_clicks(faulty->run, "faulty");
+    run_over_proxies(faulty, seed);
+    expect_faults_of_rows(faulty);
+    for (int i = 0; i < 4; i++)
+        cluster_clicks_expect_same_rows(faulty->run, "straight", "faulty",
+                                        tables[i]);
+    cluster_fixture_expect_same_checkpoints(faulty->run, "straight", "faulty");
+}
+
 static void a_synchronous_sum_is_exact(void **state) {
     repeat(state, sum_synchronously);
 }
@@ -330,6 +529,22 @@ static void synchronous_weights_equal_those_without_faults(void **state) {
     repeat(state, train_synchronously);
 }
 
+static void a_synchronous_sum_of_rows_is_exact(void **state) {
+    repeat(state, sum_rows_synchronously);
+}
+
+static void an_asynchronous_sum_of_rows_is_exact(void **state) {
+    repeat(state, sum_rows_unbounded);
+}
+
+static void a_sum_of_rows_of_bounded_staleness_is_exact(void **state) {
+    repeat(state, sum_rows_bounded);
+}
+
+static void synchronous_rows_equal_those_without_faults(void **state) {
+    repeat(state, train_rows_synchronously);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
@@ -340,6 +555,10 @@ int main(void) {
         IN_FOLDER(a_synchronous_sum_of_bf16_is_exact),
         IN_FOLDER(an_asynchronous_sum_of_bf16_is_exact),
         IN_FOLDER(synchronous_weights_equal_those_without_faults),
+        IN_FOLDER(a_synchronous_sum_of_rows_is_exact),
+        IN_FOLDER(an_asynchronous_sum_of_rows_is_exact),
+        IN_FOLDER(a_sum_of_rows_of_bounded_staleness_is_exact),
+        IN_FOLDER(synchronous_rows_equal_those_without_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ struct client {
 struct queued_message {
     struct queued_message *next;
     int64_t due;
-    unsigned client, count;
+    unsigned client, count, kind;
     bool answer; /* goes to the client */
     zmq_msg_t parts[PARTS];
 };
@@ -166,19 +166,22 @@ static void hold(struct faulty_proxy *proxy, struct queued_message *message) {
     message->due = time_now() + ms * TIME_MS;
     message->next = proxy->held;
     proxy->held = message;
-    proxy->counts.delayed++;
+    proxy->counts.faults[message->kind].delayed++;
 }
 
 /* Takes MESSAGE. A repeated one is also held up: its twin overtakes it. */
 static void pass(struct faulty_proxy *proxy, struct queued_message *message) {
-    if (happens(proxy, proxy->settings.drop)) {
-        proxy->counts.dropped++;
+    struct faulty_proxy_faults *faults = &proxy->counts.faults[message->kind];
+    bool lost = proxy->settings.lost_kinds >> message->kind & 1;
+    bool drops = happens(proxy, proxy->settings.drop);
+    if ((++faults->received == FAULTY_PROXY_LOST && lost) || drops) {
+        faults->dropped++;
         free_queued_message(message);
         return;
     }
     bool repeats = happens(proxy, proxy->settings.repeat);
     bool delays = happens(proxy, proxy->settings.delay);
-    proxy->counts.repeated += repeats;
+    faults->repeated += repeats;
     if (repeats || !delays)
         forward(proxy, message);
     if (repeats || delays)
@@ -187,14 +190,25 @@ static void pass(struct faulty_proxy *proxy, struct queued_message *message) {
         free_queued_message(message);
 }
 
-static void note_push(struct faulty_proxy *proxy,
-                      struct queued_message *message) {
+/* A view until the next call; NULL: not a message of ours. */
+static const Capstan__DataHeader *read_header(struct faulty_proxy *proxy,
+                                              struct queued_message *message) {
     Capstan__DataHeader *header;
     struct failure why;
     if (message_read_data(&header, &proxy->arena,
                           zmq_msg_data(&message->parts[0]),
                           zmq_msg_size(&message->parts[0]), &why) ||
-        header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH ||
+        (unsigned)header->kind >= FAULTY_PROXY_KINDS)
+        return NULL;
+    message->kind = header->kind;
+    return header;
+}
+
+static void note_push(struct faulty_proxy *proxy,
+                      const Capstan__DataHeader *header) {
+    if (!header ||
+        (header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH &&
+         header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS) ||
         header->rank >= FAULTY_PROXY_RANKS)
         return;
     pthread_mutex_lock(&proxy->mutex);
@@ -219,7 +233,7 @@ static bool pass_request(struct faulty_proxy *proxy) {
         free_queued_message(message);
         return true;
     }
-    note_push(proxy, message);
+    note_push(proxy, read_header(proxy, message));
     pass(proxy, message);
     return true;
 }
@@ -229,6 +243,7 @@ static void pass_answers(struct faulty_proxy *proxy, unsigned client) {
     while ((message = receive(proxy->clients[client].back))) {
         message->client = client;
         message->answer = true;
+        (void)read_header(proxy, message);
         pass(proxy, message);
     }
 }

@@ -7,18 +7,32 @@
 
 #include <stdint.h>
 
-enum { FAULTY_PROXY_RANKS = 8 };
+enum {
+    FAULTY_PROXY_RANKS = 8,
+    FAULTY_PROXY_KINDS = 32,
+    FAULTY_PROXY_LOST = 10
+};
 
 struct faulty_proxy_settings {
     uint16_t port; /* of the ps, on this machine */
     uint64_t seed;
     unsigned drop, repeat, delay, cut; /* of 10000 messages */
     unsigned max_delay_ms;             /* that one is held up */
+    /* Bits 1 << kind. Of each of these kinds one message, number
+     * FAULTY_PROXY_LOST from 1, is dropped in any case. */
+    uint32_t lost_kinds;
+};
+
+/* What has come of one kind of message, and what was done to it. */
+struct faulty_proxy_faults {
+    unsigned received, dropped, repeated, delayed;
 };
 
 /* What it has done, and what the trainers meant to have done. */
 struct faulty_proxy_counts {
-    unsigned forwarded, dropped, repeated, delayed, cuts;
+    unsigned forwarded, cuts;
+    /* By a data header's kind; 0: of another message. */
+    struct faulty_proxy_faults faults[FAULTY_PROXY_KINDS];
     uint64_t clocks[FAULTY_PROXY_RANKS]; /* highest of a push, by rank */
 };
 
