@@ -524,7 +524,7 @@ static void tables_are_in_progress_and_metrics(void **state) {
     struct cluster_process *process = cluster_run_start(
         run, "local",
         (const char *[]){"local", "--ps", "1", "--workers", "2", "--link-gbits",
-                         "1", "--set", "steps=400", "--set",
+                         "1", "--set", "steps=1200", "--set",
                          "steps_per_print=100", "--set",
                          "checkpoint.resume=never", "job.json", NULL},
         NULL);

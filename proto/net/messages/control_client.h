@@ -93,9 +93,9 @@ void control_client_set_timeout(struct control_client *client, double peer);
 /* Sends a goodbye: the process leaves. */
 void control_client_leave(struct control_client *client);
 
-/* Handles the chief's stop: sends a goodbye and logs. Returns the process's
- * exit status, with WHY marked as reported. If another run of this chief
- * follows: OK, and the member's restart_within is set. */
+/* Handles the chief's stop: sends a last heartbeat and a goodbye, and logs.
+ * Returns the process's exit status, with WHY marked as reported. If another
+ * run of this chief follows: OK, and the member's restart_within is set. */
 enum status control_client_handle_stop(struct control_client *client,
                                        const Capstan__Stop *stop,
                                        struct failure *why) MUST_CHECK;
