@@ -67,7 +67,7 @@ static void put_between(struct faulty_run *faulty, unsigned index,
     struct faulty_proxy_settings settings = {
         .port = (uint16_t)strtoul(strrchr(real, ':') + 1, NULL, 10),
         .seed = seed,
-        .drop = 10,
+        .drop = 70,
         .repeat = 1500,
         .delay = 1500,
         .cut = 20,
