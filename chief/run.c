@@ -13,12 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool run_evaluates_own(const struct run *run) {
-    return run_synchronous(run) &&
-           (run->allreduce ||
-            !(run->plan.layout && run->plan.layout->num_tables));
-}
-
 bool run_synchronous(const struct run *run) {
     return run->job->staleness == 0;
 }

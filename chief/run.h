@@ -135,10 +135,6 @@ struct run {
  * the global step. If no trainer is live, the last step that was seen. */
 uint64_t run_step(const struct run *run);
 
-/* Does each trainer evaluate on the weights that it has after a round? Rows of
- * tables it does not have. */
-bool run_evaluates_own(const struct run *run);
-
 /* Is staleness 0? */
 bool run_synchronous(const struct run *run);
 

@@ -299,7 +299,7 @@ static struct snapshot_reason final_reason(const struct run *run) {
                                                 run->checkpoints.saved >= step);
     reason.evaluate =
         run->plan.test_samples &&
-        (!run_evaluates_own(run) || isnan(run->evaluations.test_loss) ||
+        (!run_synchronous(run) || isnan(run->evaluations.test_loss) ||
          evaluations_are_missing(run));
     return reason;
 }

@@ -111,7 +111,7 @@ static uint64_t epoch_of(const struct run *run, uint64_t step) {
 
 /* Steps after an epoch are not shown before the epoch's own result. */
 static uint64_t last_shown_step(const struct run *run) {
-    bool evaluates = run_evaluates_own(run) || run->plan.test_samples;
+    bool evaluates = run_synchronous(run) || run->plan.test_samples;
     bool comes = run->phase == RUN_TRAINING
                      ? evaluates
                      : evaluations_pending(run) ||

@@ -487,6 +487,36 @@ static double last_point(struct cluster_run *run, const char *tag) {
     return points[count - 1].value;
 }
 
+/* By ps and by all-reduce, of which each has the same bits. */
+static void each_epoch_is_evaluated_at_its_end(void **state) {
+    static const unsigned num_ps[] = {1, 3, 0};
+    static const char *const names[] = {"one", "three", "none"};
+    static const char *const evaluating[] = {"eval", "--step=126", "--json",
+                                             "job.json", NULL};
+    struct cluster_run *run = *state;
+    struct event_point points[8];
+    char first[256], set[128], folder[PATH_MAX];
+    cluster_run_job(run, deepfm);
+    for (int i = 0; i < 3; i++) {
+        snprintf(set, sizeof set,
+                 "tensorboard={\"enabled\": true, \"output_path\": \"%s\"}",
+                 names[i]);
+        CLUSTER_FIXTURE_RUN(run, num_ps[i], 2, 0, set, "epochs=4",
+                            "checkpoint.resume=never",
+                            "checkpoint.every_epochs=1", "checkpoint.keep=0");
+        cluster_run_path(run, names[i], folder);
+        const char *text = event_files_text(folder, "test/auc");
+        if (!i)
+            snprintf(first, sizeof first, "%s", text);
+        assert_string_equal(text, first);
+    }
+    assert_int_equal(event_files_read(folder, "test/auc", points, 8), 4);
+    for (int e = 0; e < 4; e++)
+        assert_int_equal(points[e].step, 63 * (e + 1));
+    double auc = figure(cluster_fixture_tool(run, 0, evaluating), "test_auc");
+    assert_true(fabs(auc - points[1].value) < 1e-6);
+}
+
 /* The run's progress, summary and TensorBoard have the rows of "cross", and the
  * last two the evaluation. */
 static void expect_rows_shown(struct cluster_run *run,
@@ -850,6 +880,7 @@ int main(void) {
         T(rows_of_a_partition_travel_in_one_message),
         T(a_run_killed_between_deltas_resumes_to_the_same_rows),
         T(all_reduce_resumes_from_a_delta_to_the_same_rows),
+        T(each_epoch_is_evaluated_at_its_end),
         T(tables_are_in_progress_and_metrics),
         T(a_delta_has_the_rows_of_its_step_and_keeps_its_base),
         T(a_delta_whose_base_is_gone_is_passed_over),

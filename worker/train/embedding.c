@@ -306,7 +306,7 @@ bool embedding_settle(struct embedding *embedding) {
 }
 
 enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
-                               uint64_t snapshot, bool *ready,
+                               uint64_t clock, uint64_t snapshot, bool *ready,
                                struct failure *why) {
     const struct embedding_source *source = &embedding->settings.source;
     *ready = source->wait(source->context); /* what was requested ahead */
@@ -316,7 +316,8 @@ enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
         list_rows(embedding, batch, &embedding->evaluation, why);
     if (status)
         return status;
-    source->lookup(source->context, 0, false, snapshot, &embedding->evaluation);
+    source->lookup(source->context, clock, false, snapshot,
+                   &embedding->evaluation);
     *ready = source->wait(source->context);
     if (*ready)
         fill_columns(embedding, batch, &embedding->evaluation);

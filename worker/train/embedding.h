@@ -91,10 +91,10 @@ void embedding_count(const struct embedding *embedding, uint64_t *rows,
 /* Waits until the last push is taken; false: it will not be. */
 bool embedding_settle(struct embedding *embedding);
 
-/* Fills the columns of rows of BATCH as they are in SNAPSHOT. *READY is false
- * if they do not come. */
+/* Fills the columns of rows of BATCH as they are in SNAPSHOT or, if that is 0,
+ * as a lookup of CLOCK finds them. *READY is false if they do not come. */
 enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
-                               uint64_t snapshot, bool *ready,
+                               uint64_t clock, uint64_t snapshot, bool *ready,
                                struct failure *why) MUST_CHECK;
 
 #endif

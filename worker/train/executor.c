@@ -141,8 +141,8 @@ static enum status evaluate_batch(struct executor *executor,
     batch_prefetch_push(prefetch, host);
     struct batch batch = *batch_prefetch_pop(prefetch);
     if (range->embedding)
-        status = embedding_evaluate(range->embedding, &batch, range->snapshot,
-                                    ready, why);
+        status = embedding_evaluate(range->embedding, &batch, range->clock,
+                                    range->snapshot, ready, why);
     if (!status && *ready)
         executor->model->evaluate(executor->instance, &batch,
                                   executor->device_transfer.weights, NULL,

@@ -33,7 +33,7 @@ struct evaluation_range {
     const struct dataset *test;
     uint64_t first, end;
     struct embedding *embedding; /* NULL: the model has no tables */
-    uint64_t snapshot;           /* of the tables */
+    uint64_t clock, snapshot;    /* of the tables: as embedding_evaluate */
 
     /* NULL, or receives the outputs of the next COUNT samples, in host memory
      * until it returns; the evaluation then has no scores. */

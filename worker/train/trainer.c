@@ -212,7 +212,6 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         trainer->clock++;
         status = trainer_step_run(trainer, why);
         if (!status && trainer_is_synchronous(trainer) &&
-            (!trainer->embedding || trainer->plan->allreduce) &&
             run_schedule_evaluates(&trainer->plan->run_schedule,
                                    trainer->clock) &&
             trainer_wait_all_weights(trainer))

@@ -34,6 +34,7 @@ static enum status trainer_evaluation_evaluate(
         .first = total * request->part / request->parts,
         .end = total * (request->part + 1) / request->parts,
         .embedding = trainer->embedding,
+        .clock = request->id ? 0 : trainer->clock,
         .snapshot = request->id};
     int64_t start = time_now();
     struct evaluation found = {0};
@@ -58,7 +59,8 @@ static enum status trainer_evaluation_evaluate(
     return STATUS_OK;
 }
 
-/* After a planned round the arena has that round's weights. */
+/* After a planned round the arena has that round's weights, and no ps closes
+ * the next one, of rows too, before this trainer's next push. */
 enum status trainer_evaluate_own(struct trainer *trainer, struct failure *why) {
     struct trainer_evaluation_request request = {
         .step = trainer->clock,
