@@ -50,6 +50,7 @@ static enum status read_more(struct record_file *file, struct failure *why) {
 struct quotes {
     bool open;     /* the text is within quotes */
     size_t closed; /* bytes up to the end of the last quote that closed, or 0 */
+    bool broken;   /* it was not at a field's end; others count no more */
 };
 
 /* A quote within a field is none (RFC 4180, section 2, rule 5), unless it
@@ -63,24 +64,50 @@ static bool is_opening(const struct record_file *file, const char *quote,
             !memcmp(first, "\xef\xbb\xbf", 3));
 }
 
+/* QUOTE, the next one, opens or closes. */
+static void take_quote(const struct record_file *file, const char *quote,
+                       struct quotes *quotes) {
+    if (quotes->open)
+        quotes->closed = (size_t)(quote + 1 - (file->bytes + file->begin));
+    if (quotes->open || is_opening(file, quote, quotes->closed))
+        quotes->open = !quotes->open;
+}
+
+/* Looks at the byte behind the last quote that closed, if it is there. */
+static void check_closed(const struct record_file *file,
+                         struct quotes *quotes) {
+    const char *behind = file->bytes + file->begin + quotes->closed;
+    if (quotes->closed && !quotes->open && behind < file->bytes + file->end &&
+        *behind != file->delimiter && !memchr("\"\r\n", *behind, 3))
+        quotes->broken = true;
+}
+
+/* The end of the line that begins at file->begin, one of whose quotes does not
+ * end, or not at a field's end: who parses it finds it bad. NULL: of the file.
+ */
+static char *end_of_line(const struct record_file *file, uint64_t *newlines) {
+    char *begin = file->bytes + file->begin;
+    char *newline = memchr(begin, '\n', file->end - file->begin);
+    *newlines = newline != NULL;
+    return newline;
+}
+
 /* The record's end in the bytes from FROM on, or NULL. */
 static char *find_end(const struct record_file *file, size_t from,
                       struct quotes *quotes, uint64_t *newlines) {
     char *at = file->bytes + from, *end = file->bytes + file->end;
+    check_closed(file, quotes);
     while (at < end) {
         char *newline = memchr(at, '\n', (size_t)(end - at));
         char *stop = newline ? newline : end;
-        for (char *quote = at; file->kind == QUOTED_LINES && quote < stop;
-             quote++) {
-            quote = memchr(quote, '"', (size_t)(stop - quote));
-            if (!quote)
-                break;
-            if (quotes->open)
-                quotes->closed =
-                    (size_t)(quote + 1 - (file->bytes + file->begin));
-            if (quotes->open || is_opening(file, quote, quotes->closed))
-                quotes->open = !quotes->open;
+        char *quote = file->kind == QUOTED_LINES ? at : stop;
+        while (quote < stop && !quotes->broken &&
+               (quote = memchr(quote, '"', (size_t)(stop - quote)))) {
+            take_quote(file, quote++, quotes);
+            check_closed(file, quotes);
         }
+        if (quotes->broken && *newlines)
+            return end_of_line(file, newlines);
         if (!newline)
             return NULL;
         (*newlines)++;
@@ -95,15 +122,6 @@ static enum status fail_of_line(const struct record_file *file,
                                 const char *text, struct failure *why) {
     return status_fail(why, FAILURE_DATA_DAMAGED, "%s:%" PRIu64 ": %s",
                        file->path, file->line, text);
-}
-
-/* The end of the line that begins at file->begin, whose quote does not end, so
- * that who parses it finds it bad. NULL: of the file. */
-static char *end_of_line(const struct record_file *file, uint64_t *newlines) {
-    char *begin = file->bytes + file->begin;
-    char *newline = memchr(begin, '\n', file->end - file->begin);
-    *newlines = newline != NULL;
-    return newline;
 }
 
 /* *BYTES of the record that begins at file->begin, with its line end. */

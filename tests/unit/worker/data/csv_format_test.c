@@ -280,6 +280,10 @@ static void a_quote_that_does_not_end_costs_its_line(void **state) {
     expect_one_bad(fixture, "\"Bonn;1\nRio;1\nLima;0\n",
                    (const char *const[]){"Rio", "Lima", NULL});
     expect_one_bad(fixture, "\"Bonn;1", (const char *const[]){NULL});
+    expect_one_bad(fixture, "\"Bonn;1\nRio;1\n\"Li\nma\";0\n\"Oslo\";1\n",
+                   (const char *const[]){"Rio", "Li\nma", "Oslo", NULL});
+    expect_one_bad(fixture, "\"Bo\"nn\";1\n\"Rio\";1\n",
+                   (const char *const[]){"Rio", NULL});
     size_t size = (size_t)66 << 20;
     char *text = malloc(size + 1);
     for (size_t at = 0; at < size; at += 6)
