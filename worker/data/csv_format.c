@@ -16,7 +16,8 @@ struct csv_format {
     bool quoted, unlabelled;
     char *label, *weight; /* their names, or NULL */
     uint32_t num_fields;  /* of a record; 0: not known yet */
-    char **names;         /* [num_fields] */
+    int found;    /* fields of the first record, if it may lack its label */
+    char **names; /* [num_fields] */
     int label_field, weight_field;
     struct record_text *fields; /* [num_fields] */
     uint32_t num_columns;
@@ -326,6 +327,18 @@ static void insert_label(struct csv_format *format) {
     *at = (struct record_text){"", 0};
 }
 
+/* How many fields a record has: without a label one less, as the first one had,
+ * of COUNT fields. */
+static int expected_fields(struct csv_format *format, int count) {
+    int most = (int)format->num_fields;
+    if (!format->unlabelled || format->label_field == NO_FIELD ||
+        format->weight_field != NO_FIELD)
+        return most;
+    if (!format->found && (count == most || count == most - 1))
+        format->found = count;
+    return format->found ? format->found : most;
+}
+
 enum status csv_format_read(struct csv_format *format,
                             const struct record *record,
                             struct csv_format_row *row, struct failure *why) {
@@ -336,15 +349,13 @@ enum status csv_format_read(struct csv_format *format,
                            "a quote stands within a field, or a quoted one "
                            "does not end or is not followed by '%c'",
                            format->delimiter);
-    if (count == (int)format->num_fields - 1 && format->unlabelled &&
-        format->label_field != NO_FIELD && format->weight_field == NO_FIELD) {
-        insert_label(format);
-        count++;
-    }
-    if (count != (int)format->num_fields)
+    int expected = expected_fields(format, count);
+    if (count != expected)
         return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "found %d field%s, expected %u", count,
-                           log_plural((uint64_t)count), format->num_fields);
+                           "found %d field%s, expected %d", count,
+                           log_plural((uint64_t)count), expected);
+    if (count < (int)format->num_fields)
+        insert_label(format);
     for (uint32_t c = 0; c < format->num_columns; c++)
         format->cells[c].count = format->cells[c].texts->size > 0;
     enum status status = STATUS_OK;

@@ -21,7 +21,8 @@ struct csv_format_options {
     const char *label;  /* a column's name */
     bool unlabelled;    /* the label is 0, the weight 1: they are not read; the
                            names may lack them, and if the names are given, none
-                           of a weight, all records may lack the label */
+                           of a weight, all records may lack the label, as the
+                           first one tells */
     const char *weight; /* a column's name; NULL: all weigh 1 */
 };
 

@@ -156,6 +156,14 @@ static void a_label_that_is_not_needed_may_be_missing(void **state) {
     open_format(fixture, &options[1]);
     open_text(fixture, "7\n", 2, true);
     assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    static const char *const changing[] = {"7,bad,9\n7,9\n", "7,9\n7,bad,9\n"};
+    for (int j = 0; j < 2; j++) {
+        open_format(fixture, &options[1]);
+        open_text(fixture, changing[j], strlen(changing[j]), true);
+        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(fixture->why.text, j ? "found 3" : "found 2"));
+    }
 }
 
 static void quotes_and_line_ends_are_those_of_rfc_4180(void **state) {
