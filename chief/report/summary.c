@@ -334,24 +334,38 @@ static bool has_risen(const struct run *run, char *trend, size_t size) {
     return stays || last > 1.5 * least;
 }
 
-/* A learning rate that fits a synchronous run may be too large for pushes that
- * are not averaged; with one trainer there is no difference. */
-static void log_diverged(const struct run *run) {
+/* "optimizer.params.lr 0.05, which is 0.1 over 2" */
+static void describe_lower_rate(const struct run *run, char *text,
+                                size_t size) {
     const char *key;
     double rate = job_rules_highest_rate(&run->job->schedule, &key);
     uint32_t trainers = run->roster.num_ranks;
-    char trend[160];
+    bool grouped = false;
+    for (int g = 0; g < JOB_GROUPS; g++)
+        grouped = grouped || run->job->groups[g].given;
+    if (grouped && !strcmp(key, JOB_RULES_LR))
+        snprintf(text, size, "the rates of `optimizers` over %u", trainers);
+    else
+        snprintf(text, size, "%s %g, which is %g over %u", key, rate / trainers,
+                 rate, trainers);
+}
+
+/* A learning rate that fits a synchronous run may be too large for pushes that
+ * are not averaged; with one trainer there is no difference. */
+static void log_diverged(const struct run *run) {
+    uint32_t trainers = run->roster.num_ranks;
+    char trend[160], lower[128];
     bool risen = has_risen(run, trend, sizeof trend);
     if (run_synchronous(run) || trainers < 2 ||
         !(risen || run->metrics.diverged))
         return;
+    describe_lower_rate(run, lower, sizeof lower);
     log_warning(
         run->log, "run_diverged",
         "the run has diverged: %s. With staleness each push of the %u "
         "trainers is an update of its own, while a synchronous run averages "
-        "them: try %s %g, which is %g over %u",
-        run->metrics.diverged ? "the loss is NaN" : trend, trainers, key,
-        rate / trainers, rate, trainers);
+        "them: try %s",
+        run->metrics.diverged ? "the loss is NaN" : trend, trainers, lower);
 }
 
 void summary_print(const struct run *run, bool json) {
