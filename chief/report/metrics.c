@@ -349,7 +349,8 @@ static void write_point(struct run *run) {
         write_scalar(run, "train/skipped_steps", step,
                      (double)metrics_skipped_steps(run));
     write_shares(run, step);
-    write_rows(run, step);
+    if (step != run->plan.schedule.total)
+        write_rows(run, step);
     progress_point(&run->metrics.progress, &point);
     *sums = (struct run_point){0};
 }
@@ -434,11 +435,16 @@ bool metrics_write_until(struct run *run, uint64_t step) {
                point_number(run, run->plan.schedule.total);
 }
 
+/* The last step's numbers of tables come when the ps leave. */
 void metrics_end(struct run *run) {
+    uint64_t total = run->plan.schedule.total, count;
     if (!run->shutdown.interrupted)
         write_points(run, UINT64_MAX);
     else if (run->checkpoints.has_saved)
         write_points(run, run->checkpoints.saved);
+    count = run->metrics.points.next;
+    if (count && point_step(run, count - 1) == total)
+        write_rows(run, total);
 }
 
 void metrics_show(struct run *run, int64_t now) {

@@ -163,7 +163,7 @@ static void an_epoch_ends_before_the_next_begins(void **state) {
 static struct cluster_process *delay(struct cluster_run *run,
                                      struct cluster_fixture *fixture,
                                      int number, const char *message) {
-    cluster_run_job(run, "{\"steps\": 300, \"chief\": \"coordinate\","
+    cluster_run_job(run, "{\"steps\": 3000, \"chief\": \"coordinate\","
                          " \"timeouts\": {\"peer\": 8},"
                          " \"steps_per_print\": 1}");
     cluster_fixture_describe(fixture, run, 1, 1, 2);
@@ -185,7 +185,7 @@ static void a_stalled_run_names_the_waited_for_peer_and_no_rate(void **state) {
         SIGCONT);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
                            CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect_logged(chief, "step 300/300");
+    cluster_fixture_expect_logged(chief, "step 3000/3000");
 }
 
 static void time_lost_to_a_dead_peer_suggests_no_key(void **state) {
