@@ -83,8 +83,7 @@ static void check_closed(const struct record_file *file,
 }
 
 /* The end of the line that begins at file->begin, one of whose quotes does not
- * end, or not at a field's end: who parses it finds it bad. NULL: of the file.
- */
+ * end, or not at a field's end: the parser refuses it. NULL: of the file. */
 static char *end_of_line(const struct record_file *file, uint64_t *newlines) {
     char *begin = file->bytes + file->begin;
     char *newline = memchr(begin, '\n', file->end - file->begin);
@@ -146,6 +145,8 @@ static enum status find_record(struct record_file *file, size_t *bytes,
     }
     if (!end && quotes.open)
         end = end_of_line(file, newlines);
+    if (!end && seen > RECORD_READER_MAX_BYTES)
+        return fail_of_line(file, "a line of more than 64 MiB", why);
     *bytes = end ? (size_t)(end + 1 - (file->bytes + file->begin)) : seen;
     return STATUS_OK;
 }

@@ -238,8 +238,10 @@ enum status record_index_open(struct record_index **out,
 enum status record_index_check(const struct record_index *index,
                                const char *path, struct failure *why) {
     struct stat about;
-    uint64_t size = stat(path, &about) ? 0 : (uint64_t)about.st_size;
-    if (!index->size || size == index->size)
+    if (!index->size || stat(path, &about)) /* opening it says why */
+        return STATUS_OK;
+    uint64_t size = (uint64_t)about.st_size;
+    if (size == index->size)
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_MISMATCH,
                        "%s: found %" PRIu64 " bytes, expected %" PRIu64

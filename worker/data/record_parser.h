@@ -27,7 +27,7 @@ struct record_schema {
 const struct record_reader *record_schema_reader(
     const struct record_schema *schema);
 
-/* What it is opened with. */
+/* The delimiter with which its reader opens files. */
 char record_schema_delimiter(const struct record_schema *schema);
 
 /* Are records Examples (example_format.h), whose columns are not known

@@ -47,9 +47,8 @@ struct record_reader {
 
 /* Lines that end in LF or CRLF, without their ends; empty ones are left out. In
  * a quoted file a newline between the double quotes around a field is none (RFC
- * 4180); in a
- * commented one lines of nothing but blanks, or a comment from # on, are left
- * out as well. */
+ * 4180); in a commented one lines of nothing but blanks, or a comment from #
+ * on, are left out as well. */
 extern const struct record_reader line_reader, quoted_line_reader,
     commented_line_reader;
 

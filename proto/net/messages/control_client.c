@@ -469,7 +469,7 @@ enum status control_client_handle_stop(struct control_client *client,
                                        const Capstan__Stop *stop,
                                        struct failure *why) {
     const struct log *log = client->process->log;
-    control_client_send_heartbeat(client); /* what the summary has */
+    control_client_send_heartbeat(client); /* the summary has its numbers */
     control_client_leave(client);
     if (stop->restart_within > 0) {
         log_info(log, "run_over", "the run is over: %s; another follows",
