@@ -20,14 +20,6 @@
 
 enum { CLICKS = 90, FILES = 128 /* bytes */, EXIT_CONFIG = 2 };
 
-static FILE *create(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    return file;
-}
-
 /* Rows of a click log as text. */
 static const struct {
     const char *name;
@@ -47,7 +39,7 @@ static void write_clicks(const struct cluster_run *run) {
     if (click_log_open(&log, &options, &why))
         fail_msg("%s", why.text);
     for (int f = 0; f < 2; f++) {
-        FILE *file = create(run, click_files[f].name);
+        FILE *file = cluster_run_create(run, click_files[f].name);
         for (unsigned i = 0; i < CLICKS; i++) {
             click_log_row(log, i, &row);
             fwrite(text, 1, click_files[f].text(log, &row, text), file);
@@ -253,7 +245,7 @@ static void cut(const struct cluster_run *run, const char *name, bool header,
         unsigned lines = p + 1 < count ? 11 + 6 * p : UINT_MAX;
         snprintf(part_name, sizeof part_name, "part-%u", p);
         snprintf(packed_name, sizeof packed_name, "packed-%u", p);
-        FILE *part = create(run, part_name);
+        FILE *part = cluster_run_create(run, part_name);
         fputs(first, part);
         while (lines-- && fgets(line, sizeof line, file))
             fputs(line, part);

@@ -38,16 +38,8 @@ static const char job[] =
     " \"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}},"
     " \"checkpoint\": {\"dir\": \"run/checkpoint\", \"every_steps\": 500}}";
 
-static FILE *create(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    return file;
-}
-
 static void write_records(const struct cluster_run *run, const char *name) {
-    FILE *file = create(run, name);
+    FILE *file = cluster_run_create(run, name);
     fputs("click,user,weight\n", file);
     for (int i = 0; i < 400; i++)
         fprintf(file, "%d,u%d,%.2f\n", i % 2, i % 40, i / 400.0);
@@ -59,7 +51,7 @@ static void write_command(const struct cluster_run *run, const char *name,
                           const char *script) {
     char path[PATH_MAX], inside[64];
     snprintf(inside, sizeof inside, "bin/%s", name);
-    FILE *file = create(run, inside);
+    FILE *file = cluster_run_create(run, inside);
     fprintf(file, "#!/bin/sh\n%s\n", script);
     fclose(file);
     cluster_run_path(run, inside, path);
@@ -70,7 +62,7 @@ static void write_command(const struct cluster_run *run, const char *name,
  * checkpoint, a script. */
 static void write_all(struct cluster_run *run) {
     char folder[PATH_MAX], path[PATH_MAX], script[2 * PATH_MAX];
-    FILE *file = create(run, "job.json");
+    FILE *file = cluster_run_create(run, "job.json");
     fputs(job, file);
     fclose(file);
     write_records(run, "train.csv");
@@ -83,7 +75,7 @@ static void write_all(struct cluster_run *run) {
     snprintf(script, sizeof script,
              "[ \"$*\" = train.py ] && exec '%s/tests/caller' learns", folder);
     write_command(run, "python", script);
-    file = create(run, "azureml-job.yml");
+    file = cluster_run_create(run, "azureml-job.yml");
     fputs("command: capstan run job.json\n"
           "distribution: {type: tensorflow, worker_count: 2,"
           " parameter_server_count: 1}\n",

@@ -29,17 +29,10 @@ static const struct {
              {"long.tfrecord", "{" JOB "\"format\": \"tfrecord\","
                                " \"test\": \"long.tfrecord\"}}"}};
 
-static FILE *create_form(const struct cluster_run *run, int form) {
-    char path[PATH_MAX];
-    cluster_run_path(run, forms[form].name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    return file;
-}
-
 static void write_forms(const struct cluster_run *run) {
     uint32_t seed = 5;
-    FILE *csv = create_form(run, 0), *tfrecord = create_form(run, 1);
+    FILE *csv = cluster_run_create(run, forms[0].name),
+         *tfrecord = cluster_run_create(run, forms[1].name);
     fputs("x,label\n", csv);
     for (unsigned i = 0; i < RECORDS; i++) {
         struct example_message features = {.size = 0}, example = {.size = 0};

@@ -38,14 +38,6 @@ static void draw(struct points *points) {
     }
 }
 
-static FILE *create_file(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    return file;
-}
-
 /* The SIZE bytes of NUMBER, the highest first. */
 static void write_big_endian(FILE *file, const void *number, size_t size) {
     const unsigned char *bytes = number;
@@ -61,7 +53,8 @@ static void write_header(FILE *file, uint32_t magic, uint32_t columns) {
 
 static void write_idx(const struct cluster_run *run,
                       const struct points *points) {
-    FILE *x = create_file(run, "x.idx"), *y = create_file(run, "y.idx");
+    FILE *x = cluster_run_create(run, "x.idx"),
+         *y = cluster_run_create(run, "y.idx");
     write_header(x, 0x0d02, WIDE);
     write_header(y, 0x0e01, 0);
     for (int p = 0; p < POINTS; p++) {
@@ -77,7 +70,7 @@ static void write_npy(const struct cluster_run *run,
     static const char described[] =
         "{'descr': [('x', '<f4', (4,)), ('y', '<f8')], "
         "'fortran_order': False, 'shape': (90,), }";
-    FILE *npy = create_file(run, "xy.npy");
+    FILE *npy = cluster_run_create(run, "xy.npy");
     fwrite("\x93NUMPY\1\0\x76", 1, 10, npy);
     fprintf(npy, "%-117s\n", described);
     for (int p = 0; p < POINTS; p++) {
@@ -90,7 +83,7 @@ static void write_npy(const struct cluster_run *run,
 
 static void write_csv(const struct cluster_run *run,
                       const struct points *points) {
-    FILE *csv = create_file(run, "xy.csv");
+    FILE *csv = cluster_run_create(run, "xy.csv");
     fputs("x0,x1,x2,x3,y\n", csv);
     for (int p = 0; p < POINTS; p++) {
         for (int i = 0; i < WIDE; i++)
@@ -102,7 +95,7 @@ static void write_csv(const struct cluster_run *run,
 
 static void write_tfrecord(const struct cluster_run *run,
                            const struct points *points) {
-    FILE *file = create_file(run, "xy.tfrecord");
+    FILE *file = cluster_run_create(run, "xy.tfrecord");
     for (int p = 0; p < POINTS; p++) {
         struct example_message features = {.size = 0}, example = {.size = 0};
         example_message_put_floats(&features, "x", points->x[p], WIDE);

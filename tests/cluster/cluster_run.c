@@ -39,7 +39,7 @@ static void write_number(FILE *file, uint32_t number) {
         fputc((int)(number >> shift & 0xff), file);
 }
 
-static FILE *create(const struct cluster_run *run, const char *name) {
+FILE *cluster_run_create(const struct cluster_run *run, const char *name) {
     char path[PATH_MAX];
     cluster_run_path(run, name, path);
     FILE *file = fopen(path, "w");
@@ -52,9 +52,9 @@ static void write_set(const struct cluster_run *run, const char *set,
                       uint32_t count, uint32_t seed) {
     char name[64];
     snprintf(name, sizeof name, "%s-images", set);
-    FILE *images = create(run, name);
+    FILE *images = cluster_run_create(run, name);
     snprintf(name, sizeof name, "%s-labels", set);
-    FILE *labels = create(run, name);
+    FILE *labels = cluster_run_create(run, name);
     write_number(images, 0x803);
     write_number(images, count);
     write_number(images, SIDE);

@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 enum { CLUSTER_RUN_DEADLINE = 30 /* seconds that do for a tiny run */ };
 
@@ -39,6 +40,9 @@ int cluster_run_teardown(void **state);
 /* Writes the path of FOLDER/NAME. */
 void cluster_run_path(const struct cluster_run *run, const char *name,
                       char path[PATH_MAX]);
+
+/* Opens FOLDER/NAME to write it; close it with fclose. */
+FILE *cluster_run_create(const struct cluster_run *run, const char *name);
 
 /* Writes FOLDER/job.json: [64, 16, 10], 3 epochs of micro batches of 10, SGD,
  * checkpoints below FOLDER/checkpoint; then CHANGES, a JSON object (NULL:
