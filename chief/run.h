@@ -63,7 +63,7 @@ struct run_trainer {
     uint64_t point; /* the last point that it has reached */
     double began;   /* training seconds of the run when it joined */
     double past_loss; /* sum over earlier incarnations */
-    uint64_t past_samples;
+    uint64_t past_samples, past_bad_lines;
     struct run_point at_evaluation; /* of all incarnations */
     Capstan__Heartbeat heartbeat;   /* the last one, without its memory */
     int64_t last_progress;          /* when its clock last moved */

@@ -186,6 +186,7 @@ static void send_evaluated(struct worker *worker,
     evaluated.loss_sum = report->loss_sum;
     evaluated.correct = report->correct;
     evaluated.count = report->count;
+    evaluated.bad_lines = report->bad_lines;
     evaluated.regression = report->regression;
     evaluated.predicted_sum = report->predicted_sum;
     evaluated.target_sum = report->target_sum;

@@ -61,6 +61,8 @@ static void reset_trainer(struct run *run, uint32_t rank) {
         .began = run->metrics.points.last.seconds,
         .past_loss = at_evaluation.loss,
         .past_samples = at_evaluation.samples,
+        .past_bad_lines =
+            trainer->past_bad_lines + trainer->heartbeat.bad_lines,
         .at_evaluation = at_evaluation,
         .replicas = trainer->replicas,
         .visible_devices = trainer->visible_devices,

@@ -88,6 +88,7 @@ struct evaluation_split_result evaluation_split_sum(
         sum.loss_sum += part->result.loss_sum;
         sum.correct += part->result.correct;
         sum.count += part->result.count;
+        sum.bad_lines += part->result.bad_lines;
         sum.regression |= part->result.regression;
         sum.predicted_sum += part->result.predicted_sum;
         sum.target_sum += part->result.target_sum;

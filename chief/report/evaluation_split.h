@@ -12,6 +12,7 @@
 struct evaluation_split_result {
     double loss_sum;
     uint64_t correct, count; /* samples: correct ones, and all evaluated */
+    uint64_t bad_lines;      /* left out */
     double predicted_sum, target_sum; /* of two classes */
     bool regression;                  /* no sample is right or wrong */
 };

@@ -120,6 +120,7 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
     struct evaluation_split_result result = {.loss_sum = report->loss_sum,
                                              .correct = report->correct,
                                              .count = report->count,
+                                             .bad_lines = report->bad_lines,
                                              .regression = report->regression,
                                              .predicted_sum =
                                                  report->predicted_sum,

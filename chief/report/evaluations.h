@@ -32,6 +32,7 @@ struct run_evaluations {
                             good */
     double accuracy, test_loss; /* NAN: none yet, as the next */
     double auc, calibration;    /* of two classes */
+    uint64_t bad_lines;         /* that the last one has left out */
     double auc_error;           /* how far AUC can be off; 0: it is exact */
     uint64_t epochs_seen; /* staleness: epochs whose evaluation was requested */
 };

@@ -198,7 +198,8 @@ uint64_t metrics_skipped_steps(const struct run *run) {
 uint64_t metrics_bad_lines(const struct run *run) {
     uint64_t sum = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        sum += run->trainers[r].heartbeat.bad_lines;
+        sum += run->trainers[r].past_bad_lines +
+               run->trainers[r].heartbeat.bad_lines;
     return sum;
 }
 
@@ -508,6 +509,7 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     if (!run->shutdown.interrupted)
         write_points(run, min_step(step, last_shown_step(run)));
     run->evaluations.evaluated = step;
+    run->evaluations.bad_lines = result->bad_lines;
     if (result->count) {
         run->evaluations.accuracy =
             result->regression

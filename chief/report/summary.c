@@ -219,9 +219,13 @@ json_t *summary_object(const struct run *run) {
                          run->evaluations.calibration);
     }
     summary_add_rows(object, run);
-    if (run->job->data.skip_bad_lines)
+    if (run->job->data.skip_bad_lines) {
         json_object_set_new(object, "bad_lines",
                             json_integer((json_int_t)metrics_bad_lines(run)));
+        json_object_set_new(
+            object, "test_bad_lines",
+            json_integer((json_int_t)run->evaluations.bad_lines));
+    }
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
@@ -368,6 +372,15 @@ static void log_diverged(const struct run *run) {
         run->metrics.diverged ? "the loss is NaN" : trend, trainers, lower);
 }
 
+static void log_bad_lines(const struct run *run) {
+    uint64_t train = metrics_bad_lines(run), test = run->evaluations.bad_lines;
+    if (train || test)
+        log_warning(run->log, "bad_lines",
+                    "bad lines left out: %" PRIu64
+                    " of the training data, %" PRIu64 " of the test set",
+                    train, test);
+}
+
 void summary_print(const struct run *run, bool json) {
     uint64_t step = run->end_step;
     double seconds = training_seconds(run);
@@ -388,10 +401,7 @@ void summary_print(const struct run *run, bool json) {
         log_diverged(run);
     if (run->metrics.began && metrics_checks_overflow(run))
         log_skipped(run);
-    if (metrics_bad_lines(run))
-        log_warning(run->log, "bad_lines",
-                    "%" PRIu64 " bad line%s of the training data left out",
-                    metrics_bad_lines(run), log_plural(metrics_bad_lines(run)));
+    log_bad_lines(run);
     if (run->metrics.began && seconds > 0 && summary_network_limit(run) > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "

@@ -73,6 +73,7 @@ struct batch_ids {
 struct batch {
     uint64_t number; /* micro batch number from the start of the run */
     uint32_t count;  /* samples */
+    uint32_t bad_lines; /* left out of it (data.bad_lines) */
     void *columns[BATCH_MAX_COLUMNS];    /* [count, width], 4 bytes a value */
     float *gradients[BATCH_MAX_COLUMNS]; /* BATCH_ROWS, when training: where the
                                             model writes the column's gradient,

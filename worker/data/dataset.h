@@ -11,7 +11,6 @@
 #include "worker/data/sampler.h"
 
 #include <jansson.h>
-#include <stdatomic.h>
 
 /* What one thread has claimed of a source and then fills a batch from. All
  * zero: nothing. Threads reuse it. */
@@ -58,7 +57,6 @@ struct dataset {
     uint32_t num_classes; /* the largest class in LABELS + 1; 0: not known */
     const char *const *columns;      /* [num_columns] that are read, in order */
     uint32_t num_columns;            /* 0: samples have no columns */
-    atomic_uint_least64_t bad_lines; /* left out so far (data.bad_lines) */
 };
 
 struct dataset_table {

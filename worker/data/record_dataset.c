@@ -30,6 +30,7 @@ struct record_dataset {
     const char **names;            /* of SCHEMA */
     json_t *columns;               /* owns NAMES' texts */
     struct features *features;
+    atomic_uint shown_bad_lines;
 };
 
 /* A record in a claim's memory; its bytes follow those of all. */
@@ -217,12 +218,14 @@ static bool skips(struct record_dataset *dataset, const struct failure *why) {
     const struct dataset_options *options = &dataset->options;
     if (!options->job->data.skip_bad_lines || why->code != FAILURE_BAD_RECORD)
         return false;
-    uint64_t before = atomic_fetch_add(&dataset->dataset.bad_lines, 1);
-    if (before < SHOWN_BAD_LINES)
-        log_warning(
-            options->log, "bad_line_skipped", "%s: skipped%s", why->text,
-            before + 1 == SHOWN_BAD_LINES ? "; later ones are only counted"
-                                          : "");
+    if (atomic_load(&dataset->shown_bad_lines) >= SHOWN_BAD_LINES)
+        return true;
+    unsigned shown = atomic_fetch_add(&dataset->shown_bad_lines, 1) + 1;
+    if (shown <= SHOWN_BAD_LINES)
+        log_warning(options->log, "bad_line_skipped", "%s: skipped%s",
+                    why->text,
+                    shown == SHOWN_BAD_LINES ? "; later ones are only counted"
+                                             : "");
     return true;
 }
 
@@ -362,16 +365,19 @@ static enum status record_batches_fill(struct batch_source *source,
         status =
             open_parser(dataset, (struct record_parser **)&claim->scratch, why);
     batch->count = 0;
+    batch->bad_lines = 0;
     for (uint32_t i = 0; !status && i < claim->count; i++) {
         struct record record = all[i].record;
         record.bytes = (char *)claim->memory + all[i].begin;
         if (!put_record(source, claim->scratch, &record, batch, &wrong))
             continue;
         status = bad_record(&all[i], &wrong, &bad);
-        if (skips(dataset, &bad))
+        if (skips(dataset, &bad)) {
             status = STATUS_OK;
-        else if (why)
+            batch->bad_lines++;
+        } else if (why) {
             *why = bad;
+        }
     }
     return status;
 }
@@ -659,11 +665,6 @@ static enum status record_range(struct batch_source **out,
 
 static void record_dataset_free(struct dataset **out) {
     struct record_dataset *dataset = (struct record_dataset *)*out;
-    uint64_t bad = atomic_load(&dataset->dataset.bad_lines);
-    if (bad > SHOWN_BAD_LINES)
-        log_warning(dataset->options.log, "bad_lines",
-                    "%s: %" PRIu64 " bad lines were skipped",
-                    dataset->options.key, bad);
     features_close(&dataset->features);
     json_decref(dataset->columns);
     free(dataset->names);

@@ -188,6 +188,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     struct batch batch = *batch_prefetch_pop(&executor->batch_prefetch);
     bool ready = batch.count > 0;
     pass->device_replica->next++;
+    pass->result->bad_lines += batch.bad_lines;
     if (ready)
         status = get_rows(step, &batch, &ready, why);
     if (ready)

@@ -178,6 +178,7 @@ static enum status evaluate_batches(struct executor *executor,
         status = table->fill(source, &claim, &batch, why);
         if (status)
             break;
+        out->bad_lines += batch.bad_lines;
         if (!batch.count)
             continue; /* bad records only */
         status = evaluate_batch(executor, range, &batch, &ready, out, why);

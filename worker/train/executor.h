@@ -25,6 +25,7 @@ enum { EVALUATION_BATCH = MEMORY_FOOTPRINT_EVALUATION };
 struct evaluation {
     double loss_sum;
     uint64_t correct, count;
+    uint64_t bad_lines;          /* left out */
     struct binary_scores scores; /* none of other models */
 };
 

@@ -314,6 +314,7 @@ static void sum_results(const struct local_group *group,
         result->empty |= one->empty; /* all of them, or none */
         result->finite_loss_sum += one->finite_loss_sum;
         result->samples += one->samples;
+        result->bad_lines += one->bad_lines;
         result->correct += one->correct;
         result->last_loss += one->last_loss;
         result->last_samples += one->last_samples;

@@ -92,7 +92,7 @@ struct trainer_report {
     uint64_t id, step; /* EVALUATED: snapshot (0: own weights) and step */
     uint32_t part;
     double loss_sum;
-    uint64_t correct, count;
+    uint64_t correct, count, bad_lines;
     bool regression;                  /* batch.h: `correct` has no meaning */
     double predicted_sum, target_sum; /* binary_scores.h, as are */
     unsigned char *scores;            /* packed, which who takes it frees, or

@@ -53,6 +53,7 @@ static enum status trainer_evaluation_evaluate(
     result.regression =
         trainer->local_group.members[0].device_replica.executor.spec.regression;
     result.count = found.count;
+    result.bad_lines = found.bad_lines;
     trainer_progress(trainer, &result.progress);
     event_queue_push(&trainer->event_queue, &result);
     trainer->evaluating += time_now() - start;

@@ -105,8 +105,7 @@ void trainer_step_add(struct trainer *trainer,
     uint64_t global_step = exchange_global_step(trainer->exchange);
     pthread_mutex_lock(&trainer->mutex);
     progress->loss_sum += result->finite_loss_sum;
-    if (trainer->train) /* a program of the user's reads its own data */
-        progress->bad_lines = atomic_load(&trainer->train->bad_lines);
+    progress->bad_lines += result->bad_lines;
     if (result->last_samples)
         progress->last_loss = result->last_loss / (double)result->last_samples;
     if (!progress->samples && result->samples)
