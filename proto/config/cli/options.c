@@ -124,8 +124,10 @@ static void drop_set(struct options *options, const char *set) {
     options->num_sets = kept;
 }
 
-/* A flag that is given again replaces what it has set. */
+/* A flag that is given again replaces what it has set. The batch of one worker
+ * would otherwise be accumulated up to that of all. */
 static error_t legacy_flag(struct parser *parser, int key, const char *text) {
+    static const char no_common_batch[] = "train_batch_size=null";
     struct options *options = parser->options;
     char problem[256];
     if (key < CLI_COMMAND_KEY_TRAIN_STEPS ||
@@ -137,6 +139,12 @@ static error_t legacy_flag(struct parser *parser, int key, const char *text) {
     if (!legacy_options_set(flag, text, set, problem, sizeof problem))
         return fail_usage(parser, FAILURE_BAD_FLAG_VALUE, "%s", problem);
     drop_set(options, set);
+    if (flag == LEGACY_OPTIONS_BATCH_SIZE) {
+        drop_set(options, no_common_batch);
+        error_t error = add_set(parser, no_common_batch);
+        if (error)
+            return error;
+    }
     return add_set(parser, set);
 }
 

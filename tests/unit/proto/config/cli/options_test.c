@@ -105,8 +105,6 @@ static void flags_of_scripts_set_keys_of_the_job(void **state) {
         {"--train_steps=100", "steps=100"},
         {"-train_steps 100", "steps=100"},
         {"--epochs 3", "epochs=3"},
-        {"--batch_size=32", "train_micro_batch_size_per_gpu=32"},
-        {"-batch_size=8 --batch_size=32", "train_micro_batch_size_per_gpu=32"},
         {"--learning_rate .25", "optimizer.params.lr=0.25"},
         {"--data_dir /x/y", "data.dir=/x/y"},
         {"--model_dir=/x/y", "checkpoint.dir=/x/y"},
@@ -131,7 +129,12 @@ static void flags_of_scripts_set_keys_of_the_job(void **state) {
     const struct options *both =
         parse_valid("local --epochs 3 --set seed=1 --batch_size 9 job.json");
     assert_string_equal(both->sets[1], "seed=1");
-    assert_string_equal(both->sets[2], "train_micro_batch_size_per_gpu=9");
+    assert_string_equal(both->sets[2], "train_batch_size=null");
+    assert_string_equal(both->sets[3], "train_micro_batch_size_per_gpu=9");
+    both = parse_valid("run -batch_size=8 --batch_size=32 job.json");
+    assert_int_equal(both->num_sets, 2);
+    assert_string_equal(both->sets[0], "train_batch_size=null");
+    assert_string_equal(both->sets[1], "train_micro_batch_size_per_gpu=32");
     both = parse_valid("run --train_steps 5 --set steps=7 --train_steps 9 a");
     assert_int_equal(both->num_sets, 2);
     assert_string_equal(both->sets[1], "steps=9");
