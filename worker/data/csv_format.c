@@ -327,12 +327,16 @@ static void insert_label(struct csv_format *format) {
     *at = (struct record_text){"", 0};
 }
 
+static bool may_lack_label(const struct csv_format *format) {
+    return format->unlabelled && format->label_field != NO_FIELD &&
+           format->weight_field == NO_FIELD;
+}
+
 /* How many fields a record has: without a label one less, as the first one had,
  * of COUNT fields. */
 static int expected_fields(struct csv_format *format, int count) {
     int most = (int)format->num_fields;
-    if (!format->unlabelled || format->label_field == NO_FIELD ||
-        format->weight_field != NO_FIELD)
+    if (!may_lack_label(format))
         return most;
     if (!format->found && (count == most || count == most - 1))
         format->found = count;
@@ -351,9 +355,12 @@ enum status csv_format_read(struct csv_format *format,
                            format->delimiter);
     int expected = expected_fields(format, count);
     if (count != expected)
-        return status_fail(why, FAILURE_DATA_DAMAGED,
-                           "found %d field%s, expected %d", count,
-                           log_plural((uint64_t)count), expected);
+        return status_fail(
+            why, FAILURE_DATA_DAMAGED, "found %d field%s, expected %d%s", count,
+            log_plural((uint64_t)count), expected,
+            may_lack_label(format) && !format->found
+                ? ", or one less without the label"
+                : "");
     if (count < (int)format->num_fields)
         insert_label(format);
     for (uint32_t c = 0; c < format->num_columns; c++)

@@ -32,8 +32,16 @@ static enum status fail_of_stream(const struct data_file *file,
                                   enum failure_code code, const char *text,
                                   struct failure *why) {
     return status_fail(why, code,
+                       "%s: %s, after %" PRIu64 " bytes of uncompressed content",
+                       file->path, text, file->position);
+}
+
+static enum status fail_damaged(const struct data_file *file, const char *text,
+                                struct failure *why) {
+    return status_fail(why, FAILURE_DATA_DAMAGED,
                        "%s: %s, after %" PRIu64 " bytes of uncompressed "
-                       "content: the file is incomplete; fetch it again",
+                       "content: the file is damaged or incomplete; fetch it "
+                       "again",
                        file->path, text, file->position);
 }
 
@@ -104,6 +112,7 @@ static enum status inflate_some(struct data_file *file, uint8_t *bytes,
     stream->avail_out = count < MAX_INFLATE ? (unsigned)count : MAX_INFLATE;
     int result = inflate(stream, Z_NO_FLUSH);
     *got = (size_t)(stream->next_out - bytes);
+    file->position += *got;
     file->begin = file->end - stream->avail_in;
     if (result == Z_STREAM_END)
         return end_member(file, why);
@@ -111,8 +120,7 @@ static enum status inflate_some(struct data_file *file, uint8_t *bytes,
         return fail_of_stream(file, FAILURE_NO_MEMORY, "no memory", why);
     if (result == Z_OK)
         return STATUS_OK;
-    return fail_of_stream(file, FAILURE_DATA_DAMAGED,
-                          stream->msg ? stream->msg : "damaged", why);
+    return fail_damaged(file, stream->msg ? stream->msg : "damaged", why);
 }
 
 static enum status decompress_some(struct data_file *file, uint8_t *bytes,
@@ -122,12 +130,12 @@ static enum status decompress_some(struct data_file *file, uint8_t *bytes,
     ZSTD_outBuffer out = {bytes, count, 0};
     size_t result = ZSTD_decompressStream(file->zstd, &out, &in);
     *got = out.pos;
+    file->position += *got;
     file->begin = in.pos;
     file->in_frame = result != 0;
     if (!ZSTD_isError(result))
         return STATUS_OK;
-    return fail_of_stream(file, FAILURE_DATA_DAMAGED, ZSTD_getErrorName(result),
-                          why);
+    return fail_damaged(file, ZSTD_getErrorName(result), why);
 }
 
 static enum status unpack(struct data_file *file, uint8_t *bytes, size_t count,
@@ -141,8 +149,7 @@ static enum status unpack(struct data_file *file, uint8_t *bytes, size_t count,
         if (file->begin == file->end && file->zstd && !file->in_frame)
             file->ended = true;
         else if (file->begin == file->end)
-            return fail_of_stream(file, FAILURE_DATA_DAMAGED,
-                                  "unexpected end of file", why);
+            return fail_damaged(file, "unexpected end of file", why);
         else if (file->gzip)
             status = inflate_some(file, bytes + *got, count - *got, &some, why);
         else
@@ -163,6 +170,7 @@ static enum status copy_plain(struct data_file *file, uint8_t *bytes,
             return status;
         memcpy(bytes + *got, file->bytes + file->begin, chunk);
         file->begin += chunk;
+        file->position += chunk;
         *got += chunk;
     }
     return STATUS_OK;
@@ -171,11 +179,8 @@ static enum status copy_plain(struct data_file *file, uint8_t *bytes,
 enum status data_file_read(struct data_file *file, void *bytes, size_t count,
                            size_t *got, struct failure *why) {
     *got = 0;
-    enum status status = data_file_seeks(file)
-                             ? copy_plain(file, bytes, count, got, why)
-                             : unpack(file, bytes, count, got, why);
-    file->position += *got;
-    return status;
+    return data_file_seeks(file) ? copy_plain(file, bytes, count, got, why)
+                                 : unpack(file, bytes, count, got, why);
 }
 
 static enum status find_compression(struct data_file *file,

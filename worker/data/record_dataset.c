@@ -773,6 +773,8 @@ static enum status record_peek(const struct dataset *of,
         describe_record(source, parser, &record, object);
         json_array_append_new(list, object);
     }
+    if (!status && !json_array_size(list))
+        status = no_records(dataset, why);
     record_parser_close(&parser);
     record_batches_close(&source);
     return status;
@@ -863,7 +865,8 @@ static enum status look_for_features(const struct record_dataset *dataset,
     if (!status)
         status = check_target(dataset, &seen, "data.weight",
                               dataset->schema.data->weight, why);
-    for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
+    for (uint32_t c = 0;
+         !status && seen.count && c < dataset->dataset.num_columns; c++)
         if (!name_is_seen(&seen, dataset->dataset.columns[c],
                           strlen(dataset->dataset.columns[c])))
             status =

@@ -82,36 +82,48 @@ static bool allocate_settings(struct job *job) {
     return job->model.settings;
 }
 
+static void report_no_optimizer(const char *group,
+                                struct diagnostics *diagnostics) {
+    char path[JOB_TREE_PATH];
+    snprintf(path, sizeof path, "optimizers.%s", group);
+    diagnostics_add(diagnostics, path,
+                    "missing, and there is no \"optimizer\" for the group");
+}
+
 /* Which groups of the model have an optimizer; the model's type is read. Where
  * all have one, the job need not have its own, and a rate alone, as
  * --learning_rate gives one, is of none. */
 static void find_groups(json_t *tree, struct job *job,
                         struct diagnostics *diagnostics) {
     json_t *first = NULL, *all = job_tree_get(tree, "optimizers");
-    const char *first_name = NULL;
-    bool each = true;
+    const char *first_name = NULL, *lacking = NULL;
     for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
         const char *name = job_schema_group(g, job->model.type);
         json_t *own = name ? json_object_get(all, name) : NULL;
         job->groups[g].given = own && !json_is_null(own);
-        each = each && (!name || job->groups[g].given);
+        if (name && !job->groups[g].given)
+            lacking = name;
         if (job->groups[g].given && !first) {
             first = own;
             first_name = name;
         }
     }
     json_t *rate = job_tree_get(tree, "optimizer.params.lr");
-    if (!first || !each || job_tree_get(tree, "optimizer.type"))
+    if (!first || job_tree_get(tree, "optimizer.type"))
         return;
     if (!job_tree_get(tree, "optimizer")) {
+        if (lacking)
+            report_no_optimizer(lacking, diagnostics);
         json_object_set(tree, "optimizer", first);
-    } else if (rate && !json_is_null(rate)) {
+        job->optimizer_is_groups = true;
+    } else if (!lacking && rate && !json_is_null(rate)) {
         diagnostics_add(diagnostics, "optimizer.params.lr",
                         "has no effect, as each group has an optimizer of its "
                         "own; set optimizers.%s.params.lr (--learning_rate "
                         "sets optimizer.params.lr)",
                         first_name);
         json_object_set(tree, "optimizer", first);
+        job->optimizer_is_groups = true;
     }
 }
 
@@ -135,6 +147,7 @@ static void read_keys(json_t *tree, bool deepspeed,
                       const struct job_reader *reader,
                       struct diagnostics *diagnostics) {
     struct job *job = reader->job;
+    struct diagnostics again = {0}; /* what a group's optimizer has shown */
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(job->models, i)); i++) {
         if (i == JOB_SCHEMA_FIRST) {
@@ -148,7 +161,9 @@ static void read_keys(json_t *tree, bool deepspeed,
             diagnostics_add(diagnostics, key->path, "out of memory");
             return;
         }
-        read_key(key, tree, deepspeed, reader, diagnostics);
+        bool shown = job->optimizer_is_groups &&
+                     !strncmp(key->path, "optimizer.", strlen("optimizer."));
+        read_key(key, tree, deepspeed, reader, shown ? &again : diagnostics);
     }
 }
 

@@ -184,6 +184,7 @@ struct job {
                                    as is schedule.lr */
     struct schedule schedule;   /* before scale_lr is applied */
     struct job_group_optimizer groups[JOB_GROUPS];
+    bool optimizer_is_groups; /* OPTIMIZER, which no group takes, is one's */
     bool tf_defaults; /* keys left out have Keras's values */
     bool scale_lr;
     enum job_strategy strategy;

@@ -221,6 +221,9 @@ static void job_check_check_object(const struct check *check,
         snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", word);
         if (!check->job->models && !strcmp(prefix, "model")) {
             continue;
+        } else if (check->job->optimizer_is_groups &&
+                   !strcmp(path, "optimizer")) {
+            continue; /* they are checked there */
         } else if (strchr(word, '.')) {
             report_unknown(check, prefix, path, word);
         } else if (check_leaf(check, prefix, path, value) ||

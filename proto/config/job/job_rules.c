@@ -118,17 +118,14 @@ double job_rules_highest_rate(const struct schedule *schedule,
  * count from it. */
 static bool is_rate_unused(const struct job *job,
                            const struct job_input *input) {
-    const json_t *own = job_tree_get(input->tree, "optimizer");
-    const json_t *all = job_tree_get(input->tree, "optimizers");
     bool any = false, each = true;
     for (int g = JOB_GROUP_WIDE; g < JOB_GROUPS; g++) {
-        const char *name = job_schema_group(g, job->model.type);
-        if (!name)
+        if (!job_schema_group(g, job->model.type))
             continue;
         any |= job->groups[g].given;
-        each &= job->groups[g].given && json_object_get(all, name) != own;
+        each &= job->groups[g].given;
     }
-    return any && each && job->schedule.type == SCHEDULE_CONSTANT &&
+    return any && each && !job->optimizer_is_groups && job->schedule.type == SCHEDULE_CONSTANT &&
            is_given(input, JOB_RULES_LR);
 }
 

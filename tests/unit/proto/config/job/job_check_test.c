@@ -72,10 +72,11 @@ static void an_unknown_type_is_the_only_error(void **state) {
         " {\"wide\": {\"type\": \"SGD\"}, \"deep\": {\"type\": \"SGD\"}},"
         " \"steps\": 1, \"train_batch_size\": 8}";
     static const char *const sets[][2] = {{"model.type=wide"},
-                                          {"data.format=cvs"}};
+                                          {"data.format=cvs"},
+                                          {"optimizers.wide.type=Ftlr"}};
     job_fixture_expect_loaded(fixture,
                               job_fixture_load(fixture, wide, NULL, NULL));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         job_fixture_expect_refused(
             fixture, job_fixture_load(fixture, wide, NULL, sets[i]), "found");
         assert_null(strstr(fixture->why.text, " errors"));

@@ -119,7 +119,7 @@ static void a_job_with_an_optimizer_for_each_group_needs_no_other(
                                 "optimizer.params.lr=0.5", NULL};
     job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, grouped_job, NULL, none),
-        "optimizer.type: missing");
+        "optimizers.deep: missing");
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, grouped_job, NULL, all));
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_FTRL);
