@@ -6,6 +6,7 @@
 #include "commands/ckpt_command.h"
 
 #include "proto/base/time.h"
+#include "proto/config/byte_size.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
 #include "proto/store/manifest.h"
@@ -176,9 +177,6 @@ static void scale(double number, const struct unit *units, char *text,
              value, units->name);
 }
 
-static const struct unit size_units[] = {{1, "B"},    {1e3, "kB"},  {1e6, "MB"},
-                                         {1e9, "GB"}, {1e12, "TB"}, {0, NULL}};
-
 /* Bytes of table T's rows, weights and state. */
 static uint64_t table_bytes(const struct manifest *manifest, uint32_t t) {
     return manifest->tables[t].count.rows *
@@ -191,8 +189,7 @@ static void print_table_rows(const struct manifest *manifest, FILE *to) {
         const struct table *table = &manifest->layout->tables[t];
         const struct shard_rows_count *count = &manifest->tables[t].count;
         char size_text[32];
-        scale((double)table_bytes(manifest, t), size_units, size_text,
-              sizeof size_text);
+        byte_size_text(table_bytes(manifest, t), size_text, sizeof size_text);
         fprintf(to, "%12s table %s: %" PRIu64 " row%s of %" PRIu32, "",
                 table->name, count->rows, log_plural(count->rows), table->dim);
         if (table->admit)
@@ -219,8 +216,7 @@ static void print_row(const struct manifest *manifest, double age, FILE *to) {
     static const struct unit times[] = {
         {1, "s"}, {60, "min"}, {3600, "h"}, {86400, "d"}, {0, NULL}};
     char size_text[32], age_text[32];
-    scale((double)total_size(manifest), size_units, size_text,
-          sizeof size_text);
+    byte_size_text(total_size(manifest), size_text, sizeof size_text);
     scale(age, times, age_text, sizeof age_text);
     fprintf(to,
             "%12" PRIu64 " %7" PRIu64 " %14" PRIu64 " %9s %6" PRIu32

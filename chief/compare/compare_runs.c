@@ -501,6 +501,8 @@ static struct aggregate aggregate_one(const struct comparison *comparison,
         json_object_set(aggregate.object, "tables", one->tables);
     copy_key(aggregate.object, one->equal, "train_loss");
     copy_key(aggregate.object, one->equal, "test_accuracy");
+    copy_key(aggregate.object, one->equal, "test_auc");
+    copy_key(aggregate.object, one->equal, "test_logloss");
     json_object_set_new(aggregate.object, "diverged",
                         diverged(one, first_loss,
                                  comparison->external ? EXTERNAL_LOSS_TOLERANCE

@@ -102,14 +102,17 @@ static void print_loss(FILE *out, const json_t *one) {
         fprintf(out, " %7.1e", loss);
 }
 
-/* Prints a mark before it if the loss has diverged. */
-static void print_accuracy(FILE *out, const json_t *one) {
-    double accuracy = compare_table_number(one, NULL, "test_accuracy");
+/* AUC, or the accuracy of other models; a mark before it if the loss has
+ * diverged. */
+static void print_quality(FILE *out, const json_t *one) {
+    double auc = compare_table_number(one, NULL, "test_auc");
+    double quality =
+        isnan(auc) ? compare_table_number(one, NULL, "test_accuracy") : auc;
     fputc(has_diverged(one) ? '!' : ' ', out);
-    if (isnan(accuracy))
+    if (isnan(quality))
         fprintf(out, "%8s", "-");
     else
-        fprintf(out, "%8.4f", accuracy);
+        fprintf(out, "%8.4f", quality);
 }
 
 static void compare_table_print_case(FILE *out, const json_t *one) {
@@ -135,7 +138,7 @@ static void compare_table_print_case(FILE *out, const json_t *one) {
     compare_table_print_share(out, 7,
                               compare_table_number(one, NULL, "reached"));
     print_loss(out, one);
-    print_accuracy(out, one);
+    print_quality(out, one);
     fprintf(out, "  %s\n", text(one, "limit"));
     if (text(one, "error")[0]) {
         fprintf(out, "%*s", NAME, "");
@@ -235,12 +238,28 @@ static void print_rows(FILE *out, const json_t *result,
     }
 }
 
+/* The value of the first case that has KEY. */
+static double known(const json_t *result, const char *key) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        if (!isnan(compare_table_number(one, NULL, key)))
+            return compare_table_number(one, NULL, key);
+    }
+    return NAN;
+}
+
+static const char *quality_name(const json_t *result) {
+    return isnan(known(result, "test_auc")) ? "accuracy" : "AUC";
+}
+
 static void print_tables(FILE *out, const json_t *result) {
     char rates[32];
     snprintf(rates, sizeof rates, "%s/s", text(result, "unit"));
     fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", rates, "", "at equal time");
     fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
-            "median", "min", "max", "bound", "reached", "loss", "accuracy");
+            "median", "min", "max", "bound", "reached", "loss",
+            quality_name(result));
     print_rows(out, result, compare_table_print_case);
     fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
     fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %5s %6s\n", "",
@@ -268,17 +287,6 @@ static void print_answers(FILE *out, const json_t *one) {
                  plural, predicted[0] ? predicted : unknown);
         print_wrapped(out, 0, 4, line);
     }
-}
-
-/* The value of the first case that has KEY. */
-static double known(const json_t *result, const char *key) {
-    size_t i;
-    const json_t *one;
-    json_array_foreach(json_object_get(result, "cases"), i, one) {
-        if (!isnan(compare_table_number(one, NULL, key)))
-            return compare_table_number(one, NULL, key);
-    }
-    return NAN;
 }
 
 /* Prints one bandwidth for all hosts, or one of each kind. */
@@ -350,8 +358,9 @@ static void print_reported(FILE *out, const json_t *result) {
         fprintf(out, "the command reports no samples: a rate counts the steps "
                      "of all workers\n");
     if (!isnan(seconds))
-        fprintf(out, "loss%s after %.3g s of training each\n",
-                command ? "" : " and accuracy", seconds);
+        fprintf(out, "loss%s%s after %.3g s of training each\n",
+                command ? "" : " and ", command ? "" : quality_name(result),
+                seconds);
     else if (command)
         fprintf(out, "the command reports no loss: none is compared\n");
 }
@@ -409,6 +418,10 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
+static void print_value(FILE *out, double value) {
+    fprintf(out, isnan(value) ? "," : ",%.9g", value);
+}
+
 static void compare_table_print_quoted(FILE *out, const char *content) {
     fputc('"', out);
     for (; *content; content++) {
@@ -425,18 +438,18 @@ void compare_table_csv(FILE *out, const json_t *result) {
     fprintf(out, "mode");
     for (int c = 0; c < COLUMNS; c++)
         fprintf(out, ",%s", columns[c].name);
-    fprintf(out, ",limit,error\r\n");
+    fprintf(out, ",limit,error,test_auc,test_logloss\r\n");
     json_array_foreach(json_object_get(result, "cases"), i, one) {
         compare_table_print_quoted(out, text(one, "mode"));
-        for (int c = 0; c < COLUMNS; c++) {
-            double value =
-                compare_table_number(one, columns[c].inside, columns[c].key);
-            fprintf(out, isnan(value) ? "," : ",%.9g", value);
-        }
+        for (int c = 0; c < COLUMNS; c++)
+            print_value(out, compare_table_number(one, columns[c].inside,
+                                                  columns[c].key));
         fputc(',', out);
         compare_table_print_quoted(out, text(one, "limit"));
         fputc(',', out);
         compare_table_print_quoted(out, text(one, "error"));
+        print_value(out, compare_table_number(one, NULL, "test_auc"));
+        print_value(out, compare_table_number(one, NULL, "test_logloss"));
         fprintf(out, "\r\n");
     }
 }

@@ -116,6 +116,8 @@ static void tables_that_fit_a_worker_are_compared(void **state) {
         const json_t *one = json_array_get(cases, (size_t)i);
         expect_measured(one);
         assert_null(json_object_get(one, "tables"));
+        assert_true(number(one, "test_auc") > 0.5);
+        assert_true(number(one, "test_logloss") > 0);
         const json_t *times = json_object_get(one, "seconds_per_step");
         assert_true(number(times, i ? "waiting_for_weights"
                                     : "waiting_for_gradients") > 0);

@@ -160,8 +160,9 @@ enum status checkpoint_model_check(const struct checkpoint_model *model,
         manifest->features != features_digest(features, NULL))
         return status_fail(
             why, FAILURE_CHECKPOINT_INCOMPATIBLE,
-            "it was trained with other features: do the files of vocabularies "
-            "have the same words in the same order here?");
+            "it was trained with other features: are `features` those of its "
+            "job, and have the files of vocabularies the same words in the "
+            "same order here?");
     return check_hosts(manifest, folder, why);
 }
 

@@ -223,9 +223,9 @@ static void csv_has_a_line_for_each_case(void **state) {
     int commas[3] = {0}, line = 0;
     expect(text, "mode,workers,ps,runs,examples_per_second,");
     expect(text, "\r\n\"allreduce\",2,0,0,,,,");
-    expect(text, ",\"\",\"it said \"\"no\"\", twice\"\r\n");
+    expect(text, ",\"\",\"it said \"\"no\"\", twice\",,\r\n");
     expect(text, "\r\n\"ps\",2,1,3,5000,4000,6000,39,5600,5500,0.89,0.001,");
-    expect(text, ",1.5,2,0.75,0.25,0.875,5010,2500,0,\"ps link\",\"\"\r\n");
+    expect(text, ",1.5,2,0.75,0.25,0.875,5010,2500,0,\"ps link\",\"\",,\r\n");
     bool quoted = false;
     for (const char *at = text; *at && line < 3; at++) {
         quoted ^= *at == '"';
