@@ -219,8 +219,11 @@ void progress_epoch_text(char *bytes, size_t size,
             add_loss(&text, numbers->test_loss);
         }
         if (!isnan(numbers->auc))
-            progress_add(&text, ", AUC %.4f, logloss %.4f", numbers->auc,
-                         numbers->test_loss);
+            progress_add(&text, ", AUC %.4f", numbers->auc);
+        else if (!isnan(numbers->logloss))
+            progress_add(&text, ", no AUC (all labels are alike)");
+        if (!isnan(numbers->logloss))
+            progress_add(&text, ", logloss %.4f", numbers->logloss);
         if (numbers->share < 1)
             progress_add(&text, " (over %.0f %% of the test set)",
                          100 * numbers->share);

@@ -16,8 +16,10 @@
 struct progress_numbers {
     uint64_t step, total_steps; /* total 0: unknown */
     uint64_t epoch, epochs;     /* from 1; epochs 0: the run counts steps */
-    double loss, accuracy, auc; /* the last two: set only at the end of an
-                                   epoch; auc: NAN of more than two classes */
+    double loss;
+    double accuracy, auc, logloss; /* set only at the end of an epoch; the last
+                                      two: NAN of more than two classes, AUC
+                                      also of labels that are all alike */
     double test_loss;           /* NAN unless there is no accuracy */
     double share;               /* of the test set that they cover */
     double examples_per_second; /* of all trainers */

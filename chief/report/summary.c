@@ -209,12 +209,12 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(object, "train_loss", run_loss(run));
     summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
     summary_set_real(object, "test_loss", run->evaluations.test_loss);
-    if (!isnan(run->evaluations.auc)) {
+    if (!isnan(run->evaluations.logloss)) {
         summary_set_real(object, "test_auc", run->evaluations.auc);
         if (run->evaluations.auc_error > 0)
             summary_set_real(object, "test_auc_error",
                              run->evaluations.auc_error);
-        summary_set_real(object, "test_logloss", run->evaluations.test_loss);
+        summary_set_real(object, "test_logloss", run->evaluations.logloss);
         summary_set_real(object, "test_calibration",
                          run->evaluations.calibration);
     }

@@ -590,6 +590,7 @@ static enum status record_batches_open(struct batch_source **out,
         .is_cancelled = dataset->options.is_cancelled,
         .cancel_context = dataset->options.cancel_context,
         .indices = dataset->indices,
+        .may_change = !of->count,
         .log = dataset->options.log};
     if (!status)
         status = record_stream_open(&source->stream, &options, why);

@@ -96,8 +96,9 @@ static enum status open_next(struct record_stream *stream,
         options->indices ? options->indices[stream->next_path] : NULL;
     stream->path = options->paths[stream->next_path];
     stream->next_path += stream->by_file ? options->num_ranks : 1;
-    enum status status =
-        index ? record_index_check(index, stream->path, why) : STATUS_OK;
+    enum status status = index && !options->may_change
+                             ? record_index_check(index, stream->path, why)
+                             : STATUS_OK;
     if (!status)
         status = options->reader->open(&stream->file, stream->path,
                                        options->delimiter, why);

@@ -306,7 +306,9 @@ void checkpoint_model_report(const struct checkpoint_model *model,
     double count = (double)result->count;
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
-    if (result->scores.count && !isnan(auc))
+    if (result->scores.count && isnan(auc))
+        snprintf(ranked, sizeof ranked, "no AUC (all labels are alike), ");
+    else if (result->scores.count)
         snprintf(ranked, sizeof ranked, "AUC %.4f, ", auc);
     if (!regression)
         snprintf(shown, sizeof shown, "test accuracy %.4f, ", accuracy);

@@ -368,10 +368,6 @@ void job_free(struct job **job) {
 }
 
 const char *job_data_format_name(enum job_data_format format) {
-    static const char *const names[] = {
-        [JOB_IDX] = "idx",       [JOB_CSV] = "csv",
-        [JOB_CRITEO] = "criteo", [JOB_TFRECORD] = "tfrecord",
-        [JOB_LIBSVM] = "libsvm", [JOB_NPZ] = "npz",
-        [JOB_NPY] = "npy",       [JOB_SAFETENSORS] = "safetensors"};
+    static const char *const names[] = {JOB_DATA_FORMAT_WORDS};
     return names[format];
 }

@@ -36,6 +36,8 @@ enum job_data_format {
     JOB_NPY,
     JOB_SAFETENSORS
 };
+#define JOB_DATA_FORMAT_WORDS                                                  \
+    "idx", "csv", "criteo", "tfrecord", "libsvm", "npz", "npy", "safetensors"
 enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
 enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };

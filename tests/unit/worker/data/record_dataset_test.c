@@ -380,6 +380,28 @@ static void a_file_that_grows_is_named(void **state) {
     }
 }
 
+/* Nothing depends on how many records there are, also where a resumed run has
+ * counted them to find its place. */
+static void without_epochs_a_file_may_grow(void **state) {
+    struct fixture *fixture = *state;
+    unsigned batches = (RECORDS + BATCH - 1) / BATCH;
+    for (unsigned first = 0; first < 3; first += 2) {
+        const struct batch *batch;
+        enum status status = STATUS_OK;
+        write_parts(fixture);
+        fixture->job.data.shuffle_buffer = 7;
+        struct dataset *dataset = open_dataset(fixture, 0, 1, false);
+        struct loader *loader = open_loader(
+            fixture, dataset, (struct sampler_options){0}, first, 0);
+        append(fixture, "1,1,2\n");
+        for (unsigned b = 0; !status && b < 3 * batches; b++)
+            status = loader_next(loader, &batch, &fixture->why);
+        assert_int_equal(status, STATUS_OK);
+        loader_close(&loader);
+        dataset_free(&dataset);
+    }
+}
+
 static bool always(void *context) {
     ++*(unsigned *)context;
     return true;
@@ -538,6 +560,7 @@ int main(void) {
         TEST(a_label_is_one_of_its_columns_bounds),
         TEST(a_file_that_shrinks_is_noticed),
         TEST(a_file_that_grows_is_named),
+        TEST(without_epochs_a_file_may_grow),
         TEST(counting_can_be_ended),
         TEST(a_batch_may_have_only_bad_records),
         TEST(a_test_set_has_the_training_sets_columns),
