@@ -540,6 +540,7 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     shown.auc = result->count ? run->evaluations.auc : NAN;
     shown.logloss = result->count ? run->evaluations.logloss : NAN;
     shown.test_loss = result->count ? run->evaluations.test_loss : NAN;
-    shown.share = (double)result->count / (double)run->plan.test_samples;
+    shown.share = (double)(result->count + result->bad_lines) /
+                  (double)run->plan.test_samples;
     progress_epoch(&run->metrics.progress, &shown);
 }

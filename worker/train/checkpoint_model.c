@@ -317,6 +317,10 @@ void checkpoint_model_report(const struct checkpoint_model *model,
                         : "step %" PRIu64 ": %s%s%s %.3e",
              manifest->step, shown, ranked,
              result->scores.count ? "logloss" : "test loss", loss);
+    if (result->bad_lines)
+        log_warning(log, "bad_lines",
+                    "bad lines left out: %" PRIu64 " of the test set",
+                    result->bad_lines);
     if (!json)
         return;
     json_t *right = regression ? json_null() : json_real(accuracy);
@@ -326,6 +330,9 @@ void checkpoint_model_report(const struct checkpoint_model *model,
         "checkpoint", folder, "final", manifest->final);
     json_t *number = json_real(loss); /* NULL when it is not finite */
     json_object_set_new(object, "test_loss", number ? number : json_null());
+    if (model->job->data.skip_bad_lines)
+        json_object_set_new(object, "test_bad_lines",
+                            json_integer((json_int_t)result->bad_lines));
     if (result->scores.count)
         report_scores(object, auc, loss, &result->scores);
     json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
