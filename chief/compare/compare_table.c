@@ -418,7 +418,7 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_value(FILE *out, double value) {
+static void print_cell(FILE *out, double value) {
     fprintf(out, isnan(value) ? "," : ",%.9g", value);
 }
 
@@ -442,14 +442,14 @@ void compare_table_csv(FILE *out, const json_t *result) {
     json_array_foreach(json_object_get(result, "cases"), i, one) {
         compare_table_print_quoted(out, text(one, "mode"));
         for (int c = 0; c < COLUMNS; c++)
-            print_value(out, compare_table_number(one, columns[c].inside,
+            print_cell(out, compare_table_number(one, columns[c].inside,
                                                   columns[c].key));
         fputc(',', out);
         compare_table_print_quoted(out, text(one, "limit"));
         fputc(',', out);
         compare_table_print_quoted(out, text(one, "error"));
-        print_value(out, compare_table_number(one, NULL, "test_auc"));
-        print_value(out, compare_table_number(one, NULL, "test_logloss"));
+        print_cell(out, compare_table_number(one, NULL, "test_auc"));
+        print_cell(out, compare_table_number(one, NULL, "test_logloss"));
         fprintf(out, "\r\n");
     }
 }

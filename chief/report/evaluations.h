@@ -30,11 +30,11 @@ struct run_evaluations {
     uint64_t evaluated;  /* last step with an accuracy */
     uint64_t incomplete; /* highest step whose evaluation lacks a part for
                             good */
-    double accuracy, test_loss; /* NAN: none yet, as the next */
+    double accuracy, test_loss;       /* NAN: none yet, as the next */
     double auc, logloss, calibration; /* of two classes; NAN: there are more, or
                                          AUC of labels that are all alike */
-    uint64_t bad_lines;         /* that the last one has left out */
-    double auc_error;           /* how far AUC can be off; 0: it is exact */
+    uint64_t bad_lines;               /* that the last one has left out */
+    double auc_error;     /* how far AUC can be off; 0: it is exact */
     uint64_t epochs_seen; /* staleness: epochs whose evaluation was requested */
 };
 

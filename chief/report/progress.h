@@ -20,9 +20,9 @@ struct progress_numbers {
     double accuracy, auc, logloss; /* set only at the end of an epoch; the last
                                       two: NAN of more than two classes, AUC
                                       also of labels that are all alike */
-    double test_loss;           /* NAN unless there is no accuracy */
-    double share;               /* of the test set that they cover */
-    double examples_per_second; /* of all trainers */
+    double test_loss;              /* NAN unless there is no accuracy */
+    double share;                  /* of the test set that they cover */
+    double examples_per_second;    /* of all trainers */
     double seconds_left;
     uint64_t rows;        /* in tables; 0: there are none */
     double row_bytes;     /* of them that a trainer sends in a step */

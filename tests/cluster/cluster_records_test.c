@@ -261,9 +261,9 @@ static void a_bad_record_is_named_or_skipped(void **state) {
     double steps = figure(process, "steps");
     assert_true(steps == 17 || steps == 18);
     append_line(run, "test.csv", "x,1,\"red\",1,0\n");
-    process = CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip",
-                                  "data.num_workers=3", "data.prefetch_factor=8",
-                                  "train_micro_batch_size_per_gpu=10");
+    process = CLUSTER_FIXTURE_RUN(
+        run, 1, 2, 0, "data.bad_lines=skip", "data.num_workers=3",
+        "data.prefetch_factor=8", "train_micro_batch_size_per_gpu=10");
     cluster_fixture_expect_logged(process, "part-2.csv:32: column b");
     assert_true(figure(process, "bad_lines") == 6); /* once an epoch */
     assert_true(figure(process, "test_bad_lines") == 1);

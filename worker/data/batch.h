@@ -71,8 +71,8 @@ struct batch_ids {
 };
 
 struct batch {
-    uint64_t number; /* micro batch number from the start of the run */
-    uint32_t count;  /* samples */
+    uint64_t number;    /* micro batch number from the start of the run */
+    uint32_t count;     /* samples */
     uint32_t bad_lines; /* left out of it (data.bad_lines) */
     void *columns[BATCH_MAX_COLUMNS];    /* [count, width], 4 bytes a value */
     float *gradients[BATCH_MAX_COLUMNS]; /* BATCH_ROWS, when training: where the

@@ -355,12 +355,12 @@ enum status csv_format_read(struct csv_format *format,
                            format->delimiter);
     int expected = expected_fields(format, count);
     if (count != expected)
-        return status_fail(
-            why, FAILURE_DATA_DAMAGED, "found %d field%s, expected %d%s", count,
-            log_plural((uint64_t)count), expected,
-            may_lack_label(format) && !format->found
-                ? ", or one less without the label"
-                : "");
+        return status_fail(why, FAILURE_DATA_DAMAGED,
+                           "found %d field%s, expected %d%s", count,
+                           log_plural((uint64_t)count), expected,
+                           may_lack_label(format) && !format->found
+                               ? ", or one less without the label"
+                               : "");
     if (count < (int)format->num_fields)
         insert_label(format);
     for (uint32_t c = 0; c < format->num_columns; c++)

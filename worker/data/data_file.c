@@ -31,9 +31,9 @@ struct data_file {
 static enum status fail_of_stream(const struct data_file *file,
                                   enum failure_code code, const char *text,
                                   struct failure *why) {
-    return status_fail(why, code,
-                       "%s: %s, after %" PRIu64 " bytes of uncompressed content",
-                       file->path, text, file->position);
+    return status_fail(
+        why, code, "%s: %s, after %" PRIu64 " bytes of uncompressed content",
+        file->path, text, file->position);
 }
 
 static enum status fail_damaged(const struct data_file *file, const char *text,

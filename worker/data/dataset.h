@@ -55,8 +55,8 @@ struct dataset {
     const struct features *feature_set; /* NULL: samples are no records */
     float *labels;        /* [count], in memory; NULL: records have them */
     uint32_t num_classes; /* the largest class in LABELS + 1; 0: not known */
-    const char *const *columns;      /* [num_columns] that are read, in order */
-    uint32_t num_columns;            /* 0: samples have no columns */
+    const char *const *columns; /* [num_columns] that are read, in order */
+    uint32_t num_columns;       /* 0: samples have no columns */
 };
 
 struct dataset_table {

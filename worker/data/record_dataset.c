@@ -222,10 +222,9 @@ static bool skips(struct record_dataset *dataset, const struct failure *why) {
         return true;
     unsigned shown = atomic_fetch_add(&dataset->shown_bad_lines, 1) + 1;
     if (shown <= SHOWN_BAD_LINES)
-        log_warning(options->log, "bad_line_skipped", "%s: skipped%s",
-                    why->text,
-                    shown == SHOWN_BAD_LINES ? "; later ones are only counted"
-                                             : "");
+        log_warning(
+            options->log, "bad_line_skipped", "%s: skipped%s", why->text,
+            shown == SHOWN_BAD_LINES ? "; later ones are only counted" : "");
     return true;
 }
 

@@ -32,7 +32,7 @@ struct record_stream_options {
                                       counted; others NULL */
     bool may_change; /* files may be others by now: what is counted is only the
                         way to a place */
-    const char *indices_kept_in;   /* as record_index_options.kept_in */
+    const char *indices_kept_in; /* as record_index_options.kept_in */
     const struct log *log;
 };
 

@@ -56,7 +56,7 @@ struct device_replica_result {
     double finite_loss_sum; /* the sum over micro batches with finite loss, */
     uint64_t samples, correct;
     uint64_t bad_lines; /* left out of the micro batches */
-    double last_loss; /* the sum over the last such batch, */
+    double last_loss;   /* the sum over the last such batch, */
     uint64_t last_samples;
     int64_t input; /* ns spent waiting for samples */
 };

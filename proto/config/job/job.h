@@ -187,7 +187,7 @@ struct job {
     struct schedule schedule;   /* before scale_lr is applied */
     struct job_group_optimizer groups[JOB_GROUPS];
     bool optimizer_is_groups; /* OPTIMIZER, which no group takes, is one's */
-    bool tf_defaults; /* keys left out have Keras's values */
+    bool tf_defaults;         /* keys left out have Keras's values */
     bool scale_lr;
     enum job_strategy strategy;
     enum job_backend backend;     /* of all-reduce */

@@ -125,7 +125,8 @@ static bool is_rate_unused(const struct job *job,
         any |= job->groups[g].given;
         each &= job->groups[g].given;
     }
-    return any && each && !job->optimizer_is_groups && job->schedule.type == SCHEDULE_CONSTANT &&
+    return any && each && !job->optimizer_is_groups &&
+           job->schedule.type == SCHEDULE_CONSTANT &&
            is_given(input, JOB_RULES_LR);
 }
 

@@ -354,8 +354,8 @@ static void ls_shows_the_tables_with_their_rows(void **state) {
     checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
     char *text = printed(LS, &options, FAILURE_NONE, &why);
     assert_non_null(strstr(text, "table e1: 20000 rows of 3, 1.1 MB\n"));
-    assert_non_null(strstr(
-        text, "table c: 3334 rows of 8, 1667 of them admitted, 260 KB"));
+    assert_non_null(
+        strstr(text, "table c: 3334 rows of 8, 1667 of them admitted, 260 KB"));
     free(text);
     json_t *object = printed_json(LS, options, FAILURE_NONE);
     const json_t *tables = json_object_get(
