@@ -443,7 +443,7 @@ void compare_table_csv(FILE *out, const json_t *result) {
         compare_table_print_quoted(out, text(one, "mode"));
         for (int c = 0; c < COLUMNS; c++)
             print_cell(out, compare_table_number(one, columns[c].inside,
-                                                  columns[c].key));
+                                                 columns[c].key));
         fputc(',', out);
         compare_table_print_quoted(out, text(one, "limit"));
         fputc(',', out);
