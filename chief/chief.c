@@ -564,6 +564,8 @@ enum status chief_run(const struct chief_settings *settings,
     run_end_text(run, text, sizeof text);
     health_leave_loop(settings->health, HEALTH_ENDING);
     metrics_end(run);
+    if (run->metrics.began)
+        run_find_end_step(run); /* by the members' last heartbeats */
     summary_print(run, settings->json);
     if (settings->summary)
         summary_save(run, settings->summary);

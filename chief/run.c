@@ -53,7 +53,8 @@ uint64_t run_step(const struct run *run) {
  * for half a second; in a synchronous run they have contributed to every round
  * but the last one that any trainer has finished. */
 static uint64_t failed_step(const struct run *run) {
-    uint64_t step = run_step(run);
+    bool ending = run->phase >= RUN_STOPPING; /* and they leave one by one */
+    uint64_t step = ending ? run->end_step : run_step(run);
     for (uint32_t r = 0; run_synchronous(run) && r < run->roster.num_ranks;
          r++) {
         uint64_t clock = run->trainers[r].heartbeat.clock;
@@ -61,6 +62,17 @@ static uint64_t failed_step(const struct run *run) {
             step = clock - 1;
     }
     return step;
+}
+
+void run_find_end_step(struct run *run) {
+    bool failed = run->code && !run->shutdown.interrupted;
+    if (run->phase >= RUN_STOPPING && !failed)
+        return; /* what was done while all were ending is not counted */
+    uint64_t step = failed ? failed_step(run) : run_step(run);
+    if (run->checkpoints.has_saved && run->checkpoints.saved > step)
+        step = run->checkpoints.saved;
+    if (step > run->end_step)
+        run->end_step = step;
 }
 
 bool run_trainers_keep_weights(const struct run *run) {
@@ -108,10 +120,7 @@ static void stop(struct run *run, enum failure_code code, bool resumable,
     run->resumable = resumable;
     run_end_text(run, text, sizeof text);
     run->code = code;
-    run->end_step =
-        code && !run->shutdown.interrupted ? failed_step(run) : run_step(run);
-    if (run->checkpoints.has_saved && run->checkpoints.saved > run->end_step)
-        run->end_step = run->checkpoints.saved;
+    run_find_end_step(run);
     progress_close(&run->metrics.progress);
     Capstan__Stop order = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;

@@ -135,6 +135,10 @@ struct run {
  * the global step. If no trainer is live, the last step that was seen. */
 uint64_t run_step(const struct run *run);
 
+/* Sets RUN->end_step, the step at which the run ends, or of a run that fails
+ * the last one that is known to be complete. It never falls. */
+void run_find_end_step(struct run *run);
+
 /* Is staleness 0? */
 bool run_synchronous(const struct run *run);
 

@@ -61,6 +61,35 @@ static enum status eval_load_job(struct eval *eval,
     return job_load(&eval->job, &source, NULL, why); /* no run: no advice */
 }
 
+/* What the keys of the data say of another format is not said of FORMAT. */
+static void drop_format(struct eval_sets *sets, const char *format) {
+    sets->items[sets->count++] = "data.columns=null";
+    sets->items[sets->count++] = "data.delimiter=null";
+    sets->items[sets->count++] =
+        strcmp(format, "csv") != 0 ? "data.header=null" : "data.header=true";
+    if (strcmp(format, "libsvm") != 0)
+        return;
+    sets->items[sets->count++] = "data.label=null";
+    sets->items[sets->count++] = "data.weight=null";
+}
+
+/* Loads the job of the checkpoint, in which also the keys stand that it had not
+ * given. */
+static enum status load_own_job(struct eval *eval, struct failure *why) {
+    static const char key[] = "data.format=";
+    struct eval_sets sets = {.count = 0};
+    const char *own = "", *given = NULL;
+    json_t *job = json_loads(eval->manifest.job, 0, NULL);
+    for (unsigned i = 0; i < eval->options->num_sets; i++)
+        if (!strncmp(eval->options->sets[i], key, strlen(key)))
+            given = eval->options->sets[i] + strlen(key);
+    json_unpack(job, "{s:{s:s}}", "data", "format", &own);
+    if (given && strcmp(given, own) != 0)
+        drop_format(&sets, given);
+    json_decref(job);
+    return eval_load_job(eval, &sets, why);
+}
+
 /* Splits DIR/step-N, the folder of a checkpoint, in place. False if it is none.
  */
 static bool split_folder(char *dir, uint64_t *step) {
@@ -126,7 +155,6 @@ static enum status eval_open(struct eval *eval, const struct options *options,
                              const char *name, struct failure *why) {
     struct ckpt_command_options checkpoint = {
         .dir = eval->dir, .has_step = options->has_step, .step = options->step};
-    const struct eval_sets none = {.count = 0};
     eval->options = options;
     log_open(&eval->log, name, -1);
     enum status status = find_directory(eval, &checkpoint, why);
@@ -134,7 +162,7 @@ static enum status eval_open(struct eval *eval, const struct options *options,
         status =
             ckpt_command_find(&checkpoint, &eval->manifest, &eval->log, why);
     if (status)
-        return status;
+        return eval->has_file ? status_context(why, "checkpoint.dir") : status;
     checkpoint_folder(eval->dir, eval->manifest.step, eval->folder,
                       sizeof eval->folder);
     if (eval->has_file)
@@ -144,7 +172,7 @@ static enum status eval_open(struct eval *eval, const struct options *options,
                            "%s has no job, so model and data are unknown: give "
                            "the job file in place of the checkpoint",
                            eval->folder);
-    return eval_load_job(eval, &none, why);
+    return load_own_job(eval, why);
 }
 
 static void eval_close(struct eval *eval) {
@@ -384,15 +412,7 @@ static enum status use_format(struct eval *eval, struct failure *why) {
     if (other) {
         snprintf(set, sizeof set, "data.format=%s", format);
         sets.items[sets.count++] = set;
-        sets.items[sets.count++] = "data.columns=null";
-        sets.items[sets.count++] = "data.delimiter=null";
-        sets.items[sets.count++] = strcmp(format, "csv") != 0
-                                       ? "data.header=null"
-                                       : "data.header=true";
-    }
-    if (other && !strcmp(format, "libsvm")) {
-        sets.items[sets.count++] = "data.label=null";
-        sets.items[sets.count++] = "data.weight=null";
+        drop_format(&sets, format);
     }
     sets.counts_rows = other || eval->job->data.format != JOB_IDX;
     if (features)
@@ -400,7 +420,10 @@ static enum status use_format(struct eval *eval, struct failure *why) {
     if (!status && (sets.count || sets.counts_rows))
         status = eval_load_job(eval, &sets, why);
     free(features);
-    return status;
+    return status && other
+               ? status_context(why, "INPUT, of format %s by its ending",
+                                format)
+               : status;
 }
 
 static void report_predictions(const struct eval *eval, uint64_t count) {

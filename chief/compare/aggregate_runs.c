@@ -223,15 +223,18 @@ static enum cost_model_limit busiest_other(const struct cost_model_step *step) {
     return best;
 }
 
-/* The cost model's limit, unless the measured times contradict it. */
+/* The cost model's limit, unless the measured times contradict it. A ps is
+ * waited for while it updates; in a ring each worker updates by itself. */
 static const char *limit_of(const struct cost_model_step *step,
-                            const struct times *times, bool linked) {
+                            const struct times *times,
+                            enum cost_model_mode mode, bool linked) {
     double waiting = times->weights + times->gradients;
+    bool updates = mode != COST_MODEL_RING && times->update > waiting / 2;
     if (times->input > times->compute && times->input > waiting)
         return cost_model_limit_name(COST_MODEL_INPUT);
     if (waiting <= times->compute || step->limit != COST_MODEL_COMPUTE)
         return cost_model_limit_name(step->limit);
-    if (linked || times->update > waiting / 2)
+    if (linked || updates)
         return cost_model_limit_name(busiest_other(step));
     return "messages";
 }
@@ -302,7 +305,8 @@ static void add_bound(struct aggregate *aggregate,
     aggregate_runs_set_real(object, "reached",
                             aggregate->rate * step.bound / once);
     json_object_set_new(object, "limit",
-                        json_string(limit_of(&step, &times, gbits > 0)));
+                        json_string(limit_of(&step, &times, spec->mode,
+                                             gbits > 0)));
 }
 
 static void add_prediction(struct aggregate *aggregate,

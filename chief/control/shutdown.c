@@ -299,7 +299,7 @@ static struct snapshot_reason final_reason(const struct run *run) {
                                                 run->checkpoints.saved >= step);
     reason.evaluate =
         run->plan.test_samples &&
-        (!run_synchronous(run) || isnan(run->evaluations.test_loss) ||
+        (!run_synchronous(run) || !run->evaluations.evaluated ||
          evaluations_are_missing(run));
     return reason;
 }

@@ -420,6 +420,29 @@ static void planning_check_schedule(const struct run *run) {
                     end, key, last, schedule_rate(schedule, last), key, last);
 }
 
+/* The place is that of the samples, whatever they were when the checkpoint was
+ * written. */
+static void warn_of_other_epochs(const struct run *run) {
+    const struct manifest *manifest = &run->plan.restored;
+    uint64_t each = run->plan.share_samples ? run->plan.share_samples
+                                            : run->plan.train_samples;
+    if (!run->plan.has_restored || run->job->steps_per_epoch || !each ||
+        run->plan.batches_per_epoch == RUN_SCHEDULE_NO_EPOCHS ||
+        run->job->model.type == JOB_EXTERNAL ||
+        (manifest->samples >= manifest->epoch * each &&
+         manifest->samples <= (manifest->epoch + 1) * each))
+        return;
+    log_warning(run->log, "epochs_recounted",
+                "the checkpoint has %llu complete epochs, and its %llu samples "
+                "are %.3g epochs of the data as they are now, %llu samples: the "
+                "run goes on in epoch %llu",
+                (unsigned long long)manifest->epoch,
+                (unsigned long long)manifest->samples,
+                (double)manifest->samples / (double)each,
+                (unsigned long long)each,
+                (unsigned long long)(manifest->samples / each + 1));
+}
+
 /* Logs that the job asks for no more than the checkpoint has behind it. */
 static void log_nothing_left(const struct run *run) {
     const struct job *job = run->job;
@@ -491,6 +514,7 @@ static void plan(struct run *run) {
     metrics_begin(run);
     log_plan(run);
     planning_check_schedule(run);
+    warn_of_other_epochs(run);
     log_nothing_left(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         run->trainers[r].has_plan = true;

@@ -190,6 +190,12 @@ static void log_rows(const struct run *run) {
                  "step",
                  rows, log_plural(rows), layout->num_tables,
                  log_plural(layout->num_tables), bytes);
+    for (uint32_t t = 0; rows && !run->code && t < layout->num_tables; t++)
+        if (!run_table_rows(run, t) && !run_table_count(run, RUN_TABLE_EXPIRED, t))
+            log_warning(run->log, "table_without_rows",
+                        "table \"%s\" has no rows: nothing that was read has an "
+                        "id for it",
+                        layout->tables[t].name);
 }
 
 json_t *summary_object(const struct run *run) {
@@ -377,8 +383,10 @@ static void log_bad_lines(const struct run *run) {
     if (train || test)
         log_warning(run->log, "bad_lines",
                     "bad lines left out: %" PRIu64
-                    " of the training data, %" PRIu64 " of the test set",
-                    train, test);
+                    " of the training data%s, %" PRIu64 " of the test set",
+                    train,
+                    metrics_total(run).samples ? "" : ", which had no other",
+                    test);
 }
 
 void summary_print(const struct run *run, bool json) {

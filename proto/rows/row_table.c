@@ -378,8 +378,8 @@ static enum status check_room(struct row_table *table, uint32_t number,
         return STATUS_OK;
     return status_fail(why, FAILURE_TABLE_FULL,
                        "table \"%s\" has %" PRIu64
-                       " rows, all that its max_rows allows: raise it, or set "
-                       "admit or expire",
+                       " rows in this process alone, all that its max_rows "
+                       "allows: raise it, or set admit or expire",
                        table->options.layout->tables[number].name, rows);
 }
 

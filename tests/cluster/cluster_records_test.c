@@ -273,6 +273,28 @@ static void a_bad_record_is_named_or_skipped(void **state) {
                         "gradient_accumulation_steps=3");
 }
 
+/* 4 epochs of 1267 samples are 16.9 of the 300 that the files have then. */
+static void a_run_goes_on_in_the_epoch_of_its_samples(void **state) {
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_job(run, binary);
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=4");
+    struct cluster_process *process =
+        CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=5");
+    assert_false(cluster_fixture_has_logged(process, "epochs of the data"));
+    for (unsigned p = 1; p < PARTS; p++) {
+        char name[32];
+        snprintf(name, sizeof name, "part-%u.csv%s", p, p % 2 ? ".gz" : "");
+        cluster_run_path(run, name, path);
+        assert_int_equal(unlink(path), 0);
+    }
+    process = CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=45");
+    cluster_fixture_expect_logged(
+        process, "its 6335 samples are 42.2 epochs of the data as they are "
+                 "now, 150 samples: the run goes on in epoch 43");
+    cluster_fixture_expect_logged(process, "epoch 43/45");
+}
+
 /* What the model reads of the first records, as JSON. */
 static void peek_shows_what_the_model_reads(void **state) {
     static const char *const arguments[] = {"data",     "peek",
@@ -546,6 +568,7 @@ int main(void) {
         RECORDS_TEST(a_short_share_counts_as_much_as_a_long_one),
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
+        RECORDS_TEST(a_run_goes_on_in_the_epoch_of_its_samples),
         RECORDS_TEST(peek_shows_what_the_model_reads),
         RECORDS_TEST(numbers_in_idx_train_as_numpy_s_do),
         RECORDS_TEST(numbers_are_predicted_as_they_were_trained),

@@ -48,7 +48,8 @@ struct batch_source {
     struct record_stream *stream;
     struct csv_format *header; /* what the files' headers are compared with */
     struct record_window window;
-    bool loaded;      /* WINDOW is */
+    uint32_t buffer; /* records of a window */
+    bool loaded;     /* WINDOW is */
     uint32_t size;    /* of a batch */
     uint64_t counted; /* records of the dataset's share; 0: not known */
 
@@ -70,13 +71,19 @@ static enum status record_no_memory(struct failure *why) {
 
 static enum status no_records(const struct record_dataset *dataset,
                               struct failure *why) {
+    size_t files = dataset->files.gl_pathc;
+    const char *first = dataset->files.gl_pathv[0];
+    if (dataset->options.num_ranks > 1)
+        return status_fail(
+            why, FAILURE_DATA_TOO_SMALL,
+            "found no record for trainer %u of %u in %zu file%s, %s "
+            "first; expected one or more for each trainer",
+            dataset->options.rank + 1, dataset->options.num_ranks, files,
+            log_plural(files), first);
     return status_fail(why, FAILURE_DATA_TOO_SMALL,
-                       "found no record for trainer %u of %u in %zu file%s, %s "
-                       "first; expected one or more for each trainer",
-                       dataset->options.rank + 1, dataset->options.num_ranks,
-                       dataset->files.gl_pathc,
-                       log_plural(dataset->files.gl_pathc),
-                       dataset->files.gl_pathv[0]);
+                       files > 1 ? "%s and %zu more: found no record"
+                                 : "%s: found no record",
+                       first, files - 1);
 }
 
 static enum status find_files(glob_t *found, const struct job_files *files,
@@ -403,9 +410,8 @@ static enum status data_changed(const struct batch_source *source,
 static enum status move_to_record(struct batch_source *source, uint64_t epoch,
                                   uint64_t index, struct record *record,
                                   const char **path, struct failure *why) {
-    const struct job_data *data = &source->dataset->options.job->data;
-    uint64_t number = index / data->shuffle_buffer;
-    uint32_t place = (uint32_t)(index % data->shuffle_buffer);
+    uint64_t number = index / source->buffer;
+    uint32_t place = (uint32_t)(index % source->buffer);
     struct record_window *window = &source->window;
     bool next = source->loaded ? window->epoch == epoch && window->count &&
                                      number == window->number + 1
@@ -418,7 +424,7 @@ static enum status move_to_record(struct batch_source *source, uint64_t epoch,
         if (!status)
             status = record_stream_next(source->stream, window, why);
         source->loaded = !status;
-        uint64_t last = number * data->shuffle_buffer + window->count;
+        uint64_t last = number * source->buffer + window->count;
         if (!status && source->counted && last > source->counted)
             return data_changed(source, "more", why);
     }
@@ -553,10 +559,12 @@ static enum status compare_header_line(void *context,
     return csv_format_take_header(context, record, why);
 }
 
+/* In windows of the job, shuffled as it says, or in order BUFFER records at a
+ * time. */
 static enum status record_batches_open(struct batch_source **out,
                                        const struct dataset *of,
                                        const struct batch_spec *spec,
-                                       bool in_order, struct failure *why) {
+                                       uint32_t buffer, struct failure *why) {
     const struct record_dataset *dataset = (const struct record_dataset *)of;
     const struct job *job = dataset->options.job;
     struct batch_source *source = calloc(1, sizeof *source);
@@ -568,7 +576,8 @@ static enum status record_batches_open(struct batch_source **out,
     source->label_column = batch_label_column(spec);
     for (uint32_t c = 0; c < spec->num_columns; c++)
         source->twins[c] = first_twin(spec, c);
-    source->in_order = in_order;
+    source->in_order = buffer > 0;
+    source->buffer = buffer ? buffer : job->data.shuffle_buffer;
     source->stride = 1;
     source->counted = of->count;
     enum status status = STATUS_OK;
@@ -581,8 +590,8 @@ static enum status record_batches_open(struct batch_source **out,
         .delimiter = record_schema_delimiter(&dataset->schema),
         .rank = dataset->options.rank,
         .num_ranks = dataset->options.num_ranks,
-        .buffer = job->data.shuffle_buffer,
-        .shuffle = job->data.shuffle && !in_order,
+        .buffer = source->buffer,
+        .shuffle = job->data.shuffle && !source->in_order,
         .seed = job->seed,
         .header = dataset->schema.header.bytes ? compare_header_line : NULL,
         .context = source->header,
@@ -620,7 +629,7 @@ static enum status record_share(struct batch_source **out,
                                 const struct batch_spec *spec,
                                 const struct sampler_options *options,
                                 uint64_t first, struct failure *why) {
-    enum status status = record_batches_open(out, dataset, spec, false, why);
+    enum status status = record_batches_open(out, dataset, spec, 0, why);
     if (status)
         return status;
     struct batch_source *source = *out;
@@ -654,7 +663,7 @@ static enum status record_range(struct batch_source **out,
                                 const struct batch_spec *spec, uint64_t first,
                                 uint64_t end, uint32_t size,
                                 struct failure *why) {
-    enum status status = record_batches_open(out, dataset, spec, true, why);
+    enum status status = record_batches_open(out, dataset, spec, size, why);
     if (status)
         return status;
     (*out)->size = size;
@@ -756,7 +765,7 @@ static enum status record_peek(const struct dataset *of,
     struct batch_source *source;
     struct record_parser *parser = NULL;
     enum status status =
-        record_batches_open(&source, of, spec ? spec : &none, true, why);
+        record_batches_open(&source, of, spec ? spec : &none, 1, why);
     if (!status)
         status = open_parser(dataset, &parser, why);
     for (uint64_t row = 0; !status && row < rows; row++) {
@@ -881,7 +890,7 @@ static enum status count_share(struct record_dataset *dataset,
     struct batch_source *source;
     struct batch_spec none = {0};
     enum status status =
-        record_batches_open(&source, &dataset->dataset, &none, true, why);
+        record_batches_open(&source, &dataset->dataset, &none, 1, why);
     if (!status) {
         log_info(dataset->options.log, "counting_records",
                  "%s: counting the records of %zu file%s", dataset->options.key,

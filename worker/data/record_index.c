@@ -245,6 +245,7 @@ enum status record_index_check(const struct record_index *index,
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_MISMATCH,
                        "%s: found %" PRIu64 " bytes, expected %" PRIu64
-                       ", as when its records were counted",
+                       ", as when its records were counted: files of a run with "
+                       "epochs may not change",
                        path, size, index->size);
 }

@@ -275,7 +275,9 @@ enum status checkpoint_model_evaluate(struct checkpoint_model *model,
         status = executor_evaluate(&model->executor, &all, out, why);
     if (!status && !rows.status && !out->count)
         status =
-            status_fail(why, FAILURE_DATA_TOO_SMALL, "no sample was evaluated");
+            status_fail(why, FAILURE_DATA_TOO_SMALL,
+                        "no sample was evaluated: all %" PRIu64 " are bad",
+                        out->bad_lines);
     if (!status && rows.status) {
         status = rows.status;
         *why = rows.why;
