@@ -862,8 +862,9 @@ static enum status look_for_features(const struct record_dataset *dataset,
                               record_schema_delimiter(&dataset->schema), why);
     for (int i = 0; !status && record.bytes && i < EXAMPLES_READ; i++) {
         struct failure ignored; /* who reads the record names it */
-        status = dataset->reader->next(file, &record, why);
-        if (!status && record.bytes && !record.is_damaged &&
+        if (dataset->reader->next(file, &record, &ignored))
+            break;
+        if (record.bytes && !record.is_damaged &&
             example_format_names(&record, see_name, &seen, &ignored))
             continue;
     }
