@@ -82,7 +82,9 @@ static struct row_table *const *held_rows(struct server *server, uint64_t id,
     if (!rows || !server->held_tables)
         return NULL;
     struct row_table **held = server->held_tables + (size_t)p * stacks;
-    for (uint32_t k = 0; k < stacks && !held[k]; k++) {
+    for (uint32_t k = 0; k < stacks; k++) {
+        if (held[k])
+            continue;
         struct row_table_options options =
             row_shard_options(server->row_shard, k);
         if (row_table_open_held(&held[k], &options, rows[k].pages,

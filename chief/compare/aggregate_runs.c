@@ -304,9 +304,9 @@ static void add_bound(struct aggregate *aggregate,
                             once / step.bound);
     aggregate_runs_set_real(object, "reached",
                             aggregate->rate * step.bound / once);
-    json_object_set_new(object, "limit",
-                        json_string(limit_of(&step, &times, spec->mode,
-                                             gbits > 0)));
+    json_object_set_new(
+        object, "limit",
+        json_string(limit_of(&step, &times, spec->mode, gbits > 0)));
 }
 
 static void add_prediction(struct aggregate *aggregate,

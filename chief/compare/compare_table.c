@@ -102,12 +102,25 @@ static void print_loss(FILE *out, const json_t *one) {
         fprintf(out, " %7.1e", loss);
 }
 
-/* AUC, or the accuracy of other models; a mark before it if the loss has
- * diverged. */
-static void print_quality(FILE *out, const json_t *one) {
-    double auc = compare_table_number(one, NULL, "test_auc");
-    double quality =
-        isnan(auc) ? compare_table_number(one, NULL, "test_accuracy") : auc;
+/* The value of the first case that has KEY. */
+static double known(const json_t *result, const char *key) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        if (!isnan(compare_table_number(one, NULL, key)))
+            return compare_table_number(one, NULL, key);
+    }
+    return NAN;
+}
+
+/* What the table has of the test set: AUC where a case has one. */
+static const char *quality_key(const json_t *result) {
+    return isnan(known(result, "test_auc")) ? "test_accuracy" : "test_auc";
+}
+
+/* A mark before it if the loss has diverged. */
+static void print_quality(FILE *out, const json_t *one, const char *key) {
+    double quality = compare_table_number(one, NULL, key);
     fputc(has_diverged(one) ? '!' : ' ', out);
     if (isnan(quality))
         fprintf(out, "%8s", "-");
@@ -115,7 +128,8 @@ static void print_quality(FILE *out, const json_t *one) {
         fprintf(out, "%8.4f", quality);
 }
 
-static void compare_table_print_case(FILE *out, const json_t *one) {
+static void compare_table_print_case(FILE *out, const json_t *result,
+                                     const json_t *one) {
     static const char speed[] = "examples_per_second";
     compare_table_print_name(out, one);
     if (compare_table_failed(one)) {
@@ -138,7 +152,7 @@ static void compare_table_print_case(FILE *out, const json_t *one) {
     compare_table_print_share(out, 7,
                               compare_table_number(one, NULL, "reached"));
     print_loss(out, one);
-    print_quality(out, one);
+    print_quality(out, one, quality_key(result));
     fprintf(out, "  %s\n", text(one, "limit"));
     if (text(one, "error")[0]) {
         fprintf(out, "%*s", NAME, "");
@@ -147,7 +161,8 @@ static void compare_table_print_case(FILE *out, const json_t *one) {
     }
 }
 
-static void print_times(FILE *out, const json_t *one) {
+static void print_times(FILE *out, const json_t *result, const json_t *one) {
+    (void)result;
     static const char times[] = "seconds_per_step";
     if (compare_table_failed(one))
         return;
@@ -225,7 +240,8 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
 /* Prints a row per case, with the numbers of workers separated; both tables use
  * it. */
 static void print_rows(FILE *out, const json_t *result,
-                       void (*row)(FILE *, const json_t *)) {
+                       void (*row)(FILE *, const json_t *result,
+                                   const json_t *one)) {
     size_t i;
     const json_t *one;
     double before = NAN;
@@ -234,23 +250,12 @@ static void print_rows(FILE *out, const json_t *result,
         if (workers > before)
             fprintf(out, "\n");
         before = workers;
-        row(out, one);
+        row(out, result, one);
     }
-}
-
-/* The value of the first case that has KEY. */
-static double known(const json_t *result, const char *key) {
-    size_t i;
-    const json_t *one;
-    json_array_foreach(json_object_get(result, "cases"), i, one) {
-        if (!isnan(compare_table_number(one, NULL, key)))
-            return compare_table_number(one, NULL, key);
-    }
-    return NAN;
 }
 
 static const char *quality_name(const json_t *result) {
-    return isnan(known(result, "test_auc")) ? "accuracy" : "AUC";
+    return strcmp(quality_key(result), "test_auc") != 0 ? "accuracy" : "AUC";
 }
 
 static void print_tables(FILE *out, const json_t *result) {

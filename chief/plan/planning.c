@@ -432,15 +432,15 @@ static void warn_of_other_epochs(const struct run *run) {
         (manifest->samples >= manifest->epoch * each &&
          manifest->samples <= (manifest->epoch + 1) * each))
         return;
-    log_warning(run->log, "epochs_recounted",
-                "the checkpoint has %llu complete epochs, and its %llu samples "
-                "are %.3g epochs of the data as they are now, %llu samples: the "
-                "run goes on in epoch %llu",
-                (unsigned long long)manifest->epoch,
-                (unsigned long long)manifest->samples,
-                (double)manifest->samples / (double)each,
-                (unsigned long long)each,
-                (unsigned long long)(manifest->samples / each + 1));
+    log_warning(
+        run->log, "epochs_recounted",
+        "the checkpoint has %llu complete epochs, and its %llu samples "
+        "are %.3g epochs of the data as they are now, %llu samples: the "
+        "run goes on in epoch %llu",
+        (unsigned long long)manifest->epoch,
+        (unsigned long long)manifest->samples,
+        (double)manifest->samples / (double)each, (unsigned long long)each,
+        (unsigned long long)(manifest->samples / each + 1));
 }
 
 /* Logs that the job asks for no more than the checkpoint has behind it. */

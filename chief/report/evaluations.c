@@ -132,12 +132,15 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
         !evaluation_split_receive(&evaluation->parts, report->part,
                                   slot->incarnation, &result))
         return;
-    if (!binary_scores_unpack(&evaluation->scores, report->scores.data,
-                              report->scores.len))
+    if (!evaluation->scores_lost &&
+        !binary_scores_unpack(&evaluation->scores, report->scores.data,
+                              report->scores.len)) {
+        evaluation->scores_lost = true;
         log_warning(run->log, "scores_lost",
                     "step %llu: no AUC, as the scores of part %u cannot be "
                     "read or there is no memory for them",
                     (unsigned long long)report->step, report->part);
+    }
     struct run_trainer *trainer = &run->trainers[slot->rank];
     struct run_point *at_evaluation =
         report->id ? &trainer->at_evaluation
@@ -178,6 +181,8 @@ static void evaluations_end(struct run *run,
         evaluation_split_sum(&evaluation->parts);
     for (uint32_t r = 0; !evaluation->id && r < evaluation->parts.count; r++)
         run->trainers[r].at_evaluation = evaluation->rank_points[r];
+    if (evaluation->scores_lost)
+        binary_scores_clear(&evaluation->scores);
     metrics_report_evaluation(run, evaluation->step, &sum, &evaluation->scores);
     binary_scores_clear(&evaluation->scores);
     if (evaluation->id)

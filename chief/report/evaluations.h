@@ -22,6 +22,7 @@ struct run_evaluation {
     struct evaluation_split parts; /* id 0: one part per rank */
     struct run_point *rank_points; /* id 0: progress of each rank */
     struct binary_scores scores;   /* of all parts that are done */
+    bool scores_lost;              /* those of a part */
 };
 
 struct run_evaluations {
@@ -30,11 +31,11 @@ struct run_evaluations {
     uint64_t evaluated;  /* last step with an accuracy */
     uint64_t incomplete; /* highest step whose evaluation lacks a part for
                             good */
-    double accuracy, test_loss;       /* NAN: none yet, as the next */
-    double auc, logloss, calibration; /* of two classes; NAN: there are more, or
-                                         AUC of labels that are all alike */
-    uint64_t bad_lines;               /* that the last one has left out */
-    double auc_error;     /* how far AUC can be off; 0: it is exact */
+    double accuracy, test_loss; /* NAN: none yet, as the next */
+    bool has_scores;         /* of two classes: test_loss is the logloss, and */
+    double auc, calibration; /* NAN: the loss is none, or all labels alike */
+    uint64_t bad_lines;      /* that the last one has left out */
+    double auc_error;        /* how far AUC can be off; 0: it is exact */
     uint64_t epochs_seen; /* staleness: epochs whose evaluation was requested */
 };
 

@@ -155,7 +155,6 @@ static struct progress_numbers progress_at(const struct run *run,
         .loss = run->metrics.shown_loss,
         .accuracy = NAN,
         .auc = NAN,
-        .logloss = NAN,
         .test_loss = NAN,
         .examples_per_second = known_rate(run, run->metrics.shown_rate),
         .seconds_left = seconds_left(run, step),
@@ -482,13 +481,12 @@ static void rate_scores(struct run *run, uint64_t step,
                         struct binary_scores *scores) {
     double *error = &run->evaluations.auc_error;
     run->evaluations.auc = NAN;
-    run->evaluations.logloss = NAN;
+    run->evaluations.has_scores = scores->count > 0;
     run->evaluations.calibration = NAN;
     if (!scores->count)
         return;
-    run->evaluations.logloss = run->evaluations.test_loss;
-    run->evaluations.auc =
-        binary_scores_auc(scores, run->plan.test_samples, error);
+    double auc = binary_scores_auc(scores, run->plan.test_samples, error);
+    run->evaluations.auc = isfinite(run->evaluations.test_loss) ? auc : NAN;
     run->evaluations.calibration = result->predicted_sum / result->target_sum;
     if (*error > 0)
         log_info(run->log, "auc_by_bins",
@@ -497,7 +495,7 @@ static void rate_scores(struct run *run, uint64_t step,
                  (unsigned long long)step, run->evaluations.auc, *error,
                  (unsigned long long)BINARY_SCORES_MAX_EXACT);
     write_scalar(run, "test/auc", step, run->evaluations.auc);
-    write_scalar(run, "test/logloss", step, run->evaluations.logloss);
+    write_scalar(run, "test/logloss", step, run->evaluations.test_loss);
     write_scalar(run, "test/calibration", step, run->evaluations.calibration);
 }
 
@@ -538,7 +536,7 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     shown.loss = isfinite(loss) ? loss : run->metrics.shown_loss;
     shown.accuracy = result->count ? run->evaluations.accuracy : NAN;
     shown.auc = result->count ? run->evaluations.auc : NAN;
-    shown.logloss = result->count ? run->evaluations.logloss : NAN;
+    shown.has_scores = result->count && run->evaluations.has_scores;
     shown.test_loss = result->count ? run->evaluations.test_loss : NAN;
     shown.share = (double)(result->count + result->bad_lines) /
                   (double)run->plan.test_samples;

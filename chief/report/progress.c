@@ -218,12 +218,12 @@ void progress_epoch_text(char *bytes, size_t size,
             progress_add(&text, ": test ");
             add_loss(&text, numbers->test_loss);
         }
-        if (!isnan(numbers->auc))
+        if (numbers->has_scores && !isnan(numbers->auc))
             progress_add(&text, ", AUC %.4f", numbers->auc);
-        else if (!isnan(numbers->logloss))
+        else if (numbers->has_scores && isfinite(numbers->test_loss))
             progress_add(&text, ", no AUC (all labels are alike)");
-        if (!isnan(numbers->logloss))
-            progress_add(&text, ", logloss %.4f", numbers->logloss);
+        if (numbers->has_scores)
+            progress_add(&text, ", logloss %.4f", numbers->test_loss);
         if (numbers->share < 1)
             progress_add(&text, " (over %.0f %% of the test set)",
                          100 * numbers->share);

@@ -17,12 +17,12 @@ struct progress_numbers {
     uint64_t step, total_steps; /* total 0: unknown */
     uint64_t epoch, epochs;     /* from 1; epochs 0: the run counts steps */
     double loss;
-    double accuracy, auc, logloss; /* set only at the end of an epoch; the last
-                                      two: NAN of more than two classes, AUC
-                                      also of labels that are all alike */
-    double test_loss;              /* NAN unless there is no accuracy */
-    double share;                  /* of the test set that they cover */
-    double examples_per_second;    /* of all trainers */
+    /* Set only at the end of an epoch, as is what the scores of two classes
+     * give: AUC, NAN without a finite loss or of labels that are all alike. */
+    double accuracy, test_loss, auc;
+    bool has_scores;            /* the test loss is their logloss */
+    double share;               /* of the test set that they cover */
+    double examples_per_second; /* of all trainers */
     double seconds_left;
     uint64_t rows;        /* in tables; 0: there are none */
     double row_bytes;     /* of them that a trainer sends in a step */

@@ -191,11 +191,13 @@ static void log_rows(const struct run *run) {
                  rows, log_plural(rows), layout->num_tables,
                  log_plural(layout->num_tables), bytes);
     for (uint32_t t = 0; rows && !run->code && t < layout->num_tables; t++)
-        if (!run_table_rows(run, t) && !run_table_count(run, RUN_TABLE_EXPIRED, t))
-            log_warning(run->log, "table_without_rows",
-                        "table \"%s\" has no rows: nothing that was read has an "
-                        "id for it",
-                        layout->tables[t].name);
+        if (!run_table_rows(run, t) &&
+            !run_table_count(run, RUN_TABLE_EXPIRED, t))
+            log_warning(
+                run->log, "table_without_rows",
+                "table \"%s\" has no rows: nothing that was read has an "
+                "id for it",
+                layout->tables[t].name);
 }
 
 json_t *summary_object(const struct run *run) {
@@ -215,12 +217,12 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(object, "train_loss", run_loss(run));
     summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
     summary_set_real(object, "test_loss", run->evaluations.test_loss);
-    if (!isnan(run->evaluations.logloss)) {
+    if (run->evaluations.has_scores) {
         summary_set_real(object, "test_auc", run->evaluations.auc);
         if (run->evaluations.auc_error > 0)
             summary_set_real(object, "test_auc_error",
                              run->evaluations.auc_error);
-        summary_set_real(object, "test_logloss", run->evaluations.logloss);
+        summary_set_real(object, "test_logloss", run->evaluations.test_loss);
         summary_set_real(object, "test_calibration",
                          run->evaluations.calibration);
     }

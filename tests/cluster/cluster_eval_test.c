@@ -130,6 +130,16 @@ static void an_evaluation_finds_what_the_run_did(void **state) {
              "threads=2", "checkpoint");
     assert_true(number_of(other, "test_logloss") !=
                 number_of(trained, "test_logloss"));
+    char path[PATH_MAX];
+    cluster_run_path(run, "test.csv", path);
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs("no record\n", file);
+    assert_int_equal(fclose(file), 0);
+    struct cluster_process *skipping = TOOL(
+        run, 0, "eval", "--json", "--set", "data.bad_lines=skip", "checkpoint");
+    expect_as_run(skipping, trained);
+    assert_int_equal((int)number_of(skipping, "test_bad_lines"), 1);
 }
 
 static void predictions_need_no_labels(void **state) {

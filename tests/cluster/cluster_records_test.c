@@ -268,6 +268,7 @@ static void a_bad_record_is_named_or_skipped(void **state) {
     cluster_fixture_expect_logged(process, "part-2.csv:32: column b");
     assert_true(figure(process, "bad_lines") == 6); /* once an epoch */
     assert_true(figure(process, "test_bad_lines") == 1);
+    assert_false(cluster_fixture_has_logged(process, "of the test set)"));
     CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.bad_lines=skip",
                         "checkpoint.resume=never", "epochs=1",
                         "train_micro_batch_size_per_gpu=1",

@@ -23,7 +23,8 @@ struct data_file {
     ZSTD_DCtx *zstd;
     bool in_frame;     /* of Zstandard */
     uint64_t position; /* in the content, bytes */
-    uint64_t trailing; /* bytes after the last gzip member */
+    uint64_t trailing; /* bytes after the last gzip member, */
+    bool not_padding;  /* some of which are not 0 */
     size_t begin, end; /* of what is in the buffer */
     uint8_t bytes[BUFFER];
 };
@@ -95,7 +96,8 @@ static enum status end_member(struct data_file *file, struct failure *why) {
     file->ended = true;
     while (!status && file->begin < file->end) {
         file->trailing += file->end - file->begin;
-        file->begin = file->end;
+        while (file->begin < file->end)
+            file->not_padding |= file->bytes[file->begin++] != 0;
         status = data_file_fill(file, 1, why);
     }
     return status;
@@ -251,4 +253,11 @@ uint64_t data_file_position(const struct data_file *file) {
 
 uint64_t data_file_trailing(const struct data_file *file) {
     return file->trailing;
+}
+
+enum status data_file_check_end(const struct data_file *file,
+                                struct failure *why) {
+    return file->not_padding
+               ? fail_damaged(file, "found bytes that are no gzip member", why)
+               : STATUS_OK;
 }

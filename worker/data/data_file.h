@@ -41,4 +41,9 @@ uint64_t data_file_position(const struct data_file *file);
 /* Bytes after the last gzip member, which are not read; known at the end. */
 uint64_t data_file_trailing(const struct data_file *file);
 
+/* At the end: FAILURE_DATA_DAMAGED if there are such bytes and they are not all
+ * 0, as a member whose begin is damaged would be left out. */
+enum status data_file_check_end(const struct data_file *file,
+                                struct failure *why) MUST_CHECK;
+
 #endif

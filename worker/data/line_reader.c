@@ -43,7 +43,7 @@ static enum status read_more(struct record_file *file, struct failure *why) {
         data_file_read(file->file, file->bytes + kept, CHUNK, &got, why);
     file->end += got;
     file->ended = !status && got < CHUNK;
-    return status;
+    return file->ended ? data_file_check_end(file->file, why) : status;
 }
 
 /* Of the record that begins at file->begin. */

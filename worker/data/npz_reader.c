@@ -91,6 +91,17 @@ static bool read_exactly(struct archive *archive, void *bytes, size_t size) {
     return true;
 }
 
+/* Reads the end of ARRAY's member, where its checksum is compared. */
+static enum status end_member_of(const struct record_file *file,
+                                 const struct npz_array *array,
+                                 struct failure *why) {
+    char more;
+    return archive_read_data(array->archive, &more, 1) < 0
+               ? fail_of_array(file, array,
+                               archive_error_string(array->archive), why)
+               : STATUS_OK;
+}
+
 /* After a header was read, of which WRONG says what is wrong, or NULL. */
 static enum status use_header(const struct record_file *file,
                               struct npz_array *array, const char *wrong,
@@ -169,7 +180,7 @@ static enum status compare_row_counts(const struct record_file *file,
 static enum status open_arrays(struct record_file *file, struct failure *why) {
     bool ended = false;
     while (!ended) {
-        if (file->num_arrays == MAX_ARRAYS)
+        if (file->num_arrays > MAX_ARRAYS)
             return status_fail(why, FAILURE_DATA_DAMAGED,
                                "%s: found more than %d arrays", file->path,
                                MAX_ARRAYS);
@@ -220,7 +231,7 @@ static void close_npz(struct record_file **where) {
     struct record_file *file = where ? *where : NULL;
     if (!file)
         return;
-    for (uint32_t a = 0; file->arrays && a < MAX_ARRAYS; a++) {
+    for (uint32_t a = 0; file->arrays && a <= MAX_ARRAYS; a++) {
         archive_read_free(file->arrays[a].archive);
         free(file->arrays[a].name);
     }
@@ -245,7 +256,7 @@ static enum status open_numpy(struct record_file **out, const char *path,
         return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
                            path);
     file->path = path;
-    file->arrays = calloc(MAX_ARRAYS, sizeof *file->arrays);
+    file->arrays = calloc(MAX_ARRAYS + 1, sizeof *file->arrays);
     enum status status =
         file->arrays ? open(file, why) : npz_reader_no_memory(file, why);
     if (!status)
@@ -282,6 +293,8 @@ static enum status take_fields(struct record_file *file, const char *text,
         return npz_reader_no_memory(file, why);
     const char *wrong = npy_header_parse_fields(text, fields, MAX_ARRAYS,
                                                 &count, &file->element);
+    if (!wrong && !file->element)
+        wrong = "elements without values";
     if (!wrong && file->element > RECORD_READER_MAX_BYTES / 8)
         wrong = "an element of more than 8 MiB";
     bool complete = true;
@@ -535,6 +548,7 @@ static enum status next_row(struct record_file *file, struct record *record,
                             struct failure *why) {
     char *begin = file->bytes + LENGTH_ROOM + 1, *at = begin;
     *record = (struct record){0};
+    bool last = file->number + 1 == file->arrays->header.rows;
     if (file->number == file->arrays->header.rows)
         return STATUS_OK;
     enum status status =
@@ -549,6 +563,8 @@ static enum status next_row(struct record_file *file, struct record *record,
             !read_exactly(array->archive, file->row, array->bytes))
             return fail_of_array(file, array, "fewer rows than its header says",
                                  why);
+        if (array->archive && last)
+            status = end_member_of(file, array, why);
         if (file->tensors)
             status = tensor_file_read_bytes(
                 file->tensors, array->begin + file->number * array->bytes,

@@ -9,6 +9,7 @@
 #include "worker/data/record_parser.h"
 #include "worker/data/record_stream.h"
 
+#include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { SHOWN_BAD_LINES = 10, EXAMPLES_READ = 1000, MAX_SEEN = 256 };
 
@@ -48,8 +50,8 @@ struct batch_source {
     struct record_stream *stream;
     struct csv_format *header; /* what the files' headers are compared with */
     struct record_window window;
-    uint32_t buffer; /* records of a window */
-    bool loaded;     /* WINDOW is */
+    uint32_t buffer;  /* records of a window */
+    bool loaded;      /* WINDOW is */
     uint32_t size;    /* of a batch */
     uint64_t counted; /* records of the dataset's share; 0: not known */
 
@@ -91,7 +93,14 @@ static enum status find_files(glob_t *found, const struct job_files *files,
     for (size_t i = 0; i < JOB_MAX_FILES && files->paths[i]; i++) {
         const char *path = files->paths[i];
         int flags = i ? GLOB_APPEND : 0;
-        int error = glob(path, flags, NULL, found);
+        struct stat about;
+        bool is_name = !stat(path, &about); /* with brackets, maybe */
+        int problem = errno;
+        int error =
+            glob(path, is_name ? flags | GLOB_NOCHECK : flags, NULL, found);
+        if (error == GLOB_NOMATCH && problem != ENOENT)
+            return status_errno(why, FAILURE_DATA_UNREADABLE, problem, "%s",
+                                path);
         if (error == GLOB_NOMATCH)
             return status_fail(why, FAILURE_DATA_UNREADABLE, "%s: no such file",
                                path);
@@ -779,6 +788,8 @@ static enum status record_peek(const struct dataset *of,
             place, sizeof place, record.line ? ":%llu" : ": record %llu",
             (unsigned long long)(record.line ? record.line : record.number));
         json_t *object = json_pack("{s:s+}", "at", path, place);
+        if (!object) /* no UTF-8 */
+            object = json_pack("{s:s+}", "at", dataset->options.key, place);
         describe_record(source, parser, &record, object);
         json_array_append_new(list, object);
     }

@@ -19,6 +19,7 @@
 
 enum { VERSION = 1, READS_BETWEEN = 65536 };
 static const double lock_poll = 0.1; /* seconds */
+static const double lock_limit = 600;
 
 /* Of the data file: what the index is of. */
 struct index_head {
@@ -78,11 +79,14 @@ static bool default_folder(char *folder, size_t size) {
     return length > 0 && (size_t)length < size;
 }
 
-/* Locks FILE once no other process makes an index there. A file system without
- * locks has none to wait for. */
+/* Locks FILE once no other process makes an index there, or goes on without:
+ * after lock_limit, for the other may stand still, and on a file system without
+ * locks. What is stored there has a hash. */
 static enum status lock_kept(const struct record_index_options *options,
                              int file, struct failure *why) {
-    while (flock(file, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+    for (double waited = 0; waited < lock_limit; waited += lock_poll) {
+        if (!flock(file, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK)
+            return STATUS_OK;
         if (index_is_cancelled(options))
             return status_fail(why, FAILURE_TERMINATED,
                                "%s: waiting for another process of this host, "
@@ -243,9 +247,10 @@ enum status record_index_check(const struct record_index *index,
     uint64_t size = (uint64_t)about.st_size;
     if (size == index->size)
         return STATUS_OK;
-    return status_fail(why, FAILURE_DATA_MISMATCH,
-                       "%s: found %" PRIu64 " bytes, expected %" PRIu64
-                       ", as when its records were counted: files of a run with "
-                       "epochs may not change",
-                       path, size, index->size);
+    return status_fail(
+        why, FAILURE_DATA_MISMATCH,
+        "%s: found %" PRIu64 " bytes, expected %" PRIu64
+        ", as when its records were counted: files of a run with "
+        "epochs may not change",
+        path, size, index->size);
 }

@@ -302,6 +302,8 @@ enum status record_stream_seek(struct record_stream *stream, uint64_t epoch,
     bool found;
     rewind_stream(stream, epoch);
     stream->window = number;
+    if (!before)
+        return STATUS_OK;
     enum status status = go_by_index(
         stream,
         stream->by_file ? before : before * options->num_ranks + options->rank,

@@ -69,6 +69,8 @@ static enum status next_tfrecord(struct record_file *file,
     *record = (struct record){0};
     enum status status =
         read_with_checksum(file, &length, sizeof length, &ended, &differs, why);
+    if (!status && ended)
+        status = data_file_check_end(file->file, why);
     if (status || ended)
         return status;
     if (differs)

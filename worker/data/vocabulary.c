@@ -42,7 +42,10 @@ static enum status read_words_file(const char *path, char **text, size_t *size,
             char *more = room <= MAX_WORDS_BYTES ? realloc(*text, room) : NULL;
             if (!more) {
                 status = status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
-                                     "%s: no memory for its words", path);
+                                     room <= MAX_WORDS_BYTES
+                                         ? "%s: no memory for its words"
+                                         : "%s: words of more than 512 MiB",
+                                     path);
                 break;
             }
             *text = more;
@@ -50,6 +53,8 @@ static enum status read_words_file(const char *path, char **text, size_t *size,
         status = data_file_read(file, *text + *size, room - *size, &got, why);
         *size += got;
     }
+    if (!status)
+        status = data_file_check_end(file, why);
     data_file_close(&file);
     return status;
 }

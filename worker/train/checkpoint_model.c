@@ -274,10 +274,9 @@ enum status checkpoint_model_evaluate(struct checkpoint_model *model,
     if (!status)
         status = executor_evaluate(&model->executor, &all, out, why);
     if (!status && !rows.status && !out->count)
-        status =
-            status_fail(why, FAILURE_DATA_TOO_SMALL,
-                        "no sample was evaluated: all %" PRIu64 " are bad",
-                        out->bad_lines);
+        status = status_fail(why, FAILURE_DATA_TOO_SMALL,
+                             "no sample was evaluated: all %" PRIu64 " are bad",
+                             out->bad_lines);
     if (!status && rows.status) {
         status = rows.status;
         *why = rows.why;
@@ -286,11 +285,13 @@ enum status checkpoint_model_evaluate(struct checkpoint_model *model,
     return status;
 }
 
-static void report_scores(json_t *object, double auc, double loss,
+static void report_scores(json_t *object, double auc, double error, double loss,
                           const struct binary_scores *scores) {
     json_t *rank = json_real(auc), *logloss = json_real(loss);
     json_t *calibration = json_real(scores->predicted_sum / scores->target_sum);
     json_object_set_new(object, "test_auc", rank ? rank : json_null());
+    if (error > 0)
+        json_object_set_new(object, "test_auc_error", json_real(error));
     json_object_set_new(object, "test_logloss",
                         logloss ? logloss : json_null());
     json_object_set_new(object, "test_calibration",
@@ -304,14 +305,17 @@ void checkpoint_model_report(const struct checkpoint_model *model,
     bool regression = model->executor.spec.regression;
     char ranked[64] = "", shown[64] = "";
     double error,
-        auc = binary_scores_auc(&result->scores, result->count, &error);
+        auc = binary_scores_auc(&result->scores, model->data->count, &error);
     double count = (double)result->count;
     double accuracy = (double)result->correct / count;
     double loss = result->loss_sum / count;
-    if (result->scores.count && isnan(auc))
+    auc = isfinite(loss) ? auc : NAN;
+    if (result->scores.count && !isnan(auc))
+        snprintf(ranked, sizeof ranked,
+                 error > 0 ? "AUC %.4f within %.1e, " : "AUC %.4f, ", auc,
+                 error);
+    else if (result->scores.count && isfinite(loss))
         snprintf(ranked, sizeof ranked, "no AUC (all labels are alike), ");
-    else if (result->scores.count)
-        snprintf(ranked, sizeof ranked, "AUC %.4f, ", auc);
     if (!regression)
         snprintf(shown, sizeof shown, "test accuracy %.4f, ", accuracy);
     log_info(log, "checkpoint_evaluated",
@@ -336,7 +340,7 @@ void checkpoint_model_report(const struct checkpoint_model *model,
         json_object_set_new(object, "test_bad_lines",
                             json_integer((json_int_t)result->bad_lines));
     if (result->scores.count)
-        report_scores(object, auc, loss, &result->scores);
+        report_scores(object, auc, error, loss, &result->scores);
     json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     putchar('\n');
     fflush(stdout);

@@ -217,6 +217,26 @@ static void no_line_is_wider_than_100_columns(void **state) {
     free(text);
 }
 
+static void models_of_two_classes_show_their_auc(void **state) {
+    (void)state;
+    char *text;
+    size_t size;
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *one = json_array_get(json_object_get(object, "cases"), 1);
+    json_object_set_new(one, "test_auc", json_real(0.75));
+    json_object_set_new(one, "test_logloss", json_real(0.5));
+    FILE *to = open_memstream(&text, &size);
+    compare_table_print(to, object);
+    compare_table_csv(to, object);
+    fclose(to);
+    expect(text, " loss      AUC  limit\n");
+    expect(text, " 0.250   0.7500  ps link\n");
+    expect(text, "loss and AUC after 1.5 s of training each\n");
+    expect(text, ",\"ps link\",\"\",0.75,0.5\r\n");
+    json_decref(object);
+    free(text);
+}
+
 static void csv_has_a_line_for_each_case(void **state) {
     (void)state;
     char *text = print(compare_table_csv);
@@ -246,6 +266,7 @@ int main(void) {
         cmocka_unit_test(shared_cores_and_a_missing_link_are_noted),
         cmocka_unit_test(headings_stand_above_their_columns),
         cmocka_unit_test(no_line_is_wider_than_100_columns),
+        cmocka_unit_test(models_of_two_classes_show_their_auc),
         cmocka_unit_test(csv_has_a_line_for_each_case),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,6 @@ static const struct progress_numbers halfway = {
     .loss = 0.41234,
     .accuracy = 0.8712,
     .auc = NAN,
-    .logloss = NAN,
     .test_loss = NAN,
     .share = 1,
     .examples_per_second = 12345,
@@ -257,7 +256,8 @@ static void an_epoch_ends_with_its_accuracy(void **state) {
     progress_epoch_text(text, sizeof text, &numbers);
     assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, train loss "
                               "0.4123, 12.3k examples/s");
-    numbers.logloss = 0.25;
+    numbers.has_scores = true;
+    numbers.test_loss = 0.25;
     progress_epoch_text(text, sizeof text, &numbers);
     assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, no AUC (all "
                               "labels are alike), logloss 0.2500, train loss "
@@ -267,7 +267,11 @@ static void an_epoch_ends_with_its_accuracy(void **state) {
     assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, AUC 0.7500, "
                               "logloss 0.2500, train loss 0.4123, 12.3k "
                               "examples/s");
-    numbers.auc = numbers.logloss = NAN;
+    numbers.auc = numbers.test_loss = NAN;
+    progress_epoch_text(text, sizeof text, &numbers);
+    assert_string_equal(text, "epoch 3/5: test accuracy 0.8712, logloss nan, "
+                              "train loss 0.4123, 12.3k examples/s");
+    numbers.has_scores = false;
     numbers.share = 0.5;
     progress_epoch_text(text, sizeof text, &numbers);
     assert_string_equal(text, "epoch 3/5: test accuracy 0.8712 (over 50 % of "

@@ -398,6 +398,34 @@ static void an_array_with_too_few_rows_is_named(void **state) {
     npz_reader.close(&file);
 }
 
+/* As NumPy's savez writes them: not compressed, so only the checksum differs.
+ */
+static void an_array_with_another_checksum_is_named(void **state) {
+    struct fixture *fixture = *state;
+    struct record_file *file;
+    struct record record;
+    char bytes[4096];
+    begin_archive(fixture, "store");
+    PUT(fixture, "points", "<f4", "(3, 2)", points);
+    end_archive(fixture);
+    FILE *archive = fopen(fixture->path, "r+");
+    size_t size = fread(bytes, 1, sizeof bytes, archive);
+    char *last = memmem(bytes, size, &points[2], sizeof points[2]);
+    assert_non_null(last);
+    fseek(archive, last - bytes, SEEK_SET);
+    fputc(*last ^ 1, archive);
+    assert_int_equal(fclose(archive), 0);
+    assert_int_equal(npz_reader.open(&file, fixture->path, ',', &fixture->why),
+                     STATUS_OK);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(npz_reader.next(file, &record, &fixture->why),
+                         STATUS_OK);
+    assert_fails(npz_reader.next(file, &record, &fixture->why), &fixture->why,
+                 FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(fixture->why.text, "array points: found "));
+    npz_reader.close(&file);
+}
+
 /* Any text is either parsed or refused; the sanitizers watch. */
 static void damaged_headers_do_no_harm(void **state) {
     static const char good[] = "{" SHAPED("<f4", "(100, 784)") ", }\n";
@@ -512,6 +540,7 @@ int main(void) {
         NPZ_TEST(archives_are_files_of_records),
         NPZ_TEST(what_is_no_array_of_rows_is_refused),
         NPZ_TEST(an_array_with_too_few_rows_is_named),
+        NPZ_TEST(an_array_with_another_checksum_is_named),
         NPZ_TEST(a_record_has_a_row_of_each_tensor),
         NPZ_TEST(what_is_no_tensor_of_samples_is_refused),
         cmocka_unit_test(damaged_headers_do_no_harm),

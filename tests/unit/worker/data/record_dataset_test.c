@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { FILES = 6, RECORDS = 203, BATCH = 4, MOST = 64 };
 
@@ -381,24 +383,70 @@ static void a_file_that_grows_is_named(void **state) {
 }
 
 /* Nothing depends on how many records there are, also where a resumed run has
- * counted them to find its place. */
+ * counted them to find its place; the first file has none then. */
 static void without_epochs_a_file_may_grow(void **state) {
     struct fixture *fixture = *state;
-    unsigned batches = (RECORDS + BATCH - 1) / BATCH;
+    fixture->job.data.shuffle_buffer = 7;
     for (unsigned first = 0; first < 3; first += 2) {
         const struct batch *batch;
-        enum status status = STATUS_OK;
+        bool read = false;
         write_parts(fixture);
-        fixture->job.data.shuffle_buffer = 7;
+        write_part(fixture, 0, "x,label,y\n");
         struct dataset *dataset = open_dataset(fixture, 0, 1, false);
         struct loader *loader = open_loader(
             fixture, dataset, (struct sampler_options){0}, first, 0);
-        append(fixture, "1,1,2\n");
-        for (unsigned b = 0; !status && b < 3 * batches; b++)
-            status = loader_next(loader, &batch, &fixture->why);
-        assert_int_equal(status, STATUS_OK);
+        append(fixture, "777,1,2\n");
+        for (unsigned b = 0; b < 3 * RECORDS / BATCH; b++) {
+            assert_int_equal(loader_next(loader, &batch, &fixture->why),
+                             STATUS_OK);
+            for (uint32_t i = 0; i < batch->count; i++)
+                read |= ((float *)batch->columns[0])[2 * i] == 777;
+        }
+        assert_true(read);
         loader_close(&loader);
         dataset_free(&dataset);
+    }
+}
+
+/* A member whose first bytes are damaged would be left out without a word;
+ * zeros behind the last one, with which files are padded, are none. */
+static void bytes_between_gzip_members_are_damage(void **state) {
+    static const char zeros[100];
+    struct fixture *fixture = *state;
+    char path[MOST];
+    unsigned seen;
+    struct stat about;
+    path_of(fixture, 0, path);
+    for (int damaged = 0; damaged < 2; damaged++) {
+        gzFile first = gzopen(path, "w");
+        gzputs(first, "x,label,y\n0,0,0\n");
+        assert_int_equal(gzclose(first), Z_OK);
+        assert_int_equal(stat(path, &about), 0);
+        gzFile second = gzopen(path, "a");
+        gzputs(second, "1,1,2\n");
+        assert_int_equal(gzclose(second), Z_OK);
+        FILE *file = fopen(path, "r+");
+        if (damaged) {
+            fseek(file, about.st_size, SEEK_SET);
+            fputc(0x1e, file);
+        }
+        fseek(file, 0, SEEK_END);
+        fwrite(zeros, 1, sizeof zeros, file);
+        assert_int_equal(fclose(file), 0);
+        if (!damaged) {
+            assert_int_equal(read_epoch(fixture, &seen), STATUS_OK);
+            assert_int_equal(seen, RECORDS - 8 + 2);
+            continue;
+        }
+        struct dataset *dataset;
+        struct dataset_options options = {.job = &fixture->job,
+                                          .files = &fixture->files,
+                                          .key = "data.train",
+                                          .num_ranks = 1,
+                                          .count = true};
+        assert_fails(dataset_open(&dataset, &options, &fixture->why),
+                     &fixture->why, FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(fixture->why.text, "no gzip member"));
     }
 }
 
@@ -561,6 +609,7 @@ int main(void) {
         TEST(a_file_that_shrinks_is_noticed),
         TEST(a_file_that_grows_is_named),
         TEST(without_epochs_a_file_may_grow),
+        TEST(bytes_between_gzip_members_are_damage),
         TEST(counting_can_be_ended),
         TEST(a_batch_may_have_only_bad_records),
         TEST(a_test_set_has_the_training_sets_columns),
