@@ -61,7 +61,7 @@ static enum status eval_load_job(struct eval *eval,
     return job_load(&eval->job, &source, NULL, why); /* no run: no advice */
 }
 
-/* What the keys of the data say of another format is not said of FORMAT. */
+/* Removes the keys that describe files of another format than FORMAT. */
 static void drop_format(struct eval_sets *sets, const char *format) {
     sets->items[sets->count++] = "data.columns=null";
     sets->items[sets->count++] = "data.delimiter=null";
@@ -73,8 +73,8 @@ static void drop_format(struct eval_sets *sets, const char *format) {
     sets->items[sets->count++] = "data.weight=null";
 }
 
-/* Loads the job of the checkpoint, in which also the keys stand that it had not
- * given. */
+/* Loads the checkpoint's job. Its text also has the keys that were left out,
+ * with their defaults. */
 static enum status load_own_job(struct eval *eval, struct failure *why) {
     static const char key[] = "data.format=";
     struct eval_sets sets = {.count = 0};

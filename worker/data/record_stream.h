@@ -30,8 +30,8 @@ struct record_stream_options {
     void *cancel_context;
     struct record_index **indices; /* [num_paths]: those of the files that were
                                       counted; others NULL */
-    bool may_change; /* files may be others by now: what is counted is only the
-                        way to a place */
+    bool may_change; /* files may have changed since they were counted, which
+                        only served to find a place */
     const char *indices_kept_in; /* as record_index_options.kept_in */
     const struct log *log;
 };

@@ -242,6 +242,8 @@ static void each_limit_is_named(void **state) {
     expect_limit(spec, run(100, 0, 0.2, 0.01, 0.001), "compute");
     spec.mode = COST_MODEL_RING;
     expect_limit(spec, run(100, 0, 0.001, 0.06, 0.001), "worker link");
+    spec.link_gbits = 0;
+    expect_limit(spec, run(100, 0, 0.02, 0.03, 0.018), "messages");
 }
 
 /* Rates between two workers, a worker and a ps, all workers and a ps. */

@@ -511,6 +511,20 @@ static void a_test_set_has_the_training_sets_columns(void **state) {
     dataset_free(&test);
 }
 
+/* A name with brackets is no pattern where there is such a file. */
+static void a_file_may_have_brackets_in_its_name(void **state) {
+    struct fixture *fixture = *state;
+    char plain[MOST], path[MOST];
+    path_of(fixture, 0, plain);
+    snprintf(path, sizeof path, "%s/part[0].csv", fixture->folder);
+    assert_int_equal(rename(plain, path), 0);
+    fixture->files.paths[0] = path;
+    struct dataset *dataset = open_dataset(fixture, 0, 1, true);
+    assert_int_equal(dataset->count, 8);
+    dataset_free(&dataset);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_share_without_records_is_refused(void **state) {
     struct fixture *fixture = *state;
     struct dataset *dataset;
@@ -610,6 +624,7 @@ int main(void) {
         TEST(a_file_that_grows_is_named),
         TEST(without_epochs_a_file_may_grow),
         TEST(bytes_between_gzip_members_are_damage),
+        TEST(a_file_may_have_brackets_in_its_name),
         TEST(counting_can_be_ended),
         TEST(a_batch_may_have_only_bad_records),
         TEST(a_test_set_has_the_training_sets_columns),
