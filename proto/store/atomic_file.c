@@ -18,7 +18,9 @@ static enum status atomic_file_check_length(const char *path, size_t length,
 }
 
 /* The name appears only in atomic_file_commit. A killed process leaves a .tmp
- * file, which no reader opens. */
+ * file, which no reader opens. Whatever has the temporary name is removed and
+ * never opened: a link of another user would lead to any file of this one, and
+ * a pipe would block. */
 enum status atomic_file_create(struct atomic_file *file, const char *path,
                                uint64_t bytes, struct failure *why) {
     int length = snprintf(file->temporary, PATH_MAX, "%s.tmp", path);
@@ -27,8 +29,11 @@ enum status atomic_file_create(struct atomic_file *file, const char *path,
         return status;
     memcpy(file->path, path, strlen(path) + 1);
     file->bytes = bytes;
-    file->fd =
-        open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    file->fd = -1;
+    if (!unlink(file->temporary) || errno == ENOENT)
+        file->fd =
+            open(file->temporary,
+                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->fd < 0)
         return fs_info_write_failure(path, bytes, errno, why);
     return STATUS_OK;

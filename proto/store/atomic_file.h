@@ -16,7 +16,8 @@ struct atomic_file {
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Creates PATH.tmp for BYTES bytes. */
+/* Creates PATH.tmp for BYTES bytes, in place of what has that name. The file is
+ * new: no link is followed. */
 enum status atomic_file_create(struct atomic_file *file, const char *path,
                                uint64_t bytes, struct failure *why) MUST_CHECK;
 

@@ -81,6 +81,18 @@ enum status checkpoint_make_dir(const char *dir, struct failure *why) {
     return status ? status : fs_info_make_folder(dir, why);
 }
 
+/* Files of the run are written into PATH, so it must not lead elsewhere. */
+static enum status make_own_folder(const char *path, struct failure *why) {
+    struct stat about;
+    enum status status = fs_info_make_folder(path, why);
+    if (!status && !lstat(path, &about) && S_ISLNK(about.st_mode))
+        status = status_fail(why, FAILURE_FILE_UNWRITABLE,
+                             "%s is a link: checkpoints are written to folders "
+                             "only. Remove the link",
+                             path);
+    return status;
+}
+
 enum status checkpoint_make_folder(const char *dir, uint64_t step,
                                    struct failure *why) {
     char path[PATH_MAX];
@@ -88,7 +100,7 @@ enum status checkpoint_make_folder(const char *dir, uint64_t step,
     if (status)
         return status;
     checkpoint_folder(dir, step, path, sizeof path);
-    return fs_info_make_folder(path, why);
+    return make_own_folder(path, why);
 }
 
 /* Names that Capstan does not write ("step-7", "step-7.bak") are neither listed
@@ -233,7 +245,8 @@ static enum status remove_manifest(DIR *folder, const char *path,
 }
 
 /* The manifest is removed first and durably. If the process is killed, a folder
- * without a manifest remains, never a checkpoint that lacks a file. */
+ * without a manifest remains, never a checkpoint that lacks a file. A link is
+ * no folder of a run: what it leads to stays. */
 enum status checkpoint_remove(const char *dir, uint64_t step,
                               struct failure *why) {
     char path[PATH_MAX];
@@ -241,12 +254,17 @@ enum status checkpoint_remove(const char *dir, uint64_t step,
     if (status)
         return status;
     checkpoint_folder(dir, step, path, sizeof path);
-    DIR *folder = opendir(path);
-    if (!folder && (errno == ENOENT || errno == ENOTDIR))
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         return STATUS_OK;
-    if (!folder)
-        return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
-                            "cannot read %s", path);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!folder) {
+        status = status_errno(why, FAILURE_FILE_UNREADABLE, errno,
+                              "cannot read %s", path);
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
     status = remove_manifest(folder, path, why);
     if (!status)
         status = remove_files(folder, path, why);
@@ -353,15 +371,16 @@ static enum status copy_file(const char *from, const char *to,
     struct atomic_file copy;
     struct shard_info info;
     struct stat about;
-    int fd = open(from, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about)) {
-        if (fd >= 0)
-            close(fd);
+    /* Not blocking: a pipe of that name must not block the process. */
+    int fd = open(from, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
         return status_errno(why, FAILURE_FILE_UNREADABLE, errno,
                             "cannot open %s", from);
-    }
     enum status status =
-        atomic_file_create(&copy, to, (uint64_t)about.st_size, why);
+        fstat(fd, &about) || !S_ISREG(about.st_mode)
+            ? status_fail(why, FAILURE_CHECKPOINT_DAMAGED, "%s is not a file",
+                          from)
+            : atomic_file_create(&copy, to, (uint64_t)about.st_size, why);
     if (!status) {
         status = shard_file_hash(fd, from, &info, &copy, why);
         if (status)
@@ -400,7 +419,7 @@ static enum status link_checkpoint(const char *dir, const char *aside,
     char from[PATH_MAX], to[PATH_MAX];
     checkpoint_folder(dir, manifest->step, from, sizeof from);
     checkpoint_folder(aside, manifest->step, to, sizeof to);
-    enum status status = fs_info_make_folder(to, why);
+    enum status status = make_own_folder(to, why);
     for (uint32_t f = 0; f < manifest->num_files && !status; f++)
         status = link_file(from, to, manifest->files[f].name, why);
     for (uint32_t k = 0; k < manifest->num_kept && !status; k++)
@@ -441,7 +460,7 @@ enum status checkpoint_set_aside(const char *dir, uint64_t from, uint64_t run,
     snprintf(aside, sizeof aside, "%s/aside-%016" PRIx64, dir, run);
     for (size_t i = count; i-- > 0 && !status && all[i].step >= from;) {
         if (!*moved)
-            status = fs_info_make_folder(aside, why);
+            status = make_own_folder(aside, why);
         if (!status)
             status = set_aside(dir, all[i].step, aside, why);
         *moved += !status;

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RUN_DIGITS = 16, TRIES = 16, SYSTEM_SIZE = 128 };
+enum { RUN_DIGITS = 16, TRIES = 16, SYSTEM_SIZE = 128, OWNERS_SIZE = 4096 };
 static const char prefix[] = ".run-"; /* checkpoint_run_file's */
 
 struct dir_lock {
@@ -54,6 +55,22 @@ static bool is_current(const struct dir_lock *lock) {
             own.st_dev == found.st_dev);
 }
 
+/* Opens a lock file, only its user's: whoever may read one can lock it too. A
+ * link or a pipe, which anybody may leave in a shared directory, is none. -1:
+ * *ERROR says why. */
+static int open_lock(int folder, const char *name, int flags, int *error) {
+    struct stat found;
+    int file =
+        openat(folder, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    *error = errno;
+    if (file >= 0 && (fstat(file, &found) || !S_ISREG(found.st_mode))) {
+        close(file);
+        file = -1;
+        *error = EINVAL;
+    }
+    return file;
+}
+
 /* Names the boot of this kernel and the PID namespace of this container: a pod
  * may have the host name of the one that it replaces. */
 static void own_system(char system[SYSTEM_SIZE]) {
@@ -68,8 +85,8 @@ static void own_system(char system[SYSTEM_SIZE]) {
     snprintf(system, SYSTEM_SIZE, "%s %s", boot, space);
 }
 
-/* Writes the owner for error texts of other runs, and its system. Each process
- * that shares the file writes over it. */
+/* Appends this owner of the lock for other runs, and its system, as each
+ * process that shares the file does. */
 static void write_owner(const struct dir_lock *lock) {
     char host[256] = "", text[512], system[SYSTEM_SIZE];
     gethostname(host, sizeof host - 1);
@@ -77,16 +94,18 @@ static void write_owner(const struct dir_lock *lock) {
     int length = snprintf(text, sizeof text, "%s, pid %d on host %s\n%s\n",
                           lock->owner, (int)getpid(), host, system);
     /* Synced, so that a file server has it if this host fails. */
-    if (pwrite(lock->file, text, (size_t)length, 0) != length ||
+    if (write(lock->file, text, (size_t)length) != length ||
         fdatasync(lock->file))
         return; /* then no owner is named */
 }
 
 static enum status open_lock_file(struct dir_lock *lock, struct failure *why) {
+    int error;
     for (int i = 0; i < TRIES; i++) {
-        lock->file = open(lock->path, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+        lock->file = open_lock(AT_FDCWD, lock->path,
+                               O_CREAT | O_RDWR | O_APPEND, &error);
         if (lock->file < 0)
-            return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+            return status_errno(why, FAILURE_FILE_UNWRITABLE, error,
                                 "cannot write %s", lock->path);
         fork_guard_add_file(lock->file);
         lock->locked = set_lock(lock->file, F_RDLCK);
@@ -117,44 +136,81 @@ static bool is_other_run(const char *name, const char *own) {
            strncmp(name, own, begin + RUN_DIGITS) != 0;
 }
 
+/* True if OWNER, a line of write_owner, names a process of this system that has
+ * ended. */
+static bool has_ended(const char *owner) {
+    const char *number = strstr(owner, ", pid ");
+    long pid = number ? strtol(number + strlen(", pid "), NULL, 10) : 0;
+    return pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+/* The first owner in the TEXT of a lock file that may live. *HERE is false if
+ * it is of another system. NULL: all have ended, so whoever holds a lock on the
+ * file is no process of its run. Without a second line it is by an earlier
+ * version. */
+static const char *find_owner(char *text, bool *here) {
+    char own[SYSTEM_SIZE], *owner;
+    own_system(own);
+    do {
+        owner = strsep(&text, "\n");
+        const char *system = text ? strsep(&text, "\n") : "";
+        *here = *owner && (!*system || !strcmp(system, own));
+        if (!*here || !*system || !has_ended(owner))
+            return owner;
+    } while (text && *text);
+    return NULL;
+}
+
+/* As find_owner, of FILE, into TEXT. NULL also if nobody holds a lock on it. */
+static const char *find_holder(int file, char text[OWNERS_SIZE], bool *here) {
+    if (!is_locked(file))
+        return NULL;
+    ssize_t length = pread(file, text, OWNERS_SIZE - 1, 0);
+    text[length > 0 ? length : 0] = 0;
+    return find_owner(text, here);
+}
+
 /* The lock of another system may be that of a host which has failed: a file
  * server keeps it for a lease time. Or of a container that is being stopped: so
  * it is worth a retry. So is one whose owner is not there yet. */
-static enum status refuse_lock(int file, const char *dir, struct failure *why) {
-    char text[512], system[SYSTEM_SIZE];
-    ssize_t length = pread(file, text, sizeof text - 1, 0);
-    text[length > 0 ? length : 0] = 0;
-    char *named = strchr(text, '\n');
-    own_system(system);
-    bool here = named && (!named[1] || /* by an earlier version */
-                          !strncmp(named + 1, system, strlen(system)));
-    text[strcspn(text, "\n")] = 0;
+static enum status refuse_lock(const char *owner, bool here, const char *dir,
+                               struct failure *why) {
     return status_fail(
         why, here ? FAILURE_DIRECTORY_LOCKED : FAILURE_DIRECTORY_HELD,
         "another run is using %s: %s. Two runs cannot write checkpoints into "
         "one directory: end that run first, or give this one a checkpoint.dir "
         "of its own",
-        dir, *text ? text : "a process whose owner is not written yet");
+        dir, *owner ? owner : "a process whose owner is not written yet");
 }
 
-/* A file without a lock belongs to a dead run and is removed. */
-static enum status check_other(int folder, const char *dir, const char *name,
-                               struct failure *why) {
-    enum status status = STATUS_OK;
-    int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
+/* A file that no process of its run holds belongs to a dead run and is removed.
+ */
+static enum status check_other(const struct dir_lock *lock, int folder,
+                               const char *name, struct failure *why) {
+    char text[OWNERS_SIZE];
+    bool here;
+    int error, file = open_lock(folder, name, O_RDONLY, &error);
+    if (file < 0 && error == EACCES)
+        log_warning(lock->settings.log, "lock_unavailable",
+                    "%s/%s is another user's: a run that holds it would not "
+                    "be noticed. Runs that share a directory need one user",
+                    lock->settings.dir, name);
     if (file < 0)
-        return STATUS_OK; /* it was just removed, or belongs to another user */
-    if (is_locked(file))
-        status = refuse_lock(file, dir, why);
+        return STATUS_OK; /* or it was just removed, or is no file */
+    enum status status = STATUS_OK;
+    const char *owner = find_holder(file, text, &here);
+    if (owner)
+        status = refuse_lock(owner, here, lock->settings.dir, why);
     else
         unlinkat(folder, name, 0);
     close(file);
     return status;
 }
 
-static enum status check_others(const char *dir, const char *own,
+static enum status check_others(const struct dir_lock *lock,
                                 struct failure *why) {
     enum status status = STATUS_OK;
+    const char *dir = lock->settings.dir, *own = strrchr(lock->path, '/') + 1;
     const struct dirent *entry;
     DIR *folder = opendir(dir);
     if (!folder)
@@ -162,7 +218,7 @@ static enum status check_others(const char *dir, const char *own,
                             "cannot read %s", dir);
     while (!status && (entry = readdir(folder)))
         if (is_other_run(entry->d_name, own))
-            status = check_other(dirfd(folder), dir, entry->d_name, why);
+            status = check_other(lock, dirfd(folder), entry->d_name, why);
     closedir(folder);
     return status;
 }
@@ -181,10 +237,9 @@ static void dir_lock_unlock_file(struct dir_lock *lock) {
 /* Locks its own file first and then looks for others: of two runs that start
  * together at least one sees the other. */
 static enum status acquire(struct dir_lock *lock, struct failure *why) {
-    const char *name = strrchr(lock->path, '/') + 1;
     enum status status = open_lock_file(lock, why);
     if (!status && lock->locked)
-        status = check_others(lock->settings.dir, name, why);
+        status = check_others(lock, why);
     if (status)
         dir_lock_unlock_file(lock);
     return status;
@@ -281,13 +336,15 @@ bool dir_lock_is_held(struct dir_lock *dir_lock) {
 
 bool dir_lock_is_locked(const char *dir) {
     const struct dirent *entry;
-    bool locked_by_run = false;
+    char text[OWNERS_SIZE];
+    bool here, locked_by_run = false;
+    int error;
     DIR *folder = opendir(dir);
     while (folder && !locked_by_run && (entry = readdir(folder))) {
         if (!is_other_run(entry->d_name, ""))
             continue;
-        int file = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
-        locked_by_run = file >= 0 && is_locked(file);
+        int file = open_lock(dirfd(folder), entry->d_name, O_RDONLY, &error);
+        locked_by_run = file >= 0 && find_holder(file, text, &here);
         if (file >= 0)
             close(file);
     }

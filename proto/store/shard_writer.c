@@ -62,10 +62,11 @@ static size_t map_size(uint64_t bytes, uint64_t entries) {
     return (size_t)((size + page - 1) / page * page);
 }
 
-/* Creates the empty file that LMDB will open: beside its final place, or in
- * FOLDER. */
+/* Creates the empty file that LMDB will open, *FD: beside its final place, or
+ * in FOLDER. The caller closes *FD. */
 static enum status create_temporary(struct shard_writer *writer,
-                                    const char *folder, struct failure *why) {
+                                    const char *folder, int *fd,
+                                    struct failure *why) {
     struct atomic_file file;
     enum status status =
         writer->built_locally
@@ -73,7 +74,7 @@ static enum status create_temporary(struct shard_writer *writer,
             : atomic_file_create(&file, writer->path, writer->bytes, why);
     if (status)
         return status;
-    close(file.fd);
+    *fd = file.fd;
     memcpy(writer->temporary, file.temporary, sizeof writer->temporary);
     writer->has_temporary = true;
     return STATUS_OK;
@@ -85,13 +86,16 @@ static void remove_temporary(struct shard_writer *writer) {
     writer->has_temporary = false;
 }
 
-static int open_for_writing(struct shard_writer *writer) {
+/* By the number of FD, as the name may have become a link meanwhile. */
+static int open_for_writing(struct shard_writer *writer, int fd) {
+    char path[sizeof "/proc/self/fd/-2147483648"];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int error = mdb_env_create(&writer->env);
     writer->map_bytes = map_size(writer->bytes, writer->entries);
     if (!error)
         error = mdb_env_set_mapsize(writer->env, writer->map_bytes);
     if (!error)
-        error = mdb_env_open(writer->env, writer->temporary,
+        error = mdb_env_open(writer->env, path,
                              MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0666);
     if (!error)
         error = mdb_txn_begin(writer->env, NULL, 0, &writer->txn);
@@ -155,8 +159,11 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
         return status;
     writer->built_locally = strcmp(own, folder) != 0;
     writer->entries = entries;
-    status = create_temporary(writer, folder, why);
-    int error = status ? 0 : open_for_writing(writer);
+    int fd = -1;
+    status = create_temporary(writer, folder, &fd, why);
+    int error = status ? 0 : open_for_writing(writer, fd);
+    if (fd >= 0)
+        close(fd);
     if (error)
         status = write_failed(writer, error, why);
     if (status) {

@@ -64,6 +64,35 @@ static void an_abandoned_file_keeps_the_old_one(void **state) {
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
+/* Another user of the folder may leave anything under the temporary name. */
+static void what_has_the_temporary_name_is_replaced_unopened(void **state) {
+    struct checkpoint_fixture_file *place = *state;
+    char victim[2 * PATH_MAX], temporary[2 * PATH_MAX];
+    struct atomic_file file;
+    struct failure why;
+    snprintf(victim, sizeof victim, "%s/victim", place->folder);
+    snprintf(temporary, sizeof temporary, "%s.tmp", place->path);
+    FILE *own = fopen(victim, "w");
+    fputs("precious", own);
+    fclose(own);
+    for (int i = 0; i < 3; i++) {
+        if (i == 0)
+            assert_int_equal(symlink(victim, temporary), 0);
+        else if (i == 1)
+            assert_int_equal(link(victim, temporary), 0);
+        else
+            assert_int_equal(mkfifo(temporary, 0666), 0);
+        alarm(20); /* the pipe must not block */
+        assert_int_equal(atomic_file_create(&file, place->path, 3, &why),
+                         STATUS_OK);
+        assert_int_equal(atomic_file_write(&file, "new", 3, &why), STATUS_OK);
+        assert_int_equal(atomic_file_commit(&file, &why), STATUS_OK);
+        alarm(0);
+        assert_content(place->path, "new");
+        assert_content(victim, "precious");
+    }
+}
+
 static void a_file_that_cannot_be_renamed_is_removed(void **state) {
     struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
@@ -109,6 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_PLACE(a_published_file_replaces_the_old_one),
         IN_PLACE(an_abandoned_file_keeps_the_old_one),
+        IN_PLACE(what_has_the_temporary_name_is_replaced_unopened),
         IN_PLACE(a_file_that_cannot_be_renamed_is_removed),
         cmocka_unit_test(a_full_device_is_reported_with_the_wanted_size),
         cmocka_unit_test(a_path_too_long_is_reported),

@@ -131,6 +131,28 @@ static void a_failed_removal_has_removed_the_manifest(void **state) {
     assert_steps(dir, NO_STEPS);
 }
 
+/* Whoever may write into DIR may leave a link there. */
+static void a_link_named_as_a_step_is_not_followed(void **state) {
+    const char *dir = *state;
+    char other[2 * PATH_MAX], target[PATH_MAX], path[PATH_MAX];
+    struct failure why;
+    snprintf(other, sizeof other, "%s/other", dir);
+    checkpoint_fixture_write(other, 3, 1);
+    checkpoint_folder(other, 3, target, sizeof target);
+    size_t entries = checkpoint_fixture_entries(target);
+    checkpoint_folder(dir, 1, path, sizeof path);
+    assert_int_equal(symlink(target, path), 0);
+    checkpoint_folder(dir, 2, path, sizeof path);
+    assert_int_equal(symlink("/dev/null", path), 0);
+    checkpoint_fixture_write(dir, 9, 1);
+    assert_int_equal(checkpoint_prune(dir, 1, &why), STATUS_OK);
+    assert_int_equal(checkpoint_fixture_entries(target), entries);
+    assert_steps(other, STEPS(3));
+    assert_fails(checkpoint_make_folder(dir, 1, &why), &why,
+                 FAILURE_FILE_UNWRITABLE);
+    assert_non_null(strstr(why.text, "is a link"));
+}
+
 static void pruning_keeps_the_newest_and_those_in_progress(void **state) {
     const char *dir = *state;
     struct failure why;
@@ -357,6 +379,7 @@ int main(void) {
         IN_DIR(an_unreadable_directory_is_reported),
         IN_DIR(removing_a_step_leaves_foreign_files),
         IN_DIR(a_failed_removal_has_removed_the_manifest),
+        IN_DIR(a_link_named_as_a_step_is_not_followed),
         IN_DIR(pruning_keeps_the_newest_and_those_in_progress),
         IN_DIR(a_base_lives_as_long_as_a_delta_needs_it),
         IN_DIR(partial_steps_stay_until_one_is_complete),

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,87 @@ static void a_lock_left_by_a_killed_process_is_removed(void **state) {
     dir_lock_release(&two);
     close(ready[0]);
     close(ready[1]);
+}
+
+/* Whoever may open the file may lock it. */
+static void only_its_user_may_open_a_lock(void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX];
+    struct stat about;
+    struct dir_lock *one = take(dir, ONE);
+    checkpoint_run_file(dir, ONE, path, sizeof path);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    dir_lock_release(&one);
+}
+
+/* In a child that has ended, so that the number is of no process. */
+static void leave_lock(const char *dir, uint64_t run) {
+    int end;
+    pid_t child = fork();
+    if (!child) {
+        (void)take(dir, run);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &end, 0), child);
+    assert_int_equal(end, 0);
+}
+
+static void a_lock_held_by_a_stranger_for_a_dead_run_refuses_nobody(
+    void **state) {
+    const char *dir = *state;
+    char path[PATH_MAX];
+    struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    leave_lock(dir, ONE);
+    checkpoint_run_file(dir, ONE, path, sizeof path);
+    int stranger = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(stranger >= 0);
+    assert_int_equal(fcntl(stranger, F_OFD_SETLK, &all), 0);
+    assert_false(dir_lock_is_locked(dir));
+    struct dir_lock *two = take(dir, TWO);
+    assert_int_equal(access(path, F_OK), -1);
+    dir_lock_release(&two);
+    close(stranger);
+}
+
+/* The last to join has ended, the one before it has not. */
+static void one_living_owner_of_a_lock_is_enough(void **state) {
+    char dir[PATH_MAX];
+    bool shares, ended = false;
+    struct dir_lock *two;
+    int end;
+    snprintf(dir, sizeof dir, "%s/beside", (const char *)*state);
+    struct dir_lock *first = lock_in_child(dir, ONE, &shares);
+    pid_t child = fork();
+    if (!child) {
+        (void)lock_in_child(dir, ONE, &ended);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &end, 0), child);
+    assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
+    dir_lock_release(&first);
+}
+
+static void a_pipe_or_link_named_as_a_lock_stops_nobody(void **state) {
+    const char *dir = *state;
+    char pipe_path[PATH_MAX], link_path[PATH_MAX], victim[PATH_MAX];
+    struct stat about;
+    struct dir_lock *lock;
+    checkpoint_run_file(dir, TWO, pipe_path, sizeof pipe_path);
+    checkpoint_run_file(dir, ONE, link_path, sizeof link_path);
+    snprintf(victim, sizeof victim, "%s/victim", dir);
+    fclose(fopen(victim, "w"));
+    assert_int_equal(mkfifo(pipe_path, 0666), 0);
+    alarm(20); /* the pipe must not block */
+    lock = take(dir, ONE);
+    dir_lock_release(&lock);
+    assert_fails(try(&lock, dir, TWO), &why, FAILURE_FILE_UNWRITABLE);
+    assert_int_equal(symlink(victim, link_path), 0);
+    assert_fails(try(&lock, dir, ONE), &why, FAILURE_FILE_UNWRITABLE);
+    assert_false(dir_lock_is_locked(dir));
+    alarm(0);
+    assert_int_equal(stat(victim, &about), 0);
+    assert_int_equal(about.st_size, 0);
 }
 
 static void a_process_under_the_chiefs_lock_takes_none(void **state) {
@@ -280,6 +362,10 @@ int main(void) {
         CLAIM_TEST(a_directory_of_another_host_is_worth_a_retry),
         CLAIM_TEST(the_owner_of_the_lock_is_named),
         CLAIM_TEST(a_lock_left_by_a_killed_process_is_removed),
+        CLAIM_TEST(only_its_user_may_open_a_lock),
+        CLAIM_TEST(a_lock_held_by_a_stranger_for_a_dead_run_refuses_nobody),
+        CLAIM_TEST(one_living_owner_of_a_lock_is_enough),
+        CLAIM_TEST(a_pipe_or_link_named_as_a_lock_stops_nobody),
         CLAIM_TEST(a_process_under_the_chiefs_lock_takes_none),
         CLAIM_TEST(processes_of_one_run_share_a_directory),
         CLAIM_TEST(a_chief_is_refused_beside_another_runs_ps),
