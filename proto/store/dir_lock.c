@@ -138,7 +138,7 @@ static bool is_other_run(const char *name, const char *own) {
 
 /* True if OWNER, a line of write_owner, names a process of this system that has
  * ended. */
-static bool has_ended(const char *owner) {
+static bool owner_has_ended(const char *owner) {
     const char *number = strstr(owner, ", pid ");
     long pid = number ? strtol(number + strlen(", pid "), NULL, 10) : 0;
     return pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
@@ -155,7 +155,7 @@ static const char *find_owner(char *text, bool *here) {
         owner = strsep(&text, "\n");
         const char *system = text ? strsep(&text, "\n") : "";
         *here = *owner && (!*system || !strcmp(system, own));
-        if (!*here || !*system || !has_ended(owner))
+        if (!*here || !*system || !owner_has_ended(owner))
             return owner;
     } while (text && *text);
     return NULL;

@@ -161,21 +161,21 @@ static void leave_lock(const char *dir, uint64_t run) {
     assert_int_equal(end, 0);
 }
 
-static void a_lock_held_by_a_stranger_for_a_dead_run_refuses_nobody(
+static void another_users_lock_on_a_dead_runs_file_refuses_nobody(
     void **state) {
     const char *dir = *state;
     char path[PATH_MAX];
     struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     leave_lock(dir, ONE);
     checkpoint_run_file(dir, ONE, path, sizeof path);
-    int stranger = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(stranger >= 0);
-    assert_int_equal(fcntl(stranger, F_OFD_SETLK, &all), 0);
+    int other_user = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(other_user >= 0);
+    assert_int_equal(fcntl(other_user, F_OFD_SETLK, &all), 0);
     assert_false(dir_lock_is_locked(dir));
     struct dir_lock *two = take(dir, TWO);
     assert_int_equal(access(path, F_OK), -1);
     dir_lock_release(&two);
-    close(stranger);
+    close(other_user);
 }
 
 /* The last to join has ended, the one before it has not. */
@@ -363,7 +363,7 @@ int main(void) {
         CLAIM_TEST(the_owner_of_the_lock_is_named),
         CLAIM_TEST(a_lock_left_by_a_killed_process_is_removed),
         CLAIM_TEST(only_its_user_may_open_a_lock),
-        CLAIM_TEST(a_lock_held_by_a_stranger_for_a_dead_run_refuses_nobody),
+        CLAIM_TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody),
         CLAIM_TEST(one_living_owner_of_a_lock_is_enough),
         CLAIM_TEST(a_pipe_or_link_named_as_a_lock_stops_nobody),
         CLAIM_TEST(a_process_under_the_chiefs_lock_takes_none),
