@@ -15,10 +15,11 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import EMPTY, FULL, ConfigError
+from . import EMPTY, FULL, ConfigError, PeerLost
 from .run import current
 from .torch import init, torch_run
 from .torch_exchange import Buffer, wrong
@@ -43,7 +44,9 @@ __all__ = [
 
 Average, Sum = "Average", "Sum"
 _MAX_BYTES = 1 << 20  # of an allreduce
-_SCRATCH = 1 << 14  # float32 values that a step between carries
+_SCRATCH = 1 << 14  # float32 values of a step between: its number, others
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_SHORT = (torch.float32, torch.float16, torch.bfloat16)  # float32 has them all
 
 
 def rank() -> int:
@@ -130,6 +133,7 @@ class Deferred(Worker):
             "capstan.between", values, "averaged", 0
         )
         exchange.buffers.append(self._scratch)
+        self._between = 0  # the steps between so far
 
     def _hook(self, t: Any) -> Callable[[Tensor], None]:
         send = super()._hook(t)
@@ -165,25 +169,45 @@ class Deferred(Worker):
     def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def between(self, values: Tensor | None) -> Tensor:
+    def between(self, values: Tensor | None) -> Tensor | None:
         """A step in which only VALUES, float32 of shape (n,), are averaged.
 
-        None: this rank brings none. The mean has the shape (_SCRATCH,).
+        N is below _SCRATCH. VALUES None: this rank brings none. The mean has
+        the shape (_SCRATCH - 1,); None: no rank has brought any.
         """
         run = self._run
+        self._between = (self._between + 1) % 256
         for t in self._exchange.trained:
             run.push(t.number, contribution=EMPTY)
         for b in self._exchange.buffers:
             if b is self._scratch and values is not None:
                 sent = torch.zeros(_SCRATCH)
-                sent[: len(values)] = values
+                sent[0] = self._between
+                sent[1 : len(values) + 1] = values
                 run._push(b.number, sent.data_ptr(), sent.nbytes, FULL, sent)
             else:
                 run.push(b.number, contribution=EMPTY)
         self._agreed.skip()
         run.step()
         run.wait()
-        return self._scratch.tensor.clone()
+        found = self._scratch.tensor
+        brought = round(found[0].item()) == self._between
+        return found[1:].clone() if brought else None
+
+    def bytes_of(self, sender: int, data: bytes) -> bytes | None:
+        """Rank SENDER's DATA, in steps between; None: it has left the run."""
+        sent = len(data).to_bytes(8, "little") + data + bytes(len(data) % 2)
+        found, end, most = b"", 8, 2 * (_SCRATCH - 1)
+        while len(found) < end:  # a float32 has any two bytes' value
+            part = np.frombuffer(sent[len(found) : len(found) + most], "<u2")
+            mine = self._run.rank == sender
+            values = torch.tensor(part.astype(np.float32)) if mine else None
+            brought = self.between(values)
+            if brought is None:
+                return None
+            found += brought.numpy().astype("<u2").tobytes()
+            end = 8 + int.from_bytes(found[:8], "little")
+        return found[8:end]
 
 
 class _Session:
@@ -212,12 +236,20 @@ def DistributedOptimizer(
     compression: str = Compression.none,
     backward_passes_per_step: int = 1,
     op: str = Average,
+    gradient_predivide_factor: float = 1.0,
 ) -> torch.optim.Optimizer:
     """OPTIMIZER, which from now on applies the mean of the ranks' gradients.
 
     When the last backward pass of a step returns, each .grad is the mean. All
     ranks begin with rank 0's weights of the time of broadcast_parameters().
+    GRADIENT_PREDIVIDE_FACTOR says how much of the division by size() precedes
+    the sum: the mean is the same for all.
     """
+    if not 0 < gradient_predivide_factor < float("inf"):
+        raise wrong(
+            f"gradient_predivide_factor is {gradient_predivide_factor}; "
+            "allowed is a number above 0"
+        )
     if compression != Compression.none:
         raise wrong('compression is fp16; write hvd.init(wire="bf16")')
     if op != Average:
@@ -280,21 +312,69 @@ def allreduce(
 ) -> Tensor:
     """The mean of TENSOR, of at most 1 MiB, over the ranks; or their sum.
 
-    It is computed in float32. OP is Average or Sum; AVERAGE=False is Sum.
+    OP is Average or Sum; AVERAGE=False is Sum. A sum of integers is exact, one
+    of floating point is computed in TENSOR's type, by rank; a mean of integers
+    is rounded down.
     """
-    values = tensor.detach().to("cpu", torch.float32).flatten()
-    if values.nbytes > _MAX_BYTES:
-        raise wrong(
-            f"allreduce of {values.nbytes} bytes; allowed is {_MAX_BYTES}"
-        )
     if op not in (None, Average, Sum):
         raise wrong(f"op is {op}; allowed: Average, Sum")
+    if tensor.dtype not in (*_SHORT, torch.float64, *_INTEGERS):
+        raise wrong(
+            f"allreduce of {tensor.dtype}; allowed: float16, bfloat16, "
+            "float32, float64, uint8, int8, int16, int32, int64"
+        )
+    if tensor.nbytes > _MAX_BYTES:
+        raise wrong(
+            f"allreduce of {tensor.nbytes} bytes; allowed is {_MAX_BYTES}"
+        )
     optimizer = _session.joined("allreduce")
-    parts = [optimizer.between(p)[: len(p)] for p in values.split(_SCRATCH)]
-    found = torch.cat(parts)
-    if op == Sum or average is False:
-        found *= size()
+    values = tensor.detach().cpu().flatten()
+    adds = op == Sum or average is False
+    if values.dtype in _SHORT and not adds:
+        found = _mean(optimizer, values)
+    else:
+        found = _reduced(_of_all_ranks(optimizer, values), adds)
     return found.view(tensor.shape).to(tensor)
+
+
+def _mean(optimizer: Deferred, values: Tensor) -> Tensor:
+    """The mean over the ranks, computed in float32."""
+    means = []
+    for part in values.float().split(_SCRATCH - 1):
+        mean = optimizer.between(part)
+        assert mean is not None  # this rank has brought values
+        means.append(mean[: len(part)])
+    return torch.cat(means)
+
+
+def _of_all_ranks(optimizer: Deferred, values: Tensor) -> list[Tensor]:
+    """VALUES of each rank that takes part, by rank."""
+    own = values.view(torch.uint8).numpy().tobytes()
+    found = [optimizer.bytes_of(sender, own) for sender in range(size())]
+    parts = [data for data in found if data is not None]
+    if any(len(data) != len(own) for data in parts):
+        raise wrong(
+            f"allreduce of {len(own)} bytes, and of other ranks "
+            f"{', '.join(str(len(data)) for data in parts)}"
+        )
+    if not own:
+        return [values]
+    return [torch.frombuffer(bytearray(d), dtype=values.dtype) for d in parts]
+
+
+def _reduced(parts: list[Tensor], adds: bool) -> Tensor:
+    """The sum of PARTS in their own type, or its mean."""
+    dtype = parts[0].dtype
+    if dtype not in _INTEGERS:
+        total = torch.stack(parts).sum(0, dtype=dtype)
+        return total if adds else total / len(parts)
+    exact = sum(part.numpy().astype(object) for part in parts)
+    if not adds:
+        exact //= len(parts)
+    limits = torch.iinfo(dtype)
+    if any(not limits.min <= value <= limits.max for value in exact):
+        raise wrong(f"the sum of an allreduce does not fit into {dtype}")
+    return torch.from_numpy(exact.astype(parts[0].numpy().dtype))
 
 
 def broadcast_object(
@@ -303,16 +383,11 @@ def broadcast_object(
     """Rank 0's OBJ, which can be pickled."""
     _check_root(root_rank)
     optimizer = _session.joined("broadcast_object")
-    data = pickle.dumps(obj) if rank() == 0 else b""
-    sent = len(data).to_bytes(8, "little") + data
-    found, end = b"", 8
-    while len(found) < end:  # a byte is a float32, which any sum keeps
-        part = sent[len(found) : len(found) + _SCRATCH]
-        values = None if rank() else torch.tensor(list(part)).float()
-        mean = optimizer.between(values)
-        found += mean.to(torch.uint8).numpy().tobytes()
-        end = 8 + int.from_bytes(found[:8], "little")
-    return pickle.loads(found[8:end])
+    found = optimizer.bytes_of(0, pickle.dumps(obj) if rank() == 0 else b"")
+    if found is None:
+        text = "broadcast_object: rank 0 has left the run"
+        raise PeerLost(text, "PEER_LOST")
+    return pickle.loads(found)
 
 
 def _check_root(root_rank: int) -> None:

@@ -2,9 +2,11 @@
 """What the processes of test_horovod.py do."""
 
 import json
+import os
 import signal
 
 import frameworks
+import numpy as np
 import processes
 import torch
 from torch import nn
@@ -73,6 +75,7 @@ def train(steps, save=None, resume=None, pause=None, wrap_first=False, **keys):
             plain_optimizer,
             net.named_parameters(),
             backward_passes_per_step=PASSES,
+            gradient_predivide_factor=float(hvd.size()),
         )
 
     if wrap_first:
@@ -106,6 +109,66 @@ def train(steps, save=None, resume=None, pause=None, wrap_first=False, **keys):
         states = {"net": net, "optimizer": optimizer}
         torch.save({k: v.state_dict() for k, v in states.items()}, save)
     report(net)
+
+
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def numbers(dtype, rank):
+    """Of RANK; the sum of three ranks is within DTYPE."""
+    kind = getattr(torch, dtype)
+    random = np.random.default_rng(10 * rank + len(dtype))
+    if dtype in INTEGERS:
+        limits = torch.iinfo(kind)
+        low, high = limits.min // 4, limits.max // 4
+        values = random.integers(low, high, 99, np.int64, endpoint=True)
+        values[:4] = low, high, high - rank, 20_000_001 % (high + 1)
+        return torch.tensor(values).to(kind)
+    values = random.standard_normal(99) * 10.0 ** random.integers(-3, 4, 99)
+    values[0] = 1 / 3 + rank
+    return torch.tensor(values).to(kind)
+
+
+def start(**keys):
+    hvd.init(**keys)
+    net = network()
+    hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+
+
+def left():
+    """Prints sums and a mean without rank 1, which is killed."""
+    start(timeouts={"peer": 2})
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    mine = torch.tensor([float(hvd.rank() + 1)])
+    found = [hvd.allreduce(mine), hvd.allreduce(mine, op=hvd.Sum)]
+    found.append(hvd.allreduce(mine.long(), op=hvd.Sum))
+    print(json.dumps([value.item() for value in found]), flush=True)
+
+
+def dtypes():
+    """Prints sums and means of every type, and what does not fit."""
+    start()
+    found = {}
+    for dtype in INTEGERS + FLOATS:
+        mine = numbers(dtype, hvd.rank())
+        total, mean = hvd.allreduce(mine, op=hvd.Sum), hvd.allreduce(mine)
+        assert total.dtype == mean.dtype == mine.dtype
+        found[dtype] = [total.tolist(), mean.tolist()]
+    refused = []
+    for wrong in (
+        torch.tensor([200], dtype=torch.uint8),
+        torch.tensor([2**62]),
+        torch.tensor([True]),
+        torch.tensor([1j]),
+    ):
+        try:
+            hvd.allreduce(wrong, op=hvd.Sum)
+        except hvd.ConfigError as error:
+            refused.append(str(error))
+    print(json.dumps({"found": found, "refused": refused}), flush=True)
 
 
 def collectives():

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's names, capstan.horovod."""
 
+import signal
 import unittest
 
 import frameworks
 from processes import Cluster
 
 frameworks.need("torch")
+
+import horovod_ranks as ranks  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
 
 
 class Horovod(frameworks.Framework, unittest.TestCase):
@@ -28,6 +33,45 @@ class Horovod(frameworks.Framework, unittest.TestCase):
             self.assertEqual(zero[:4], [[1.0] * 3, [2, 1 << 17], [0.5], 5])
             self.assertEqual(zero[4], {"text": "x" * 99999})
             self.assertIn("allowed is 1048576", zero[5])
+
+    def test_a_sum_or_mean_is_exact_in_every_type_or_refused(self):
+        for ps, workers in (1, 2), (0, 2), (1, 3):
+            cluster = Cluster(self.program, "dtypes", ps, workers)
+            with self.subTest(ps=ps, workers=workers), cluster as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                for rank in range(workers):
+                    self.check_dtypes(run.result(f"worker{rank}"), workers)
+
+    def test_a_rank_that_is_gone_is_left_out_of_sums(self):
+        with Cluster(self.program, "left", 1, 3) as run:
+            expected = {"ps0": 0, "worker0": 0, "worker2": 0}
+            expected["worker1"] = -signal.SIGKILL
+            self.assertEqual(run.wait(), expected, run.error("worker0"))
+            for rank in 0, 2:
+                self.assertEqual(run.result(f"worker{rank}"), [2, 4, 4])
+
+    def check_dtypes(self, result, workers):
+        for dtype, (total, mean) in result["found"].items():
+            parts = [ranks.numbers(dtype, rank) for rank in range(workers)]
+            if dtype in ranks.INTEGERS:
+                exact = sum(np.array(p.tolist(), object) for p in parts)
+                self.assertEqual(total, exact.tolist(), dtype)
+                self.assertEqual(mean, (exact // workers).tolist(), dtype)
+                continue
+            kind = getattr(torch, dtype)
+            exact = sum(p.double() for p in parts)
+            accuracy = 2 * workers * torch.finfo(kind).eps
+            scale = sum(p.double().abs() for p in parts)
+            for values, expected in (total, exact), (mean, exact / workers):
+                error = torch.tensor(values, dtype=torch.double) - expected
+                close = error.abs() <= accuracy * scale
+                self.assertTrue(close.all(), dtype)
+        small, large, boolean, complex = result["refused"]
+        self.assertIn("does not fit into torch.uint8", small)
+        self.assertIn("does not fit into torch.int64", large)
+        self.assertIn("torch.bool; allowed", boolean)
+        self.assertIn("torch.complex64; allowed", complex)
 
 
 if __name__ == "__main__":
