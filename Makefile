@@ -81,7 +81,7 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
-.PHONY: check-azureml check-docker check-systemd check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
+.PHONY: check-azureml check-docker check-fresh check-systemd check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -296,8 +296,9 @@ generated: $(BUILD)/packages $(GENERATED)
 
 # Every object depends on the first file and every test on the second, so that the
 # build stops with a list of missing packages. PACKAGES=other: the packages do not
-# come from apt.
-$(TEST_PARTS): | $(BUILD)/packages-test
+# come from apt. The parts that programs for users share need no test framework.
+USERS_PARTS := $(addprefix $(BUILD)/tests/,bench/click_log.o gpu/sync_device.o)
+$(filter-out $(USERS_PARTS),$(TEST_PARTS)): | $(BUILD)/packages-test
 $(BUILD)/packages $(BUILD)/packages-test: deploy/packages.txt
 	@mkdir -p $(@D)
 	@$(if $(filter other,$(PACKAGES)),,deploy/deps.sh --list \
@@ -396,7 +397,7 @@ $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 # A plugin may use symbols of the program.
 $(GPU_BENCH): CFLAGS_ALL += -rdynamic
 $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table use) \
-    $(BUILD)/tests/gpu/sync_device.o
+    $(filter %/sync_device.o,$(USERS_PARTS))
 $(CLICK_LOG): $(BUILD)/tests/bench/click_log_main.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
@@ -564,6 +565,9 @@ check-deb: deb ## install, try and remove the packages in fresh root file system
 	    $(if $(filter bookworm,$(HERE)),$(DEBS))
 	@tests/check_deb.sh $(BUILD)/noble noble http://archive.ubuntu.com/ubuntu \
 	    $(if $(filter noble,$(HERE)),$(DEBS))
+
+check-fresh: ## type what README.md says in a fresh root file system of Debian 12
+	@tests/check_fresh.sh $(BUILD)/fresh bookworm http://deb.debian.org/debian
 
 # ENGINE="podman --runtime runc": another command than docker or podman, as they are.
 check-docker: ## build the image of deploy/docker and try it, by docker, podman or a root file system

@@ -11,29 +11,10 @@ set -eu -o pipefail
 cd "$(dirname "$0")/.."
 root=${1:?a folder to make} suite=$2 mirror=$3
 shift 3
-[[ ! -e $root ]] || { echo "check_deb: $root is there" >&2; exit 2; }
+. tests/fresh_root.sh
 
-clean() {
-    umount -l "$root/proc" 2> /dev/null || true
-    rm -rf --one-file-system "$root"
-}
-trap clean EXIT
-
-# Older debootstraps lack the script of newer Ubuntus.
-script=(); [[ $mirror == *ubuntu* ]] && script=(gutsy)
-debootstrap --variant=minbase --components=main,universe "$suite" "$root" \
-    "$mirror" "${script[@]}" > "$root.log" 2>&1 || {
-    tail -n 3 "$root.log" >&2
-    exit 77
-}
-rm "$root.log"
+make_root "$suite" "$mirror"
 mount -t proc proc "$root/proc"
-cp -L /etc/resolv.conf "$root/etc/"
-
-inside() {
-    chroot "$root" env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -eu -o pipefail -c "$1"
-}
 install='apt-get -q install -y --no-install-recommends'
 
 # All but what apt and dpkg keep of what has been there, and the traces of the group
@@ -47,7 +28,6 @@ files() {
 }
 
 mkdir "$root/packages"
-inside 'apt-get -q update' > /dev/null
 if (($#)); then
     cp "$@" "$root/packages"
 else

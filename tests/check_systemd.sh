@@ -10,24 +10,16 @@ set -eu -o pipefail
 cd "$(dirname "$0")/.."
 root=${1:?a folder to make} suite=$2 mirror=$3
 shift 3
-[[ ! -e $root ]] || { echo "check_systemd: $root is there" >&2; exit 2; }
 for program in debootstrap systemd-nspawn; do
     command -v "$program" > /dev/null || { echo "no $program here" >&2; exit 77; }
 done
-trap 'rm -rf --one-file-system "$root"' EXIT
+. tests/fresh_root.sh
 
-debootstrap --variant=minbase --components=main,universe \
-    --include=systemd-sysv,dbus "$suite" "$root" "$mirror" > "$root.log" 2>&1 || {
-    tail -n 3 "$root.log" >&2
-    exit 77
-}
-rm "$root.log"
+make_root "$suite" "$mirror" --include=systemd-sysv,dbus
 mkdir "$root/packages"
 cp "$@" "$root/packages"
-cp -L /etc/resolv.conf "$root/etc/"
-chroot "$root" env -i DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-    bash -eu -c 'apt-get -q update && apt-get -q install -y --no-install-recommends \
-        /packages/capstan_*.deb dataset-fashion-mnist' > /dev/null
+inside 'apt-get -q install -y --no-install-recommends /packages/capstan_*.deb \
+    dataset-fashion-mnist' > /dev/null
 
 install -D tests/systemd/in_guest.sh "$root/check/in_guest.sh"
 cat > "$root/etc/systemd/system/check.service" << 'END'

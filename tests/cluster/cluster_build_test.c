@@ -103,6 +103,22 @@ static void a_missing_library_stops_make_with_the_install_command(
         0);
 }
 
+/* That of the tests belongs to `make check` alone. */
+static void no_program_for_users_needs_the_test_framework(void **state) {
+    struct cluster_run *run = *state;
+    skip_unless_installed("make", "make");
+    arrange(run, "libcmocka-dev");
+    const char *said = cluster_run_output(
+        shell(run,
+              "make -C \"$TREE\" -n BUILD=\"$PWD/b\" demo demo-sparse bench "
+              "gpu-bench install deb",
+              0));
+    expect(said, "/b/bench/click_log");
+    expect(said, "/b/bench/gpu_bench");
+    expect(said, "/b/packages\n");
+    expect_not(said, "/b/packages-test");
+}
+
 static void services_are_installed_for_all_tests_only(void **state) {
     struct cluster_run *run = *state;
     arrange(run, "*");
@@ -356,6 +372,7 @@ static void bash_completes_verbs_flags_words_and_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_missing_library_stops_make_with_the_install_command),
+        TEST(no_program_for_users_needs_the_test_framework),
         TEST(services_are_installed_for_all_tests_only),
         TEST(skipped_tests_are_counted_and_shown_with_reasons),
         TEST(the_last_line_of_all_checks_has_the_totals),
