@@ -12,14 +12,16 @@
  *   nc-a100-v4-series: network bandwidth 20,000, 40,000, 80,000 Mbps
  *   ncv3-series: devices only, no network bandwidth; of NC24rs_v3 that it has
  *   RDMA, not how fast
+ *   nc-series (retired): devices only, each half of a K80; of NC24r that it has
+ *   RDMA
  *   hbv3-series, hc-series, "Backend Network": RDMA performance 200 and 100
  *   Gb/s of each size; no accelerators
  * AWS: aws.amazon.com/ec2/instance-types/p3 and .../p4.
  * Inside a host, half of what NVIDIA states for both directions together:
  * NVLink 3.0 of an A100 600 GB/s, NVLink 2.0 of a V100 300 GB/s (p3.8xlarge:
  * 200 GB/s); PCIe 4.0 x16 31.5 GB/s each way where devices are in pairs. How
- * the devices of ncv3-series are linked is not stated: PCIe 3.0 x16 is assumed,
- * 32 GB/s in NVIDIA's data sheet of the V100. */
+ * the devices of nc-series and ncv3-series are linked is not stated: PCIe 3.0
+ * x16 is assumed, 32 GB/s in NVIDIA's data sheets of the K80 and the V100. */
 static const struct vm table[] = {
     {"Standard_ND96asr_v4", "ND_A100_v4", "A100 40 GB", 8, 1600, 2400},
     {"Standard_ND96amsr_A100_v4", "NDm_A100_v4", "A100 80 GB", 8, 1600, 2400},
@@ -31,6 +33,10 @@ static const struct vm table[] = {
     {"Standard_NC12s_v3", NULL, "V100 16 GB", 2, 0, 128},
     {"Standard_NC24s_v3", NULL, "V100 16 GB", 4, 0, 128},
     {"Standard_NC24rs_v3", NULL, "V100 16 GB", 4, 0, 128},
+    {"Standard_NC6", NULL, "K80 12 GB", 1, 0, 0},
+    {"Standard_NC12", NULL, "K80 12 GB", 2, 0, 128},
+    {"Standard_NC24", NULL, "K80 12 GB", 4, 0, 128},
+    {"Standard_NC24r", NULL, "K80 12 GB", 4, 0, 128},
     {"Standard_HB120rs_v3", "HBv3", "120 cores", 1, 200, 0},
     {"Standard_HB120-96rs_v3", NULL, "96 cores", 1, 200, 0},
     {"Standard_HB120-64rs_v3", NULL, "64 cores", 1, 200, 0},
@@ -103,7 +109,7 @@ const char *vm_table_nearest(const char *name) {
 const char *vm_table_names(void) {
     return "ND96asr_v4 (ND_A100_v4), ND96amsr_A100_v4 (NDm_A100_v4), "
            "ND40rs_v2 (NDv2), NC24ads_A100_v4, NC48ads_A100_v4, "
-           "NC96ads_A100_v4, NC6s_v3, NC12s_v3, NC24s_v3, NC24rs_v3, HB120rs_v3 (HBv3), "
-           "HC44rs (HC), p4d.24xlarge, p3dn.24xlarge, p3.16xlarge, "
+           "NC96ads_A100_v4, NC6s_v3, NC12s_v3, NC24s_v3, NC24rs_v3, NC6, NC12, NC24, "
+           "NC24r, HB120rs_v3 (HBv3), HC44rs (HC), p4d.24xlarge, p3dn.24xlarge, p3.16xlarge, "
            "p3.8xlarge, p3.2xlarge";
 }

@@ -33,6 +33,7 @@ static bool is_one_of(const char *text, const char *const *words) {
     return *words;
 }
 
+/* NULL: a number that is too large, or text that is not UTF-8. */
 static json_t *yaml_plain_word(const char *text) {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
     static const char *const yes[] = {"true", "True", "TRUE", NULL};
@@ -48,10 +49,12 @@ static json_t *yaml_plain_word(const char *text) {
         return json_string(text);
     errno = 0;
     long long integer = strtoll(text, &end, 10);
-    if (!*end && !errno)
-        return json_integer(integer);
+    if (!*end)
+        return errno ? NULL : json_integer(integer);
     double real = strtod(text, &end);
-    return *end || !isfinite(real) ? json_string(text) : json_real(real);
+    if (*end)
+        return json_string(text);
+    return isfinite(real) ? json_real(real) : NULL;
 }
 
 static json_t *yaml_value(struct yaml_reader *reader, int number);
@@ -71,11 +74,21 @@ static json_t *yaml_sequence(struct yaml_reader *reader,
     return array;
 }
 
-/* Adds PAIR to OBJECT; false: it is refused. */
+/* As of {"key"} and {"key":}, which in JSON are mistakes. */
+static bool yaml_is_empty(const yaml_node_t *node) {
+    return node->type == YAML_SCALAR_NODE && !node->data.scalar.length &&
+           node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+}
+
+/* Adds PAIR of MAPPING to OBJECT; false: it is refused. */
 static bool yaml_add_pair(struct yaml_reader *reader, json_t *object,
+                          const yaml_node_t *mapping,
                           const yaml_node_pair_t *pair) {
-    const yaml_node_t *key =
-        yaml_document_get_node(&reader->document, pair->key);
+    yaml_document_t *document = &reader->document;
+    const yaml_node_t *key = yaml_document_get_node(document, pair->key);
+    if (mapping->data.mapping.style == YAML_FLOW_MAPPING_STYLE &&
+        yaml_is_empty(yaml_document_get_node(document, pair->value)))
+        return yaml_refuse(reader, &key->start_mark, "a key without a value");
     if (key->type != YAML_SCALAR_NODE)
         return yaml_refuse(reader, &key->start_mark, "a key that is no word");
     const char *name = (const char *)key->data.scalar.value;
@@ -92,7 +105,7 @@ static json_t *yaml_mapping(struct yaml_reader *reader,
     json_t *object = json_object();
     const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
     for (; pair < node->data.mapping.pairs.top; pair++)
-        if (!yaml_add_pair(reader, object, pair)) {
+        if (!yaml_add_pair(reader, object, node, pair)) {
             json_decref(object);
             return NULL;
         }
@@ -105,8 +118,8 @@ static json_t *yaml_word(struct yaml_reader *reader, const yaml_node_t *node) {
     json_t *value = plain ? yaml_plain_word(text) : json_string(text);
     return value ? value
                  : yaml_refuse(reader, &node->start_mark,
-                               "a value that is not "
-                               "UTF-8");
+                               "a number that is too large, or a value that "
+                               "is not UTF-8");
 }
 
 /* An alias is the number of the node that it stands for, so nodes may contain
@@ -127,39 +140,71 @@ static json_t *yaml_value(struct yaml_reader *reader, int number) {
     return value;
 }
 
+/* Reads the document; NULL: it is refused. */
+static json_t *yaml_document(struct yaml_reader *reader) {
+    yaml_node_t *root = yaml_document_get_root_node(&reader->document);
+    yaml_mark_t start = {0};
+    if (root && root->type == YAML_MAPPING_NODE)
+        return yaml_value(reader, 1);
+    return yaml_refuse(reader, root ? &root->start_mark : &start,
+                       "not a mapping of keys to values");
+}
+
+/* Refuses what follows the document; a document without a root is the end. */
+static bool yaml_ends(struct yaml_reader *reader, yaml_parser_t *parser) {
+    yaml_document_t next;
+    if (!yaml_parser_load(parser, &next))
+        return yaml_refuse(reader, &parser->problem_mark, "not YAML");
+    const yaml_node_t *root = yaml_document_get_root_node(&next);
+    bool end =
+        !root || yaml_refuse(reader, &root->start_mark, "a second document");
+    yaml_document_delete(&next);
+    return end;
+}
+
 static enum status yaml_load(struct yaml_reader *reader, json_t **out,
-                             FILE *file) {
-    yaml_parser_t parser;
-    if (!yaml_parser_initialize(&parser))
-        return status_fail(reader->why, FAILURE_NO_MEMORY, "%s: no memory",
-                           reader->path);
-    yaml_parser_set_input_file(&parser, file);
-    if (!yaml_parser_load(&parser, &reader->document))
-        yaml_refuse(reader, &parser.problem_mark,
-                    parser.problem ? parser.problem : "not YAML");
-    else {
-        yaml_node_t *root = yaml_document_get_root_node(&reader->document);
-        yaml_mark_t start = {0};
-        if (!root || root->type != YAML_MAPPING_NODE)
-            yaml_refuse(reader, root ? &root->start_mark : &start,
-                        "not a mapping of keys to values");
-        else
-            *out = yaml_value(reader, 1);
+                             yaml_parser_t *parser) {
+    *out = NULL;
+    if (!yaml_parser_load(parser, &reader->document)) {
+        yaml_refuse(reader, &parser->problem_mark,
+                    parser->problem ? parser->problem : "not YAML");
+    } else {
+        *out = yaml_document(reader);
         yaml_document_delete(&reader->document);
+        if (*out && !yaml_ends(reader, parser)) {
+            json_decref(*out);
+            *out = NULL;
+        }
     }
-    yaml_parser_delete(&parser);
+    yaml_parser_delete(parser);
     return *out ? STATUS_OK : STATUS_CONFIG;
 }
 
 enum status yaml_json_load(json_t **out, const char *path,
                            struct failure *why) {
     struct yaml_reader reader = {.path = path, .why = why};
+    yaml_parser_t parser;
     FILE *file = fopen(path, "rb");
-    *out = NULL;
     if (!file)
         return status_fail(why, FAILURE_CLUSTER_INVALID, "%s: %s", path,
                            strerror(errno));
-    enum status status = yaml_load(&reader, out, file);
+    enum status status;
+    if (yaml_parser_initialize(&parser)) {
+        yaml_parser_set_input_file(&parser, file);
+        status = yaml_load(&reader, out, &parser);
+    } else {
+        status = status_fail(why, FAILURE_NO_MEMORY, "%s: no memory", path);
+    }
     fclose(file);
     return status;
+}
+
+enum status yaml_json_parse(json_t **out, const char *text, size_t length,
+                            const char *where, struct failure *why) {
+    struct yaml_reader reader = {.path = where, .why = why};
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory", where);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    return yaml_load(&reader, out, &parser);
 }

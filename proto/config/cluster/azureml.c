@@ -388,11 +388,89 @@ static enum status find_v1_block(const json_t *root, const char *path,
     return STATUS_OK;
 }
 
+/* The class of Azure's SDKs that TEXT constructs, or its type in a block. */
+struct constructor {
+    const char *class, *type;
+    bool v1; /* has the defaults of SDK v1 */
+};
+
+static const struct constructor constructors[] = {
+    {"TensorflowConfiguration(", "tensorflow", true},
+    {"PyTorchConfiguration(", "pytorch", true},
+    {"MpiConfiguration(", "mpi", true},
+    {"TensorFlowDistribution(", "tensorflow", false},
+    {"PyTorchDistribution(", "pytorch", false},
+    {"MpiDistribution(", "mpi", false},
+};
+
+static const struct constructor *find_constructor(const char *text) {
+    size_t count = sizeof constructors / sizeof *constructors;
+    for (size_t c = 0; c < count; c++) {
+        const char *class = constructors[c].class;
+        if (!strncasecmp(text, class, strlen(class)))
+            return &constructors[c];
+    }
+    return NULL;
+}
+
+/* Writes a value of Python as JSON. */
+static void write_python_value(FILE *out, const char *value) {
+    bool quoted = strchr("'\"", *value);
+    if (!strcmp(value, "None"))
+        fputs("null", out);
+    else if (quoted)
+        fprintf(out, "\"%.*s\"", (int)strcspn(value + 1, "'\""), value + 1);
+    else
+        fputs(value, out);
+}
+
+/* Writes the arguments of TEXT, up to its parenthesis, as further pairs of an
+ * object; dots stand for those without a name. Returns whether one is NAME. */
+static bool write_arguments(FILE *out, const char *text, const char *name) {
+    char key[64], value[64];
+    bool found = false;
+    int length;
+    while (sscanf(text, " %63[A-Za-z_] = %63[^,) \n] %n", key, value,
+                  &length) == 2) {
+        fprintf(out, ", \"%s\": ", key);
+        write_python_value(out, value);
+        found |= !strcmp(key, name);
+        text += length;
+        text += *text == ',';
+    }
+    if (text[strspn(text, " \n")] != ')')
+        fputs(", ...", out);
+    return found;
+}
+
+/* Python's constructors are not read: says what to write in place of TEXT. */
+static enum status refuse_constructor(const struct constructor *from,
+                                      const char *text, struct failure *why) {
+    char block[512] = "";
+    FILE *out = fmemopen(block, sizeof block, "w");
+    if (!out)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory");
+    fprintf(out, "{\"type\": \"%s\"", from->type);
+    bool has_ps = write_arguments(out, text + strlen(from->class),
+                                  "parameter_server_count");
+    if (!has_ps && from->v1 && !strcmp(from->type, "tensorflow"))
+        fputs(", \"parameter_server_count\": 1", out);
+    fputs("}", out);
+    fclose(out);
+    return status_fail(why, FAILURE_CLUSTER_INVALID,
+                       "--distribution is %s: a constructor of Python is not "
+                       "read; write it as JSON: --distribution '%s'",
+                       diagnostics_quote_text(text).text, block);
+}
+
 static enum status azureml_read_file(struct azureml_distribution *distribution,
                                      const char *path, const char *instances,
                                      const char *num_ps, struct failure *why) {
     json_t *root, *v1 = NULL;
     struct diagnostics problems = {.where = path};
+    const struct constructor *constructor = find_constructor(path);
+    if (constructor)
+        return refuse_constructor(constructor, path, why);
     enum status status = yaml_json_load(&root, path, why);
     if (status)
         return status;
@@ -432,7 +510,9 @@ enum status azureml_read(struct azureml_distribution *distribution,
     struct block block = {NULL, "", 2, &problems};
     enum status status =
         strict_json_object(&root, text, problems.where, &duplicate, why);
-    if (status)
+    /* Azure's pages print blocks with comments and trailing commas. */
+    if (status &&
+        yaml_json_parse(&root, text, strlen(text), problems.where, NULL))
         return status;
     block.keys = root;
     status = azureml_read_block(distribution, &block, instances, num_ps, why);

@@ -4,6 +4,8 @@
  * made. */
 #include "proto/config/job/job_tree.h"
 
+#include "proto/config/yaml_json.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,15 +194,38 @@ static enum status job_tree_check_object(json_t **out, json_t *tree,
         "%s: found JSON, but no object; allowed: {\"key\": value, ...}", where);
 }
 
+/* What jansson refuses may have comments and trailing commas, which YAML has.
+ * NULL, with ERROR jansson's, if it is neither. */
+static json_t *job_tree_read(const char *text, size_t length,
+                             json_error_t *error) {
+    json_t *tree = json_loadb(text, length, JSON_REJECT_DUPLICATES, error);
+    if (!tree && yaml_json_parse(&tree, text, length, "", NULL))
+        return NULL;
+    return tree;
+}
+
 enum status job_tree_load(json_t **out, const char *path, struct failure *why) {
     FILE *file = fopen(path, "r");
     if (!file)
         return status_errno(why, FAILURE_JOB_UNREADABLE, errno,
                             "%s: cannot read", path);
     json_error_t error;
-    json_t *tree = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    char *text = NULL;
+    size_t size = 0;
+    ssize_t length = getdelim(&text, &size, '\0', file);
+    int failed = ferror(file) ? errno : 0;
     fclose(file);
-    return job_tree_check_object(out, tree, &error, path, why);
+    enum status status;
+    if (failed) {
+        status = status_errno(why, FAILURE_JOB_UNREADABLE, failed,
+                              "%s: cannot read", path);
+    } else {
+        json_t *tree = job_tree_read(text ? text : "",
+                                     length > 0 ? (size_t)length : 0, &error);
+        status = job_tree_check_object(out, tree, &error, path, why);
+    }
+    free(text);
+    return status;
 }
 
 enum status job_tree_parse(json_t **out, const char *text, const char *where,

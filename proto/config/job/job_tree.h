@@ -44,12 +44,13 @@ void job_tree_merge(json_t *tree, json_t *other,
                     const struct job_tree_merging *merging,
                     struct diagnostics *diagnostics);
 
-/* Reads an object from the file at PATH. If the file cannot be read or is not a
- * JSON object: STATUS_CONFIG, with line and column if known. */
+/* Reads an object from the file at PATH: JSON, or what yaml_json_parse takes,
+ * such as JSON with # comments and trailing commas. If the file cannot be read
+ * or is neither: STATUS_CONFIG, with line and column as JSON if known. */
 enum status job_tree_load(json_t **out, const char *path,
                           struct failure *why) MUST_CHECK;
 
-/* The same from TEXT; WHERE is its name in messages. */
+/* The same from TEXT, which is JSON; WHERE is its name in messages. */
 enum status job_tree_parse(json_t **out, const char *text, const char *where,
                            struct failure *why) MUST_CHECK;
 

@@ -41,10 +41,78 @@ static void blocks_of_every_type_are_counted(void **state) {
     }
 }
 
+/* As Azure's pages print them, for Python. */
+static void comments_and_trailing_commas_are_no_part_of_a_block(void **state) {
+    (void)state;
+    static const struct form forms[] = {
+        {"{\n    \"type\": \"PyTorch\",\n"
+         "    # set process count to the number of gpus on the node\n"
+         "    \"process_count_per_instance\": 4,\n}",
+         "2", NULL, 8, 0},
+        {"{\n\t\"type\":\"mpi\",\n"
+         "\t\"process_count_per_instance\":1, # NC6 has 1 GPU\n}",
+         "2", NULL, 2, 0},
+        {"{\"type\": \"tensorflow\", \"worker_count\": 2, # workers\n"
+         "\"parameter_server_count\": 1,}",
+         NULL, NULL, 3, 1},
+        {"{'type': 'mpi', 'process_count_per_node': 2, 'node_count': 2}", NULL,
+         "1", 4, 1},
+        {"{type: pytorch, process_count: 6, node_count: 2,}", NULL, NULL, 6, 0},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct azureml_distribution distribution;
+        struct failure why = {0};
+        if (azureml_read(&distribution, forms[i].text, forms[i].instances,
+                         forms[i].num_ps, &why))
+            fail_msg("%s: %s", forms[i].text, why.text);
+        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
+        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
+    }
+}
+
+/* The block that each refusal names is read, and starts what the class would.
+ */
+static void a_constructor_of_python_is_refused_with_its_block(void **state) {
+    (void)state;
+    static const struct form forms[] = {
+        {"MpiConfiguration(process_count_per_node=4, node_count=2)", NULL, NULL,
+         8, 0},
+        {"MpiConfiguration()", NULL, NULL, 1, 0},
+        {"MpiDistribution(\n    process_count_per_instance=2,\n)", NULL, NULL,
+         2, 0},
+        {"PyTorchConfiguration(communication_backend='Nccl', process_count=6, "
+         "node_count=2)",
+         NULL, NULL, 6, 0},
+        {"PyTorchConfiguration(process_count=None)", NULL, NULL, 1, 0},
+        {"TensorflowConfiguration(worker_count=3)", NULL, NULL, 4, 1},
+        {"TensorflowConfiguration(worker_count=3, parameter_server_count=0)",
+         NULL, NULL, 3, 0},
+        {"TensorFlowDistribution(worker_count=3)", NULL, NULL, 3, 0},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct azureml_distribution distribution;
+        struct failure why = {0};
+        assert_int_equal(
+            azureml_read(&distribution, forms[i].text, NULL, NULL, &why),
+            STATUS_CONFIG);
+        char *block = strstr(why.text, "--distribution '{");
+        if (!block)
+            fail_msg("%s: %s", forms[i].text, why.text);
+        block += strlen("--distribution '");
+        block[strcspn(block, "'")] = '\0';
+        if (azureml_read(&distribution, block, NULL, NULL, NULL))
+            fail_msg("%s: %s", forms[i].text, block);
+        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
+        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
+    }
+}
+
 static void an_invalid_distribution_is_refused(void **state) {
     (void)state;
     static const struct form forms[] = {
-        {"{'type': 'mpi'}", NULL, NULL, 0, 0},
+        {"{'type': 'mpi'", NULL, NULL, 0, 0},
+        {"{\"type\": \"mpi\", \"node_count\":}", NULL, NULL, 0, 0},
+        {"{\"type\": \"mpi\"} {\"type\": \"mpi\"}", NULL, NULL, 0, 0},
         {"[]", NULL, NULL, 0, 0},
         {"{}", NULL, NULL, 0, 0},
         {"{\"type\": \"horovod\"}", NULL, NULL, 0, 0},
@@ -263,6 +331,8 @@ static void what_sdk_v1_leaves_out_has_its_defaults(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_every_type_are_counted),
+        cmocka_unit_test(comments_and_trailing_commas_are_no_part_of_a_block),
+        cmocka_unit_test(a_constructor_of_python_is_refused_with_its_block),
         cmocka_unit_test(an_invalid_distribution_is_refused),
         cmocka_unit_test(files_of_jobs_have_blocks_and_instances),
         cmocka_unit_test(what_a_file_lacks_is_said_with_its_place),

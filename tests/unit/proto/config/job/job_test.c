@@ -531,6 +531,49 @@ static void a_syntax_error_has_line_and_column(void **state) {
                                            "such file or directory");
 }
 
+/* Of both files, with the bits of the same job in JSON. */
+static void comments_and_trailing_commas_change_nothing(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char least[] =
+        "{\"model\": {\"type\": \"mlp\", \"layers\": [784, 10]}, \"data\": "
+        "{\"format\": \"idx\", \"train\": [\"a#b\", \"c\"]}, \"steps\": 1,"
+        "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1e-3}}}";
+    job_fixture_expect_loaded(
+        fixture,
+        job_fixture_load(fixture, least, "{\"train_batch_size\": 8}", NULL));
+    char *plain = strdup(fixture->job->text);
+    static const char commented[] =
+        "# the job\n{\n\t\"model\":{\"type\":\"mlp\", \"layers\": [784, 10,],},\n"
+        "\t\"data\": {\"format\": \"idx\", # MNIST\n\t\t\"train\": [\n"
+        "\t\t\"a#b\",\n\t\t\"c\", # its labels\n\t]},\n\t\"steps\": 1,\n"
+        "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1e-3,},},\n}\n";
+    job_fixture_expect_loaded(
+        fixture,
+        job_fixture_load(fixture, commented,
+                         "{\"train_batch_size\": 8, # of all\n}", NULL));
+    assert_string_equal(fixture->job->text, plain);
+    free(plain);
+}
+
+/* What YAML alone would take for something else. */
+static void a_mistake_in_json_is_no_yaml(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char *const texts[] = {
+        "{\"seed\": 1, \"steps\"}",
+        "{\"seed\": 1, \"steps\":}",
+        "{\"seed\": 1} {\"seed\": 2}",
+        "{\"seed\": 1}\n---\n{\"seed\": 2}",
+        "{\"seed\": 18446744073709551616}",
+        "{\"seed\": 1e999}",
+        "{\"seed\": 1 \"steps\": 2}",
+        "{\"seed\": 1, // the seed\n \"steps\": 2}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        job_fixture_expect_refused(
+            fixture, job_fixture_load(fixture, texts[i], NULL, NULL),
+            "job.json: not JSON at line ");
+}
+
 static void the_text_of_a_job_reads_back_to_the_same_job(void **state) {
     struct job_fixture *fixture = *state;
     size_t count = sizeof settings / sizeof *settings;
@@ -672,6 +715,8 @@ int main(void) {
         JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
         JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
         JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),
+        JOB_FIXTURE_TEST(comments_and_trailing_commas_change_nothing),
+        JOB_FIXTURE_TEST(a_mistake_in_json_is_no_yaml),
         JOB_FIXTURE_TEST(the_text_of_a_job_reads_back_to_the_same_job),
         JOB_FIXTURE_TEST(an_empty_compare_block_enables_comparison),
         JOB_FIXTURE_TEST(a_text_with_relative_paths_is_refused),
