@@ -347,7 +347,9 @@ enum capstan_end {
 
 /* Ends this process's part and waits for the run's end; the run's result. TEXT
  * only with CAPSTAN_FAILED. Synchronous runs: a rank that is CAPSTAN_DONE while
- * another pushes a later step ends the run with an error naming both steps. */
+ * another pushes a later step ends the run with an error naming both steps. A
+ * run that all ranks end before its last step goes on there when it is started
+ * again. */
 int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
                 double seconds);
 

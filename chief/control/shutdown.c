@@ -65,6 +65,9 @@ void shutdown_receive_finished(struct run *run, struct roster_slot *slot,
     trainer->leaving = finished->leaving;
     if (finished->clock > trainer->heartbeat.clock)
         trainer->heartbeat.clock = finished->clock;
+    if (finished->early && !finished->leaving &&
+        finished->clock > run->metrics.reached)
+        run->metrics.reached = finished->clock; /* it has its weights */
     if (run->phase == RUN_TRAINING)
         membership_broadcast_view(run);
 }
@@ -266,16 +269,25 @@ static bool is_any_leaving(const struct run *run) {
     return false;
 }
 
+/* The trainers close no round any more. A planned snapshot of the last one
+ * comes without a request; one that was requested for a later one does not
+ * come. */
+static void settle_snapshots(struct run *run) {
+    uint64_t step = run_step(run);
+    if (step < run->plan.schedule.total)
+        snapshot_coordinator_abandon(run);
+    if (step > run->plan.schedule.start)
+        snapshot_coordinator_expect_planned(run, step);
+}
+
 /* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run) {
     if (run_count_live(run) || is_any_leaving(run) || !run->membership.view) {
         run->membership.no_trainer_since = 0;
         return;
     }
-    if (count_finished(run) && run_synchronous(run) &&
-        run->plan.schedule.total > run->plan.schedule.start &&
-        !run_is_endless(run))
-        snapshot_coordinator_expect_planned(run, run->plan.schedule.total);
+    if (count_finished(run) && run_synchronous(run))
+        settle_snapshots(run);
     if (count_finished(run))
         run_enter_phase(run, RUN_FINISHING);
     else if (run->no_restart)

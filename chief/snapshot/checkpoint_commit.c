@@ -168,8 +168,9 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .seed = run->job->seed,
         .lineage = run->plan.lineage,
         .features = run->plan.features,
-        .final = snapshot->step >= run->plan.schedule.total ||
-                 (run_is_endless(run) && run->phase == RUN_FINISHING),
+        .final =
+            snapshot->step >= run->plan.schedule.total ||
+            (run->phase == RUN_FINISHING && snapshot->step >= run_step(run)),
         .job = run->job->text,
         .layout = run->plan.layout,
         .num_files = run->plan.num_holders,

@@ -312,9 +312,19 @@ static struct run_snapshot *expect_planned(struct run *run, uint64_t round) {
     return snapshot;
 }
 
+/* A requested one replaces the planned one of its round. */
+static bool is_saving_round(const struct run *run, uint64_t round) {
+    for (uint32_t i = 0; i < run->snapshots.count; i++)
+        if (run->snapshots.items[i].progress.stage &&
+            run->snapshots.items[i].save &&
+            run->snapshots.items[i].step == round)
+            return true;
+    return false;
+}
+
 void snapshot_coordinator_expect_planned(struct run *run, uint64_t round) {
     if (run_schedule_saves(&run->plan.schedule, round) &&
-        run->checkpoints.last_failed != round)
+        run->checkpoints.last_failed != round && !is_saving_round(run, round))
         expect_planned(run, round);
 }
 
@@ -379,7 +389,7 @@ bool snapshot_coordinator_abandon(struct run *run) {
         struct run_snapshot *snapshot = &run->snapshots.items[i];
         bool waits = snapshot->progress.stage == SNAPSHOT_ROUND_QUERYING ||
                      (snapshot->progress.stage == SNAPSHOT_ROUND_TAKING &&
-                      snapshot->progress.round);
+                      snapshot->progress.round > run_step(run));
         if (snapshot->id < MESSAGE_REQUESTED_SNAPSHOT || !waits ||
             snapshot->progress.held)
             continue;

@@ -74,10 +74,12 @@ def train(steps, sleep=0.0, at=-1, do=None, loop=0, **keys):
     )
 
 
-def planned(steps, loop):
-    """The run ends before the script's loop does."""
+def planned(steps, loop, early=False, **keys):
+    """The run has STEPS, the script's loop others; EARLY: the ranks say so."""
     real, capstan.init = capstan.init, lambda **keys: real(steps=steps, **keys)
-    train(steps, loop=loop)
+    train(steps, loop=loop, **keys)
+    if early:
+        capstan.current().close(early=True)
 
 
 def led(steps):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package with NumPy alone; processes are started for real."""
 
+import json
 import math
 import signal
 import unittest
@@ -236,6 +237,28 @@ class Training(unittest.TestCase):
                     result = run.result("worker0")
         self.assertEqual(result["begin"], 10)
         self.assertEqual(result["weights"], whole)
+
+    def test_a_run_that_all_ranks_end_before_its_last_step_goes_on(self):
+        with ranks("train", 1, 2, steps=6) as other:
+            other.wait()
+            whole = other.result("worker0")["weights"]
+            for ps, early in (1, False), (1, True), (0, False):
+                folder = other.path(f"checkpoint-{ps}-{early}")
+                keys = {"steps": 6, "early": early, "checkpoint": str(folder)}
+                for loop in 3, 6:
+                    with (
+                        self.subTest(ps=ps, early=early, loop=loop),
+                        ranks("planned", ps, 2, loop=loop, **keys) as run,
+                    ):
+                        self.assertEqual(
+                            set(run.wait().values()), {0}, run.error("worker0")
+                        )
+                        result = run.result("worker0")
+                        saved = folder / f"step-{loop:09}" / "manifest.json"
+                        manifest = json.loads(saved.read_text())
+                        self.assertTrue(manifest["final"])
+                self.assertEqual(result["begin"], 3)
+                self.assertEqual(result["weights"], whole)
 
     def test_a_longer_loop_ends_at_the_runs_last_step(self):
         with ranks("train", 1, 2, steps=20) as run:

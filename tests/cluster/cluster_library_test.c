@@ -221,6 +221,38 @@ static void a_resumed_run_has_the_same_bits(void **state) {
     }
 }
 
+/* Of `resume` in a run of 6 steps that all ranks leave after the third. */
+static void expect_goes_on(void **state, const char *num_ps, const char *name,
+                           const char *every) {
+    char whole[64];
+    uint64_t steps[8];
+    snprintf(
+        whole, sizeof whole, "%s",
+        weights_of(play(state, num_ps, "2", "resume", 0, SETS("steps=6"))));
+    struct cluster_run *run = cluster_fixture_reset(state);
+    const char *const *sets = SETS("steps=6", "checkpoint.dir=kept", every);
+    struct cluster_process *local = start(run, num_ps, "2", name, sets);
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    unsigned count = cluster_fixture_checkpoints(run, "kept", steps, 8);
+    assert_int_equal(steps[count - 1], 3);
+    local = start(run, num_ps, "2", "resume", sets);
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    assert_string_equal(whole + 1, weights_of(local) + 1);
+    assert_int_equal(weights_of(local)[0], '1'); /* resumed */
+}
+
+static void a_run_that_all_ranks_end_before_its_last_step_goes_on(
+    void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        expect_goes_on(state, clusters[c], "short", "seed=0");
+        expect_goes_on(state, clusters[c], "short", "checkpoint.every_steps=2");
+        expect_goes_on(state, clusters[c], "short", "checkpoint.every_steps=3");
+        if (*clusters[c] != '0')
+            expect_goes_on(state, clusters[c], "short-early", "seed=0");
+    }
+    (void)play(state, "1", "2", "short", 0, SETS("checkpoint.dir=kept"));
+}
+
 /* What each rank and the lowest one keeps is of the checkpoint's step. */
 static void a_requested_checkpoint_has_what_ranks_keep(void **state) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
@@ -542,6 +574,7 @@ int main(void) {
         LIBRARY_TEST(a_call_before_the_join_is_named_at_once),
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
+        LIBRARY_TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on),
         LIBRARY_TEST(an_optimizer_of_ones_own_gets_exact_means),
         LIBRARY_TEST(a_requested_checkpoint_has_what_ranks_keep),
         LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),

@@ -302,9 +302,9 @@ static int misuse(struct caller *caller, const char *what) {
     return result;
 }
 
-/* Prints the sum of the weights after the job's last step, whatever the run
- * continues. */
-static int resume(struct caller *caller) {
+/* Prints the sum of the weights after the job's last step, or step LAST, with
+ * which it asks for a checkpoint, whatever the run continues. */
+static int resume(struct caller *caller, uint64_t last) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
     int result =
@@ -314,7 +314,7 @@ static int resume(struct caller *caller) {
     capstan_where(caller->run, &position);
     if (position.step >= position.total)
         outcome = CAPSTAN_ENDS;
-    while (!result && outcome == CAPSTAN_GOES_ON) {
+    while (!result && outcome == CAPSTAN_GOES_ON && position.step < last) {
         float gradient =
             0.1f * (float)(position.step % 7) - 0.2f * (float)caller->rank;
         result = push(caller, 0, gradient, CAPSTAN_FULL);
@@ -322,6 +322,8 @@ static int resume(struct caller *caller) {
             result = step(caller, 1, &outcome);
         capstan_where(caller->run, &position);
     }
+    if (!result && position.step == last)
+        result = capstan_checkpoint(caller->run);
     if (!result && caller->rank == 0)
         printf("from %d to %llu: %.9g\n", position.resumed,
                (unsigned long long)position.step,
@@ -696,7 +698,13 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "orders"))
         return orders(caller);
     if (!strcmp(name, "resume"))
-        return resume(caller);
+        return resume(caller, UINT64_MAX);
+    if (!strncmp(name, "short", 5)) {
+        int result = resume(caller, 3);
+        return result || strcmp(name, "short-early")
+                   ? result
+                   : capstan_end(caller->run, CAPSTAN_EARLY, NULL, -1);
+    }
     if (!strcmp(name, "own"))
         return own(caller, true, UINT64_MAX, 0);
     if (!strcmp(name, "own-plain"))
