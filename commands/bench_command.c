@@ -179,6 +179,7 @@ static enum status launch_bench(const struct options *options,
     struct log log;
     int code = STATUS_FAILED;
     log_open(&log, "bench", -1);
+    process_settings_stay_here(options);
     enum status status = bench_cluster_run(options, settings, &log, &code, why);
     if (status)
         log_failure(&log, why);

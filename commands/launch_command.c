@@ -348,11 +348,10 @@ enum status local_command(const struct options *options, struct failure *why) {
     struct job *job = NULL;
     int code = STATUS_FAILED;
     log_open(&log, "local", -1);
+    process_settings_stay_here(options);
     enum status status = process_settings_read(&settings, options, why);
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
-    if (options->interface)
-        setenv(INTERFACE_VARIABLE, options->interface, 1);
     bool command = options->launch.command || !options->job;
     if (!status && command) {
         status = options->azureml_distribution

@@ -52,6 +52,12 @@ static enum status read_interface(struct interface *chosen, const char *flag,
     return status;
 }
 
+void process_settings_stay_here(const struct options *options) {
+    const char *given =
+        options->interface ? options->interface : getenv(INTERFACE_VARIABLE);
+    setenv(INTERFACE_VARIABLE, given && *given ? given : "lo", 1);
+}
+
 enum status process_settings_read(struct process_settings *settings,
                                   const struct options *options,
                                   struct failure *why) {

@@ -44,6 +44,11 @@ struct process_settings {
     bool silent;    /* nothing is logged */
 };
 
+/* For a command whose processes are all on this machine, before their settings
+ * are read: gives them its --interface, and without any the loopback one, so
+ * that no other machine reaches their ports. */
+void process_settings_stay_here(const struct options *options);
+
 /* Reads flags and environment. An interface is also set for NCCL, unless the
  * environment has one for it. On STATUS_CONFIG WHY says what is allowed. */
 enum status process_settings_read(struct process_settings *settings,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The socket is opened here, not by libmicrohttpd, so that a busy port has a
- * reason. A request is answered at once, from memory. */
+ * reason. A request is answered at once, from memory. A connection is for one
+ * request and has a deadline, as libmicrohttpd's timeout begins anew at each
+ * byte. Where there are too many, of an address or in all, the oldest ends: so
+ * slow clients keep no probe out, wherever it comes from. */
 #include "commands/status_server.h"
 
 #include "proto/base/fork_guard.h"
@@ -10,17 +13,34 @@
 #include <jansson.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 32, CONNECTION_TIMEOUT = 10 /* seconds */ };
+enum { MAX_CONNECTIONS = 32, MAX_OF_ADDRESS = 8 };
+/* Of a connection that has ended libmicrohttpd learns later. */
+enum { MAX_ACCEPTED = 2 * MAX_CONNECTIONS };
+static const int64_t REQUEST_LIMIT = 5 * TIME_S;
+
+struct http_client {
+    int64_t since; /* 0: no connection */
+    int descriptor;
+    bool ended; /* this side has shut it down */
+    char address[64];
+};
 
 struct status_server {
     struct MHD_Daemon *daemon;
+    pthread_t thread;
+    int stop; /* an eventfd: the thread ends */
+    struct http_client clients[MAX_ACCEPTED];
     struct health *healths[ROLES_MAX];
     unsigned count;
     uint16_t port;
@@ -149,6 +169,7 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection,
                             answer->type);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL,
                             "no-store");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     if (answer->code == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     enum MHD_Result result =
@@ -226,19 +247,133 @@ static enum status open_listener(int *listener,
                            : "");
 }
 
-/* The library's thread must take no signal of the process. */
-static struct MHD_Daemon *start_daemon(struct status_server *server,
-                                       int listener) {
+static void end_client(struct http_client *client) {
+    client->ended = true;
+    shutdown(client->descriptor, SHUT_RDWR);
+}
+
+/* The oldest of ADDRESS (NULL: of all) that may go on. *COUNT: how many may. */
+static struct http_client *oldest_client(struct status_server *server,
+                                         const char *address, unsigned *count) {
+    struct http_client *oldest = NULL;
+    *count = 0;
+    for (unsigned i = 0; i < MAX_ACCEPTED; i++) {
+        struct http_client *client = &server->clients[i];
+        if (!client->since || client->ended ||
+            (address && strcmp(client->address, address)))
+            continue;
+        *count += 1;
+        if (!oldest || client->since < oldest->since)
+            oldest = client;
+    }
+    return oldest;
+}
+
+static void add_client(struct status_server *server,
+                       struct MHD_Connection *connection,
+                       struct http_client *client) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    unsigned count;
+    *client = (struct http_client){.since = time_now(),
+                                   .descriptor = info->connect_fd};
+    info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info && info->client_addr)
+        getnameinfo(info->client_addr,
+                    info->client_addr->sa_family == AF_INET6
+                        ? sizeof(struct sockaddr_in6)
+                        : sizeof(struct sockaddr_in),
+                    client->address, sizeof client->address, NULL, 0,
+                    NI_NUMERICHOST);
+    struct http_client *oldest = oldest_client(server, client->address, &count);
+    if (count > MAX_OF_ADDRESS)
+        end_client(oldest);
+    oldest = oldest_client(server, NULL, &count);
+    if (count > MAX_CONNECTIONS)
+        end_client(oldest);
+}
+
+static void notice_connection(void *context, struct MHD_Connection *connection,
+                              void **own,
+                              enum MHD_ConnectionNotificationCode event) {
+    struct status_server *server = context;
+    struct http_client *client = *own;
+    if (event == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (client)
+            client->since = 0;
+        return;
+    }
+    for (unsigned i = 0; i < MAX_ACCEPTED && !client; i++)
+        if (!server->clients[i].since)
+            client = &server->clients[i];
+    *own = client;
+    if (client)
+        add_client(server, connection, client);
+}
+
+/* Ends connections past their deadline; the milliseconds until the next one is,
+ * -1: there is none. */
+static int end_late_clients(struct status_server *server) {
+    int64_t now = time_now(), next = INT64_MAX;
+    for (unsigned i = 0; i < MAX_ACCEPTED; i++) {
+        struct http_client *client = &server->clients[i];
+        if (!client->since || client->ended)
+            continue;
+        int64_t left = client->since + REQUEST_LIMIT - now;
+        if (left <= 0)
+            end_client(client);
+        else if (left < next)
+            next = left;
+    }
+    return next == INT64_MAX ? -1 : (int)(next / TIME_MS) + 1;
+}
+
+static void *serve(void *context) {
+    struct status_server *server = context;
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    struct pollfd ready[] = {{.fd = info->epoll_fd, .events = POLLIN},
+                             {.fd = server->stop, .events = POLLIN}};
+    while (!ready[1].revents) {
+        MHD_UNSIGNED_LONG_LONG wanted;
+        int wait = end_late_clients(server);
+        if (MHD_get_timeout(server->daemon, &wanted) == MHD_YES &&
+            (wait < 0 || wanted < (unsigned)wait))
+            wait = (int)wanted;
+        if (poll(ready, 2, wait) >= 0 || errno == EINTR)
+            MHD_run(server->daemon);
+    }
+    return NULL;
+}
+
+/* The thread must take no signal of the process. */
+static bool start_thread(struct status_server *server) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    struct MHD_Daemon *daemon = MHD_start_daemon(
-        MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer_request, server,
-        MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)CONNECTION_TIMEOUT, MHD_OPTION_END);
+    bool started = !pthread_create(&server->thread, NULL, serve, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return daemon;
+    return started;
+}
+
+static bool start_daemon(struct status_server *server, int listener) {
+    server->stop = eventfd(0, EFD_CLOEXEC);
+    if (server->stop >= 0)
+        server->daemon = MHD_start_daemon(
+            MHD_USE_EPOLL, 0, NULL, NULL, answer_request, server,
+            MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
+            (unsigned)MAX_ACCEPTED, MHD_OPTION_NOTIFY_CONNECTION,
+            notice_connection, server, MHD_OPTION_END);
+    if (server->daemon && start_thread(server))
+        return true;
+    if (server->daemon)
+        MHD_stop_daemon(server->daemon); /* closes the listener */
+    else
+        close(listener);
+    if (server->stop >= 0)
+        close(server->stop);
+    return false;
 }
 
 enum status status_server_open(struct status_server **out,
@@ -254,17 +389,17 @@ enum status status_server_open(struct status_server **out,
         memcpy(server->healths, healths, count * sizeof(struct health *));
         server->count = count;
         server->port = address->port;
-        fork_guard_add_port(server->port);
-        server->daemon = start_daemon(server, listener);
+    } else {
+        close(listener);
     }
-    if (server && server->daemon) {
-        *out = server;
-        return STATUS_OK;
+    if (!server || !start_daemon(server, listener)) {
+        free(server);
+        return status_fail(why, FAILURE_SYSTEM_BUSY,
+                           "no thread or memory to serve --metrics-port");
     }
-    close(listener);
-    status_server_close(&server);
-    return status_fail(why, FAILURE_SYSTEM_BUSY,
-                       "no thread or memory to serve --metrics-port");
+    fork_guard_add_port(server->port);
+    *out = server;
+    return STATUS_OK;
 }
 
 void status_server_close(struct status_server **where) {
@@ -272,8 +407,10 @@ void status_server_close(struct status_server **where) {
     *where = NULL;
     if (!server)
         return;
-    if (server->daemon)
-        MHD_stop_daemon(server->daemon);
+    eventfd_write(server->stop, 1);
+    pthread_join(server->thread, NULL);
+    MHD_stop_daemon(server->daemon);
+    close(server->stop);
     fork_guard_remove_port(server->port);
     free(server);
 }

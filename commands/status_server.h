@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Serves over HTTP what the roles of a process tell of themselves
- * (proto/base/health.h): /healthz for probes, /status as JSON. One thread of
- * libmicrohttpd's. */
+ * (proto/base/health.h): /healthz for probes, /status as JSON. One thread
+ * with libmicrohttpd. */
 #ifndef CAPSTAN_STATUS_SERVER_H
 #define CAPSTAN_STATUS_SERVER_H
 

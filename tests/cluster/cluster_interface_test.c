@@ -97,21 +97,26 @@ static void check_table(struct sockets *sockets, const char *table,
         fclose(file);
 }
 
-/* Trains by STRATEGY with two workers at 127.0.0.2. */
+/* Trains by STRATEGY with two workers, whose sockets are all at the ADDRESS of
+ * INTERFACE, which is given if it is not NULL. */
 static void train_there(struct cluster_run *run, const char *ps,
-                        const char *strategy) {
+                        const char *strategy, const char *interface,
+                        const char *address) {
     struct sockets sockets = {0};
+    const char *words[] = {"local",  "--ps", ps,      "--workers", "2",
+                           "--lane", "tcp",  "--set", strategy,    "job.json",
+                           NULL,     NULL,   NULL};
+    if (interface) {
+        words[10] = "--interface";
+        words[11] = interface;
+    }
     cluster_run_job(run, endless);
-    struct cluster_process *local = cluster_run_start(
-        run, "local",
-        (const char *[]){"local", "--ps", ps, "--workers", "2", "--lane", "tcp",
-                         "--interface", "127.0.0.2/32", "--set", strategy,
-                         "job.json", NULL},
-        NULL);
+    struct cluster_process *local =
+        cluster_run_start(run, "local", words, NULL);
     cluster_run_await(local, "steps 0 to", CLUSTER_RUN_DEADLINE);
     find_sockets(&sockets, cluster_run_pid(local));
-    check_table(&sockets, "/proc/net/tcp", "0200007F");
-    check_table(&sockets, "/proc/net/tcp6", "0200007F");
+    check_table(&sockets, "/proc/net/tcp", address);
+    check_table(&sockets, "/proc/net/tcp6", address);
     assert_true(sockets.listening >= 3);
     assert_true(sockets.connected >= 4);
     cluster_run_signal(local, SIGTERM);
@@ -119,11 +124,21 @@ static void train_there(struct cluster_run *run, const char *ps,
 }
 
 static void processes_with_a_ps_use_one_address(void **state) {
-    train_there(*state, "1", "strategy.type=ps");
+    train_there(*state, "1", "strategy.type=ps", "127.0.0.2/32", "0200007F");
 }
 
 static void ranks_of_all_reduce_use_one_address(void **state) {
-    train_there(*state, "0", "strategy.type=allreduce");
+    train_there(*state, "0", "strategy.type=allreduce", "127.0.0.2/32",
+                "0200007F");
+}
+
+/* Nobody outside this machine can reach them. */
+static void processes_of_local_use_the_loopback_address(void **state) {
+    train_there(*state, "2", "strategy.type=ps", NULL, "0100007F");
+}
+
+static void ranks_of_local_use_the_loopback_address(void **state) {
+    train_there(*state, "0", "strategy.type=allreduce", NULL, "0100007F");
 }
 
 static void an_unknown_network_is_refused_with_those_there_are(void **state) {
@@ -159,6 +174,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(processes_with_a_ps_use_one_address),
         TEST(ranks_of_all_reduce_use_one_address),
+        TEST(processes_of_local_use_the_loopback_address),
+        TEST(ranks_of_local_use_the_loopback_address),
         TEST(an_unknown_network_is_refused_with_those_there_are),
         TEST(the_variable_does_as_the_flag),
     };

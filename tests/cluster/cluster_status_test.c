@@ -3,6 +3,7 @@
  * the state and that a deadline is close, before it ends the run; /status has
  * the step of each role, its peers, and what it waits for. */
 #include "chief/launch/port.h"
+#include "proto/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
 
 #include <setjmp.h>
@@ -13,6 +14,7 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -318,6 +320,53 @@ static void only_loopback_is_served_by_default(void **state) {
     release_ports(1, &held);
 }
 
+/* Of one address, then of a second one beside it. */
+static void slow_clients_keep_no_probe_out(void **state) {
+    enum { SLOW = 100 };
+    int held, slow[2 * SLOW];
+    char address[32];
+    unsigned port = hold_ports(1, &held);
+    snprintf(address, sizeof address, "0.0.0.0:%u", port);
+    struct cluster_process *alone = start_alone(*state, address);
+    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    for (int i = 0; i < 2 * SLOW; i++) {
+        slow[i] = connect_to(i < SLOW ? "127.0.0.1" : "127.0.0.2", port);
+        assert_int_equal(send(slow[i], "GET /heal", 9, MSG_NOSIGNAL), 9);
+        if (i % SLOW == SLOW - 1) {
+            int64_t begun = time_now();
+            assert_int_equal(get(port, "/healthz")->code, 200);
+            assert_int_equal(request("127.0.0.3", port, "GET", "/status")->code,
+                             200);
+            assert_true(time_now() - begun < 2 * TIME_S);
+        }
+    }
+    for (int i = 0; i < 2 * SLOW; i++)
+        close(slow[i]);
+    end_local(alone);
+    release_ports(1, &held);
+}
+
+/* A byte twice a second is no reason to wait longer. */
+static void a_request_has_a_deadline(void **state) {
+    int held;
+    char byte, address[32];
+    unsigned port = hold_ports(1, &held);
+    snprintf(address, sizeof address, "%u", port);
+    struct cluster_process *alone = start_alone(*state, address);
+    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    struct pollfd slow = {.fd = connect_to("127.0.0.1", port),
+                          .events = POLLIN};
+    int64_t begun = time_now();
+    assert_int_equal(send(slow.fd, "GET /", 5, MSG_NOSIGNAL), 5);
+    while (!poll(&slow, 1, 500) && time_now() - begun < 30 * TIME_S)
+        (void)send(slow.fd, "x", 1, MSG_NOSIGNAL);
+    assert_true(recv(slow.fd, &byte, 1, MSG_DONTWAIT) <= 0);
+    assert_true(time_now() - begun < 25 * TIME_S);
+    close(slow.fd);
+    end_local(alone);
+    release_ports(1, &held);
+}
+
 static void a_busy_port_ends_a_process_with_2(void **state) {
     int held[PORTS];
     char address[32];
@@ -376,6 +425,8 @@ int main(void) {
         STATUS_TEST(all_reduce_tells_the_same),
         STATUS_TEST(a_stopped_worker_is_named_before_it_is_declared_dead),
         STATUS_TEST(only_loopback_is_served_by_default),
+        STATUS_TEST(slow_clients_keep_no_probe_out),
+        STATUS_TEST(a_request_has_a_deadline),
         STATUS_TEST(a_busy_port_ends_a_process_with_2),
         STATUS_TEST(an_evaluator_tells_how_long_it_waits),
     };

@@ -62,11 +62,11 @@ _Static_assert(CLI_COMMAND_KEY_VERBOSE - CLI_COMMAND_KEY_SIZES ==
          "on ADDRESS:PORT; 0: off" ports "; the same as CAPSTAN_METRICS_PORT " \
          "(default: 0)",                                                       \
          0)
-#define INTERFACE                                                              \
+#define INTERFACE(otherwise)                                                   \
     FLAG("interface", INTERFACE, "NAME|CIDR",                                  \
          "the network for all traffic: an interface, such as ib0, or the one " \
          "with an address in a CIDR, such as 10.1.0.0/16; the same as "        \
-         "CAPSTAN_INTERFACE (default: every interface)",                       \
+         "CAPSTAN_INTERFACE (default: " otherwise ")",                         \
          0)
 #define DEEPSPEED                                                              \
     FLAG("deepspeed_config", DEEPSPEED, "FILE",                                \
@@ -132,7 +132,7 @@ static const struct argp_option run_options[] = {
          "time to wait for the chief (default: 600)", 0),
     LANE,
     METRICS(""),
-    INTERFACE,
+    INTERFACE("every interface"),
     FLAG("link-gbits", LINK, "G",
          "chief: bandwidth of a host's link in each direction, 10^9 bits/s "
          "(default: measured if every process has its own host)",
@@ -151,7 +151,7 @@ static const struct argp_option local_options[] = {
     LOG_FORMAT,
     LANE,
     METRICS("; the chief's, and the other processes have the ports after it"),
-    INTERFACE,
+    INTERFACE("lo, which no other machine reaches"),
     FLAG("link-gbits", LINK, "G",
          "bandwidth, 10^9 bits/s in each direction, with which the summary "
          "computes what the network would allow if each process had a host of "
