@@ -303,7 +303,8 @@ enum capstan_contribution {
 /* Tensor NUMBER's gradient of this step, BYTES at DATA; each tensor once a
  * step, in any order. Returns at once if the tensor was waited for since its
  * last push, else it waits first. NULL and 0 unless CAPSTAN_FULL. A block for
- * which no rank brought bytes is left unchanged. */
+ * which no rank brought bytes is left unchanged. After the run's last step, and
+ * in a run that was complete when it started, pushes are left out. */
 int capstan_push(capstan_run *run, uint32_t number, const void *data,
                  size_t bytes, enum capstan_contribution contribution);
 
@@ -315,7 +316,7 @@ int capstan_wait(capstan_run *run, uint32_t number, double seconds);
 
 enum capstan_outcome {
     CAPSTAN_GOES_ON = 0, /* compute the next step */
-    CAPSTAN_ENDS = 1,    /* that was the last step */
+    CAPSTAN_ENDS = 1,    /* that was the last step, or the run was complete */
     CAPSTAN_REWOUND = 2, /* the run went back: capstan_where says where to go
                             on, and VALUES are those of that step. No run of
                             this version does */

@@ -239,6 +239,8 @@ class Callback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         start(self.model)
+        if current().ended:
+            current()._leave()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         at = current()._position()

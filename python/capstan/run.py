@@ -263,6 +263,9 @@ class Run:
         """Waits for the other processes and for the run's weights."""
         self._await(_c.capstan_start)
         self._started = True
+        position = self._position()
+        total = position.total
+        self.ended = total is not None and position.step >= total
 
     # Steps
 
@@ -311,11 +314,18 @@ class Run:
         self._pushed[tensor] = owner
 
     def _leave(self) -> NoReturn:
-        """Ends a script that pushes after the run's last step."""
+        """Ends a script that goes on after the run's last step."""
         if self.error:
             raise self.error
         self._handle  # raises if the script has closed the run
+        step = self._position().step
         self.close()
+        if self.logs:
+            print(
+                f"capstan: the run is complete with step {step}, and the "
+                "script ends where it begins another",
+                file=sys.stderr,
+            )
         raise SystemExit(0)
 
     def wait(self, tensor: int | None = None) -> None:
@@ -336,6 +346,8 @@ class Run:
         LOSS is the mean over SAMPLES, of which CORRECT were classified right.
         """
         outcome = ctypes.c_int()
+        if self.ended:
+            self._leave()
         if not self._located:
             self._warn_of_resumption()
         self._await(

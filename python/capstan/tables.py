@@ -204,6 +204,8 @@ def lookup(
 
 def push(run: Run, requests: Sequence[tuple[Table, Any, Any]]) -> None:
     """Gradients of rows of several tables: (table, ids, gradients)."""
+    if run.ended:
+        run._leave()
     parts = []
     for table, ids, gradients in requests:
         keys = _keys(ids)

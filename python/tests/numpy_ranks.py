@@ -82,6 +82,24 @@ def planned(steps, loop, early=False, **keys):
         capstan.current().close(early=True)
 
 
+def complete(checkpoint, first="push"):
+    """A loop that does not ask where the run is, which begins with FIRST."""
+    run = capstan.init(optimizer=SGD, steps=6, checkpoint=checkpoint)
+    table = run.table("rows", 2, {"type": "SGD", "params": {"lr": 0.1}})
+    number = run.declare("w", np.zeros(3, np.float32))
+    run.start()
+    if first == "step" and run.position.step == 6:
+        run.step()
+    for _ in range(10):
+        rows = table.lookup([1, 2])
+        if first == "rows":
+            table.push([1, 2], rows + 1)
+        run.push(number, np.ones(3, np.float32))
+        run.step()
+        run.wait()
+    print("after the loop", flush=True)
+
+
 def led(steps):
     """The chief only coordinates."""
     train(steps, chief="coordinate")

@@ -266,6 +266,26 @@ class Cluster:
         self.folder.cleanup()
 
 
+def check_complete(test: Any, program: str, ps: int, **arguments: Any) -> None:
+    """Starts complete() of PROGRAM, whose run ends with step 6 and whose loop
+    does not, three times: neither step nor checkpoint follows."""
+    with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
+        for _ in range(3):
+            cluster = Cluster(
+                program, "complete", ps, 2, checkpoint=folder, **arguments
+            )
+            with test.subTest(ps=ps, **arguments), cluster as run:
+                found = set(run.wait().values())
+                test.assertEqual(found, {0}, run.error("worker1"))
+                saved = [path.name for path in Path(folder).glob("step-*")]
+                test.assertEqual([int(name[5:]) for name in saved], [6])
+                for rank in "worker0", "worker1":
+                    told = run.error(rank).count("is complete with step 6")
+                    test.assertEqual(told, 1, run.error(rank))
+                    printed = run.path(f"{rank}.out").read_text()
+                    test.assertNotIn("after the loop", printed)
+
+
 def main(functions: dict[str, Any]) -> None:
     """In a process of the cluster: calls the function of its command.
 

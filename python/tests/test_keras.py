@@ -5,7 +5,7 @@ import signal
 import unittest
 
 import frameworks
-from processes import Cluster
+from processes import Cluster, check_complete
 
 frameworks.need("keras")
 frameworks.need("tensorflow")
@@ -27,6 +27,9 @@ class Keras(frameworks.Framework, unittest.TestCase):
             folder = str(run.path("run"))
             found = self.weights(1, steps=8, checkpoint=folder)
         self.assertLess(frameworks.distance(found, self.expected), 1e-5)
+
+    def test_a_complete_run_takes_no_step_when_started_again(self):
+        check_complete(self, self.program, 1)
 
     def test_a_run_goes_on_within_its_epoch(self):
         with self.cluster("epochs", count=3) as run:

@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 import numpy_ranks
-from processes import Cluster
+from processes import Cluster, check_complete
 
 import capstan
 from capstan.overrides import overrides
@@ -270,6 +270,11 @@ class Training(unittest.TestCase):
                 set(run.wait().values()), {0}, run.error("worker0")
             )
             self.assertEqual(run.result("worker0")["weights"], whole)
+
+    def test_a_complete_run_takes_no_step_when_started_again(self):
+        for first in "push", "rows", "step":
+            for ps in 1, 0:
+                check_complete(self, "numpy_ranks.py", ps, first=first)
 
     def test_a_listed_chief_trains_too(self):
         with ranks("train", 1, 1, chief=1, steps=20) as run:

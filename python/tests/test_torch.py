@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise unittest.SkipTest("torch is not installed") from None
 
-from processes import Cluster
+from processes import Cluster, check_complete
 
 from capstan.torch import Run
 
@@ -248,6 +248,10 @@ class Resuming(unittest.TestCase):
                     self.assertEqual(found, {0}, run.error("worker0"))
                     seen = run.result("worker1")["seen"]
                     self.assertEqual(seen, expected)
+
+    def test_a_complete_run_takes_no_step_when_started_again(self):
+        for rule in "server", "worker":
+            check_complete(self, "torch_ranks.py", 1, rule=rule)
 
     def test_a_run_that_keeps_its_state_ends_with_the_same_bits(self):
         for rule, ps in itertools.product(("server", "worker"), (1, 0)):

@@ -253,6 +253,37 @@ static void a_run_that_all_ranks_end_before_its_last_step_goes_on(
     (void)play(state, "1", "2", "short", 0, SETS("checkpoint.dir=kept"));
 }
 
+/* Neither weights nor checkpoints change with its starts. */
+static void a_complete_run_takes_no_step_when_started_again(void **state) {
+    static const char *const stalenesses[] = {"0", "\"inf\""};
+    for (unsigned c = 0; c < 2 * CLUSTERS; c++) {
+        const char *num_ps = clusters[c / 2];
+        char staleness[64], first[64];
+        uint64_t steps[8], complete = 0;
+        if (c % 2 && !strcmp(num_ps, "0"))
+            continue; /* all-reduce is synchronous */
+        snprintf(staleness, sizeof staleness, "strategy.staleness=%s",
+                 stalenesses[c % 2]);
+        struct cluster_run *run = cluster_fixture_reset(state);
+        for (int s = 0; s < 3; s++) {
+            struct cluster_process *local =
+                start(run, num_ps, "2", "resume",
+                      SETS("steps=6", staleness, "checkpoint.dir=kept"));
+            cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+            assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8),
+                             1);
+            if (!s) {
+                complete = steps[0];
+                snprintf(first, sizeof first, "%s", weights_of(local));
+                continue;
+            }
+            assert_int_equal(steps[0], complete);
+            if (c % 2 == 0) /* else rank 0 may not have had the last weights */
+                assert_string_equal(weights_of(local) + 1, first + 1);
+        }
+    }
+}
+
 /* What each rank and the lowest one keeps is of the checkpoint's step. */
 static void a_requested_checkpoint_has_what_ranks_keep(void **state) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
@@ -575,6 +606,7 @@ int main(void) {
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
         LIBRARY_TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on),
+        LIBRARY_TEST(a_complete_run_takes_no_step_when_started_again),
         LIBRARY_TEST(an_optimizer_of_ones_own_gets_exact_means),
         LIBRARY_TEST(a_requested_checkpoint_has_what_ranks_keep),
         LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),

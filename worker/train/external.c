@@ -153,6 +153,13 @@ bool external_is_over(struct external *external) {
     return over;
 }
 
+bool external_is_past_end(struct external *external) {
+    pthread_mutex_lock(&external->mutex);
+    bool past_end = external->past_end && !external->finished;
+    pthread_mutex_unlock(&external->mutex);
+    return past_end;
+}
+
 void external_report(struct trainer *trainer, const struct failure *why) {
     struct trainer_report failed = {.event = TRAINER_FAILED, .why = *why};
     event_queue_push(&trainer->event_queue, &failed);

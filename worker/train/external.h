@@ -167,7 +167,8 @@ enum external_due external_due(struct external *external, bool ending);
 enum external_result external_request_save(struct external *external);
 
 /* The contribution of KIND to PARAMETER in this step: BYTES at DATA if it is
- * CONTRIBUTION_FULL, unchanged until external_wait. */
+ * CONTRIBUTION_FULL, unchanged until external_wait. After the last step, also
+ * that of a run which was complete at its start, it is left out. */
 enum external_result external_push(struct external *external,
                                    uint32_t parameter, const void *data,
                                    size_t bytes, enum contribution kind);
@@ -220,7 +221,8 @@ enum external_result external_prefetch(struct external *external,
                                        const struct external_rows *rows,
                                        uint32_t count);
 
-/* Adds gradients of rows to this step, before external_step; copied. */
+/* Adds gradients of rows to this step, before external_step; copied. After the
+ * last step they are left out. */
 enum external_result external_push_rows(struct external *external,
                                         const struct external_rows *rows,
                                         uint32_t count);
@@ -236,8 +238,8 @@ struct external_step {
     uint64_t samples, correct;
 };
 
-/* Ends the step, in which every parameter was pushed. *ENDS: no step follows.
- */
+/* Ends the step, in which every parameter was pushed. *ENDS: no step follows,
+ * or there was none to take. */
 enum external_result external_step(struct external *external,
                                    const struct external_step *step, bool *ends,
                                    int64_t until);

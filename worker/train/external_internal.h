@@ -49,6 +49,7 @@ struct external {
     bool declared, requested, started, finished;
     uint64_t epoch, epoch_first;    /* its number, the steps before it */
     bool counted;                   /* the step that ends was counted */
+    bool past_end;                  /* no step follows */
     struct optimizer_group *groups; /* [num_groups]; NULL: the job's */
     uint32_t num_groups;
     bool has_optimizer, values_changed;
@@ -87,6 +88,10 @@ void external_leave(struct external *external);
 
 /* Is the run over, or its end on the way? */
 bool external_is_over(struct external *external);
+
+/* Does no step follow, as the last was taken, or the run was complete at its
+ * start? What is pushed then is left out. */
+bool external_is_past_end(struct external *external);
 
 /* A wait has ended early: the run is over, or its end is on the way, which then
  * is waited for in place of what does not come. */

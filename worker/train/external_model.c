@@ -414,6 +414,8 @@ static enum external_result start_training(struct external *external,
     external->values_changed |= differs_from_plan(external, trainer->plan);
     trainer->started_at = time_now();
     trainer->waited = exchange_waited(trainer->exchange);
+    external->past_end =
+        external_step_of_run(trainer) >= trainer->plan->run_schedule.total;
     external->started = true;
     return EXTERNAL_DONE;
 }

@@ -318,7 +318,9 @@ enum external_result external_push(struct external *external,
         return EXTERNAL_OVER;
     struct failure why;
     enum external_result result;
-    if (await_push_before(external, trainer, parameter)) {
+    if (external_is_past_end(external)) {
+        result = EXTERNAL_DONE;
+    } else if (await_push_before(external, trainer, parameter)) {
         if (external->started && !external->finished)
             external_save_kept(external, trainer, false);
         pthread_mutex_lock(&external->mutex);
@@ -438,6 +440,9 @@ static enum external_result external_end_step(struct external *external,
                   !external_settle_rows(external, trainer, until)))
         return external_late(external, until);
     external->counted = false;
+    pthread_mutex_lock(&external->mutex);
+    external->past_end = *ends;
+    pthread_mutex_unlock(&external->mutex);
     return EXTERNAL_DONE;
 }
 
@@ -449,7 +454,10 @@ enum external_result external_step(struct external *external,
     *ends = false;
     if (!trainer)
         return EXTERNAL_OVER;
-    if (external->started && !external->finished)
+    if (external_is_past_end(external)) {
+        *ends = true;
+        result = EXTERNAL_DONE;
+    } else if (external->started && !external->finished)
         result = external_end_step(external, trainer, step, ends, until);
     else
         external_misused(trainer, external->finished

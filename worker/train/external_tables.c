@@ -254,8 +254,9 @@ enum external_result external_prefetch(struct external *external,
     if (!trainer)
         return EXTERNAL_OVER;
     enum status status = check_lists(external, rows, count, &why);
+    bool past_end = external_is_past_end(external);
     pthread_mutex_lock(&external->mutex);
-    if (!status && count)
+    if (!status && count && !past_end)
         status = prepare_lookup(external, trainer, rows, count, &why);
     pthread_mutex_unlock(&external->mutex);
     if (status)
@@ -330,6 +331,8 @@ enum external_result external_push_rows(struct external *external,
     if (!trainer)
         return EXTERNAL_OVER;
     enum status status = check_lists(external, rows, count, &why);
+    if (external_is_past_end(external))
+        count = 0;
     pthread_mutex_lock(&external->mutex);
     if (!status && external->tables)
         status = open_steps(external, trainer, &why);
