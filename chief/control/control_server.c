@@ -75,9 +75,11 @@ static void fill_header(const struct control_server *server,
     control->incarnation = server->incarnation;
 }
 
-static void rebind(struct control_server *server, struct member_channel *member,
+static void rebind(struct control_server *server, struct roster_slot *slot,
                    uint32_t peer) {
+    struct member_channel *member = member_of(server, slot);
     member->peer = peer;
+    roster_mark_returned(slot);
     channel_resend_all(&member->channel);
     link_admit(server->link, peer);
 }
@@ -119,7 +121,7 @@ static bool classify(struct control_server *server, struct link_frame *frame,
     if (joins) { /* joins again: by a new connection, or before its welcome
                     arrives */
         if (member->peer != frame->peer)
-            rebind(server, member, frame->peer);
+            rebind(server, incoming->slot, frame->peer);
         return true;
     }
     if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
@@ -242,11 +244,21 @@ static void control_server_send_heartbeat(struct control_server *server,
     link_commit(server->link, member->peer, bytes, size, NULL);
 }
 
+static void take_closed(struct control_server *server, int64_t now) {
+    uint32_t peer;
+    while (link_next_closed(server->link, &peer))
+        for (uint32_t i = 0; i < server->roster->count; i++)
+            if (server->roster->slots[i].state == ROSTER_HELD &&
+                server->members[i].peer == peer)
+                roster_mark_closed(&server->roster->slots[i], now);
+}
+
 /* Heartbeats are sent even when no other message is: they carry
  * acknowledgements, which free the peer's retained messages, and show that the
  * chief is alive. */
 void control_server_step(struct control_server *server, int64_t now,
                          int64_t heartbeat_interval) {
+    take_closed(server, now);
     for (uint32_t i = 0; i < server->roster->count; i++) {
         struct member_channel *member = &server->members[i];
         if (server->roster->slots[i].state != ROSTER_HELD)

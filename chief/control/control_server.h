@@ -59,7 +59,8 @@ void control_server_broadcast(struct control_server *server,
 void control_server_reply(struct control_server *server, uint32_t peer,
                           Capstan__Control *control);
 
-/* Sends heartbeats that are due and resends unacknowledged messages. */
+/* Sends heartbeats that are due, resends unacknowledged messages, and tells the
+ * roster whose connections were closed. */
 void control_server_step(struct control_server *server, int64_t now,
                          int64_t heartbeat_interval);
 

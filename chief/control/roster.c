@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A slot is absent, held or vacated. If two processes claim the same task, only
  * the first can show whether it is alive. The second claim stays open until the
- * member sends a message (the claim is refused) or has been silent beside it
- * for CLAIMED_LIMIT (the member is dead). */
+ * member sends a message (the claim is refused) or is dead. Silence alone kills
+ * a claimed member no sooner than any other, as a stopped process and a cut
+ * link are silent too. A connection that the member's kernel has closed shows
+ * that the process has ended, unless the member comes by another one. */
 #include "chief/control/roster.h"
 
 #include "proto/base/time.h"
@@ -11,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Heartbeats come at least every half second: a member that is silent for this
- * long beside a claim was restarted. */
-static const int64_t CLAIMED_LIMIT = 2 * TIME_S;
+/* A living member has a new connection by then: libzmq tries at least every two
+ * seconds. */
+static const int64_t RETURN_LIMIT = 2 * TIME_S;
 
 bool roster_open(struct roster *roster, bool chief_trains, uint32_t num_workers,
                  uint32_t num_ps, int64_t peer_limit) {
@@ -73,6 +75,7 @@ static void roster_take(struct roster_slot *slot,
     snprintf(slot->address, sizeof slot->address, "%s", claim->address);
     slot->last_seen = now;
     slot->claimant = 0;
+    slot->closed = 0;
 }
 
 /* Two processes with the same task: a mistake of the user, or the restart of a
@@ -91,27 +94,38 @@ enum roster_claim_result roster_claim(struct roster_slot *slot,
         slot->last_seen = now;
         return ROSTER_ALREADY_HELD;
     }
+    /* What a member sent before its connection was closed may be read later: it
+     * is no sign of life. */
+    bool spoke = slot->last_seen > slot->claimed;
+    if (slot->claimant == claim->incarnation && spoke && !slot->closed)
+        return ROSTER_REFUSED;
     /* Alternating claimants must not restart the member's time limit. */
-    if (slot->claimant != claim->incarnation &&
-        (!slot->claimant || slot->last_seen > slot->claimed)) {
+    if (!slot->claimant || spoke) {
         slot->claimant = claim->incarnation;
         slot->claimed = now;
     }
-    return slot->last_seen > slot->claimed ? ROSTER_REFUSED : ROSTER_WAIT;
+    return ROSTER_WAIT;
 }
 
 void roster_mark_alive(struct roster_slot *slot, int64_t now) {
     slot->last_seen = now;
 }
 
-/* If the slot is claimed, a silence of CLAIMED_LIMIT is enough. */
+void roster_mark_closed(struct roster_slot *slot, int64_t now) {
+    slot->closed = now;
+}
+
+void roster_mark_returned(struct roster_slot *slot) {
+    slot->closed = 0;
+}
+
 static bool is_expired(const struct roster *roster,
                        const struct roster_slot *slot, int64_t now) {
     if (slot->state != ROSTER_HELD)
         return false;
     return now - slot->last_seen > roster->peer_limit ||
            (slot->claimant && slot->last_seen <= slot->claimed &&
-            now - slot->claimed > CLAIMED_LIMIT);
+            slot->closed && now - slot->closed > RETURN_LIMIT);
 }
 
 struct roster_slot *roster_find_expired(const struct roster *roster,

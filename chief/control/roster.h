@@ -37,6 +37,8 @@ struct roster_slot {
                           0: none */
     int64_t claimed;   /* since when it is claimed without a message from the
                           member */
+    int64_t closed;    /* when the member's kernel closed its connection; 0: it
+                          has not, or the member has another one */
 };
 
 struct roster {
@@ -82,15 +84,21 @@ struct roster_claim {
 
 /* CLAIM asks for SLOT. A process that was removed does not get it again: what
  * its first life in the run has left would count for the second. If the member
- * sends a message after the claim, the claim is refused. If the member stays
- * silent beside the claim for long enough, roster_find_expired returns its
- * slot, and once it is removed the next claim succeeds. */
+ * sends a message after the claim, the claim is refused. While the member is
+ * silent the claimant waits, until roster_find_expired returns its slot; once
+ * it is removed the next claim succeeds. */
 enum roster_claim_result roster_claim(struct roster_slot *slot,
                                       const struct roster_claim *claim,
                                       int64_t now);
 
 /* Records a message from the slot's member. */
 void roster_mark_alive(struct roster_slot *slot, int64_t now);
+
+/* The kernel of the slot's member has closed its connection. */
+void roster_mark_closed(struct roster_slot *slot, int64_t now);
+
+/* The slot's member has joined again by a new connection. */
+void roster_mark_returned(struct roster_slot *slot);
 
 /* A held slot whose member is to be declared dead at NOW, or NULL. */
 struct roster_slot *roster_find_expired(const struct roster *roster,

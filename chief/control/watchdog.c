@@ -195,6 +195,7 @@ static void move_deadlines(struct run *run, int64_t stalled, int64_t now) {
         deadline_shift(&slot->last_seen, stalled, now);
         deadline_shift(&slot->silent_since, stalled, now);
         deadline_shift(&slot->claimed, stalled, now);
+        deadline_shift(&slot->closed, stalled, now);
     }
 }
 

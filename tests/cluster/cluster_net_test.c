@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +20,13 @@ enum { NUM_PS = 2, HOSTS = NET_HOSTS };
 enum { EXIT_RETRY = 138, PEER = 3 /* timeouts.peer */ };
 
 /* 14 blocks; a round takes some 56 ms at 100 Mbit/s. */
-#define MODEL                                                                  \
-    "\"model\": {\"layers\": [64, 512, 256, 10]},"                             \
-    " \"timeouts\": {\"peer\": 3}"
+#define LAYERS "\"model\": {\"layers\": [64, 512, 256, 10]}"
+#define MODEL LAYERS ", \"timeouts\": {\"peer\": 3}"
 
 static void describe(struct net_hosts *net) {
     net->run->cluster =
         json_pack("{s:[s, s], s:[s, s]}", "ps", "10.0.0.1:2222",
-                  "10.0.0.2:2222", "worker", "10.0.0.3:2222", "10.0.0.4:2222");
+                  "10.0.0.2:2222", "worker", "10.0.0.3:2222", "10.0.0.4:2223");
 }
 
 /* ps 0, ps 1, worker 0, which leads, and worker 1, each on its host. */
@@ -134,6 +134,30 @@ static void a_link_that_stays_down_ends_all_and_names_the_host(void **state) {
     assert_non_null(strstr(cluster_run_errors(tasks[1]), "10.0.0.3:2222"));
 }
 
+/* Worker 1's connection ends by keepalive, which tells nothing of its process:
+ * it keeps its slot beside a second one, and says so once it is back. */
+static void a_worker_behind_a_cut_link_keeps_its_slot(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    net_hosts_require(net);
+    cluster_run_job(net->run, "{" LAYERS ", \"steps\": 100000,"
+                              " \"timeouts\": {\"peer\": 60}}");
+    const char *const arguments[] = {"job.json", NULL};
+    start_all(net, tasks, arguments);
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    net_hosts_set_link_down(net, HOSTS - 1, true);
+    struct cluster_process *second = net_hosts_task(net, 0, "worker", 1, NULL);
+    cluster_run_await(tasks[NUM_PS], "no heartbeat from worker 1",
+                      CLUSTER_RUN_DEADLINE);
+    net_hosts_set_link_down(net, HOSTS - 1, false);
+    cluster_run_expect(second, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(tasks[NUM_PS], SIGTERM);
+    cluster_run_expect(tasks[NUM_PS], 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, CLUSTER_RUN_DEADLINE);
+    assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
+}
+
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
 static void ranks_need_only_the_address_of_rank_0(void **state) {
     struct net_hosts *net = *state;
@@ -229,6 +253,9 @@ int main(void) {
             net_hosts_setup, net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_link_that_stays_down_ends_all_and_names_the_host, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_worker_behind_a_cut_link_keeps_its_slot, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
                                         net_hosts_setup, net_hosts_teardown),

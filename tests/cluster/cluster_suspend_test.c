@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETRY = 138 };
+enum { CONFIG = 2, RETRY = 138, KILLED = 128 + SIGKILL };
 
 static void signal_all(const struct cluster_fixture *fixture, int number) {
     for (unsigned i = 0; i < fixture->count; i++)
@@ -110,6 +110,90 @@ static void a_member_lost_during_a_suspension_is_reported_with_it(
                                   "still for 6 s, and its weights with it");
 }
 
+static const char far_from_peer[] =
+    "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+    " \"steps_per_print\": 500, \"chief\": \"coordinate\","
+    " \"timeouts\": {\"peer\": 300, \"stop\": 1}}";
+
+/* Another process of task I, which listens on another port. */
+static struct cluster_process *start_second(
+    const struct cluster_fixture *fixture, unsigned i) {
+    const struct cluster_fixture_task *task = &fixture->tasks[i];
+    json_t *jobs = fixture->run->cluster;
+    json_t *given = json_deep_copy(jobs);
+    json_array_set_new(json_object_get(jobs, task->type), task->index,
+                       json_string("localhost:0"));
+    struct cluster_process *second =
+        cluster_run_task(fixture->run, task->type, task->index, NULL);
+    json_decref(jobs);
+    fixture->run->cluster = given;
+    return second;
+}
+
+/* It stands still for longer than any heartbeat takes, its connection is open,
+ * and another process asks for its slot all the while. */
+static void expect_keeps_its_slot(void **state, const char *type) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state, far_from_peer, 2);
+    unsigned i = cluster_fixture_find(&fixture, type, 0);
+    struct cluster_process *holder = fixture.tasks[i].process;
+    cluster_run_signal(holder, SIGSTOP);
+    struct cluster_process *second = start_second(&fixture, i);
+    cluster_run_await(second, "has not answered a join for 5 s",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(holder, SIGCONT);
+    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(second, "is already here, from host");
+    end(&fixture);
+    assert_false(
+        cluster_fixture_has_logged(fixture.tasks[0].process, "is gone"));
+}
+
+static void a_stopped_worker_keeps_its_slot_beside_a_join(void **state) {
+    expect_keeps_its_slot(state, "worker");
+}
+
+static void a_stopped_ps_keeps_its_slot_beside_a_join(void **state) {
+    expect_keeps_its_slot(state, "ps");
+}
+
+/* Its kernel has closed its connection: nobody waits for timeouts.peer. */
+static void a_worker_killed_beside_a_join_gives_its_slot_at_once(void **state) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state, far_from_peer, 2);
+    unsigned i = cluster_fixture_find(&fixture, "worker", 0);
+    struct cluster_process *holder = fixture.tasks[i].process;
+    cluster_run_signal(holder, SIGSTOP);
+    struct cluster_process *second = start_second(&fixture, i);
+    cluster_run_await(second, "has not answered a join for 5 s",
+                      CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(holder, SIGKILL);
+    cluster_run_expect(holder, KILLED, CLUSTER_RUN_DEADLINE);
+    cluster_run_await(second, "joined", CLUSTER_RUN_DEADLINE);
+    fixture.tasks[i].process = second;
+    end(&fixture);
+    cluster_fixture_expect_logged(fixture.tasks[0].process,
+                                  "worker 0 joined from");
+}
+
+/* It is dead as soon, and the run with it: the second one does not get its
+ * slot. */
+static void a_ps_killed_beside_a_join_ends_the_run_at_once(void **state) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state, far_from_peer, 2);
+    unsigned i = cluster_fixture_find(&fixture, "ps", 0);
+    struct cluster_process *holder = fixture.tasks[i].process;
+    struct cluster_process *second = start_second(&fixture, i);
+    cluster_run_signal(holder, SIGKILL);
+    cluster_run_expect(holder, KILLED, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, i, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(second, SIGTERM); /* it waits for the next run's chief */
+    cluster_run_expect(second, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    assert_false(cluster_fixture_has_logged(second, "joined"));
+    cluster_fixture_expect_logged(fixture.tasks[0].process,
+                                  "is gone, and its weights with it");
+}
+
 #define STANDSTILL_TEST(name)                                                  \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
                                     cluster_run_teardown)
@@ -119,6 +203,10 @@ int main(void) {
         STANDSTILL_TEST(a_resumed_chief_does_not_blame_its_trainer),
         STANDSTILL_TEST(a_suspended_machine_loses_no_member),
         STANDSTILL_TEST(a_chief_that_was_declared_dead_says_why),
+        STANDSTILL_TEST(a_stopped_worker_keeps_its_slot_beside_a_join),
+        STANDSTILL_TEST(a_stopped_ps_keeps_its_slot_beside_a_join),
+        STANDSTILL_TEST(a_worker_killed_beside_a_join_gives_its_slot_at_once),
+        STANDSTILL_TEST(a_ps_killed_beside_a_join_ends_the_run_at_once),
         STANDSTILL_TEST(a_member_lost_during_a_suspension_is_reported_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,6 +166,10 @@ void link_admit_within(struct link *link, int64_t limit);
 /* Server: admits the connection of PEER, whose frame was viewed last. */
 void link_admit(struct link *link, uint32_t peer);
 
+/* Server: the next admitted PEER whose kernel has closed its connection; false:
+ * none. One that was silent before (a cut link) is not among them. */
+bool link_next_closed(struct link *link, uint32_t *peer);
+
 /* Server, once a loop turn: handles accepted, ended and overdue connections. If
  * there is something to log about a misbehaving peer (another protocol, too
  * long a frame, closed for lack of descriptors, lost shared memory) and

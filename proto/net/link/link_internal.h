@@ -9,7 +9,7 @@
 
 #include <zmq.h>
 
-enum { LINK_BANNED = 64, LINK_SENDERS = 64 };
+enum { LINK_BANNED = 64, LINK_SENDERS = 64, LINK_CLOSED = 1024 };
 /* Replies to peers that are not admitted: how many may wait unread for one peer
  * and for all, and the bytes of each. */
 enum { LINK_REPLIES_PER_PEER = 4, LINK_REPLIES = 256, LINK_REPLY_BYTES = 2048 };
@@ -56,7 +56,9 @@ struct link_connection {
     int64_t since;   /* time of accept; 0: no connection */
     uint64_t cookie; /* the kernel's socket number: descriptors are reused */
     bool has_sent, admitted;
-    bool expired; /* this side has shut it down */
+    uint32_t peer; /* once admitted */
+    int64_t heard; /* when the kernel last got a packet of it; 0: unknown */
+    bool expired;  /* this side has shut it down */
 };
 
 /* The descriptor by which a peer's messages come. */
@@ -100,8 +102,12 @@ struct link {
     struct link_connection *connections; /* [num_connections], by descriptor */
     unsigned num_connections;
     struct link_sender senders[LINK_SENDERS]; /* the latest, by peer number */
-    int64_t admit_limit, admit_from;          /* 0: no admission needed */
-    int64_t last_admit_check;                 /* of overdue connections */
+    uint32_t closed[LINK_CLOSED];             /* peers, oldest first, for
+                                                 link_next_closed */
+    unsigned num_closed;
+    int64_t heard_at;                /* when `heard` was last read */
+    int64_t admit_limit, admit_from; /* 0: no admission needed */
+    int64_t last_admit_check;        /* of overdue connections */
     /* Connections that ended without a message: since the last check, whose
      * messages may still be unread, and before it. */
     unsigned ended_now, ended_before;

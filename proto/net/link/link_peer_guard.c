@@ -6,13 +6,21 @@
  * message carries the one by which it came. A connection not admitted in time
  * is shut down by its descriptor, which libzmq sees as its end. As the
  * descriptor may belong to another socket by then, the kernel's socket number
- * (SO_COOKIE) is compared first. */
+ * (SO_COOKIE) is compared first.
+ *
+ * A connection ends alike for libzmq when the peer's kernel closes it, as it
+ * does when the process ends, and when this kernel gives it up, as nothing has
+ * come for three seconds (keepalive). The kernel's time of the last packet
+ * tells them apart: a living kernel acknowledges a heartbeat or a keepalive
+ * probe each second, also for a process that is stopped. */
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +28,7 @@
 #include <sys/socket.h>
 
 static const int64_t LOG_INTERVAL = 10 * TIME_S;
+static const int64_t HEARD_INTERVAL = TIME_S / 4, HEARD_LIMIT = 2 * TIME_S;
 enum { MAX_EVENTS = 1024, CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
 /* Half of the descriptors that limits.h reserves for the process itself. */
 enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
@@ -86,6 +95,39 @@ static void reserve_descriptors(struct link *link, unsigned descriptor) {
         shut_down(link, oldest);
 }
 
+static void read_heard(struct link *link, int64_t now) {
+    if (now - link->heard_at < HEARD_INTERVAL)
+        return;
+    link->heard_at = now;
+    for (unsigned i = 0; i < link->num_connections; i++) {
+        struct link_connection *connection = &link->connections[i];
+        struct tcp_info info;
+        socklen_t size = sizeof info;
+        if (connection->admitted && is_same_socket(connection, (int)i) &&
+            !getsockopt((int)i, IPPROTO_TCP, TCP_INFO, &info, &size))
+            connection->heard = now - info.tcpi_last_ack_recv * TIME_MS;
+    }
+}
+
+/* CONNECTION has ended. */
+static void note_closed(struct link *link,
+                        const struct link_connection *connection, int64_t now) {
+    if (connection->admitted && !connection->expired &&
+        now - connection->heard < HEARD_LIMIT && link->num_closed < LINK_CLOSED)
+        link->closed[link->num_closed++] = connection->peer;
+}
+
+bool link_next_closed(struct link *link, uint32_t *peer) {
+    link_read_events(link);
+    if (!link->num_closed)
+        return false;
+    *peer = link->closed[0];
+    link->num_closed--;
+    memmove(link->closed, link->closed + 1,
+            link->num_closed * sizeof *link->closed);
+    return true;
+}
+
 /* Handles the monitor's EVENT for DESCRIPTOR. */
 static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     struct link_connection *connection = connection_of(link, descriptor);
@@ -94,11 +136,14 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     memset(link->senders, 0, sizeof link->senders); /* it may be in there */
     link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
                        !connection->has_sent && !connection->expired;
+    int64_t now = time_now();
+    if (event == ZMQ_EVENT_DISCONNECTED)
+        note_closed(link, connection, now);
     *connection = (struct link_connection){0};
     if (event != ZMQ_EVENT_ACCEPTED)
         return;
     *connection = (struct link_connection){
-        .since = time_now(), .cookie = cookie_of((int)descriptor)};
+        .since = now, .cookie = cookie_of((int)descriptor)};
     reserve_descriptors(link, descriptor);
 }
 
@@ -152,8 +197,11 @@ void link_admit(struct link *link, uint32_t peer) {
         return;
     struct link_connection *connection =
         sender_connection(link, sender->descriptor);
-    if (connection)
-        connection->admitted = true;
+    if (!connection)
+        return;
+    connection->admitted = true;
+    connection->peer = peer;
+    connection->heard = time_now();
 }
 
 static void close_unadmitted(struct link *link, int64_t now) {
@@ -216,6 +264,7 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         return false;
     link_read_events(link);
     close_unadmitted(link, time_now());
+    read_heard(link, time_now());
     link->violations[LINK_NO_MESSAGE] |= link->ended_before > 0;
     link->ended_before = link->ended_now;
     link->ended_now = 0;

@@ -76,19 +76,51 @@ static void a_live_member_keeps_its_slot(void **state) {
     assert_null(roster_find_member(&roster, 6));
 }
 
-static void a_silent_member_with_a_claimant_is_dead_sooner(void **state) {
+/* As a process that is stopped, or behind a cut link. */
+static void a_silent_member_beside_a_claim_lives_as_long_as_any(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
-    claim(slot, 6, TIME_S);
+    assert_int_equal(claim(slot, 6, TIME_S), ROSTER_WAIT);
+    assert_null(roster_find_expired(&roster, 30 * TIME_S));
+    assert_int_equal(claim(slot, 6, 30 * TIME_S), ROSTER_WAIT);
+    assert_ptr_equal(roster_find_expired(&roster, 30 * TIME_S + 1), slot);
+    roster_remove(slot);
+    assert_int_equal(claim(slot, 6, 31 * TIME_S), ROSTER_GRANTED);
+}
+
+static void a_claimed_member_whose_connection_was_closed_is_dead_sooner(
+    void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    roster_mark_closed(slot, TIME_S);
+    assert_null(roster_find_expired(&roster, 20 * TIME_S)); /* no claim */
+    assert_int_equal(claim(slot, 6, 2 * TIME_S), ROSTER_WAIT);
+    roster_mark_alive(slot, 2 * TIME_S + 1); /* sent before, read late */
+    assert_int_equal(claim(slot, 6, 2 * TIME_S + 2), ROSTER_WAIT);
     assert_null(roster_find_expired(&roster, 3 * TIME_S));
-    assert_int_equal(claim(slot, 6, 3 * TIME_S), ROSTER_WAIT);
     assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
     roster_remove(slot);
     assert_int_equal(slot->state, ROSTER_VACATED);
     assert_null(roster_find_member(&roster, 5));
     assert_null(roster_find_expired(&roster, 100 * TIME_S));
     assert_int_equal(claim(slot, 6, 4 * TIME_S), ROSTER_GRANTED);
+    claim(slot, 7, 5 * TIME_S);
+    assert_null(
+        roster_find_expired(&roster, 20 * TIME_S)); /* its own is open */
+}
+
+static void a_claimed_member_that_returns_keeps_its_slot(void **state) {
+    (void)state;
+    struct roster_slot *slot = roster_ps(&roster, 0);
+    claim(slot, 5, 0);
+    roster_mark_closed(slot, TIME_S);
+    claim(slot, 6, TIME_S + 1);
+    roster_mark_returned(slot);
+    roster_mark_alive(slot, 2 * TIME_S);
+    assert_null(roster_find_expired(&roster, 20 * TIME_S));
+    assert_int_equal(claim(slot, 6, 3 * TIME_S), ROSTER_REFUSED);
 }
 
 /* Its claim was under way when it was declared dead. */
@@ -119,10 +151,10 @@ static void a_message_of_the_member_clears_earlier_claims(void **state) {
     claim(slot, 5, 0);
     claim(slot, 6, TIME_S);
     roster_mark_alive(slot, 2 * TIME_S);
+    roster_mark_closed(slot, 3 * TIME_S);
     assert_null(roster_find_expired(&roster, 20 * TIME_S));
     assert_int_equal(claim(slot, 7, 20 * TIME_S), ROSTER_WAIT); /* anew */
-    assert_null(roster_find_expired(&roster, 21 * TIME_S));
-    assert_ptr_equal(roster_find_expired(&roster, 23 * TIME_S), slot);
+    assert_ptr_equal(roster_find_expired(&roster, 20 * TIME_S), slot);
 }
 
 static void free_slots_have_no_member(void **state) {
@@ -158,6 +190,7 @@ static void alternating_claimants_do_not_keep_a_dead_member(void **state) {
     (void)state;
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
+    roster_mark_closed(slot, TIME_S);
     for (int64_t i = 0; i <= 8; i++)
         assert_int_equal(
             claim(slot, 6 + (uint64_t)i % 2, TIME_S + i * TIME_S / 4),
@@ -191,7 +224,10 @@ int main(void) {
         ROSTER_TEST(slots_are_trainers_by_rank_then_ps_by_index),
         ROSTER_TEST(a_joiner_takes_a_free_slot),
         ROSTER_TEST(a_live_member_keeps_its_slot),
-        ROSTER_TEST(a_silent_member_with_a_claimant_is_dead_sooner),
+        ROSTER_TEST(a_silent_member_beside_a_claim_lives_as_long_as_any),
+        ROSTER_TEST(
+            a_claimed_member_whose_connection_was_closed_is_dead_sooner),
+        ROSTER_TEST(a_claimed_member_that_returns_keeps_its_slot),
         ROSTER_TEST(a_removed_member_does_not_return),
         ROSTER_TEST(silence_alone_means_death_at_the_limit),
         ROSTER_TEST(a_message_of_the_member_clears_earlier_claims),
