@@ -247,15 +247,15 @@ static void a_client_that_does_not_read_is_dropped(void **state) {
 }
 
 /* What has no member behind it is of no interest. */
-static void a_connection_closed_by_its_peer_is_told_by_number(void **state) {
+static void a_connection_closed_by_its_peer_is_reported(void **state) {
     struct link_fixture *fixture = *state;
     struct link_frame frame;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     uint32_t peer = 0;
     char text[128];
-    int stranger = exchange_messages(fixture->port, "\0\4here", 6);
+    int visitor = exchange_messages(fixture->port, "\0\4here", 6);
     link_fixture_expect(fixture->server_link, "here");
-    close(stranger);
+    close(visitor);
     int member = exchange_messages(fixture->port, "\0\6member", 8);
     link_fixture_receive(fixture->server_link, &frame);
     uint32_t number = frame.peer;
@@ -281,7 +281,7 @@ int main(void) {
         LINK_FIXTURE_TEST(
             replies_do_not_accumulate_for_a_peer_that_does_not_read),
         LINK_FIXTURE_TEST(bad_peers_do_not_exhaust_descriptors),
-        LINK_FIXTURE_TEST(a_connection_closed_by_its_peer_is_told_by_number),
+        LINK_FIXTURE_TEST(a_connection_closed_by_its_peer_is_reported),
         LINK_FIXTURE_TEST(a_client_does_not_guard_against_bad_peers),
         LINK_FIXTURE_TEST(the_same_warning_about_peers_is_logged_once),
         LINK_FIXTURE_TEST(peers_cannot_flood_the_log_with_different_warnings),
