@@ -108,7 +108,7 @@ class Refusal:
         with open(f"{folder}/mutation.json", "w") as file:
             json.dump(whole, file)
         ended = subprocess.run([capstan, "schema", file.name],
-                               stderr=subprocess.PIPE, text=True)
+                               capture_output=True, text=True)
         assert ended.returncode in (0, 2), ended
         self.lines = [line.strip() for line in ended.stderr.splitlines()
                       if line.startswith("  ")]
@@ -118,9 +118,30 @@ class Refusal:
 
 def paths_of(schema, before=()):
     """Each key of the schema with the schema of its value."""
-    for name, below in schema.get("properties", {}).items():
+    keys = list(schema.get("properties", {}).items())
+    keys += [(pattern.strip("^$"), below) for pattern, below
+             in schema.get("patternProperties", {}).items()]
+    for name, below in keys:
         yield before + (name,), below
         yield from paths_of(below, before + (name,))
+
+
+def offered(schema, before=""):
+    """The path and the schema of each key that an editor offers."""
+    for name, below in schema.get("properties", {}).items():
+        yield before + name, below
+        yield from offered(below, before + name + ".")
+
+
+def check_offers(schema):
+    """Each has a sentence; no key of DeepSpeed is offered that may only be off."""
+    for path, below in offered(schema):
+        if not below.get("description"):
+            sys.exit(f"{path}: no description")
+        values = [value for value in below.get("enum", ["one", "other"])
+                  if value not in (None, "auto")]
+        if below.keys() <= {"description"} or values in ([False], [True], [0]):
+            sys.exit(f"{path}: an editor offers a key without a choice")
 
 
 def values_for(schema, chance):
@@ -215,6 +236,8 @@ def main():
     validator = jsonschema.Draft7Validator(schema)
     jobs = list(bases())
     if sys.argv[3] == "examples":
+        check_offers(schema)
+        check_offers(schema["properties"]["features"]["additionalProperties"])
         named = list(jobs_of_the_tree()) + [("a base", job) for job in jobs]
         for name, whole in named:
             refusal = Refusal(validator, whole)

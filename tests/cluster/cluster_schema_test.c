@@ -51,15 +51,39 @@ static void schema_and_program_judge_200_mutations_alike(void **state) {
     judge(*state, arguments);
 }
 
-static void a_job_is_checked_without_running_it(void **state) {
-    struct cluster_run *run = *state;
-    cluster_run_job(run, NULL);
+/* Checks the fixture's job with the keys of MORE; SAID is its output. */
+static void check_size(struct cluster_run *run, const char *more,
+                       const char *said) {
+    cluster_run_job(run, more);
     struct cluster_process *process = cluster_fixture_tool(
         run, 0, (const char *[]){"schema", "job.json", NULL});
-    assert_string_equal(cluster_run_output(process), "");
+    const char *found = cluster_run_output(process);
+    if (strncmp(found, said, strlen(said)))
+        fail_msg("%s is not: %s", found, said);
+}
+
+/* 3 epochs of the fixture's 600 samples. */
+static void a_job_is_checked_without_running_it(void **state) {
+    struct cluster_run *run = *state;
+    check_size(run, NULL, "ok, 180 steps of 10 with one replica\n");
+    check_size(run,
+               "{\"train_batch_size\": 32, "
+               "\"train_micro_batch_size_per_gpu\": null}",
+               "ok, 57 steps of 32\n");
+    check_size(run,
+               "{\"train_batch_size\": 32, \"data\": {\"drop_last\": true}, "
+               "\"train_micro_batch_size_per_gpu\": null}",
+               "ok, 54 steps of 32\n");
+    check_size(run, "{\"steps\": 7}", "ok, 7 steps of 10 a replica\n");
+    check_size(run, "{\"steps_per_epoch\": 4}",
+               "ok, 12 steps of 10 with one replica\n");
+    check_size(run, "{\"data\": {\"train\": [\"no\", \"such\"]}}",
+               "ok, 3 epochs, steps of 10 with one replica; how many steps is "
+               "not known: data.train: ");
     cluster_run_job(run, "{\"optimizer\": {\"type\": \"SGT\"}, \"epoch\": 1}");
-    process = cluster_fixture_tool(
+    struct cluster_process *process = cluster_fixture_tool(
         run, REFUSED, (const char *[]){"schema", "job.json", NULL});
+    assert_string_equal(cluster_run_output(process), "");
     assert_non_null(
         strstr(cluster_run_errors(process), "optimizer.type: found \"SGT\""));
     assert_non_null(strstr(cluster_run_errors(process),

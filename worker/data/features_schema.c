@@ -64,6 +64,38 @@ static json_t *feature_members(void) {
         "init_range", float_leaf(0));
 }
 
+/* A sentence for editors; docs/data.md says more. */
+static const struct {
+    const char *name, *text;
+} feature_meanings[] = {
+    {"type", "what the feature gives: numbers, ids, or rows of a table by ids"},
+    {"of", "the column that it reads, in place of its own name; of crossed "
+           "and embedding: the features"},
+    {"transform", "numeric: log1p gives log(1 + max(x, 0))"},
+    {"shape", "numeric: how many values a list has"},
+    {"default_value", "numeric, bucketized: the number where there is none"},
+    {"boundaries", "bucketized: where buckets begin, ascending"},
+    {"file", "vocabulary: a file of words, one a line, from data.dir"},
+    {"values", "vocabulary: the words"},
+    {"size", "the number of ids; without it they have 64 bits"},
+    {"max_rows", "more rows of its table, on all ps, end the run"},
+    {"admit", "pushes after which a row of its table begins to count"},
+    {"expire", "updates without a push after which a row is removed"},
+    {"dim", "embedding: floats of a row"},
+    {"combiner", "embedding: how the rows of a sample's ids become one"},
+    {"init", "embedding: initial rows"},
+    {"init_range", "embedding: initial rows are uniform within it"},
+};
+
+/* The members of LEAF, an object, have its sentence, too. */
+static void describe(json_t *leaf, const char *text) {
+    const char *name;
+    json_t *below;
+    json_object_set_new(leaf, "description", json_string(text));
+    json_object_foreach(json_object_get(leaf, "properties"), name, below)
+        describe(below, text);
+}
+
 /* Keys that a type needs beside its own, and how: a JSON Schema each. */
 static const char *const needs[FEATURE_TYPES] = {
     [FEATURE_BUCKETIZED] = "{\"required\": [\"boundaries\"], \"properties\": "
@@ -110,6 +142,10 @@ static json_t *rule_of_type(enum feature_type type, json_t *members) {
 
 json_t *feature_schema(void) {
     json_t *members = feature_members(), *all = json_array();
+    size_t count = sizeof feature_meanings / sizeof *feature_meanings;
+    for (size_t m = 0; m < count; m++)
+        describe(json_object_get(members, feature_meanings[m].name),
+                 feature_meanings[m].text);
     for (int t = 0; t < FEATURE_TYPES; t++)
         json_array_append_new(all, rule_of_type(t, members));
     return json_pack("{s:[s, s], s:o, s:[s], s:b, s:o}", "type", "object",

@@ -587,9 +587,10 @@ static const struct cli_command commands[CLI_COMMANDS] = {
         {"schema", "[JOB.json]",
          "Prints the JSON Schema of jobs, or checks a job.",
          "An editor that has the schema completes keys and marks mistakes. "
-         "With JOB.json nothing is printed if the job is right; no file that "
-         "it names is opened. The schema does not have the rules about an "
-         "order of numbers and about names of features and columns.",
+         "With JOB.json the number of its steps is printed if the job is right; "
+         "the training data is opened only to count epochs' steps. The schema "
+         "does not have the rules about an order of numbers and about names of "
+         "features and columns.",
          schema_options, 0, 1,
          "Exit codes with JOB.json: 0 right; 2 wrong, and standard error lists "
          "all mistakes.",

@@ -34,7 +34,38 @@ static bool has_two_dashes(const char *word) {
     return word[0] == '-' && word[1] == '-';
 }
 
-/* The flag nearest to NAME, else the first that begins with NAME, or NULL. */
+/* What other programs call a flag. */
+static const char *const foreign_names[][2] = {
+    {"lr", "learning_rate"},       {"max_steps", "train_steps"},
+    {"num_steps", "train_steps"},  {"num_ps", "ps"},
+    {"num_servers", "ps"},         {"num_workers", "workers"},
+    {"nproc_per_node", "workers"},
+};
+
+/* A and B are one name if dashes are underscores. */
+static bool same_name(const char *a, const char *b) {
+    while (*a && (*a == '-' ? '_' : *a) == (*b == '-' ? '_' : *b)) {
+        a++;
+        b++;
+    }
+    return !*a && !*b;
+}
+
+/* NAME is what other programs call OPTION, or has words before it. */
+static bool means_flag(const char *name, const char *option) {
+    size_t count = sizeof foreign_names / sizeof *foreign_names;
+    size_t length = strlen(name), end = strlen(option);
+    for (size_t i = 0; i < count; i++)
+        if (same_name(name, foreign_names[i][0]) &&
+            !strcmp(option, foreign_names[i][1]))
+            return true;
+    return end > 3 && length > end + 1 &&
+           strchr("-_", name[length - end - 1]) &&
+           same_name(name + length - end, option);
+}
+
+/* The flag that NAME means, the nearest to it, else the first that begins with
+ * it, or NULL. */
 static const char *find_nearest(const struct argp_option *options,
                                 const char *name) {
     unsigned best = diagnostics_nearest_limit(name) + 1;
@@ -43,6 +74,8 @@ static const char *find_nearest(const struct argp_option *options,
         if (!options->name)
             continue;
         unsigned distance = diagnostics_nearest_distance(name, options->name);
+        if (means_flag(name, options->name))
+            return options->name;
         if (!found && *name && !strncmp(options->name, name, strlen(name)))
             found = options->name;
         if (distance < best) {

@@ -113,10 +113,15 @@ static void check_keys(const struct azureml_distribution *distribution,
             n++;
         }
         snprintf(path, sizeof path, "%s%s", block->name, key);
+        bool instances = keys_match(key, "instance_count");
         if (!names[n])
-            diagnostics_add(block->problems, path,
-                            "unknown key; allowed with type %s: %s",
-                            type_names[distribution->type], known);
+            diagnostics_add(
+                block->problems, path,
+                "unknown key; allowed with type %s: %s%s",
+                type_names[distribution->type], known,
+                instances ? "; nearest: resources.instance_count, or the flag "
+                            "--instances"
+                          : "");
     }
 }
 
@@ -200,13 +205,16 @@ static void check_job_key(const struct block *block, const char *key,
                                           [LIST] = "a list",
                                           [NUMBER] = "a whole number from 1",
                                           [ANY] = ""};
-    const char *nearest = "";
+    const struct job_key *nearest = NULL;
     unsigned least = diagnostics_nearest_limit(key) + 1;
     char path[160], hint[96] = "";
     for (size_t k = 0; k < sizeof job_keys / sizeof *job_keys; k++) {
         const struct job_key *known = &job_keys[k];
-        if (strcmp(known->object, block->name))
+        if (strcmp(known->object, block->name)) {
+            if (keys_match(key, known->name)) /* of another object */
+                nearest = known;
             continue;
+        }
         if (keys_match(key, known->name)) {
             if (!json_is_null(value) && !value_fits(value, known->value))
                 refuse_key(block, key, value, allowed[known->value]);
@@ -215,12 +223,13 @@ static void check_job_key(const struct block *block, const char *key,
         unsigned distance = diagnostics_nearest_distance(key, known->name);
         if (distance < least) {
             least = distance;
-            nearest = known->name;
+            nearest = known;
         }
     }
     snprintf(path, sizeof path, "%s%s", block->name, key);
-    if (*nearest)
-        snprintf(hint, sizeof hint, "; nearest: %s%s", block->name, nearest);
+    if (nearest)
+        snprintf(hint, sizeof hint, "; nearest: %s%s", nearest->object,
+                 nearest->name);
     diagnostics_add(block->problems, path, "unknown key of a command job%s",
                     hint);
 }

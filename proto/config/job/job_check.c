@@ -77,14 +77,20 @@ static void list_keys(const struct check *check, const char *prefix,
     }
 }
 
-/* True if WORD is a long enough prefix of OTHER, or its last words. */
+/* True if WHOLE has words before PART, which is long enough: "num_epochs". */
+static bool ends_with(const char *whole, const char *part) {
+    size_t length = strlen(part), all = strlen(whole);
+    const char *end = whole + all - length;
+    return length >= 4 && length < all && end[-1] == '_' && !strcmp(part, end);
+}
+
+/* True if WORD is a long enough prefix of OTHER, or one has words before the
+ * other. */
 static bool is_affix(const char *word, const char *other) {
-    size_t length = strlen(word), whole = strlen(other);
-    if (length < 4 || length >= whole)
-        return false;
-    const char *end = other + whole - length;
-    return !strncmp(word, other, length) ||
-           (end[-1] == '_' && !strcmp(word, end));
+    size_t length = strlen(word);
+    bool prefix =
+        length >= 4 && length < strlen(other) && !strncmp(word, other, length);
+    return prefix || ends_with(other, word) || ends_with(word, other);
 }
 
 /* The key in the object at PREFIX most like WORD, or NULL. */
@@ -115,13 +121,18 @@ static const char *nearest_sibling(const struct check *check,
 
 /* A known path of any object that ends in WORD, or NULL. */
 static const char *find_last_part(const struct check *check, const char *word) {
+    const char *found = NULL;
+    if (!strcmp(word, "learning_rate")) /* of TensorFlow */
+        word = "lr";
     for (size_t i = 0; i < check->num_keys; i++) {
         const char *path = known_key(check, i)->path;
         const char *dot = strrchr(path, '.');
         if (dot && !strcmp(dot + 1, word))
             return path;
+        if (!found && ends_with(dot ? dot + 1 : path, word))
+            found = path;
     }
-    return NULL;
+    return found;
 }
 
 static void report_unknown(const struct check *check, const char *prefix,

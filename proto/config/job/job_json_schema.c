@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each key has one schema in a tree of "properties". Keys that apply only to
+/* Each key has one schema in a tree of "properties", and DeepSpeed's keys that
+ * have no effect are "patternProperties", which editors do not offer. Keys that
+ * apply only to
  * some types of model, data, optimizer or scheduler follow as conditions: one
  * for each word of such a type, with the keys that it refuses and those that it
  * needs. Rules between keys are the last ones. null is a key left out. */
@@ -195,10 +197,23 @@ static void require(json_t *schema, const char *name) {
     json_array_append_new(list, json_string(name));
 }
 
+/* SCHEMA, of the object at PATH, gets no keys but those that are put into it.
+ */
+static void close_object(json_t *schema, const char *path) {
+    if (json_object_get(schema, "type"))
+        return;
+    json_object_set_new(schema, "type", json_pack("[s, s]", "object", "null"));
+    json_object_set_new(schema, "additionalProperties", json_false());
+    if (job_schema_meaning(path))
+        json_object_set_new(schema, "description",
+                            json_string(job_schema_meaning(path)));
+}
+
 /* Puts LEAF (keeps it) for PATH into SCHEMA. */
 static void put_leaf(json_t *schema, const char *path, json_t *leaf,
                      enum way way) {
     char part[JOB_TREE_PATH];
+    const char *whole = path;
     for (;;) {
         size_t length = strcspn(path, ".");
         snprintf(part, sizeof part, "%.*s", (int)length, path);
@@ -212,10 +227,11 @@ static void put_leaf(json_t *schema, const char *path, json_t *leaf,
         schema = member(properties, part);
         if (way == WAY_NEEDED)
             json_object_set_new(schema, "type", json_string("object"));
-        if (way == WAY_CLOSED && !json_object_get(schema, "type")) {
-            json_object_set_new(schema, "type",
-                                json_pack("[s, s]", "object", "null"));
-            json_object_set_new(schema, "additionalProperties", json_false());
+        if (way == WAY_CLOSED) {
+            char object[JOB_TREE_PATH];
+            snprintf(object, sizeof object, "%.*s",
+                     (int)(path + length - whole), whole);
+            close_object(schema, object);
         }
         path += length + 1;
     }
@@ -269,9 +285,9 @@ static json_t *finished_leaf(struct named_row row, json_t *values,
     return leaf;
 }
 
-static json_t *with_meaning(json_t *leaf, const struct job_key *key) {
+static json_t *with_meaning(json_t *leaf, const char *path) {
     json_object_set_new(leaf, "description",
-                        json_string(job_schema_meaning(key)));
+                        json_string(job_schema_meaning(path)));
     return leaf;
 }
 
@@ -324,7 +340,8 @@ static void put_job_keys(json_t *schema, const struct job_models *models) {
         if (!is_first(models, i, row.path))
             continue;
         put_leaf(schema, row.path,
-                 with_meaning(merged_leaf(models, row), row.key), WAY_CLOSED);
+                 with_meaning(merged_leaf(models, row), row.key->path),
+                 WAY_CLOSED);
         const char *dot = strrchr(row.path, '.');
         if (!row.key->required || is_masked(row) || !dot)
             continue;
@@ -339,9 +356,6 @@ static void put_job_keys(json_t *schema, const struct job_models *models) {
 
 static json_t *foreign_leaf(const struct deepspeed_key *key) {
     json_t *leaf = json_object();
-    if (key->support == DEEPSPEED_SUPPORTED) /* adam_w_mode */
-        json_object_set_new(leaf, "type",
-                            json_pack("[s, s]", "boolean", "null"));
     if (key->support == DEEPSPEED_REFUSED) {
         json_t *allowed = loaded(key->allowed ? key->allowed : "[false]");
         json_array_append_new(allowed, json_null());
@@ -361,24 +375,48 @@ static json_t *schema_at(json_t *schema, const char *path) {
     return schema;
 }
 
+/* As put_leaf, but no editor offers what is made of PATH. Below "x.*" any key
+ * is allowed. */
+static void put_silent_leaf(json_t *schema, const char *path, json_t *leaf) {
+    char name[JOB_TREE_PATH + 2];
+    for (size_t length;; path += length + 1) {
+        length = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)length, path);
+        json_t *below =
+            json_object_get(json_object_get(schema, "properties"), name);
+        if (!strcmp(name, "*")) {
+            json_object_set_new(schema, "additionalProperties", json_true());
+            json_decref(leaf);
+            return;
+        }
+        snprintf(name, sizeof name, "^%.*s$", (int)length, path);
+        if (!path[length]) {
+            json_object_set_new(member(schema, "patternProperties"), name,
+                                leaf);
+            return;
+        }
+        if (!below)
+            below = member(member(schema, "patternProperties"), name);
+        close_object(below, "");
+        schema = below;
+    }
+}
+
 static void put_foreign_keys(json_t *schema) {
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++) {
-        char path[JOB_TREE_PATH];
-        size_t length = strlen(keys[i].path);
-        snprintf(path, sizeof path, "%s", keys[i].path);
-        bool open = length > 2 && !strcmp(path + length - 2, ".*");
-        if (!open) {
-            if (!schema_at(schema, path))
-                put_leaf(schema, path, foreign_leaf(&keys[i]), WAY_CLOSED);
+        const char *path = keys[i].path;
+        if (schema_at(schema, path))
             continue;
-        }
-        put_leaf(schema, path, json_object(), WAY_CLOSED);
-        path[length - 2] = '\0';
-        json_t *object = schema_at(schema, path);
-        json_object_del(json_object_get(object, "properties"), "*");
-        json_object_set_new(object, "additionalProperties", json_true());
+        if (keys[i].support == DEEPSPEED_SUPPORTED) /* adam_w_mode */
+            put_leaf(
+                schema, path,
+                with_meaning(json_pack("{s:[s, s]}", "type", "boolean", "null"),
+                             path),
+                WAY_CLOSED);
+        else
+            put_silent_leaf(schema, path, foreign_leaf(&keys[i]));
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One sentence a key, for the manual and for editors; docs/job.md says more. */
+/* One sentence a key, and for editors one an object; docs/job.md says more. */
 #include "proto/config/job/job_schema.h"
 
 #include <string.h>
@@ -8,6 +8,32 @@
 static const struct {
     const char *path, *text;
 } meanings[] = {
+    {"model", "the model that is trained"},
+    {"data", "the samples, and how they are read"},
+    {"bf16", "matrix products of bf16 operands"},
+    {"bfloat16", "DeepSpeed's older name of bf16"},
+    {"fp16", "matrix products of fp16 operands, with a scaled loss"},
+    {"optimizer", "the update rule and its parameters"},
+    {"optimizer.params", "the parameters of optimizer.type"},
+    {"optimizers",
+     "models with two groups of parameters: an optimizer for each, in place of optimizer"},
+    {"optimizers.wide", "the optimizer of the group wide"},
+    {"optimizers.deep", "the optimizer of the group deep"},
+    {"optimizers.wide.params", "the parameters of optimizers.wide.type"},
+    {"optimizers.deep.params", "the parameters of optimizers.deep.type"},
+    {"scheduler", "how the learning rate changes"},
+    {"scheduler.params", "the parameters of scheduler.type"},
+    {"strategy", "how trainers combine their gradients"},
+    {"zero_optimization",
+     "DeepSpeed's ZeRO: what trainers of all-reduce keep of the optimiser's state"},
+    {"zero_optimization.offload_optimizer", "where that state is kept"},
+    {"activation_checkpointing",
+     "activations that the backward pass recomputes"},
+    {"checkpoint", "what a run saves of itself, and where it resumes from"},
+    {"tensorboard", "event files for TensorBoard"},
+    {"export", "the trained weights in one file"},
+    {"timeouts", "how long processes wait for each other"},
+    {"compare", "the cases that capstan compare measures"},
     {"defaults",
      "whose defaults keys have that are left out: torch's, or those of TensorFlow's Keras for optimizers and model.init"},
     {"model.type",
@@ -107,6 +133,7 @@ static const struct {
      "decay of the running means of the gradient and of its square"},
     {"params.eps", "added to the denominator"},
     {"params.amsgrad", "use the maximum of past squared gradients"},
+    {"params.adam_w_mode", "DeepSpeed's: true means AdamW, false Adam"},
     {"params.learning_rate_power",
      "power of the accumulator in the learning rate"},
     {"params.l1_regularization_strength", "L1 penalty"},
@@ -224,10 +251,10 @@ static const struct {
     {"compare.latency_us", "latency between two hosts, microseconds"},
 };
 
-const char *job_schema_meaning(const struct job_key *key) {
-    const char *params = strstr(key->path, ".params.");
-    bool own = !params || strncmp(key->path, "optimizer", strlen("optimizer"));
-    const char *path = own ? key->path : params + 1;
+const char *job_schema_meaning(const char *path) {
+    const char *params = strstr(path, ".params.");
+    if (params && !strncmp(path, "optimizer", strlen("optimizer")))
+        path = params + 1;
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
         if (!strcmp(meanings[i].path, path))
             return meanings[i].text;

@@ -89,8 +89,9 @@ const struct job_key *job_schema_row(const struct job_models *models, size_t i);
  * such group. */
 const char *job_schema_group(enum job_group group, enum job_model_type type);
 
-/* What KEY is for, a sentence or more without a stop at the end. */
-const char *job_schema_meaning(const struct job_key *key);
+/* What the key or the object at PATH is for, a sentence or more without a stop
+ * at the end. */
+const char *job_schema_meaning(const char *path);
 
 /* True if KEY applies to the model, optimizer and schedule types of JOB. */
 bool job_schema_applies(const struct job_key *key, const struct job *job);

@@ -442,6 +442,15 @@ static void an_unknown_argument_is_reported_with_help(void **state) {
     expect_error("run --fast", "unknown flag --fast; `capstan run --help`");
     expect_error("local --workers=2 --pss 2 j",
                  "unknown flag --pss; nearest: --ps;");
+    expect_error("local j --num_ps 2", "unknown flag --num_ps; nearest: --ps;");
+    expect_error("compare j --num-ps 2", "nearest: --ps;");
+    expect_error("run j --lr 0.1",
+                 "unknown flag --lr; nearest: --learning_rate;");
+    expect_error("local j --lr=0.1", "nearest: --learning_rate;");
+    expect_error("run j --num_epochs 2", "nearest: --epochs;");
+    expect_error("run j --num-epochs=2", "nearest: --epochs;");
+    expect_error("run j --max_steps 2", "nearest: --train_steps;");
+    expect_error("local j --num-workers 2", "nearest: --workers;");
     expect_error("run j -x", "unknown flag -x; ");
     expect_error("run --json -xy j", "unknown flag -x; ");
     expect_code("run a b", FAILURE_USAGE);

@@ -280,6 +280,14 @@ static void mistakes_of_a_job_are_listed_with_their_keys(void **state) {
          "code: found [\"src\"] (an array); allowed: a text"},
         {JOB "distribution: {type: mpi}\ninput: {}\n",
          "input: unknown key of a command job; nearest: inputs"},
+        {JOB "distribution: {type: mpi}\ninstance_count: 2\n",
+         "instance_count: unknown key of a command job; nearest: "
+         "resources.instance_count"},
+        {JOB "distribution: {type: mpi, instance_count: 2}\n",
+         "distribution.instance_count: unknown key; allowed with type mpi: "
+         "type, process_count_per_instance, process_count_per_node, "
+         "node_count; nearest: resources.instance_count, or the flag "
+         "--instances"},
         {JOB "distribution: mpi\n",
          "distribution: found \"mpi\" (a string); allowed: keys with values"},
         {JOB "type: pipeline\ndistribution: {type: mpi}\n",
