@@ -65,6 +65,7 @@ static enum status eval_load_job(struct eval *eval,
 static void drop_format(struct eval_sets *sets, const char *format) {
     sets->items[sets->count++] = "data.columns=null";
     sets->items[sets->count++] = "data.delimiter=null";
+    sets->items[sets->count++] = "data.trim=null";
     sets->items[sets->count++] =
         strcmp(format, "csv") != 0 ? "data.header=null" : "data.header=true";
     if (strcmp(format, "libsvm") != 0)

@@ -4,6 +4,7 @@
 #include "chief/control/membership.h"
 #include "chief/control/membership_broadcast.h"
 #include "chief/report/evaluations.h"
+#include "chief/report/metrics.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
@@ -280,10 +281,23 @@ static void settle_snapshots(struct run *run) {
         snapshot_coordinator_expect_planned(run, step);
 }
 
+static void stop_untrained(struct run *run) {
+    run_stop(run, FAILURE_BAD_RECORD,
+             "data.train: all %llu records that the trainers have read are bad "
+             "and were left out (data.bad_lines: skip), so nothing was "
+             "trained: correct the files, or the keys of data that describe "
+             "them; `capstan data peek` shows what is wrong with a record",
+             (unsigned long long)metrics_bad_lines(run));
+}
+
 /* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run) {
     if (run_count_live(run) || is_any_leaving(run) || !run->membership.view) {
         run->membership.no_trainer_since = 0;
+        return;
+    }
+    if (count_finished(run) && metrics_all_bad_lines(run)) {
+        stop_untrained(run);
         return;
     }
     if (count_finished(run) && run_synchronous(run))

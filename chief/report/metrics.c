@@ -203,6 +203,11 @@ uint64_t metrics_bad_lines(const struct run *run) {
     return sum;
 }
 
+bool metrics_all_bad_lines(const struct run *run) {
+    return !run->plan.schedule.start && metrics_bad_lines(run) &&
+           !metrics_total(run).samples;
+}
+
 double metrics_loss_scale(const struct run *run) {
     double scale = NAN;
     uint64_t max_step = 0;

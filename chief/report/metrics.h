@@ -101,6 +101,10 @@ uint64_t metrics_skipped_steps(const struct run *run);
 /* Of the training data, left out by all trainers (data.bad_lines). */
 uint64_t metrics_bad_lines(const struct run *run);
 
+/* Has the run left out all that it has read since its first step? Then it has
+ * trained nothing. */
+bool metrics_all_bad_lines(const struct run *run);
+
 /* As reported by the trainer that is furthest; NAN: none has reported. */
 double metrics_loss_scale(const struct run *run);
 

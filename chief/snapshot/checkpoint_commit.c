@@ -325,6 +325,8 @@ static bool is_kept(const struct run *run,
                time_from_seconds(run->job->timeouts.step);
 }
 
+/* Of weights that nothing was trained into there is no checkpoint: a run that
+ * starts from one would not know that. */
 void checkpoint_commit_step(struct run *run) {
     struct run_snapshot *snapshot;
     enum status status;
@@ -337,7 +339,8 @@ void checkpoint_commit_step(struct run *run) {
             status, &why);
     while (!run->checkpoints.commit &&
            (snapshot = snapshot_coordinator_next_complete(run)) &&
-           is_progress_written(run, snapshot) && is_kept(run, snapshot))
+           is_progress_written(run, snapshot) && is_kept(run, snapshot) &&
+           (run->shutdown.interrupted || !metrics_all_bad_lines(run)))
         checkpoint_commit_begin(run, snapshot);
 }
 

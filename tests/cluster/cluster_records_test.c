@@ -284,6 +284,81 @@ static void a_bad_record_is_named_or_skipped(void **state) {
     assert_null(strstr(end + 1, "epoch 1/1: ")); /* evaluated once */
 }
 
+/* With both lengths, and again from what the run has left behind. */
+static void a_run_of_bad_records_alone_fails(void **state) {
+    static const char *const lengths[] = {"epochs=2", "steps=9"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, binary);
+    FILE *file = cluster_run_create(run, "bad.csv");
+    fputs("a,b,word,label,target\n", file);
+    for (int i = 0; i < 40; i++)
+        fputs("x,1,red,0,0\n", file);
+    assert_int_equal(fclose(file), 0);
+    for (int i = 0; i < 4; i++) {
+        struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+            run, 1, 2, EXIT_FAILED, "data.bad_lines=skip", lengths[i / 2],
+            "data.train=bad.csv", "checkpoint.dir=left",
+            "checkpoint.every_steps=1");
+        cluster_fixture_expect_logged(process, " are bad and were left out");
+        double bad = figure(process, "bad_lines");
+        assert_true(i / 2 ? bad >= 40 : bad == 80);
+    }
+}
+
+/* NAME with spaces around the fields of SPACED, as UCI's adult.data has. */
+static void space_out(const struct cluster_run *run, const char *name,
+                      const char *spaced_name) {
+    char path[PATH_MAX];
+    cluster_run_path(run, name, path);
+    FILE *from = fopen(path, "r"), *to = cluster_run_create(run, spaced_name);
+    assert_non_null(from);
+    for (int c; (c = fgetc(from)) != EOF;)
+        fputs(c == ',' ? " ,  " : (char[]){(char)c, 0}, to);
+    assert_int_equal(fclose(to), 0);
+    fclose(from);
+}
+
+static void fields_between_spaces_train_to_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, binary);
+    space_out(run, "part-2.csv", "spaced.csv");
+    space_out(run, "test.csv", "spaced-test.csv");
+    double loss[2];
+    for (int i = 0; i < 2; i++)
+        loss[i] =
+            figure(CLUSTER_FIXTURE_RUN(
+                       run, 1, 2, 0,
+                       i ? "data.train=spaced.csv" : "data.train=part-2.csv",
+                       i ? "data.test=spaced-test.csv" : "data.test=test.csv",
+                       i ? "checkpoint.dir=b" : "checkpoint.dir=a"),
+                   "test_loss");
+    assert_true(loss[0] == loss[1]);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(run, 1, 2, 2, "data.train=spaced.csv",
+                            "data.trim=false"),
+        "data.label: found \"label\"; allowed: a column: a ");
+}
+
+/* A word that is none of a vocabulary's counts nowhere: of one of which no word
+ * is ever found the job is wrong. */
+static void a_vocabulary_without_its_words_is_named(void **state) {
+    struct cluster_run *run = *state;
+    cluster_run_job(run, binary);
+    struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+        run, 1, 2, 0, "epochs=1",
+        "features.word.values=[\"Red\",\"Blue\",\"Green\"]");
+    cluster_fixture_expect_logged(
+        process, "data.train: features.word: none of the first 1000 records");
+    cluster_fixture_expect_logged(process, "in column word; they have ");
+    cluster_fixture_expect_logged(
+        process, "data.test: features.word: none of the first 1000 records");
+    process = CLUSTER_FIXTURE_RUN(
+        run, 1, 2, 0, "epochs=1", "checkpoint.resume=never",
+        "features.word.values=[\"Red\",\"Blue\",\"green\"]");
+    assert_false(cluster_fixture_has_logged(process, "features.word"));
+}
+
 /* 5 epochs of 1267 samples are 42.2 of the 150 that the first file has. */
 static void a_run_goes_on_in_the_epoch_of_its_samples(void **state) {
     struct cluster_run *run = *state;
@@ -579,6 +654,9 @@ int main(void) {
         RECORDS_TEST(a_short_share_counts_as_much_as_a_long_one),
         RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
         RECORDS_TEST(a_bad_record_is_named_or_skipped),
+        RECORDS_TEST(a_run_of_bad_records_alone_fails),
+        RECORDS_TEST(fields_between_spaces_train_to_the_same_bits),
+        RECORDS_TEST(a_vocabulary_without_its_words_is_named),
         RECORDS_TEST(a_run_goes_on_in_the_epoch_of_its_samples),
         RECORDS_TEST(peek_shows_what_the_model_reads),
         RECORDS_TEST(numbers_in_idx_train_as_numpy_s_do),

@@ -13,7 +13,7 @@ enum { NO_FIELD = -1, BLOCK = 64 /* bytes */ };
 
 struct csv_format {
     char delimiter;
-    bool quoted, unlabelled;
+    bool quoted, trim, unlabelled;
     char *label, *weight; /* their names, or NULL */
     uint32_t num_fields;  /* of a record; 0: not known yet */
     int found;    /* fields of the first record, if it may lack its label */
@@ -93,6 +93,32 @@ static int split_unquoted(const struct csv_format *format,
     return (int)count + 1;
 }
 
+static char *skip_spaces(const struct csv_format *format, char *at, char *end) {
+    while (format->trim && at != end && *at == ' ')
+        at++;
+    return at;
+}
+
+/* The field of quotes or none that begins at AT becomes *TEXT; returns where it
+ * stops, or NULL: a quote is misplaced. */
+static char *take_text(const struct csv_format *format, char *at, char *end,
+                       struct record_text *text) {
+    at = skip_spaces(format, at, end);
+    if (at < end && *at == '"') {
+        at++;
+        if (!take_quoted(&at, end, text))
+            return NULL;
+        at = skip_spaces(format, at, end);
+        return at == end || *at == format->delimiter ? at : NULL;
+    }
+    char *stop = memchr(at, format->delimiter, (size_t)(end - at));
+    stop = stop ? stop : end;
+    *text = (struct record_text){at, (size_t)(stop - at)};
+    while (format->trim && text->size && at[text->size - 1] == ' ')
+        text->size--;
+    return stop;
+}
+
 /* Splits RECORD into FIELDS (room for MOST); returns how many there are, or -1:
  * a quote is misplaced. */
 static int split(const struct csv_format *format, const struct record *record,
@@ -102,19 +128,10 @@ static int split(const struct csv_format *format, const struct record *record,
     if (!format->quoted)
         return split_unquoted(format, record, fields, most);
     while (true) {
-        struct record_text text = {at, 0};
-        char *stop;
-        if (at < end && *at == '"') {
-            at++;
-            if (!take_quoted(&at, end, &text) ||
-                (at < end && *at != format->delimiter))
-                return -1;
-            stop = at;
-        } else {
-            stop = memchr(at, format->delimiter, (size_t)(end - at));
-            stop = stop ? stop : end;
-            text.size = (size_t)(stop - at);
-        }
+        struct record_text text;
+        char *stop = take_text(format, at, end, &text);
+        if (!stop)
+            return -1;
         if (count < most)
             fields[count] = text;
         count++;
@@ -222,6 +239,7 @@ enum status csv_format_open(struct csv_format **out,
     const char *weight = options->criteo ? NULL : options->weight;
     format->delimiter = options->criteo ? '\t' : options->delimiter;
     format->quoted = !options->criteo;
+    format->trim = options->trim && format->delimiter != ' ';
     format->unlabelled = options->unlabelled;
     format->label = label ? strdup(label) : NULL;
     format->weight = weight ? strdup(weight) : NULL;

@@ -16,6 +16,8 @@ enum { CSV_FORMAT_MAX_COLUMNS = 4096 };
 struct csv_format_options {
     bool criteo; /* the others are not used */
     char delimiter;
+    bool trim; /* spaces around a field that has no quotes, and around quotes,
+                  are no part of it */
     const char *const *names; /* [num_names]; NULL: the first record has them */
     uint32_t num_names;
     const char *label;  /* a column's name */

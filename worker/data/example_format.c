@@ -15,6 +15,7 @@ enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 /* Tags: 8 times a field's number, and its type. */
 enum {
     EXAMPLE_FEATURES = 1 << 3 | BYTES,
+    SEQUENCE_LISTS = 2 << 3 | BYTES,
     FEATURES_ENTRY = 1 << 3 | BYTES,
     ENTRY_KEY = 1 << 3 | BYTES,
     ENTRY_VALUE = 2 << 3 | BYTES,
@@ -128,6 +129,14 @@ static enum status not_an_example(const struct record *record,
     return status_fail(why, FAILURE_DATA_DAMAGED,
                        "byte %zu of the record: it is not a tf.train.Example",
                        (size_t)(at - (const uint8_t *)record->bytes));
+}
+
+/* Its context would pass for the features of an Example. */
+static enum status is_sequence(struct failure *why) {
+    return status_fail(why, FAILURE_DATA_MISMATCH,
+                       "found a tf.train.SequenceExample, expected a "
+                       "tf.train.Example: write its feature lists as features "
+                       "of an Example");
 }
 
 static enum status next_field(const struct record *record, struct span *span,
@@ -329,6 +338,8 @@ static enum status next_entry(const struct record *record, struct span *rest,
         enum status status = next_field(record, from, &field, why);
         if (status)
             return status;
+        if (!inside && field.tag == SEQUENCE_LISTS)
+            return is_sequence(why);
         if (field.tag != (inside ? FEATURES_ENTRY : EXAMPLE_FEATURES))
             continue;
         if (inside)

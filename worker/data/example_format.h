@@ -22,7 +22,8 @@ void example_format_close(struct example_format **format);
 
 /* *CELLS [COUNT] is what RECORD has for each name, of no values where it has
  * none: a view of RECORD and FORMAT until the next call. FAILURE_DATA_DAMAGED
- * if it is no Example; WHY has the byte, without the file's name. */
+ * if it is no Example; WHY has the byte, without the file's name.
+ * FAILURE_DATA_MISMATCH if it is a SequenceExample. */
 enum status example_format_read(struct example_format *format,
                                 const struct record *record,
                                 const struct record_cell **cells,

@@ -10,13 +10,13 @@
 
 enum { CHUNK = 1 << 20 };
 
-enum line_kind { PLAIN_LINES, QUOTED_LINES, COMMENTED_LINES };
+enum line_kind { PLAIN_LINES, COMMENTED_LINES, QUOTED_LINES, TRIMMED_LINES };
 
 struct record_file {
     struct data_file *file;
     const char *path;
     enum line_kind kind;
-    char delimiter; /* of QUOTED_LINES */
+    char delimiter; /* of QUOTED_LINES and TRIMMED_LINES */
     bool ended;
     uint64_t number, line; /* of the next record */
     char *bytes;
@@ -57,10 +57,12 @@ struct quotes {
  * doubles one. */
 static bool is_opening(const struct record_file *file, const char *quote,
                        size_t closed) {
-    const char *first = file->bytes + file->begin;
-    return quote == first || quote[-1] == file->delimiter ||
+    const char *first = file->bytes + file->begin, *begin = quote;
+    while (file->kind == TRIMMED_LINES && begin > first && begin[-1] == ' ')
+        begin--;
+    return begin == first || begin[-1] == file->delimiter ||
            quote == first + closed ||
-           (file->line == 1 && quote == first + 3 &&
+           (file->line == 1 && begin == first + 3 &&
             !memcmp(first, "\xef\xbb\xbf", 3));
 }
 
@@ -76,9 +78,13 @@ static void take_quote(const struct record_file *file, const char *quote,
 /* Looks at the byte behind the last quote that closed, if it is there. */
 static void check_closed(const struct record_file *file,
                          struct quotes *quotes) {
-    const char *behind = file->bytes + file->begin + quotes->closed;
-    if (quotes->closed && !quotes->open && behind < file->bytes + file->end &&
-        *behind != file->delimiter && !memchr("\"\r\n", *behind, 3))
+    const char *closed = file->bytes + file->begin + quotes->closed;
+    const char *behind = closed, *end = file->bytes + file->end;
+    while (file->kind == TRIMMED_LINES && behind < end && *behind == ' ')
+        behind++;
+    if (quotes->closed && !quotes->open && behind < end &&
+        *behind != file->delimiter && !memchr("\r\n", *behind, 2) &&
+        !(*behind == '"' && behind == closed))
         quotes->broken = true;
 }
 
@@ -99,7 +105,7 @@ static char *find_end(const struct record_file *file, size_t from,
     while (at < end) {
         char *newline = memchr(at, '\n', (size_t)(end - at));
         char *stop = newline ? newline : end;
-        char *quote = file->kind == QUOTED_LINES ? at : stop;
+        char *quote = file->kind >= QUOTED_LINES ? at : stop;
         while (quote < stop && !quotes->broken &&
                (quote = memchr(quote, '"', (size_t)(stop - quote)))) {
             take_quote(file, quote++, quotes);
@@ -151,12 +157,15 @@ static enum status find_record(struct record_file *file, size_t *bytes,
     return STATUS_OK;
 }
 
-/* A line of blanks and a comment, or of blanks. */
-static bool is_comment(const char *line, size_t size) {
+/* A line of what counts as blank there, or of that and a comment. */
+static bool is_blank_line(enum line_kind kind, const char *line, size_t size) {
     size_t at = 0;
-    while (at < size && (line[at] == ' ' || line[at] == '\t'))
+    bool comments = kind == COMMENTED_LINES;
+    if (!comments && kind != TRIMMED_LINES)
+        return false;
+    while (at < size && (line[at] == ' ' || (comments && line[at] == '\t')))
         at++;
-    return at == size || line[at] == '#';
+    return at == size || (comments && line[at] == '#');
 }
 
 static enum status next_line(struct record_file *file, struct record *record,
@@ -176,7 +185,7 @@ static enum status next_line(struct record_file *file, struct record *record,
         }
         size -= size && first[size - 1] == '\n';
         size -= size && first[size - 1] == '\r';
-        if (file->kind == COMMENTED_LINES && is_comment(first, size))
+        if (is_blank_line(file->kind, first, size))
             size = 0;
         *record = (struct record){.bytes = size ? first : NULL,
                                   .size = size,
@@ -231,6 +240,13 @@ static enum status open_quoted(struct record_file **out, const char *path,
     return open_kind(out, path, QUOTED_LINES, delimiter, why);
 }
 
+/* Of fields between spaces these are no part of a field. */
+static enum status open_trimmed(struct record_file **out, const char *path,
+                                char delimiter, struct failure *why) {
+    return open_kind(out, path, delimiter == ' ' ? QUOTED_LINES : TRIMMED_LINES,
+                     delimiter, why);
+}
+
 static enum status open_commented(struct record_file **out, const char *path,
                                   char delimiter, struct failure *why) {
     return open_kind(out, path, COMMENTED_LINES, delimiter, why);
@@ -260,5 +276,7 @@ static enum status seek_line(struct record_file *file,
 const struct record_reader line_reader = LINE_READER("lines", open_lines);
 const struct record_reader quoted_line_reader =
     LINE_READER("quoted lines", open_quoted);
+const struct record_reader trimmed_line_reader =
+    LINE_READER("quoted lines with spaces", open_trimmed);
 const struct record_reader commented_line_reader =
     LINE_READER("commented lines", open_commented);

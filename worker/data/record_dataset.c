@@ -5,7 +5,7 @@
 
 #include "worker/data/data_file.h"
 #include "worker/data/example_format.h"
-#include "worker/data/features.h"
+#include "worker/data/feature.h"
 #include "worker/data/record_parser.h"
 #include "worker/data/record_stream.h"
 
@@ -219,7 +219,7 @@ static enum status bad_record(const struct claimed *claimed,
     const struct record *record = &claimed->record;
     if (wrong->code != FAILURE_DATA_DAMAGED) {
         *why = *wrong;
-        return failure_code_status(wrong->code);
+        return status_context(why, "%s", claimed->path);
     }
     return record->line
                ? status_fail(why, FAILURE_BAD_RECORD, "%s:%" PRIu64 ": %s",
@@ -800,9 +800,9 @@ static enum status record_peek(const struct dataset *of,
     return status;
 }
 
-/* Names of the first Examples, [count]. */
+/* Names or words that the first records have. */
 struct seen_names {
-    char **names;
+    char **names; /* [MAX_SEEN], of which COUNT are there */
     uint32_t count;
 };
 
@@ -860,41 +860,161 @@ static enum status report_absent(const struct record_dataset *dataset,
     return STATUS_OK;
 }
 
-/* An Example may lack any feature, so a wrong name would go unnoticed, and a
- * wrong label's would name whichever record is read first. */
-static enum status look_for_features(const struct record_dataset *dataset,
-                                     struct failure *why) {
-    char *names[MAX_SEEN];
-    struct seen_names seen = {names, 0};
-    struct record_file *file;
-    struct record record = {.bytes = ""};
+/* Checks the names that the first Examples have: one may lack any feature, so a
+ * wrong name would go unnoticed, and a wrong label's would name whichever
+ * record is read first. */
+static enum status check_example_names(const struct record_dataset *dataset,
+                                       const struct seen_names *seen,
+                                       struct failure *why) {
+    const struct job_data *data = dataset->schema.data;
     enum status status =
-        dataset->reader->open(&file, dataset->files.gl_pathv[0],
-                              record_schema_delimiter(&dataset->schema), why);
-    for (int i = 0; !status && record.bytes && i < EXAMPLES_READ; i++) {
-        struct failure ignored; /* who reads the record names it */
-        if (dataset->reader->next(file, &record, &ignored))
-            break;
-        if (record.bytes && !record.is_damaged &&
-            example_format_names(&record, see_name, &seen, &ignored))
-            continue;
-    }
-    dataset->reader->close(&file);
+        check_target(dataset, seen, "data.label", data->label, why);
     if (!status)
-        status = check_target(dataset, &seen, "data.label",
-                              dataset->schema.data->label, why);
-    if (!status)
-        status = check_target(dataset, &seen, "data.weight",
-                              dataset->schema.data->weight, why);
+        status = check_target(dataset, seen, "data.weight", data->weight, why);
     for (uint32_t c = 0;
-         !status && seen.count && c < dataset->dataset.num_columns; c++)
-        if (!name_is_seen(&seen, dataset->dataset.columns[c],
+         !status && seen->count && c < dataset->dataset.num_columns; c++)
+        if (!name_is_seen(seen, dataset->dataset.columns[c],
                           strlen(dataset->dataset.columns[c])))
             status =
-                report_absent(dataset, &seen, dataset->dataset.columns[c], why);
-    for (uint32_t i = 0; i < seen.count; i++)
-        free(names[i]);
+                report_absent(dataset, seen, dataset->dataset.columns[c], why);
     return status;
+}
+
+/* What the first records of the first file have. */
+struct first_records {
+    const struct record_dataset *dataset;
+    struct record_parser *parser;
+    struct seen_names names;  /* of Examples */
+    struct seen_names *words; /* [features]: of a vocabulary's column, those
+                                 that are none of the vocabulary's; NAMES are
+                                 NULL where one was, and of other features */
+};
+
+static void free_names(struct seen_names *seen) {
+    for (uint32_t i = 0; i < seen->count; i++)
+        free(seen->names[i]);
+    free(seen->names);
+    *seen = (struct seen_names){0};
+}
+
+/* Is a word of CELL one of the VOCABULARY's? Adds those that are not. */
+static bool see_words(const struct vocabulary *vocabulary,
+                      const struct record_cell *cell, struct seen_names *seen) {
+    uint32_t place;
+    for (uint32_t i = 0; cell->type != RECORD_FLOATS && i < cell->count; i++) {
+        struct feature_digits digits;
+        struct record_text word = feature_text(cell, i, &digits);
+        if (vocabulary_find(vocabulary, &word, &place))
+            return true;
+        see_name(seen, &word);
+    }
+    return false;
+}
+
+/* Looks at RECORD, which it may change. What is wrong with a record, who reads
+ * it says; but a file of SequenceExamples has no other records. */
+static enum status see_record(struct first_records *first,
+                              const struct record *record,
+                              struct failure *why) {
+    const struct features *features = first->dataset->features;
+    const struct record_cell *const *cells;
+    struct record_target target;
+    enum status status = STATUS_OK;
+    if (record_schema_has_examples(&first->dataset->schema) &&
+        !record->is_damaged)
+        status = example_format_names(record, see_name, &first->names, why);
+    if (status && why->code == FAILURE_DATA_MISMATCH)
+        return status;
+    if (status ||
+        record_parser_read(first->parser, record, &target, &cells, why))
+        return STATUS_OK;
+    for (uint32_t f = 0; f < features->count; f++) {
+        const struct feature *feature = &features->items[f];
+        if (first->words[f].names &&
+            see_words(feature->vocabulary, cells[feature->column],
+                      &first->words[f]))
+            free_names(&first->words[f]);
+    }
+    return STATUS_OK;
+}
+
+static enum status see_first_records(struct first_records *first,
+                                     struct failure *why) {
+    const struct record_dataset *dataset = first->dataset;
+    const struct record_reader *reader = dataset->reader;
+    struct record_file *file;
+    struct record record = {.bytes = ""};
+    struct failure ignored; /* who reads the record names it */
+    enum status status =
+        reader->open(&file, dataset->files.gl_pathv[0],
+                     record_schema_delimiter(&dataset->schema), why);
+    for (int i = dataset->schema.header.bytes ? -1 : 0;
+         !status && i < EXAMPLES_READ; i++) {
+        if (reader->next(file, &record, &ignored) || !record.bytes)
+            break;
+        if (i >= 0)
+            status = see_record(first, &record, why);
+    }
+    reader->close(&file);
+    return status ? status_context(why, "%s", dataset->files.gl_pathv[0])
+                  : STATUS_OK;
+}
+
+/* A vocabulary none of whose words the records have is 0 for all of them. */
+static void report_words(const struct first_records *first, uint32_t f) {
+    const struct record_dataset *dataset = first->dataset;
+    const struct feature *feature = &dataset->features->items[f];
+    char list[512];
+    status_list_names(list, sizeof list, first->words[f].names,
+                      first->words[f].count);
+    log_warning(dataset->options.log, "words_not_found",
+                "%s: features.%s: none of the first %d records of %s has one "
+                "of its words in column %s; they have %s",
+                dataset->options.key, feature->name, EXAMPLES_READ,
+                dataset->files.gl_pathv[0],
+                dataset->features->columns[feature->column], list);
+}
+
+static bool allocate_words(struct first_records *first) {
+    const struct features *features = first->dataset->features;
+    bool complete = true;
+    first->names.names = calloc(MAX_SEEN, sizeof *first->names.names);
+    first->words = calloc(features->count + 1, sizeof *first->words);
+    for (uint32_t f = 0; first->words && f < features->count; f++)
+        if (features->items[f].type == FEATURE_VOCABULARY)
+            complete &= (first->words[f].names = calloc(
+                             MAX_SEEN, sizeof *first->words[f].names)) != NULL;
+    return complete && first->names.names && first->words;
+}
+
+static enum status look_at_records(const struct record_dataset *dataset,
+                                   struct failure *why) {
+    struct first_records first = {.dataset = dataset};
+    const struct features *features = dataset->features;
+    enum status status =
+        allocate_words(&first) ? STATUS_OK : record_no_memory(why);
+    if (!status)
+        status = open_parser(dataset, &first.parser, why);
+    if (!status)
+        status = see_first_records(&first, why);
+    if (!status && record_schema_has_examples(&dataset->schema))
+        status = check_example_names(dataset, &first.names, why);
+    for (uint32_t f = 0; first.words && f < features->count; f++) {
+        if (!status && first.words[f].count)
+            report_words(&first, f);
+        free_names(&first.words[f]);
+    }
+    record_parser_close(&first.parser);
+    free_names(&first.names);
+    free(first.words);
+    return status;
+}
+
+static bool has_vocabulary(const struct features *features) {
+    uint32_t f = 0;
+    while (f < features->count && features->items[f].type != FEATURE_VOCABULARY)
+        f++;
+    return f < features->count;
 }
 
 static enum status count_share(struct record_dataset *dataset,
@@ -950,8 +1070,9 @@ enum status record_dataset_open(struct dataset **out,
         status = record_no_memory(why);
     if (!status)
         status = open_features(dataset, why);
-    if (!status && record_schema_has_examples(&dataset->schema))
-        status = look_for_features(dataset, why);
+    if (!status && (record_schema_has_examples(&dataset->schema) ||
+                    has_vocabulary(dataset->features)))
+        status = look_at_records(dataset, why);
     if (!status && options->count)
         status = count_share(dataset, why);
     *out = &dataset->dataset;

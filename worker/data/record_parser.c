@@ -35,7 +35,9 @@ const struct record_reader *record_schema_reader(
         [JOB_NPZ] = &npz_reader,
         [JOB_SAFETENSORS] = &safetensors_reader,
         [JOB_NPY] = &npy_reader};
-    return readers[schema->data->format];
+    enum job_data_format format = schema->data->format;
+    return format == JOB_CSV && schema->data->trim ? &trimmed_line_reader
+                                                   : readers[format];
 }
 
 char record_schema_delimiter(const struct record_schema *schema) {
@@ -55,6 +57,7 @@ enum status record_schema_open_csv(const struct record_schema *schema,
     struct csv_format_options options = {.criteo = data->format == JOB_CRITEO,
                                          .delimiter =
                                              record_schema_delimiter(schema),
+                                         .trim = data->trim,
                                          .names = schema->names,
                                          .num_names = schema->num_names,
                                          .label = data->label,

@@ -47,10 +47,12 @@ struct record_reader {
 
 /* Lines that end in LF or CRLF, without their ends; empty ones are left out. In
  * a quoted file a newline between the double quotes around a field is none (RFC
- * 4180); in a commented one lines of nothing but blanks, or a comment from #
- * on, are left out as well. */
+ * 4180); in a trimmed one, which is quoted, spaces may stand around a field's
+ * quotes; in a commented one lines may have a comment from # on. Lines of
+ * nothing but spaces or a comment, or of blanks where there may be comments,
+ * are left out of the last two as well. */
 extern const struct record_reader line_reader, quoted_line_reader,
-    commented_line_reader;
+    trimmed_line_reader, commented_line_reader;
 
 /* TensorFlow's TFRecord: length, its checksum, bytes, their checksum, both
  * CRC-32C, rotated and with an offset (tensorflow/core/lib/io/record_writer.h).

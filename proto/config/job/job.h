@@ -102,6 +102,7 @@ struct job_data {
     bool header;     /* JOB_CSV: the first record has the names */
     char *columns;   /* JOB_CSV: their names, a JSON array; or NULL */
     char *delimiter; /* JOB_CSV: one character */
+    bool trim;       /* JOB_CSV: spaces around a field are no part of it */
     char *label;     /* a column; NULL: the format's own */
     char *weight;    /* a column; NULL: all samples count alike */
 };

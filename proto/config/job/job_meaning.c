@@ -78,6 +78,8 @@ static const struct {
     {"data.columns", "csv without header: the columns' names"},
     {"data.delimiter",
      "csv: the character between two columns; criteo: without effect"},
+    {"data.trim",
+     "csv: spaces around a field or a name, outside of its quotes, are no part of it; false reads as RFC 4180 says"},
     {"data.label",
      "csv, tfrecord, npz, npy, safetensors: the column with the label; criteo: without effect, it is the first field"},
     {"data.weight",

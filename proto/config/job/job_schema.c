@@ -155,6 +155,8 @@ static const struct job_key keys[] = {
      .models = BUILT_IN, .formats = CSV},
     {"data.delimiter", .kind = JOB_KIND_TEXT, .field = FIELD(data.delimiter),
      .default_value = "\",\"", .models = BUILT_IN, .formats = CSV | CRITEO},
+    {"data.trim", BOOL(data.trim), .default_value = "true", .models = BUILT_IN,
+     .formats = CSV},
     {"data.label", .kind = JOB_KIND_TEXT, .field = FIELD(data.label),
      .default_value = "\"label\"", .models = BUILT_IN,
      .formats = NAMED | CRITEO},

@@ -22,6 +22,7 @@ struct fixture {
     struct record_file *file;
     struct csv_format *format;
     char delimiter; /* of the format */
+    bool trim;
     struct record record;
     struct csv_format_row row;
     struct failure why;
@@ -55,7 +56,9 @@ static void open_text(struct fixture *fixture, const char *text, size_t size,
     fclose(file);
     if (fixture->reader)
         fixture->reader->close(&fixture->file);
-    fixture->reader = quoted ? &quoted_line_reader : &line_reader;
+    fixture->reader = !quoted         ? &line_reader
+                      : fixture->trim ? &trimmed_line_reader
+                                      : &quoted_line_reader;
     assert_int_equal(fixture->reader->open(&fixture->file, fixture->path,
                                            fixture->delimiter, &fixture->why),
                      STATUS_OK);
@@ -67,6 +70,7 @@ static void open_format(struct fixture *fixture,
     if (csv_format_open(&fixture->format, options, &fixture->why))
         fail_msg("%s", fixture->why.text);
     fixture->delimiter = options->delimiter;
+    fixture->trim = options->trim;
 }
 
 static enum status next_record(struct fixture *fixture) {
@@ -332,14 +336,73 @@ static void a_quote_begins_a_field_behind_a_delimiter(void **state) {
     }
 }
 
+/* A header and two lines of which the second has a field of nothing. */
+static const char spaced[] = " a , \"b\"  ,clicked \n"
+                             "  x  y , \" say \"\"a\"\", \nb\" ,1\n"
+                             "\t, ,  0 \n"
+                             "   \n";
+
+static void spaces_around_a_field_are_no_part_of_it(void **state) {
+    struct fixture *fixture = *state;
+    uint32_t count;
+    open_format(fixture, &(struct csv_format_options){.delimiter = ',',
+                                                      .trim = true,
+                                                      .label = "clicked"});
+    open_text(fixture, spaced, strlen(spaced), true);
+    assert_int_equal(next_record(fixture), STATUS_OK);
+    if (csv_format_take_header(fixture->format, &fixture->record,
+                               &fixture->why))
+        fail_msg("%s", fixture->why.text);
+    const char *const *columns = csv_format_columns(fixture->format, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(columns[0], "a");
+    assert_string_equal(columns[1], "b");
+    if (next_row(fixture))
+        fail_msg("%s", fixture->why.text);
+    expect_cell(fixture, 0, "x  y");
+    expect_cell(fixture, 1, " say \"a\", \nb");
+    assert_true(fixture->row.label == 1);
+    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_int_equal(fixture->record.line, 4);
+    expect_cell(fixture, 0, "\t");
+    expect_cell(fixture, 1, "");
+    assert_true(fixture->row.label == 0);
+    expect_end(fixture);
+}
+
+/* As RFC 4180 says, and where the fields are between spaces. */
+static void spaces_that_are_not_trimmed_are_read(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"a", "b"};
+    for (int i = 0; i < 2; i++) {
+        open_format(fixture,
+                    &(struct csv_format_options){.delimiter = i ? ' ' : ',',
+                                                 .trim = i,
+                                                 .names = names,
+                                                 .num_names = 2});
+        open_text(fixture, i ? " \"x\"\n" : " x , \"y\"\n", i ? 5 : 9, true);
+        assert_int_equal(next_row(fixture), STATUS_OK);
+        expect_cell(fixture, 0, i ? "" : " x ");
+        expect_cell(fixture, 1, i ? "x" : " \"y\"");
+        expect_end(fixture);
+    }
+}
+
 enum { ROWS = 400, FIELDS = 3, LONGEST_FIELD = 40000 };
 
-/* Writes a random field at TEXT, quoted, and what it is at PLAIN. */
-static size_t write_field(unsigned *seed, char *text, char *plain,
+static size_t write_spaces(unsigned *seed, bool spaces, char *text) {
+    size_t count = spaces ? rand_r(seed) % 4 : 0;
+    memset(text, ' ', count);
+    return count;
+}
+
+/* Writes a random field at TEXT, quoted, between SPACES or none, and what it is
+ * at PLAIN. */
+static size_t write_field(unsigned *seed, bool spaces, char *text, char *plain,
                           size_t *size) {
     static const char letters[] = "ab,\"\n\r;\xc3\xa9 \t";
     size_t length = rand_r(seed) % (rand_r(seed) % 50 ? 9 : LONGEST_FIELD);
-    size_t at = 0;
+    size_t at = write_spaces(seed, spaces, text);
     text[at++] = '"';
     for (size_t i = 0; i < length; i++) {
         plain[i] = letters[rand_r(seed) % (sizeof letters - 1)];
@@ -349,22 +412,21 @@ static size_t write_field(unsigned *seed, char *text, char *plain,
     }
     text[at++] = '"';
     *size = length;
-    return at;
+    return at + write_spaces(seed, spaces, text + at);
 }
 
 /* Fields longer than a read of the file too. */
-static void random_fields_come_back(void **state) {
-    struct fixture *fixture = *state;
+static void expect_random_fields(struct fixture *fixture, bool trim) {
     static const char *const names[] = {"a", "b", "c"};
-    static const struct csv_format_options options = {
-        .delimiter = ',', .names = names, .num_names = FIELDS};
-    size_t room = (size_t)ROWS * FIELDS * (2 * LONGEST_FIELD + 4), used = 0;
+    const struct csv_format_options options = {
+        .delimiter = ',', .trim = trim, .names = names, .num_names = FIELDS};
+    size_t room = (size_t)ROWS * FIELDS * (2 * LONGEST_FIELD + 10), used = 0;
     char *text = malloc(room), *plain = malloc(room), *at = plain;
     size_t sizes[ROWS][FIELDS];
     unsigned seed = 5;
     for (int r = 0; r < ROWS; r++)
         for (int f = 0; f < FIELDS; f++) {
-            used += write_field(&seed, text + used, at, &sizes[r][f]);
+            used += write_field(&seed, trim, text + used, at, &sizes[r][f]);
             at += sizes[r][f];
             text[used++] = f + 1 < FIELDS ? ',' : '\n';
         }
@@ -385,13 +447,23 @@ static void random_fields_come_back(void **state) {
     free(plain);
 }
 
+static void random_fields_come_back(void **state) {
+    expect_random_fields(*state, false);
+    expect_random_fields(*state, true);
+}
+
 /* Bytes at random: an error or rows, and never a read outside of them. */
 static void no_bytes_do_harm(void **state) {
     struct fixture *fixture = *state;
-    static const char letters[] = "01.,\"\n\r\t;e-\0x";
+    static const char letters[] = "01.,\"\n\r\t;e-\0x ";
     static const char *const names[] = {"clicked", "b"};
     const struct csv_format_options options[] = {
         {.criteo = true},
+        {.delimiter = ',',
+         .trim = true,
+         .names = names,
+         .num_names = 2,
+         .label = "clicked"},
         {.delimiter = ',', .names = names, .num_names = 2, .label = "clicked"}};
     unsigned seed = 9;
     for (int i = 0; i < 3000; i++) {
@@ -399,8 +471,8 @@ static void no_bytes_do_harm(void **state) {
         size_t size = rand_r(&seed) % sizeof text;
         for (size_t b = 0; b < size; b++)
             text[b] = letters[rand_r(&seed) % (sizeof letters - 1)];
-        open_format(fixture, &options[i % 2]);
-        open_text(fixture, text, size, i % 2);
+        open_format(fixture, &options[i % 3]);
+        open_text(fixture, text, size, i % 3);
         while (!next_record(fixture) && fixture->record.bytes) {
             char *copy = malloc(fixture->record.size);
             memcpy(copy, fixture->record.bytes, fixture->record.size);
@@ -424,6 +496,8 @@ int main(void) {
         TEST(a_bad_line_is_named_by_its_column),
         TEST(a_quote_that_does_not_end_costs_its_line),
         TEST(a_quote_begins_a_field_behind_a_delimiter),
+        TEST(spaces_around_a_field_are_no_part_of_it),
+        TEST(spaces_that_are_not_trimmed_are_read),
         TEST(random_fields_come_back),
         TEST(no_bytes_do_harm),
     };

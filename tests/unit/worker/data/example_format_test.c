@@ -190,6 +190,27 @@ static void what_is_no_example_is_refused(void **state) {
     example_format_close(&format);
 }
 
+/* Its context, if it has one, would be read as the features of an Example. */
+static void a_sequence_example_is_none(void **state) {
+    (void)state;
+    struct example_format *format = open_names();
+    for (int context = 0; context < 2; context++) {
+        struct example_message example = {.size = 0}, lists = {.size = 0};
+        struct failure why;
+        char list[64] = "";
+        if (context)
+            write_example(&example, true, false);
+        example_message_put_part(&lists, 1, "", 0);
+        example_message_put_part(&example, 2, lists.bytes, lists.size);
+        struct record record = {.bytes = example.bytes, .size = example.size};
+        assert_fails(read_copy(format, &example, example.size, &why), &why,
+                     FAILURE_DATA_MISMATCH);
+        assert_fails(example_format_names(&record, note_name, list, &why), &why,
+                     FAILURE_DATA_MISMATCH);
+    }
+    example_format_close(&format);
+}
+
 /* COUNT records, of which DAMAGED have another checksum. */
 static enum status read_file(const char *path, unsigned *count,
                              unsigned *damaged, struct failure *why) {
@@ -265,6 +286,7 @@ int main(void) {
         cmocka_unit_test(names_that_differ_in_one_byte_have_their_own_values),
         cmocka_unit_test(all_names_of_a_record_are_listed),
         cmocka_unit_test(what_is_no_example_is_refused),
+        cmocka_unit_test(a_sequence_example_is_none),
         cmocka_unit_test(a_damaged_or_truncated_file_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,6 +208,7 @@ static const struct setting record_settings[] = {
     {"data.header=false", "data.header=1", NULL},
     {"data.columns=[\"x\",\"label\"]", "data.columns=x", "data.columns=[\"\"]"},
     {"data.delimiter=;", "data.delimiter=[]", "data.delimiter=ab"},
+    {"data.trim=false", "data.trim=no", NULL},
     {"data.label=a", "data.label=1", NULL},
     {"data.weight=a", "data.weight=1", NULL},
     {"data.train=b.csv", "data.train=1", "data.train=[]"},
