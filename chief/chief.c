@@ -19,6 +19,7 @@
 #include "chief/snapshot/weights_io.h"
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
+#include "proto/net/messages/launch_record.h"
 
 #include <math.h>
 #include <signal.h>
@@ -527,6 +528,18 @@ static void chief_advertised_address(const struct chief_settings *settings,
     cluster_address(&bound, text, size);
 }
 
+/* By which the launcher knows whether a process that died was replaced. */
+static void record_last_members(const struct run *run, int record) {
+    const struct roster *roster = &run->roster;
+    uint64_t *last = calloc(roster->num_ranks + 1, sizeof *last);
+    for (uint32_t r = 0; last && r < roster->num_ranks; r++)
+        last[r] = roster->slots[r].incarnation ? roster->slots[r].incarnation
+                                               : roster->slots[r].removed;
+    if (last)
+        launch_record_write_last(record, last, roster->num_ranks);
+    free(last);
+}
+
 enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) {
     struct run *run = calloc(1, sizeof *run);
@@ -565,6 +578,7 @@ enum status chief_run(const struct chief_settings *settings,
     metrics_end(run);
     if (run->metrics.began)
         run_find_end_step(run); /* by the members' last heartbeats */
+    record_last_members(run, settings->record);
     summary_print(run, settings->json);
     if (settings->summary)
         summary_save(run, settings->summary);

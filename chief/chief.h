@@ -39,6 +39,7 @@ struct chief_settings {
     const struct failure *problem; /* why no run can start, or NULL; with it the
                                       chief only refuses those that join */
     struct run_series *series;     /* of this run, or NULL; borrowed */
+    int record;     /* for the launcher (launch_record.h); 0: none */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the chief tells of itself; NULL: nowhere */
 };

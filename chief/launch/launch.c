@@ -19,6 +19,8 @@
  * leave; the others wait for it in vain. */
 static const double AFTER_FAILURE = 0.5;
 
+#define NOT_CLOSED "before it had closed its run"
+
 /* Logs MESSAGE for each process that is still running (NULL: nothing) and sends
  * it signal NUMBER (0: none). */
 static void signal_others(struct launch *launch, int number,
@@ -99,9 +101,16 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     struct launch_process *chief = launch->processes;
     char exit_text[64];
     launch->exit_code = children_exit_code(wait_status);
+    children_end_text(wait_status, exit_text, sizeof exit_text);
+    if (launch_runs_command(launch, chief) &&
+        launch_record_in_run(chief->record)) {
+        snprintf(chief->exit_text, sizeof chief->exit_text, "it %s " NOT_CLOSED,
+                 exit_text);
+        if (launch->exit_code == STATUS_OK)
+            launch->exit_code = STATUS_FAILED;
+    }
     bool keeps_cause = launch->exit_code == STATUS_TERMINATED ||
                        launch->failed == STATUS_CONFIG;
-    children_end_text(wait_status, exit_text, sizeof exit_text);
     /* A leading command that has no handler dies of the signal that it got
      * because of another process. */
     if (WIFSIGNALED(wait_status) &&
@@ -147,8 +156,47 @@ static void handle_early_exit(struct launch *launch,
     if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
         abort_run(launch, process, code);
     if (!joined && WIFSIGNALED(wait_status))
-        snprintf(process->exit_text, sizeof process->exit_text, "%s",
-                 exit_text);
+        snprintf(process->exit_text, sizeof process->exit_text,
+                 "before it had joined it %s", exit_text);
+}
+
+/* A command that failed, or ended before it had closed its run, which may go on
+ * without it. One that was told to leave has left. */
+static void record_loss(struct launch *launch, struct launch_process *process,
+                        int wait_status) {
+    struct launch_record record;
+    int code = children_exit_code(wait_status);
+    bool closed = !launch_record_in_run(process->record);
+    char exit_text[64];
+    if (launch->shutdown_phase >= OTHERS_SIGNALLED ||
+        !launch_runs_command(launch, process) ||
+        (closed && (code == STATUS_OK || code == STATUS_HUNG_UP ||
+                    code == STATUS_INTERRUPTED || code == STATUS_TERMINATED)))
+        return;
+    (void)launch_record_read(process->record, &record);
+    process->incarnation = record.incarnation;
+    process->lost = code ? code : STATUS_FAILED;
+    process->lost_before = launch->num_lost++;
+    children_end_text(wait_status, exit_text, sizeof exit_text);
+    if (!closed)
+        log_warning(launch->options->log, "process_died", "%s %s %s",
+                    process->name, exit_text, NOT_CLOSED);
+}
+
+/* The exit code of the first command that failed and whose rank did not come
+ * back, while the run went on to its end; 0: there is none. */
+static int code_of_loss(const struct launch *launch) {
+    const struct launch_process *first = NULL;
+    for (unsigned i = 1; i < launch->count; i++) {
+        const struct launch_process *process = &launch->processes[i];
+        if (process->lost &&
+            (!first || process->lost_before < first->lost_before) &&
+            !(process->incarnation &&
+              launch_record_was_replaced(launch->processes[0].record,
+                                         process->incarnation)))
+            first = process;
+    }
+    return first ? first->lost : 0;
 }
 
 static void launch_handle_exit(struct launch *launch,
@@ -160,6 +208,7 @@ static void launch_handle_exit(struct launch *launch,
         handle_chief_exit(launch, wait_status);
         return;
     }
+    record_loss(launch, process, wait_status);
     bool reported = launch->processes[0].pid &&
                     death_report_send(&launch->report, process->record,
                                       wait_status, launch->options->log);
@@ -267,12 +316,13 @@ enum status launch_run(const struct launch_settings *options, int *exit_code,
     else
         launch_supervise(&launch);
     if (launch.cause)
-        log_info(options->log, "run_aborted", "%s ended the run: %s%s",
+        log_info(options->log, "run_aborted", "%s ended the run: %s",
                  launch.cause->name,
-                 launch.cause->exit_text[0] ? "before it had joined it "
-                                            : "its own lines say why",
-                 launch.cause->exit_text);
+                 launch.cause->exit_text[0] ? launch.cause->exit_text
+                                            : "its own lines say why");
     *exit_code = launch.failed ? launch.failed : launch.exit_code;
+    if (!status && *exit_code == STATUS_OK)
+        *exit_code = code_of_loss(&launch);
     death_report_close(&launch.report);
     children_close(&launch.children);
     free_processes(&launch);

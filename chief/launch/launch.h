@@ -81,7 +81,9 @@ void launch_program(char *path, size_t size);
  *
  * *EXIT_CODE is the chief's (128 + n for signal n). If the chief got SIGTERM
  * because of another process, it is that process's if STATUS_CONFIG or
- * STATUS_FAILED, else STATUS_RETRY. The returned status is that of the launch:
+ * STATUS_FAILED, else STATUS_RETRY. With a command, 0 becomes the code of the
+ * first process of it that failed or did not close its run (then 1 for 0), and
+ * was not replaced. The returned status is that of the launch:
  * STATUS_CONFIG if PROGRAM is not a program, STATUS_RETRY if the system refuses
  * a port or a process; no process is left running then.
  *

@@ -13,13 +13,16 @@
 struct launch_process {
     const char *type; /* as in TF_CONFIG */
     unsigned index;
-    char name[24];      /* "ps 1" */
-    int port_socket;    /* holds its port */
-    char *config;       /* its TF_CONFIG; NULL: the rank variables are set */
-    pid_t pid;          /* 0: not running */
-    int record;         /* launch_record.h */
-    char exit_text[64]; /* how it ended before it had joined: the reason why the
-                           run ends */
+    char name[24];        /* "ps 1" */
+    int port_socket;      /* holds its port */
+    char *config;         /* its TF_CONFIG; NULL: the rank variables are set */
+    pid_t pid;            /* 0: not running */
+    int record;           /* launch_record.h */
+    char exit_text[96];   /* how it ended before it had joined, or closed, the
+                             run, which ends for that reason; "" */
+    uint64_t incarnation; /* in the run that it did not close; 0: it did */
+    int lost; /* exit code of a command that failed beside the run, 0: none */
+    unsigned lost_before; /* others that did before it */
 };
 
 /* Progress of the shutdown. */
@@ -44,12 +47,17 @@ struct launch {
     struct death_report report;
     int failed; /* exit code of a process that kept the run from starting; 0:
                    none */
+    unsigned num_lost;
     /* Logged last; NULL: its own line is the last. */
     const struct launch_process *cause;
 };
 
 /* Names the processes; the first one leads. */
 void launch_name_processes(struct launch *launch);
+
+/* Is PROCESS one of the launch's command, and not of the program? */
+bool launch_runs_command(const struct launch *launch,
+                         const struct launch_process *process);
 
 /* Describes the cluster to each process and reserves its port. STATUS_RETRY:
  * the system refuses. */

@@ -179,7 +179,7 @@ static void launch_start_set_metrics(const struct launch *launch,
     setenv(LAUNCH_METRICS_PORT, address, 1);
 }
 
-static bool runs_command(const struct launch *launch,
+bool launch_runs_command(const struct launch *launch,
                          const struct launch_process *process) {
     const struct launch_settings *options = launch->options;
     return options->command &&
@@ -192,7 +192,7 @@ static const char **launch_start_run_command(
     const struct launch *launch, const struct launch_process *process) {
     const struct launch_settings *options = launch->options;
     bool chief = process == launch->processes && !options->command;
-    if (runs_command(launch, process)) {
+    if (launch_runs_command(launch, process)) {
         size_t words = 0;
         while (options->command[words])
             words++;
@@ -232,7 +232,7 @@ static void launch_start_prepare(void *context) {
     sigaddset(&waiting, SIGUSR1);
     sigprocmask(SIG_BLOCK, &waiting, NULL);
     set_environment(preparation->launch, preparation->process);
-    if (runs_command(preparation->launch, preparation->process))
+    if (launch_runs_command(preparation->launch, preparation->process))
         set_threads(preparation->launch->options);
     export_ps_pids(preparation->launch);
     launch_start_set_metrics(preparation->launch, preparation->process);
@@ -260,8 +260,9 @@ static enum status launch_start_start(struct launch *launch,
     struct preparation preparation = {launch, process};
     struct children_command child = {
         .name = process->name,
-        .program = runs_command(launch, process) ? launch->options->command[0]
-                                                 : launch->options->program,
+        .program = launch_runs_command(launch, process)
+                       ? launch->options->command[0]
+                       : launch->options->program,
         .arguments = (char *const *)command,
         .writes_stdout = writes_stdout(launch, process),
         .prepare = launch_start_prepare,

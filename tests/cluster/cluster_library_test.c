@@ -184,6 +184,39 @@ static void an_early_end_leaves_the_others_training(void **state) {
     assert_non_null(strstr(text, "all-reduce does not go on without a rank"));
 }
 
+static void local_has_the_code_of_a_rank_that_does_not_close(void **state) {
+    static const struct {
+        const char *name, *workers, *says;
+        int code;
+    } cases[] = {
+        {"gone-signal", "2", "was killed by signal 11 (Segmentation fault)",
+         128 + SIGSEGV},
+        {"gone-0", "2", "ended with exit code 0", 1},
+        {"gone-3", "2", "ended with exit code 3", 3},
+        {"gone-3", "3", "ended with exit code 4", 4}, /* before rank 1 */
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[128];
+        const char *text = cluster_run_errors(play(
+            state, "1", cases[i].workers, cases[i].name, cases[i].code, NULL));
+        snprintf(line, sizeof line, "%s before it had closed its run",
+                 cases[i].says);
+        assert_non_null(strstr(text, line));
+        assert_non_null(strstr(text, " 40 steps in ")); /* the run went on */
+    }
+    const char *text =
+        cluster_run_errors(play(state, "1", "2", "gone-leader", 1, NULL));
+    assert_non_null(strstr(text, "worker 0 ended the run: it ended with exit "
+                                 "code 0 before it had closed its run"));
+}
+
+static void local_forgives_a_rank_that_comes_back(void **state) {
+    const char *text =
+        cluster_run_errors(play(state, "1", "2", "joins-heir", 0, NULL));
+    assert_non_null(strstr(text, "was killed by signal 9 (Killed) before it "
+                                 "had closed its run"));
+}
+
 /* The last line of standard output. */
 static const char *weights_of(const struct cluster_process *local) {
     const char *text = strstr(cluster_run_output(local), "from ");
@@ -604,6 +637,8 @@ int main(void) {
         LIBRARY_TEST(a_wrong_call_is_named_on_every_rank),
         LIBRARY_TEST(a_call_before_the_join_is_named_at_once),
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
+        LIBRARY_TEST(local_has_the_code_of_a_rank_that_does_not_close),
+        LIBRARY_TEST(local_forgives_a_rank_that_comes_back),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
         LIBRARY_TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on),
         LIBRARY_TEST(a_complete_run_takes_no_step_when_started_again),

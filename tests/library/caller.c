@@ -261,10 +261,17 @@ static int orders(struct caller *caller) {
     return result;
 }
 
+/* Ends without a word to the run: by a signal, or with the number in HOW. */
+static void vanish(const char *how) {
+    if (!strcmp(how, "gone-signal"))
+        kill(getpid(), SIGSEGV);
+    _exit(!strcmp(how, "gone-3") ? 3 : 0);
+}
+
 /* A few steps, then rank 1 does what WHAT says. */
 static int misuse(struct caller *caller, const char *what) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
-    bool culprit = caller->rank == 1;
+    bool culprit = caller->rank == (strcmp(what, "gone-leader") != 0);
     int result =
         declare(caller, "w", culprit && !strcmp(what, "differ") ? 4 : 3,
                 CAPSTAN_TRAINED, 0, 0);
@@ -280,6 +287,10 @@ static int misuse(struct caller *caller, const char *what) {
         result = capstan_start(caller->run, -1);
     for (int s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= 40; s++) {
         bool now = culprit && s == 10;
+        if (caller->rank == 2 && s == 9 && !strcmp(what, "gone-3"))
+            _exit(4);
+        if (now && !strncmp(what, "gone", 4))
+            vanish(what);
         if (now && !strcmp(what, "ends"))
             return 0;
         if (now && !strcmp(what, "early"))
@@ -455,11 +466,25 @@ static void fill_disk(void) {
     setrlimit(RLIMIT_FSIZE, &none);
 }
 
+/* Once this process is dead, another one plays NAME in its place. */
+static void leave_heir(const char *name) {
+    int ends[2];
+    char byte;
+    if (pipe(ends) || fork())
+        return;
+    setsid(); /* what a process leaves in its group is killed */
+    close(ends[1]);
+    if (!read(ends[0], &byte, 1))
+        execl("/proc/self/exe", "caller", name, NULL);
+    _exit(WRONG);
+}
+
 /* Rank DIES is killed after 20 steps. In its second life it joins with the
  * weights of the others and, if they KEEP, their momentum; all end 20 steps
  * after rank 0 has seen that. Prints the weights of each rank. FULL: by then
- * the other rank cannot write. */
-static int joins(struct caller *caller, int dies, bool keeps, bool full) {
+ * the other rank cannot write. HEIR: it sees to its second life itself. */
+static int joins(struct caller *caller, int dies, bool keeps, bool full,
+                 bool heir) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
     struct own_state state = {.rank = (uint64_t)caller->rank};
@@ -494,8 +519,11 @@ static int joins(struct caller *caller, int dies, bool keeps, bool full) {
         fclose(fopen(returned ? "joined" : "lived", "w"));
     while (!result && left > 0) {
         mine -= !access("joined", F_OK);
-        if (!returned && caller->rank == dies && position.step == 20)
+        if (!returned && caller->rank == dies && position.step == 20) {
+            if (heir)
+                leave_heir("joins-plain");
             raise(SIGKILL);
+        }
         if (full && !access("lived", F_OK) && position.step == 20)
             fill_disk();
         usleep(2000); /* a round is open while the joiner is announced */
@@ -715,13 +743,15 @@ static int play(struct caller *caller, const char *name) {
         return own(caller, true, UINT64_MAX, 0);
     }
     if (!strcmp(name, "joins"))
-        return joins(caller, 1, true, false);
+        return joins(caller, 1, true, false, false);
     if (!strcmp(name, "joins-lead"))
-        return joins(caller, 0, true, false);
+        return joins(caller, 0, true, false, false);
     if (!strcmp(name, "joins-plain"))
-        return joins(caller, 1, false, false);
+        return joins(caller, 1, false, false, false);
+    if (!strcmp(name, "joins-heir"))
+        return joins(caller, 1, false, false, true);
     if (!strcmp(name, "joins-full"))
-        return joins(caller, 1, true, true);
+        return joins(caller, 1, true, true, false);
     if (!strcmp(name, "own-dies"))
         return own(caller, false, 20, 0);
     if (!strcmp(name, "learns"))

@@ -70,3 +70,28 @@ bool launch_record_read(int file, struct launch_record *record) {
                   &record->run, &record->incarnation, &record->key,
                   record->chief) == 4;
 }
+
+bool launch_record_in_run(int file) {
+    struct launch_record record;
+    return launch_record_read(file, &record) || record.run;
+}
+
+void launch_record_write_last(int file, const uint64_t *incarnations,
+                              size_t count) {
+    ssize_t written = 0;
+    if (file)
+        written =
+            pwrite(file, incarnations, count * sizeof *incarnations, WRITTEN);
+    (void)written; /* on failure none was replaced */
+}
+
+bool launch_record_was_replaced(int file, uint64_t incarnation) {
+    uint64_t last;
+    off_t at = WRITTEN;
+    while (file >= 0 && pread(file, &last, sizeof last, at) == sizeof last) {
+        if (last == incarnation)
+            return false;
+        at += (off_t)sizeof last;
+    }
+    return at > WRITTEN;
+}

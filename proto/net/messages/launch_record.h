@@ -6,6 +6,7 @@
 #define CAPSTAN_LAUNCH_RECORD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct launch_record {
@@ -30,7 +31,19 @@ void launch_record_write(int file, const struct launch_record *record);
 /* Has a run been written to FILE? */
 bool launch_record_has_joined(int file);
 
-/* Reads FILE; false: the process is in no run. */
+/* Reads FILE; false: the process is in no run, or leads it. */
 bool launch_record_read(int file, struct launch_record *record);
+
+/* Is the process in a run, which it may lead? */
+bool launch_record_in_run(int file);
+
+/* The process that leads, at the run's end: the COUNT incarnations that held
+ * the trainers' slots last. */
+void launch_record_write_last(int file, const uint64_t *incarnations,
+                              size_t count);
+
+/* Was the slot of INCARNATION given to another process, as FILE of the process
+ * that leads says? */
+bool launch_record_was_replaced(int file, uint64_t incarnation);
 
 #endif
