@@ -102,6 +102,7 @@ class Run:
         self._open: ctypes.c_void_p | None = handle
         self._closed_because = "the run is closed"
         self._names: list[str] = []
+        self._tables: dict[str, tables.Table] = {}  # by name
         self._values: list[tuple[Any, Any]] = []  # with means: kept alive
         self._kept: tuple[Any, ...] | None = None  # what keep() saves
         self._shared: Any = None  # the lowest rank's is saved

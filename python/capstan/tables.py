@@ -88,27 +88,54 @@ def _offsets(ids: np.ndarray, begins: Any) -> np.ndarray:
 
 class Table:
     """Rows of DIM floats by 64-bit id; Run.table() makes it. IDS are integers
-    of any shape, or Bags of them, whose shape is [bags]."""
+    of any shape, or Bags of them, whose shape is [bags].
 
-    def __init__(self, run: Run, name: str, number: int, dim: int):
+    A copy, also one that was pickled, has no rows: it reads those of the table
+    that the run of its process has under its name."""
+
+    def __init__(self, run: Run | None, name: str, number: int, dim: int):
+        """RUN None: a copy, which has no NUMBER."""
         self.run, self.name, self.number, self.dim = run, name, number, dim
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Table, (None, self.name, -1, self.dim)
+
+    def of_run(self) -> Table:
+        """The run's table, of which this may be a copy."""
+        from . import run as runs
+
+        run = self.run or runs._current
+        found = self if self.run or not run else run._tables.get(self.name)
+        if run is None:
+            why = "this process has no run"
+        elif run._open is None:
+            why = run._closed_because
+        elif found is None or found.dim != self.dim:
+            why = "the run of this process has no such table"
+        else:
+            return found
+        raise _wrong(
+            f'the rows of table "{self.name}" of dim {self.dim} are in the run '
+            f"that declares it, and {why}: read them before run.close(), or "
+            "from a checkpoint (capstan ckpt export --table)"
+        )
 
     def lookup(self, ids: Any) -> np.ndarray:
         """The rows of IDS, float32 [*ids.shape, dim], as they are after the
         last step."""
-        return lookup(self.run, [(self, ids)])[0]
+        return lookup(self.of_run().run, [(self, ids)])[0]
 
     def prefetch(self, ids: Any) -> None:
         """Asks ahead for the rows of the next step's lookup(), with the same
         IDS: once a step, after its last lookup(); or, best, before its only
         one, if that was asked for ahead itself. Another lookup() in that step
         ends the run."""
-        prefetch(self.run, [(self, ids)])
+        prefetch(self.of_run().run, [(self, ids)])
 
     def push(self, ids: Any, gradients: Any) -> None:
         """Adds GRADIENTS [*ids.shape, dim] of what lookup() gives to this
         step, before run.step(); those of equal ids are added up."""
-        push(self.run, [(self, ids, gradients)])
+        push(self.of_run().run, [(self, ids, gradients)])
 
 
 def declare(
@@ -144,7 +171,8 @@ def declare(
                 run._handle, number.value, key.encode(), float(value)
             )
         )
-    return Table(run, name, number.value, dim)
+    run._tables[name] = Table(run, name, number.value, dim)
+    return run._tables[name]
 
 
 def _integers(ids: Any) -> np.ndarray:
@@ -180,8 +208,8 @@ def _rows(parts: Sequence[_Part]) -> Any:
 
 def _asked(requests: Sequence[tuple[Table, Any]]) -> list[_Part]:
     parts = []
-    for table, ids in requests:
-        keys = _keys(ids)
+    for asked, ids in requests:
+        table, keys = asked.of_run(), _keys(ids)
         values = np.empty((*keys.shape, table.dim), np.float32)
         parts.append((table, keys, values))
     return parts
@@ -208,6 +236,8 @@ def push(run: Run, requests: Sequence[tuple[Table, Any, Any]]) -> None:
         run._leave()
     parts = []
     for table, ids, gradients in requests:
+        if table.run is None:
+            raise _wrong(f'a copy of table "{table.name}" takes no gradients')
         keys = _keys(ids)
         values = np.ascontiguousarray(gradients, np.float32)
         if values.shape != (*keys.shape, table.dim):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ class EmbeddingBag(nn.Module):
     MODE is "sum" or "mean". RULE, INIT_RANGE and SETTINGS (admit, expire,
     max_rows) are those of Run.table(). NAME is the table's; by default the
     module's in its model. DistributedOptimizer declares the table; rows have
-    no torch parameter, and their gradients leave during backward().
+    no torch parameter, and their gradients leave during backward(). A copy of
+    the module, also one that was saved and loaded, reads the rows that the run
+    has, and trains none.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class EmbeddingBag(nn.Module):
             embedding_dim**-0.5 if init_range is None else init_range
         )
         self.table: tables.Table | None = None
+        self._has_said = False  # that state_dict() has no rows
 
     def declare(self, run: Run, name: str) -> None:
         """Adds the table to RUN, as NAME unless it has one."""
@@ -54,6 +58,23 @@ class EmbeddingBag(nn.Module):
             init_range=self._range,
             **self._settings,
         )
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.table is None:
+            return
+        text = (
+            f'the rows of table "{self.table.name}" are not in state_dict(): '
+            "they are on the ps, in all-reduce on every rank, and "
+            "init(checkpoint=...) saves them"
+        )
+        metadata = getattr(destination, "_metadata", {})
+        metadata.get(prefix[:-1], {})["rows"] = text
+        if self.table.run and self.table.run.logs and not self._has_said:
+            self._has_said = True
+            print(f"capstan: {text}", file=sys.stderr)
 
     def forward(
         self,
@@ -88,7 +109,8 @@ def bags(requests: list[_Request]) -> list[Tensor]:
                 '"sum", as in torch'
             )
         asked.append((bag.table, _keys(bag.mode, ids, offsets, weights)))
-    found = tables.lookup(asked[0][0].run, asked) if asked else []
+    run = asked[0][0].of_run().run if asked else None
+    found = tables.lookup(run, asked) if run else []
     return [
         _combined(request, question, values)
         for request, question, values in zip(requests, asked, found)
@@ -125,7 +147,7 @@ def _combined(
     bag, ids, offsets, weights = request
     table, keys = question
     rows = torch.from_numpy(values).to(ids.device)
-    if bag.training and torch.is_grad_enabled():
+    if bag.training and torch.is_grad_enabled() and table.run:
         rows.requires_grad_()
         rows.register_hook(
             lambda gradient: table.push(keys, gradient.cpu().numpy())

@@ -107,6 +107,39 @@ class Equality(unittest.TestCase):
         self.check("Adagrad", staged=True)
 
 
+class Copies(unittest.TestCase):
+    def test_copies_read_the_rows_of_the_run_and_say_where_they_are(self):
+        program = "torch_tables_ranks.py"
+        for ps in 1, 0:
+            with self.subTest(ps=ps), Cluster(program, "copied", ps, 2) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                self.check_copies(*run.results("worker0"))
+                told = run.error("worker0").count("are not in state_dict()")
+                self.assertEqual(told, 2)
+                file = str(run.path("net0.pt"))
+                with Cluster(program, "loaded", 0, 1, file=file) as other:
+                    other.wait()
+                    (text,) = other.result("worker0")
+            self.assertIn("this process has no run", text)
+            self.assertIn("ckpt export --table", text)
+
+    def check_copies(self, rows, last):
+        steps = [rows[i : i + 5] for i in range(0, len(rows), 5)]
+        for step in steps:  # of the run, its copies, and a file
+            self.assertEqual(step, step[:1] * 5)
+        before, *after = [step[0] for step in steps]
+        moved = [a != b for a, b in zip([before, *after], after)]
+        self.assertEqual(moved, [True, False, True])  # by the run's model
+        text, keys = last["said"]
+        self.assertIn('the rows of table "summed" are not in', text)
+        self.assertEqual(keys, ["last.weight", "last.bias"])
+        self.assertEqual(len(last["errors"]), 3)
+        for error in last["errors"]:
+            self.assertIn('table "summed" of dim 3', error)
+            self.assertIn("the run is closed", error)
+
+
 class Errors(unittest.TestCase):
     def test_a_bag_without_a_table_is_named(self):
         with Cluster(

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of test_torch_tables.py do."""
 
+import copy
 import json
 
 import numpy as np
 import processes
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 import capstan.torch as capstan
 
@@ -108,6 +110,57 @@ def train(steps, rule, passes=1, staged=False, scaled=False):
     last = {k: v.tolist() for k, v in net.state_dict().items()}
     net.eval()
     print(json.dumps({"first": first, "rows": rows(), "last": last}))
+
+
+def reading(file):
+    """Rows of a saved model; the error of those who have none."""
+    net = torch.load(file, weights_only=False)
+    try:
+        return net.summed(IDS[:, None]).tolist()
+    except capstan.ConfigError as error:
+        return str(error)
+
+
+def copied():
+    """Copies of a model are read between steps, in which they change nothing;
+    prints their rows beside the run's, and what is said elsewhere."""
+    run = capstan.init()
+    torch.manual_seed(0)
+    bags = [capstan.EmbeddingBag(DIM, "sum", init_range=0.5) for _ in range(2)]
+    net = Net(*bags)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.1), net
+    )
+    best, average = copy.deepcopy(net), AveragedModel(net)
+    file = f"net{run.rank}.pt"
+    torch.save(net, file)
+    ids, offsets = IDS.repeat(2), torch.arange(0, 2 * ROWS, 2)
+    weights, found = torch.ones(2 * ROWS), []
+    for step in range(4):
+        trained = net if step % 2 else best
+        with torch.enable_grad():
+            trained(ids, offsets, weights).square().sum().backward()
+        average.update_parameters(net)
+        optimizer.step()
+        for other in net, best, average.module, copy.deepcopy(best):
+            found.append(other.summed(IDS[:, None]).tolist())
+        found.append(reading(file))
+    print(json.dumps(found))
+    said = [net.state_dict()._metadata["summed"]["rows"], best.state_dict()]
+    run.close()
+    errors = [reading(file)]
+    for bag in net.summed, best.summed:
+        try:
+            bag(IDS[:, None])
+        except capstan.ConfigError as error:
+            errors.append(str(error))
+    keys = [said[0], list(said[1])]
+    print(json.dumps({"said": keys, "errors": errors}), flush=True)
+
+
+def loaded(file):
+    """Without a run."""
+    print(json.dumps([reading(file)]), flush=True)
 
 
 def without_optimizer():
