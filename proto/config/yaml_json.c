@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/yaml_json.h"
 
+#include "proto/base/input_file.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 enum { MAX_DEPTH = 64, MAX_VALUES = 100000 };
@@ -184,11 +187,18 @@ enum status yaml_json_load(json_t **out, const char *path,
                            struct failure *why) {
     struct yaml_reader reader = {.path = path, .why = why};
     yaml_parser_t parser;
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return status_fail(why, FAILURE_CLUSTER_INVALID, "%s: %s", path,
-                           strerror(errno));
-    enum status status;
+    int descriptor;
+    enum status status = input_file_open(&descriptor, path, "the file",
+                                         FAILURE_CLUSTER_INVALID, why);
+    if (status)
+        return status;
+    FILE *file = fdopen(descriptor, "rb");
+    if (!file) {
+        int problem = errno;
+        close(descriptor);
+        return status_errno(why, FAILURE_CLUSTER_INVALID, problem,
+                            "%s: cannot read", path);
+    }
     if (yaml_parser_initialize(&parser)) {
         yaml_parser_set_input_file(&parser, file);
         status = yaml_load(&reader, out, &parser);

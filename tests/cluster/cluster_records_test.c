@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 enum { PARTS = 5, TEST_ROWS = 400, EXIT_FAILED = 1 };
@@ -643,6 +644,29 @@ static void criteo_s_files_need_no_keys_of_csv(void **state) {
                                   "data.header: found true; allowed: false");
 }
 
+/* Nobody writes to it: to open it for reading would wait for ever. */
+static void a_pipe_is_refused_where_a_file_is_read(void **state) {
+    static const char *const sets[] = {
+        "data.train=pipe", "data.test=pipe",
+        "features.word={\"type\":\"vocabulary\",\"file\":\"pipe\"}"};
+    struct cluster_run *run = *state;
+    char path[PATH_MAX];
+    cluster_run_path(run, "pipe", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    cluster_run_job(run, binary);
+    for (int i = 0; i < 3; i++)
+        cluster_fixture_expect_logged(
+            CLUSTER_FIXTURE_RUN(run, 1, 1, 2, sets[i]), "/pipe: found a pipe");
+    static const char *const arguments[][8] = {
+        {"data", "peek", "--json", "pipe", NULL},
+        {"data", "peek", "--json", "--set",
+         "data={\"format\":\"npz\",\"train\":\"pipe\"}", "job.json", NULL},
+        {"run", "--deepspeed_config", "pipe", "job.json", NULL}};
+    for (int i = 0; i < 3; i++)
+        cluster_fixture_expect_logged(
+            cluster_fixture_tool(run, 2, arguments[i]), "pipe: found a pipe");
+}
+
 #define RECORDS_TEST(f)                                                        \
     cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
 
@@ -665,6 +689,7 @@ int main(void) {
         RECORDS_TEST(criteo_s_files_need_no_keys_of_csv),
         RECORDS_TEST(a_weight_counts_as_copies_do),
         RECORDS_TEST(a_weight_that_does_not_fit_is_named),
+        RECORDS_TEST(a_pipe_is_refused_where_a_file_is_read),
         RECORDS_TEST(a_feature_that_the_file_lacks_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/data_file.h"
 
+#include "proto/base/input_file.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,17 +204,17 @@ static enum status find_compression(struct data_file *file,
 enum status data_file_open(struct data_file **out, const char *path,
                            const char *content, struct failure *why) {
     struct data_file *file = calloc(1, sizeof *file);
+    char what[64];
     *out = NULL;
     if (!file)
         return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
                            path);
     file->path = path;
-    file->file = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(what, sizeof what, "the file of %s", content);
     enum status status =
-        file->file < 0
-            ? status_errno(why, FAILURE_DATA_UNREADABLE, errno,
-                           "%s: cannot open the file of %s", path, content)
-            : find_compression(file, why);
+        input_file_open(&file->file, path, what, FAILURE_DATA_UNREADABLE, why);
+    if (!status)
+        status = find_compression(file, why);
     if (status)
         data_file_close(&file);
     *out = file;

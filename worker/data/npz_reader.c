@@ -4,6 +4,7 @@
  * open archive of its own, whose position is its next row. The fields of a
  * structured array are arrays that lie side by side in the rows of one file;
  * tensors are read where they lie. */
+#include "proto/base/input_file.h"
 #include "proto/store/tensor_file.h"
 #include "worker/data/data_file.h"
 #include "worker/data/npy_header.h"
@@ -179,13 +180,17 @@ static enum status compare_row_counts(const struct record_file *file,
 
 static enum status open_arrays(struct record_file *file, struct failure *why) {
     bool ended = false;
+    enum status status = input_file_check(file->path, "the file of records",
+                                          FAILURE_DATA_UNREADABLE, why);
+    if (status)
+        return status;
     while (!ended) {
         if (file->num_arrays > MAX_ARRAYS)
             return status_fail(why, FAILURE_DATA_DAMAGED,
                                "%s: found more than %d arrays", file->path,
                                MAX_ARRAYS);
         struct npz_array *array = &file->arrays[file->num_arrays++];
-        enum status status =
+        status =
             npz_open_member(file, array, file->num_arrays - 1, &ended, why);
         if (status)
             return status;

@@ -3,7 +3,7 @@
  * into the claim; the thread that has claimed them parses them. */
 #include "worker/data/record_dataset.h"
 
-#include "worker/data/data_file.h"
+#include "proto/base/input_file.h"
 #include "worker/data/example_format.h"
 #include "worker/data/feature.h"
 #include "worker/data/record_parser.h"
@@ -954,10 +954,11 @@ static enum status see_first_records(struct first_records *first,
             break;
         if (i >= 0)
             status = see_record(first, &record, why);
+        if (status)
+            status_context(why, "%s", dataset->files.gl_pathv[0]);
     }
     reader->close(&file);
-    return status ? status_context(why, "%s", dataset->files.gl_pathv[0])
-                  : STATUS_OK;
+    return status;
 }
 
 /* A vocabulary none of whose words the records have is 0 for all of them. */
@@ -1084,11 +1085,10 @@ enum status record_dataset_open(struct dataset **out,
 enum status record_dataset_check_files(const struct job_files *files,
                                        struct failure *why) {
     glob_t found = {0};
-    struct data_file *file = NULL;
     enum status status = find_files(&found, files, why);
     if (!status)
-        status = data_file_open(&file, found.gl_pathv[0], "records", why);
-    data_file_close(&file);
+        status = input_file_check(found.gl_pathv[0], "the file of records",
+                                  FAILURE_DATA_UNREADABLE, why);
     globfree(&found);
     return status;
 }

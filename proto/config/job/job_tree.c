@@ -4,12 +4,14 @@
  * made. */
 #include "proto/config/job/job_tree.h"
 
+#include "proto/base/input_file.h"
 #include "proto/config/yaml_json.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_DEPTH = 16 }; /* parts of a path that is set */
 
@@ -205,17 +207,24 @@ static json_t *job_tree_read(const char *text, size_t length,
 }
 
 enum status job_tree_load(json_t **out, const char *path, struct failure *why) {
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return status_errno(why, FAILURE_JOB_UNREADABLE, errno,
+    int descriptor;
+    enum status status = input_file_open(&descriptor, path, "the job",
+                                         FAILURE_JOB_UNREADABLE, why);
+    if (status)
+        return status;
+    FILE *file = fdopen(descriptor, "r");
+    if (!file) {
+        int problem = errno;
+        close(descriptor);
+        return status_errno(why, FAILURE_JOB_UNREADABLE, problem,
                             "%s: cannot read", path);
+    }
     json_error_t error;
     char *text = NULL;
     size_t size = 0;
     ssize_t length = getdelim(&text, &size, '\0', file);
     int failed = ferror(file) ? errno : 0;
     fclose(file);
-    enum status status;
     if (failed) {
         status = status_errno(why, FAILURE_JOB_UNREADABLE, failed,
                               "%s: cannot read", path);

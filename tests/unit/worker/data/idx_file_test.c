@@ -476,7 +476,7 @@ static void an_unreadable_file_is_named(void **state) {
     char path[sizeof fixture->path];
     strcpy(path, fixture->path);
     strcpy(fixture->path, fixture->folder);
-    assert_refused(fixture, FAILURE_DATA_UNREADABLE, "s a directory");
+    assert_refused(fixture, FAILURE_DATA_UNREADABLE, "found a directory");
     strcpy(fixture->path, path);
 }
 

@@ -528,8 +528,9 @@ static void a_syntax_error_has_line_and_column(void **state) {
                               .path = "/nowhere/job.json"};
     assert_fails(job_load(&fixture->job, &none, NULL, &fixture->why),
                  &fixture->why, FAILURE_JOB_UNREADABLE);
-    assert_string_equal(fixture->why.text, "/nowhere/job.json: cannot read: No "
-                                           "such file or directory");
+    assert_string_equal(fixture->why.text,
+                        "/nowhere/job.json: cannot open the job: "
+                        "No such file or directory");
 }
 
 /* Of both files, with the bits of the same job in JSON. */
