@@ -158,6 +158,9 @@ static const char *const role_names[CLUSTER_ROLES] = {
     [CLUSTER_EVALUATOR] = "evaluator",
 };
 
+static enum status check_addresses(struct cluster *cluster,
+                                   struct failure *why) MUST_CHECK;
+
 /* In the order of enum cluster_warning's bits. */
 static const char *const warning_names[] = {
     "duplicate_key",    "null_job",  "task_missing",
@@ -182,10 +185,10 @@ enum status cluster_resolve(struct cluster **out,
     enum status status = read_source(source, cluster, &input, why);
     if (status == STATUS_OK)
         status = ranks_check_flags(cluster, &input, why);
+    if (status == STATUS_OK)
+        status = check_addresses(cluster, why);
     if (status != STATUS_OK)
         cluster_free(&cluster);
-    else if (cluster_duplicate_address(cluster))
-        cluster->warnings |= CLUSTER_DUPLICATE_ADDRESS;
     *out = cluster;
     return status;
 }
@@ -273,31 +276,84 @@ const struct cluster_task *cluster_own_task(const struct cluster *cluster) {
     return cluster_find(cluster, cluster->role, cluster->index);
 }
 
+/* Names of one address. */
+static const char *plain_host(const char *host) {
+    bool own = !strcmp(host, "127.0.0.1") || !strcmp(host, "::1");
+    return own ? "localhost" : host;
+}
+
 static int compare_address(const void *a, const void *b) {
     const struct cluster_task *one = *(const struct cluster_task *const *)a;
     const struct cluster_task *other = *(const struct cluster_task *const *)b;
     int difference = (one->port > other->port) - (one->port < other->port);
-    return difference ? difference : strcasecmp(one->host, other->host);
+    return difference
+               ? difference
+               : strcasecmp(plain_host(one->host), plain_host(other->host));
 }
 
-/* Sorted, as there may be tens of thousands of addresses. */
-const struct cluster_task *cluster_duplicate_address(
-    const struct cluster *cluster) {
+/* Two tasks at one address, of those to which others CONNECT, or of all that
+ * listen; NULL: none. Sorted, as there may be tens of thousands. */
+static const struct cluster_task *find_twice(const struct cluster *cluster,
+                                             bool connect,
+                                             const struct cluster_task **with) {
     const struct cluster_task **all = NULL, *found = NULL;
     size_t count = 0, used = 0;
     for (enum cluster_role r = 0; r < CLUSTER_EVALUATOR; r++)
         count += cluster->jobs[r].count;
     all = calloc(count + 1, sizeof(struct cluster_task *));
     for (enum cluster_role r = 0; all && r < CLUSTER_EVALUATOR; r++)
-        for (uint32_t i = 0; i < cluster->jobs[r].count; i++)
-            all[used++] = &cluster->jobs[r].tasks[i];
+        for (uint32_t i = 0; i < cluster->jobs[r].count; i++) {
+            const struct cluster_task *task = &cluster->jobs[r].tasks[i];
+            if (task->port &&
+                (!connect || r == CLUSTER_PS || task == cluster_chief(cluster)))
+                all[used++] = task;
+        }
     if (used)
         qsort(all, used, sizeof(struct cluster_task *), compare_address);
     for (size_t i = 1; i < used && !found; i++)
-        if (all[i]->port && !compare_address(&all[i - 1], &all[i]))
+        if (!compare_address(&all[i - 1], &all[i])) {
             found = all[i];
+            *with = all[i - 1];
+        }
     free(all);
     return found;
+}
+
+const struct cluster_task *cluster_duplicate_address(
+    const struct cluster *cluster) {
+    const struct cluster_task *with;
+    return find_twice(cluster, false, &with);
+}
+
+static void name_task(const struct cluster *cluster,
+                      const struct cluster_task *task, char text[32]) {
+    enum cluster_role role = CLUSTER_PS;
+    while (role > 0 && cluster_find(cluster, role, task->index) != task)
+        role--;
+    snprintf(text, 32, "%s %u", role_names[role], task->index);
+}
+
+/* A worker that does not lead may be on another host of that name: nobody
+ * connects to it by its address. */
+static enum status check_addresses(struct cluster *cluster,
+                                   struct failure *why) {
+    const struct cluster_task *tasks[2];
+    char names[2][32], addresses[2][270];
+    if (cluster_duplicate_address(cluster))
+        cluster->warnings |= CLUSTER_DUPLICATE_ADDRESS;
+    tasks[0] = find_twice(cluster, true, &tasks[1]);
+    if (!tasks[0])
+        return STATUS_OK;
+    for (int i = 0; i < 2; i++) {
+        name_task(cluster, tasks[i], names[i]);
+        cluster_address(tasks[i], addresses[i], sizeof addresses[i]);
+    }
+    return status_fail(
+        why, FAILURE_CLUSTER_INVALID,
+        "address_twice: %s lists %s at %s and %s at %s, and two processes "
+        "cannot listen on one port of a host. Give each task an address of its "
+        "own.",
+        cluster->source, names[0], addresses[0], names[1], addresses[1]);
 }
 
 const struct cluster_task *cluster_chief(const struct cluster *cluster) {

@@ -266,7 +266,7 @@ static void model_dir_is_a_folder(void **state) {
     cluster_free(&cluster);
 }
 
-static void tasks_are_counted_and_duplicates_warn(void **state) {
+static void tasks_are_counted_and_addresses_compared(void **state) {
     (void)state;
     static const struct cluster_case_text texts[] = {
         {"chief and workers",
@@ -278,10 +278,25 @@ static void tasks_are_counted_and_duplicates_warn(void **state) {
         {"an address twice in two jobs",
          "{'cluster': {'chief': ['c:3'], 'worker': ['C:3']}" TASK "}",
          "{'warnings': ['address_twice']}"},
-        {"an address twice in one",
-         "{'cluster': {'ps': ['b:2', 'a:1', 'a:2', 'a:1'],"
-         " 'worker': ['d:1']}" TASK "}",
+        {"two workers at one address, which nobody connects to",
+         "{'cluster': {'ps': ['b:2'], 'worker': ['d:1', 'a:1', 'a:1']}" TASK
+         "}",
          "{'warnings': ['address_twice']}"},
+        {"two ps at one address",
+         "{'cluster': {'ps': ['b:2', 'a:1', 'a:2', 'A:1'],"
+         " 'worker': ['d:1']}" TASK "}",
+         "address_twice"},
+        {"a chief and a ps at one address",
+         "{'cluster': {'ps': ['b:2'], 'chief': ['b:2'], 'worker': ['d:1']}" TASK
+         "}",
+         "address_twice"},
+        {"the same by two names",
+         "{'cluster': {'ps': ['127.0.0.1:2'], 'chief': ['localhost:2'],"
+         " 'worker': ['d:1']}" TASK "}",
+         "address_twice"},
+        {"a worker that leads and a ps at one address",
+         "{'cluster': {'ps': ['b:2'], 'worker': ['b:2', 'd:1']}" TASK "}",
+         "address_twice"},
         {"an evaluator listens nowhere",
          "{'cluster': {'evaluator': ['c:3'], 'worker': ['c:3', 'd:3']}" TASK
          "}",
@@ -461,7 +476,7 @@ int main(void) {
         cmocka_unit_test(there_is_one_evaluator_and_one_chief),
         cmocka_unit_test(a_process_without_a_cluster_is_alone),
         cmocka_unit_test(model_dir_is_a_folder),
-        cmocka_unit_test(tasks_are_counted_and_duplicates_warn),
+        cmocka_unit_test(tasks_are_counted_and_addresses_compared),
         cmocka_unit_test(unbounded_nesting_is_refused),
         cmocka_unit_test(thousands_of_tasks_are_read),
         cmocka_unit_test(vertex_pools_are_chief_worker_ps_and_evaluator),
