@@ -4,6 +4,16 @@
 #include "proto/base/time.h"
 #include "proto/tensor/plan.h"
 
+/* Callers of the library take the same steps. One that has ended, and not said
+ * that it ends early, is awaited by those that go on, so that no round closes
+ * without it before the chief ends the run, which names both (shutdown.c). */
+static bool is_awaited(const struct run *run,
+                       const struct run_trainer *trainer) {
+    return trainer->finished && !trainer->ended_early &&
+           run->job->model.type == JOB_EXTERNAL && run_synchronous(run) &&
+           !run->shutdown.interrupted && run_count_live(run) > 0;
+}
+
 static void fill_slot(const struct run *run, uint32_t rank,
                       Capstan__Slot *message) {
     const struct roster_slot *slot = &run->roster.slots[rank];
@@ -12,7 +22,8 @@ static void fill_slot(const struct run *run, uint32_t rank,
     message->role = slot->role;
     message->index = slot->index;
     struct membership_view_entry entry = membership_view_make_entry(
-        slot->incarnation, trainer->from, trainer->finished);
+        slot->incarnation, trainer->from,
+        trainer->finished && !is_awaited(run, trainer));
     message->from_clock = entry.from;
     message->incarnation = entry.incarnation;
     message->live = entry.live;

@@ -155,6 +155,9 @@ void shutdown_interrupt(struct run *run, enum failure_code code,
                  reason, grace_seconds(run), grace_key(run));
         return;
     }
+    if (run->phase == RUN_TRAINING)
+        membership_broadcast_view(
+            run); /* trainers that ended are not awaited */
     run->shutdown.interrupted_step = run_step(run);
     run->shutdown.grace_deadline = deadline;
     log_info(run->log, "run_interrupted",

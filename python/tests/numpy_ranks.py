@@ -260,6 +260,26 @@ def done(run, numbers):
     run.close()
 
 
+def ahead(early=False, **keys):
+    """Rank 1 ends after 5 steps; prints the steps of rank 0 that were complete,
+    and the code of the error with which it ended."""
+    run = capstan.init(optimizer=SGD, **keys)
+    w = np.zeros(3, np.float32)
+    number, done = run.declare("w", w), 0
+    run.start()
+    try:
+        for step in run.steps(5 if run.rank else 12):
+            run.push(number, np.ones(3, np.float32))
+            run.step()
+            run.wait()
+            done += 1
+        run.close(early=early)
+        print(json.dumps({"done": done}), flush=True)
+    except capstan.Error as error:
+        print(json.dumps({"done": done, "code": error.code}), flush=True)
+        raise
+
+
 def fork(run, numbers):
     child = os.fork()
     if not child:

@@ -511,6 +511,17 @@ class Failing(unittest.TestCase):
                 found = run.wait()
                 self.assertNotIn(0, (found["worker0"],), run.error("worker0"))
 
+    def test_no_step_is_taken_without_a_rank_that_is_done(self):
+        expected = {"done": 5, "code": "ENDS_DIFFER"}
+        for ps in 1, 2, 0:
+            with self.subTest(ps=ps), ranks("ahead", ps, 2) as run:
+                self.assertNotIn(0, run.wait().values())
+                self.assertEqual(run.result("worker0"), expected)
+        with ranks("ahead", 1, 2, early=True) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            self.assertEqual(run.result("worker0"), {"done": 12})
+
     def test_a_forked_child_gets_an_error_and_the_parent_goes_on(self):
         with ranks("trouble", 1, 2, kind="fork") as run:
             self.assertEqual(
