@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import importlib
 import os
 import pickle
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -100,6 +101,7 @@ class Run:
         self.logs = log
         self.error: Error | None = None  # the end of the run, if it failed
         self._open: ctypes.c_void_p | None = handle
+        self._end_watch: Callable[[], None] = lambda: None
         self._closed_because = "the run is closed"
         self._names: list[str] = []
         self._tables: dict[str, tables.Table] = {}  # by name
@@ -264,6 +266,7 @@ class Run:
         """Waits for the other processes and for the run's weights."""
         self._await(_c.capstan_start)
         self._started = True
+        self._end_watch()
         position = self._position()
         total = position.total
         self.ended = total is not None and position.step >= total
@@ -718,6 +721,9 @@ def join(
         raise
     if not keep_env:
         _take_rank_variables()
+    if "torch" in sys.modules:
+        alone = importlib.import_module(".torch_alone", __package__)
+        run._end_watch = alone.watch(run)
     _current = run
     return run
 

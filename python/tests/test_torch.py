@@ -232,6 +232,23 @@ class Shards(unittest.TestCase):
                 self.assertIn(name, found)
 
 
+class Alone(unittest.TestCase):
+    def test_a_loop_that_never_reaches_the_run_ends_on_every_rank(self):
+        for arguments in {}, {"plain": True}, {"wraps": [1]}:
+            with ranks("alone", 1, steps=300, **arguments) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {1}, run.error("worker0"))
+                for process in run.processes:
+                    text = "100 steps of SGD after init(), and none has met"
+                    self.assertIn(text, run.error(process))
+                self.assertEqual(run.result("worker0"), [99])
+
+    def test_fewer_steps_before_the_run_are_the_scripts_own(self):
+        with ranks("alone", 1, steps=99) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+
+
 class Resuming(unittest.TestCase):
     def test_a_resumed_run_goes_on_within_its_epoch(self):
         with ranks("shard", 1) as whole:  # an epoch has 4 steps

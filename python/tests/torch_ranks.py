@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import capstan.torch as capstan
+from capstan import init as numpy_init
 
 BATCH = 16  # of all ranks together
 INPUTS, CLASSES = 8, 4
@@ -84,6 +85,26 @@ def optimizer_of(name, net, settings, split=False):
             },
         ]
     return getattr(torch.optim, name)(parameters, **settings)
+
+
+def alone(steps, plain=False, wraps=()):
+    """Trains STEPS without the others, and prints how many; ranks of WRAPS wrap
+    the optimiser before. PLAIN: the run is not that of capstan.torch."""
+    run = numpy_init() if plain else capstan.init()
+    net = model_of("mlp", 0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    if run.rank in wraps:
+        capstan.DistributedOptimizer(optimizer, net)
+    x, y = data(1)
+    for step in range(steps):
+        print(json.dumps([step]), flush=True)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x[0]), y[0]).backward()
+        optimizer.step()
+    optimizer = capstan.DistributedOptimizer(optimizer, net, rule="worker")
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x[0]), y[0]).backward()
+    optimizer.step()
 
 
 def complete(checkpoint, rule):
