@@ -348,7 +348,7 @@ static void *serve(void *context) {
 }
 
 /* The thread must take no signal of the process. */
-static bool start_thread(struct status_server *server) {
+static bool start_serving(struct status_server *server) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -365,7 +365,7 @@ static bool start_daemon(struct status_server *server, int listener) {
             MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
             (unsigned)MAX_ACCEPTED, MHD_OPTION_NOTIFY_CONNECTION,
             notice_connection, server, MHD_OPTION_END);
-    if (server->daemon && start_thread(server))
+    if (server->daemon && start_serving(server))
         return true;
     if (server->daemon)
         MHD_stop_daemon(server->daemon); /* closes the listener */
