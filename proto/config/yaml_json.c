@@ -12,7 +12,9 @@
 #include <unistd.h>
 #include <yaml.h>
 
-enum { MAX_DEPTH = 64, MAX_VALUES = 100000 };
+enum { MAX_DEPTH = 64, MAX_VALUES = 100000, MAX_BYTES = 1 << 24 };
+
+static const char too_many[] = "more values or levels than a job has";
 
 struct yaml_reader {
     const char *path;
@@ -131,8 +133,7 @@ static json_t *yaml_value(struct yaml_reader *reader, int number) {
     yaml_node_t *node = yaml_document_get_node(&reader->document, number);
     json_t *value;
     if (++reader->values > MAX_VALUES || reader->depth == MAX_DEPTH)
-        return yaml_refuse(reader, &node->start_mark,
-                           "more values or levels than a job has");
+        return yaml_refuse(reader, &node->start_mark, too_many);
     reader->depth++;
     if (node->type == YAML_MAPPING_NODE)
         value = yaml_mapping(reader, node);
@@ -167,7 +168,6 @@ static bool yaml_ends(struct yaml_reader *reader, yaml_parser_t *parser) {
 
 static enum status yaml_load(struct yaml_reader *reader, json_t **out,
                              yaml_parser_t *parser) {
-    *out = NULL;
     if (!yaml_parser_load(parser, &reader->document)) {
         yaml_refuse(reader, &parser->problem_mark,
                     parser->problem ? parser->problem : "not YAML");
@@ -183,38 +183,84 @@ static enum status yaml_load(struct yaml_reader *reader, json_t **out,
     return *out ? STATUS_OK : STATUS_CONFIG;
 }
 
-enum status yaml_json_load(json_t **out, const char *path,
-                           struct failure *why) {
-    struct yaml_reader reader = {.path = path, .why = why};
+/* libyaml's time grows with the square of the levels, so they are counted
+ * before it loads the document. True: TEXT has too many. Other mistakes are
+ * left to the loader. */
+static bool yaml_is_deep(struct yaml_reader *reader, const char *text,
+                         size_t length) {
     yaml_parser_t parser;
-    int descriptor;
-    enum status status = input_file_open(&descriptor, path, "the file",
-                                         FAILURE_CLUSTER_INVALID, why);
-    if (status)
-        return status;
-    FILE *file = fdopen(descriptor, "rb");
-    if (!file) {
-        int problem = errno;
-        close(descriptor);
-        return status_errno(why, FAILURE_CLUSTER_INVALID, problem,
-                            "%s: cannot read", path);
+    yaml_event_t event;
+    unsigned depth = 0;
+    bool ends = !yaml_parser_initialize(&parser);
+    if (ends)
+        return false;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    while (!ends && yaml_parser_parse(&parser, &event)) {
+        yaml_mark_t mark = event.start_mark;
+        depth += event.type == YAML_SEQUENCE_START_EVENT ||
+                 event.type == YAML_MAPPING_START_EVENT;
+        depth -= event.type == YAML_SEQUENCE_END_EVENT ||
+                 event.type == YAML_MAPPING_END_EVENT;
+        ends = event.type == YAML_STREAM_END_EVENT || depth > MAX_DEPTH;
+        yaml_event_delete(&event);
+        if (depth > MAX_DEPTH)
+            (void)yaml_refuse(reader, &mark, too_many);
     }
-    if (yaml_parser_initialize(&parser)) {
-        yaml_parser_set_input_file(&parser, file);
-        status = yaml_load(&reader, out, &parser);
-    } else {
-        status = status_fail(why, FAILURE_NO_MEMORY, "%s: no memory", path);
-    }
-    fclose(file);
-    return status;
+    yaml_parser_delete(&parser);
+    return depth > MAX_DEPTH;
 }
 
 enum status yaml_json_parse(json_t **out, const char *text, size_t length,
                             const char *where, struct failure *why) {
     struct yaml_reader reader = {.path = where, .why = why};
     yaml_parser_t parser;
+    *out = NULL;
+    if (yaml_is_deep(&reader, text, length))
+        return STATUS_CONFIG;
     if (!yaml_parser_initialize(&parser))
         return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory", where);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
     return yaml_load(&reader, out, &parser);
+}
+
+/* Up to MAX_BYTES + 1 of FILE, the caller's; NULL: errno says why. */
+static char *yaml_read(FILE *file, size_t *length) {
+    char *text = NULL, piece[4096];
+    size_t count;
+    FILE *memory = open_memstream(&text, length);
+    while (memory && (count = fread(piece, 1, sizeof piece, file)) &&
+           (size_t)ftell(memory) <= MAX_BYTES)
+        fwrite(piece, 1, count, memory);
+    bool failed = ferror(file);
+    if (memory && !fclose(memory) && !failed)
+        return text;
+    free(text);
+    return NULL;
+}
+
+enum status yaml_json_load(json_t **out, const char *path,
+                           struct failure *why) {
+    int descriptor;
+    size_t length;
+    *out = NULL;
+    enum status status = input_file_open(&descriptor, path, "the file",
+                                         FAILURE_CLUSTER_INVALID, why);
+    if (status)
+        return status;
+    FILE *file = fdopen(descriptor, "rb");
+    char *text = file ? yaml_read(file, &length) : NULL;
+    if (!text)
+        status = status_errno(why, FAILURE_CLUSTER_INVALID, errno,
+                              "%s: cannot read", path);
+    else if (length > MAX_BYTES)
+        status = status_fail(why, FAILURE_CLUSTER_INVALID,
+                             "%s: found more than 16 MiB", path);
+    else
+        status = yaml_json_parse(out, text, length, path, why);
+    free(text);
+    if (file)
+        fclose(file);
+    else
+        close(descriptor);
+    return status;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -312,6 +313,28 @@ static void mistakes_of_a_job_are_listed_with_their_keys(void **state) {
 /* azureml.core.runconfig: TensorflowConfiguration(worker_count=1,
  * parameter_server_count=1), MpiConfiguration(process_count_per_node=1,
  * node_count=1), PyTorchConfiguration(process_count=None, node_count=1). */
+/* A million levels took hours, and a block is at most four deep. */
+static void a_file_of_many_levels_is_refused_at_once(void **state) {
+    (void)state;
+    static const size_t levels[] = {65, 1000000};
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        struct azureml_distribution distribution;
+        struct failure why;
+        char *text = malloc(2 * levels[i] + 16);
+        assert_non_null(text);
+        sprintf(text, "type: ");
+        memset(text + 6, '[', levels[i]);
+        memset(text + 6 + levels[i], ']', levels[i]);
+        text[6 + 2 * levels[i]] = '\0';
+        alarm(20);
+        assert_int_equal(read_file_with(&distribution, text, NULL, NULL, &why),
+                         STATUS_CONFIG);
+        alarm(0);
+        assert_non_null(strstr(why.text, ":1:70: more values or levels"));
+        free(text);
+    }
+}
+
 static void what_sdk_v1_leaves_out_has_its_defaults(void **state) {
     (void)state;
     static const struct form forms[] = {
@@ -345,6 +368,7 @@ int main(void) {
         cmocka_unit_test(files_of_jobs_have_blocks_and_instances),
         cmocka_unit_test(what_a_file_lacks_is_said_with_its_place),
         cmocka_unit_test(mistakes_of_a_job_are_listed_with_their_keys),
+        cmocka_unit_test(a_file_of_many_levels_is_refused_at_once),
         cmocka_unit_test(what_sdk_v1_leaves_out_has_its_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
