@@ -24,6 +24,16 @@ PLUGIN_FLAGS := -fPIC -fvisibility=hidden
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lzstd -lxxhash \
     -larchive -lisal -lyaml -lmicrohttpd -lm -ldl
 
+# Against attackers, for compiling and linking: guards of the stack and of libc's
+# buffers, branch targets and shadow stacks (CET: the startup files of some
+# distributions lack its mark, so the linker gets it), no writable table of functions.
+# Sanitizers do the first two themselves.
+ifeq ($(SAN),)
+  HARDENING := -fstack-protector-strong -fcf-protection=full
+  CFLAGS_ALL += $(HARDENING) -Wl,-z,relro,-z,now,-z,noexecstack,-z,ibt,-z,shstk \
+      $(if $(findstring -O0,$(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+endif
+
 ifeq ($(SAN),address)
   CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=all \
       -fno-omit-frame-pointer
@@ -160,7 +170,8 @@ NVCC_FLAGS := -std=c++17 -O3 -I. -fmad=false -Werror all-warnings \
     -Wno-deprecated-gpu-targets \
     $(foreach sm,$(CUDA_MACHINES),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm)) \
     -gencode arch=compute_90$(comma)code=compute_90 \
-    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror
+    $(addprefix -Xcompiler ,-fPIC -fvisibility=hidden -Wall -Wextra -Werror \
+        $(HARDENING))
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
 plugins: $(CUDA_OBJECTS)
 endif
@@ -485,6 +496,7 @@ wheel: all $(BUILD)/wheel/tools/ready ## pack the Python package with program, l
 	@deploy/wheel.sh $(BUILD)
 
 check-wheel: wheel ## install the wheel as a user of another machine would, and train with it
+	@tests/check_elf.sh $(BUILD)/capstan-*.whl
 	@python3 python/tests/check_wheel.py $(BUILD)/capstan-*.whl
 
 check-azureml: $(BUILD)/capstan $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready ## read the jobs of deploy/azureml by Azure's clients from PyPI

@@ -304,6 +304,26 @@ static void packages_of_debian_have_no_errors(void **state) {
           "PATH=${PATH#*:}; root=(); ((UID)) || root=(--allow-root)\n"
           "lintian --fail-on error \"${root[@]}\" $(< files) >&2",
           0);
+    said = cluster_run_output(
+        shell(run, "\"$TREE\"/tests/check_elf.sh $(head -n 1 files)", 0));
+    expect(said, "capstan\n");
+    expect(said, "libcapstan.so.0\n");
+    expect(said, "capstan-gloo.so\n");
+}
+
+/* Sanitizers have guards of their own. */
+static void programs_and_libraries_are_hardened(void **state) {
+    struct cluster_run *run = *state;
+    char build[PATH_MAX], command[2 * PATH_MAX];
+    assert_true(build_folder_find(build));
+    if (strstr(build, "/build-"))
+        skip_test("a build with a sanitizer");
+    arrange(run, "-");
+    snprintf(command, sizeof command,
+             "\"$TREE\"/tests/check_elf.sh '%s'/{capstan,libcapstan.so.0,"
+             "capstan-*.so}",
+             build);
+    expect(cluster_run_output(shell(run, command, 0)), "capstan-gloo.so\n");
 }
 
 /* groff warns of all that it cannot set as the page says. */
@@ -380,6 +400,7 @@ int main(void) {
         TEST(an_installation_has_the_program_and_its_licence),
         TEST(a_program_is_built_by_pkg_config_alone),
         TEST(nothing_is_left_after_uninstall),
+        TEST(programs_and_libraries_are_hardened),
         TEST(packages_of_debian_have_no_errors),
         TEST(each_page_of_the_manual_is_set_without_a_warning),
         TEST(bash_completes_verbs_flags_words_and_files),
