@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,6 +24,7 @@ _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGUSR1: signal.SIG_DFL,
 }
+taken: set[str] = set()  # by init(), out of os.environ
 _runs: list[Run] = []  # those that are open
 _installed: list[signal.Signals] = []
 _signalled = 0  # the signal that ends the runs
@@ -103,12 +105,26 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     _signalled = number
 
 
+def _hint(error: BaseException) -> str:
+    """What to write in place of variables that ERROR misses."""
+    missed = sorted(n for n in taken if re.search(rf"\b{n}\b", str(error)))
+    if not missed or isinstance(error, Error):
+        return ""
+    return (
+        f"capstan: init() has taken {', '.join(missed)} out of os.environ, so "
+        "that nothing else starts a second data parallelism: write run.rank, "
+        "run.size and run.local_rank, or init(keep_env=True)"
+    )
+
+
 def _on_exception(
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
     _previous_excepthook(kind, error, trace)
+    if hint := _hint(error):
+        print(hint, file=sys.stderr)
     if not _runs and not isinstance(error, Error):
         return
     # A framework may have made another exception of the run's own.

@@ -732,3 +732,4 @@ def _take_rank_variables() -> None:
     for name in list(os.environ):
         if name in _RANK_VARIABLES or name.startswith(_RANK_PREFIXES):
             del os.environ[name]
+            process_hooks.taken.add(name)

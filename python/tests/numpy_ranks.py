@@ -364,6 +364,15 @@ def environment():
     print(json.dumps({"left": found, "ranks": [run.rank, run.size]}))
 
 
+def missed(variable, keep=False):
+    """Reads a launcher's variable after init(), which has it as an integer."""
+    os.environ[variable] = "3"
+    run = capstan.init(keep_env=keep)
+    print(int(os.environ[variable]), flush=True)
+    run.declare("a", np.zeros(3, np.float32))
+    run.start()
+
+
 def caught():
     """The run ends with its exception, which the script handles."""
     try:

@@ -360,6 +360,18 @@ class Failing(unittest.TestCase):
             printed = run.path("worker0.out").read_text()
             self.assertEqual(printed, "late\nearly\n")
 
+    def test_what_took_a_missing_variable_is_said_once(self):
+        for name in "LOCAL_RANK", "OMPI_COMM_WORLD_RANK":
+            with ranks("missed", 0, 1, variable=name) as run:
+                self.assertEqual(run.wait(), {"worker0": 1})
+                lines = run.error("worker0").splitlines()
+                self.assertIn(f"KeyError: '{name}'", lines)
+                (hint,) = [line for line in lines if "keep_env=True" in line]
+                self.assertIn(f"init() has taken {name} out of", hint)
+                self.assertIn("run.local_rank", hint)
+        with ranks("missed", 0, 1, variable="LOCAL_RANK", keep=True) as run:
+            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
+
     def test_a_wrong_data_type_is_named_on_every_rank(self):
         self.check("dtype", 'tensor "w0" has the data type float64', 1, 2)
 
