@@ -255,9 +255,11 @@ void capstan_where(capstan_run *run, struct capstan_position *position);
 /* The optimiser's state KEY of tensor NUMBER after the last step, to DATA, as
  * many floats as the tensor has: "momentum_buffer" (SGD, RMSprop), "exp_avg",
  * "exp_avg_sq", "max_exp_avg_sq" (Adam, AdamW), "sum" (Adagrad), "square_avg",
- * "grad_avg" (RMSprop), "accum", "linear" (Ftrl). *FOUND 0: the optimiser
- * has no such state of this tensor, or this rank has a part of it only
- * (all-reduce with zero_optimization). Between steps, by one thread. */
+ * "grad_avg" (RMSprop), "accum", "linear" (Ftrl). Of an optimiser with one of
+ * these also "step", one float: the updates of this tensor to which some rank
+ * brought bytes, which are those that the optimiser counts. *FOUND 0: the
+ * optimiser has no such state of this tensor, or this rank has a part of it
+ * only (all-reduce with zero_optimization). Between steps, by one thread. */
 int capstan_state(capstan_run *run, uint32_t number, const char *key,
                   float *data, int *found, double seconds);
 

@@ -67,6 +67,7 @@ static void ps_close_all(struct ps *ps) {
     free(ps->ids);
     free(ps->table_counts);
     free(ps->row_views);
+    free(ps->rule_steps);
 }
 
 static void ps_send_ready(struct ps *ps) {
@@ -93,6 +94,9 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
     background_task_close(&ps->init_task);
     if (status)
         return status;
+    for (uint32_t b = 0; b < ps->num_blocks; b++)
+        update_core_set_rule_step(server_update_core(ps->server), b,
+                                  ps->rule_steps[b]);
     ps->reported_step = ps->plan->run_schedule.start;
     listen_shm(ps);
     ps_send_ready(ps);

@@ -36,7 +36,8 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->table_counts = calloc(ROW_SHARD_COUNTS * plan->layout->num_tables + 1,
                               sizeof *ps->table_counts);
     ps->row_views = calloc(plan->layout->num_stacks + 1, sizeof *ps->row_views);
-    if (!ps->table_counts || !ps->row_views)
+    ps->rule_steps = calloc(ps->num_blocks + 1, sizeof *ps->rule_steps);
+    if (!ps->table_counts || !ps->row_views || !ps->rule_steps)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)
@@ -88,7 +89,9 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
                                          .seed = ps->job->seed,
                                          .folder = ps->plan->restore_folder,
                                          .manifest = ps->plan->restore_manifest,
-                                         .base = ps->plan->restore_base};
+                                         .base = ps->plan->restore_base,
+                                         .ids = ps->ids,
+                                         .rule_steps = ps->rule_steps};
     return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
                                 why);
 }

@@ -33,6 +33,7 @@ static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
         .version = version,
         .tensors = tensors,
         .row = &row,
+        .rule_step = update_core_rule_step(core, b, version),
         .scaler = update_core_scaler(core, b, version),
     };
     struct snapshots *snapshots = snapshot_agent_snapshots(ps->snapshot_agent);

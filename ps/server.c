@@ -259,6 +259,7 @@ static void collect_parts(struct server *server, struct work_item *item) {
         .parts = item->parts,
         .num_parts = count,
         .step = item->action.step,
+        .rule_step = item->action.rule_step,
         .rate = rate_of_tables(server, b, item->action.step),
         .factor = factor_of(server, item->action.step),
         .scale = count ? 1.0f / (float)weight : 1.0f};
@@ -342,6 +343,7 @@ static enum status submit_action(struct server *server,
     } else {
         collect_gradients(server, item);
         item->round.step = action->step;
+        item->round.rule_step = action->rule_step;
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
         if (!rows)

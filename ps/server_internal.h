@@ -56,6 +56,12 @@ bool server_record_values(const struct server *server,
                           struct gradient_payload *payload,
                           const Capstan__DataHeader *header);
 
+/* Gives the update core the contribution in HEADER to block or partition B. Of
+ * a push of rows all partitions have bytes, also those without rows: the
+ * gradient of their tables is not nothing, as torch.optim.SparseAdam counts. */
+enum update_core_result server_push_unit(struct server *server, uint32_t b,
+                                         const Capstan__DataHeader *header);
+
 /* PART of ITEM's round, pushed by RANK, has the list of a lookup if that is the
  * same; ITEM holds it. */
 void server_use_lookup(struct server *server, struct work_item *item,

@@ -27,12 +27,21 @@ static size_t server_messages_block_bytes(const struct server *server,
         shard_block(server->shard, b)->elements);
 }
 
-static enum update_core_result server_messages_push_block(
-    struct update_core *core, uint32_t b, const Capstan__DataHeader *header) {
-    if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
+enum update_core_result server_push_unit(struct server *server, uint32_t b,
+                                         const Capstan__DataHeader *header) {
+    struct update_core *core = server->update_core;
+    switch (header->encoding) {
+    case CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW:
         return update_core_push_overflowed(core, b, header->rank, header->clock,
                                            header->seq, header->loss_scale);
-    return update_core_push(core, b, header->rank, header->clock, header->seq);
+    case CAPSTAN__DATA_HEADER__ENCODING__ZERO:
+    case CAPSTAN__DATA_HEADER__ENCODING__EMPTY:
+        return update_core_push_without_bytes(core, b, header->rank,
+                                              header->clock, header->seq);
+    default:
+        return update_core_push(core, b, header->rank, header->clock,
+                                header->seq);
+    }
 }
 
 bool server_record_values(const struct server *server,
@@ -68,8 +77,7 @@ static const char *server_messages_push(struct server *server,
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i];
         record_ack_request(server, b, header);
-        enum update_core_result result =
-            server_messages_push_block(server->update_core, b, header);
+        enum update_core_result result = server_push_unit(server, b, header);
         if (result == UPDATE_CORE_ACCEPTED)
             gradient_inbox_add(server->gradient_inbox, b, header->rank,
                                gradient_payload, payload->size ? floats : NULL,
@@ -149,6 +157,10 @@ static const char *pull_at_once(struct server *server, uint32_t peer,
         reply.clock = header->clock;
         reply.snapshot = header->snapshot;
         reply.tensor = header->tensor;
+        if (header->tensor)
+            reply.step = update_core_rule_step(
+                server->update_core, b,
+                update_core_version(server->update_core, b));
         reply.n_blocks = 1;
         reply.blocks = &id;
         reply_queue_send(server->reply_queue, peer, &reply, &payload);

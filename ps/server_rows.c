@@ -156,14 +156,6 @@ void server_use_lookup(struct server *server, struct work_item *item,
     item->lookups[item->num_lookups++] = row_lookups_hold(lookup);
 }
 
-static enum update_core_result push_partition(
-    struct update_core *core, uint32_t b, const Capstan__DataHeader *header) {
-    if (header->encoding == CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW)
-        return update_core_push_overflowed(core, b, header->rank, header->clock,
-                                           header->seq, header->loss_scale);
-    return update_core_push(core, b, header->rank, header->clock, header->seq);
-}
-
 const char *server_push_rows(struct server *server, struct link_frame *frame,
                              Capstan__DataHeader *header) {
     bool has_rows = header->encoding == CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
@@ -183,8 +175,7 @@ const char *server_push_rows(struct server *server, struct link_frame *frame,
         error = "values of an optimizer's group that are not allowed";
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i], size = has_rows ? header->sizes[i] : 0;
-        enum update_core_result result =
-            push_partition(server->update_core, b, header);
+        enum update_core_result result = server_push_unit(server, b, header);
         if (result == UPDATE_CORE_ACCEPTED)
             gradient_inbox_add_part(
                 server->gradient_inbox, b, header->rank, payload,

@@ -413,6 +413,7 @@ enum status row_shard_update(struct row_shard *shard, uint32_t p,
             layout_first_table(shard->settings.layout, s);
         struct row_table_update update = {
             .step = round->step,
+            .rule_step = round->rule_step,
             .rate = row_shard_rate(shard, first, round),
             .scale = round->scale};
         if (round->num_parts)

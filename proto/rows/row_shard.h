@@ -76,10 +76,11 @@ struct row_part {
 struct row_shard_round {
     const struct row_part *parts;
     unsigned num_parts;
-    uint64_t step; /* the partition's update number, from 1 */
-    double rate;   /* of `optimizer` */
-    double factor; /* of the groups' own rates */
-    float scale;   /* of the sum of the gradients */
+    uint64_t step;      /* the partition's update number, from 1 */
+    uint64_t rule_step; /* of them those to which some rank brought rows */
+    double rate;        /* of `optimizer` */
+    double factor;      /* of the groups' own rates */
+    float scale;        /* of the sum of the gradients */
 };
 
 /* Applies ROUND to partition P, then removes rows that have expired. Fails as

@@ -534,7 +534,7 @@ static enum status apply_rule(struct row_table *table,
     float *weights = pending->tensors[0];
     const void *const sums[] = {pending->gradients};
     bool nonfinite = false;
-    struct rule_update of_rule = {.step = update->step,
+    struct rule_update of_rule = {.step = update->rule_step,
                                   .rate = update->rate,
                                   .scale = update->scale,
                                   .elements = pending->count * table->dim,

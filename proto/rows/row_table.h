@@ -69,8 +69,8 @@ void row_table_prefetch_rows(const struct row_table *table,
 
 /* One update of the rows of KEYS, which creates those that are not there. */
 struct row_table_update {
-    uint64_t
-        step; /* this partition's update number, from 1, as the t of Adam */
+    uint64_t step;      /* this partition's update number, from 1 */
+    uint64_t rule_step; /* the rule's: Adam's t */
     double rate;
     float scale;
     const struct row_keys *keys;

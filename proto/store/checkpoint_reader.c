@@ -204,6 +204,48 @@ enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
     return checkpoint_reader_view(reader, b, SHARD_ROW, row, bytes, why);
 }
 
+/* A run that resumes begins with the step of the manifest, also where a block
+ * or partition was ahead of it. */
+static uint64_t start_of(const struct manifest *manifest) {
+    return manifest->step - manifest->scaler.skipped;
+}
+
+/* The uint64 in SLOT of block or partition B. */
+static enum status view_number(struct checkpoint_reader *reader, uint32_t b,
+                               uint16_t slot, uint64_t *number,
+                               struct failure *why) {
+    const void *value;
+    size_t bytes;
+    enum status status =
+        checkpoint_reader_view(reader, b, slot, &value, &bytes, why);
+    if (status)
+        return status;
+    if (bytes == sizeof *number)
+        memcpy(number, value, sizeof *number);
+    if (bytes == sizeof *number && *number <= INT64_MAX)
+        return STATUS_OK;
+    uint32_t blocks = reader->manifest->layout->num_blocks;
+    return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
+                       "%s: %s %" PRIu32
+                       ": %zu bytes in slot %u are no update's number",
+                       reader->folder, b < blocks ? "block" : "partition",
+                       b < blocks ? b : b - blocks, bytes, slot);
+}
+
+enum status checkpoint_reader_rule_step(struct checkpoint_reader *reader,
+                                        uint32_t b, uint64_t *step,
+                                        struct failure *why) {
+    const struct manifest *manifest = reader->manifest;
+    uint32_t f = manifest->block_file[b];
+    enum status status = checkpoint_reader_open_file(reader, f, why);
+    *step = start_of(manifest);
+    if (status ||
+        !shard_reader_has(reader->shards[f],
+                          reader_key_of(manifest->layout, b, SHARD_RULE_STEP)))
+        return status;
+    return view_number(reader, b, SHARD_RULE_STEP, step, why);
+}
+
 /* Opens the file of PARTITION. *CHANGES: it has what changed since a base. */
 static enum status open_partition_file(struct checkpoint_reader *reader,
                                        uint32_t partition, bool *changes,
@@ -273,15 +315,11 @@ enum status checkpoint_reader_rows(struct checkpoint_reader *reader,
     return status;
 }
 
-/* A run that resumes begins with the step of the manifest, also where the
- * partition was ahead of it. */
 enum status checkpoint_reader_since(struct checkpoint_reader *reader,
                                     uint32_t partition, bool *based,
                                     uint64_t *since, struct failure *why) {
     const struct manifest *manifest = reader->manifest;
-    uint64_t start = manifest->step - manifest->scaler.skipped, written;
-    const void *value;
-    size_t bytes;
+    uint64_t start = start_of(manifest), written;
     bool changes;
     *since = start;
     *based = !manifest->is_delta;
@@ -290,17 +328,10 @@ enum status checkpoint_reader_since(struct checkpoint_reader *reader,
     enum status status = open_partition_file(reader, partition, &changes, why);
     if (status || !changes)
         return status;
-    uint32_t b = manifest->layout->num_blocks + partition;
-    status =
-        checkpoint_reader_view(reader, b, SHARD_SINCE, &value, &bytes, why);
-    if (!status && bytes != sizeof written)
-        status = status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
-                             "%s: partition %" PRIu32
-                             ": %zu bytes are no update's number",
-                             reader->folder, partition, bytes);
+    status = view_number(reader, manifest->layout->num_blocks + partition,
+                         SHARD_SINCE, &written, why);
     if (status)
         return status;
-    memcpy(&written, value, sizeof written);
     *since = written < start ? written : start;
     *based = true;
     return STATUS_OK;
@@ -336,11 +367,19 @@ enum status checkpoint_reader_lookup(struct checkpoint_reader *reader,
     return status;
 }
 
+/* What block or partition B has beside its tensors or rows. */
+static enum status verify_numbers(struct checkpoint_reader *reader, uint32_t b,
+                                  struct failure *why) {
+    const void *row;
+    size_t bytes;
+    uint64_t step;
+    enum status status = checkpoint_reader_row(reader, b, &row, &bytes, why);
+    return status ? status : checkpoint_reader_rule_step(reader, b, &step, why);
+}
+
 static enum status verify_partition(struct checkpoint_reader *reader,
                                     uint32_t partition, struct failure *why) {
     const struct layout *layout = reader->manifest->layout;
-    const void *value;
-    size_t bytes;
     uint64_t since;
     bool based;
     enum status status =
@@ -351,10 +390,8 @@ static enum status verify_partition(struct checkpoint_reader *reader,
         shard_rows_clear(&rows.rows);
         shard_rows_clear(&rows.removed);
     }
-    return status
-               ? status
-               : checkpoint_reader_row(reader, layout->num_blocks + partition,
-                                       &value, &bytes, why);
+    return status ? status
+                  : verify_numbers(reader, layout->num_blocks + partition, why);
 }
 
 static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
@@ -363,12 +400,10 @@ static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
     uint32_t p = manifest->layout->blocks[b].parameter;
     uint32_t slots = manifest_rule(manifest, p)->num_slots;
     const void *value;
-    size_t bytes;
     enum status status = STATUS_OK;
     for (uint32_t s = 0; s <= slots && !status; s++)
         status = view_floats(reader, b, (uint16_t)s, &value, why);
-    return status ? status
-                  : checkpoint_reader_row(reader, b, &value, &bytes, why);
+    return status ? status : verify_numbers(reader, b, why);
 }
 
 /* Every file, also one without blocks, then every block of the local files. */

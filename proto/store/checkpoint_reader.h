@@ -75,6 +75,13 @@ enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
                                   const void **row, size_t *bytes,
                                   struct failure *why) MUST_CHECK;
 
+/* *STEP is how many updates the rule has counted of block B, or of partition
+ * B - num_blocks; in a checkpoint of a release that counted all of them, the
+ * step of the manifest without those that overflowed. */
+enum status checkpoint_reader_rule_step(struct checkpoint_reader *reader,
+                                        uint32_t b, uint64_t *step,
+                                        struct failure *why) MUST_CHECK;
+
 /* Views the rows of STACK in PARTITION until the reader closes. They are in the
  * files' mapping, not in memory of the reader. FAILURE_CHECKPOINT_DAMAGED names
  * the file and the partition. */

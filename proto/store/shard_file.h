@@ -21,12 +21,15 @@ enum {
 };
 
 /* Slot 0 holds the weights, 1.. the rule's state, SHARD_ROW the block's update
- * number and ledger row (opaque bytes here; no restore needs it). SHARD_SINCE
- * holds an update's number, uint64: rows that a later update of the partition
- * changed or removed are in the file. */
+ * number and ledger row (opaque bytes here; no restore needs it).
+ * SHARD_RULE_STEP holds the updates that the rule of the block or partition has
+ * counted, uint64; files of older releases, which counted all, have none.
+ * SHARD_SINCE holds an update's number, uint64: rows that a later update of the
+ * partition changed or removed are in the file. */
 enum {
     SHARD_WEIGHTS = 0,
     SHARD_REMOVED = 0x8000,
+    SHARD_RULE_STEP = 0xfffd,
     SHARD_SINCE = 0xfffe,
     SHARD_ROW = 0xffff
 };

@@ -33,6 +33,7 @@ struct held_block {
     struct buffer *tensors[SNAPSHOTS_MAX_TENSORS];
     struct snapshots_rows *rows; /* of a partition: pages too are its own */
     unsigned char *row;          /* view */
+    uint64_t rule_step;
     bool added, written;
 };
 
@@ -173,6 +174,20 @@ static uint32_t next_block(const struct snapshots *all,
     return found;
 }
 
+/* What BLOCK, with the keys of KEY, has beside its tensors or rows. */
+static enum status put_numbers(struct snapshots *all,
+                               struct shard_writer *writer,
+                               const struct held_block *block,
+                               struct shard_key key, struct failure *why) {
+    key.slot = SHARD_RULE_STEP;
+    enum status status = shard_writer_put(writer, key, &block->rule_step,
+                                          sizeof block->rule_step, why);
+    key.slot = SHARD_ROW;
+    return status ? status
+                  : shard_writer_put(writer, key, block->row,
+                                     all->settings.row_bytes, why);
+}
+
 /* As put_block, of partition B, whose rows COUNTS takes. */
 static enum status put_partition(struct snapshots *all,
                                  struct shard_writer *writer,
@@ -187,11 +202,8 @@ static enum status put_partition(struct snapshots *all,
                            partition);
     enum status status =
         shard_rows_write(writer, layout, partition, block->rows, counts, why);
-    struct shard_key key = {.parameter = SHARD_ROWS | partition,
-                            .slot = SHARD_ROW};
-    return status ? status
-                  : shard_writer_put(writer, key, block->row,
-                                     all->settings.row_bytes, why);
+    struct shard_key key = {.parameter = SHARD_ROWS | partition};
+    return status ? status : put_numbers(all, writer, block, key, why);
 }
 
 static enum status put_block(struct snapshots *all, struct shard_writer *writer,
@@ -211,11 +223,7 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
         status = shard_writer_put(writer, key, buffer_data(block->tensors[t]),
                                   bytes, why);
     }
-    key.slot = SHARD_ROW;
-    if (!status)
-        status = shard_writer_put(writer, key, block->row,
-                                  all->settings.row_bytes, why);
-    return status;
+    return status ? status : put_numbers(all, writer, block, key, why);
 }
 
 /* Waits for the next block to write; UINT32_MAX when all are written or the
@@ -263,11 +271,10 @@ static enum status snapshot_write_blocks(struct snapshots *all,
  * not be here yet. */
 static uint64_t total_bytes(const struct snapshots *all) {
     const struct snapshots_settings *settings = &all->settings;
-    uint64_t bytes = settings->num_partitions * (uint64_t)settings->row_bytes;
+    uint64_t bytes = num_units(all) * (settings->row_bytes + sizeof(uint64_t));
     for (uint32_t b = 0; b < settings->num_blocks; b++)
         bytes += (uint64_t)block_of(all, b)->elements * sizeof(float) *
-                     tensors_of(all, b) +
-                 settings->row_bytes;
+                 tensors_of(all, b);
     return bytes;
 }
 
@@ -278,7 +285,7 @@ static enum status write_snapshot(struct snapshots *all,
     int64_t start = time_now();
     char path[sizeof snapshot->folder + sizeof snapshot->name + 2];
     snprintf(path, sizeof path, "%s/%s", snapshot->folder, snapshot->name);
-    uint64_t entries = all->settings.num_blocks + all->settings.num_partitions;
+    uint64_t entries = 2 * (uint64_t)num_units(all);
     for (uint32_t b = 0; b < all->settings.num_blocks; b++)
         entries += tensors_of(all, b);
     enum status status = STATUS_OK;
@@ -548,6 +555,7 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
     size_t bytes = all->settings.row_bytes;
     block->row = snapshot->rows + b * bytes;
     memcpy(block->row, source->row, bytes);
+    block->rule_step = source->rule_step;
     if (b >= all->settings.num_blocks)
         block->rows = source->rows ? hold_rows(all, source->rows) : NULL;
     else

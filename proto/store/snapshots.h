@@ -99,6 +99,7 @@ struct snapshots_block {
     const struct snapshots_rows *rows; /* of a partition, [num_stacks]; NULL: no
                                           memory for a copy */
     const void *row;
+    uint64_t rule_step; /* updates that the block's rule has counted */
     struct loss_scaler scaler;
 };
 

@@ -31,7 +31,8 @@ float rule_slot_start(const struct optimizer *rule, unsigned slot);
  * times the clipping factor). An in-place update has *_out equal to its
  * source; otherwise the two do not overlap. */
 struct rule_update {
-    uint64_t step; /* this block's update number, from 1 */
+    uint64_t step; /* the rule's, from 1: updates of this block that had
+                      gradients, this one included */
     double rate;   /* at 0 Ftrl, which divides by it, changes nothing */
     float scale;
     size_t elements;

@@ -30,7 +30,9 @@ struct reader {
 };
 
 struct block_state {
-    uint64_t version;           /* updates applied */
+    uint64_t version;   /* updates applied */
+    uint64_t rule_step; /* those to which some rank brought bytes */
+    uint64_t previous_rule_step;
     uint32_t num_contributions; /* to the open round */
     bool sum_requested;         /* SUM is queued for the open round */
     bool awaits_values;         /* nobody reads it yet */
@@ -38,6 +40,7 @@ struct block_state {
     bool kept;                  /* by the trainers */
     bool wanted;                /* its weights of `version` */
     uint64_t stored;            /* version of the weights here, if `kept` */
+    bool has_bytes;             /* a contribution to the open round has */
     bool overflowed;       /* the open round has gradients that overflowed */
     double overflow_scale; /* loss scale at which they did */
     struct loss_scaler scaler, previous; /* after the last update, before it */
@@ -188,12 +191,15 @@ static void reply_all_ready(struct update_core *x, uint32_t b) {
     }
 }
 
-/* The rule's step number leaves out skipped updates, as if they had not
- * happened. */
+/* The rule's step number leaves out updates without gradients: skipped ones, as
+ * if they had not happened, and those to which no rank brought bytes, as torch
+ * does with a gradient of None. */
 static void update_core_update(struct update_core *x, uint32_t b) {
     struct block_state *block = &x->blocks[b];
     block->version++;
     block->previous = block->scaler;
+    block->previous_rule_step = block->rule_step;
+    block->rule_step += block->has_bytes && !block->overflowed;
     if (block->overflowed)
         loss_scaler_overflow(&block->scaler, &x->settings.fp16,
                              block->overflow_scale);
@@ -207,10 +213,11 @@ static void update_core_update(struct update_core *x, uint32_t b) {
                                .version = block->version,
                                .overflowed = block->overflowed,
                                .step = block->version - block->scaler.skipped,
+                               .rule_step = block->rule_step,
                                .scaler = block->scaler,
                            });
     block->num_contributions = 0;
-    block->sum_requested = block->overflowed = false;
+    block->sum_requested = block->has_bytes = block->overflowed = false;
 }
 
 /* The rank that has contributed to BLOCK's last round, and so has its weights:
@@ -365,10 +372,16 @@ static void set_waiting(struct update_core *x, uint32_t b, uint32_t rank,
         *reader = (struct reader){.clock = clock, .seq = seq, .waiting = true};
 }
 
+/* What a contribution is. */
+struct brought {
+    bool bytes, overflowed;
+    double overflow_scale;
+};
+
 static enum update_core_result contribute(struct update_core *x, uint32_t b,
                                           uint32_t rank, uint64_t clock,
                                           uint64_t seq,
-                                          const double *overflow_scale) {
+                                          struct brought brought) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
     if (ledger_has(&x->ledger, b, rank, incarnation, clock)) {
         set_waiting(x, b, rank, clock, seq);
@@ -385,9 +398,10 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
     ledger_record(&x->ledger, b, rank, incarnation, clock);
     set_waiting(x, b, rank, clock, seq);
     x->blocks[b].num_contributions++;
-    if (overflow_scale) {
+    x->blocks[b].has_bytes |= brought.bytes;
+    if (brought.overflowed) {
         x->blocks[b].overflowed = true;
-        x->blocks[b].overflow_scale = *overflow_scale;
+        x->blocks[b].overflow_scale = brought.overflow_scale;
     }
     if (is_synchronous(x)) {
         try_close(x, b);
@@ -401,7 +415,15 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
 enum update_core_result update_core_push(struct update_core *x, uint32_t b,
                                          uint32_t rank, uint64_t clock,
                                          uint64_t seq) {
-    return contribute(x, b, rank, clock, seq, NULL);
+    return contribute(x, b, rank, clock, seq, (struct brought){.bytes = true});
+}
+
+enum update_core_result update_core_push_without_bytes(struct update_core *x,
+                                                       uint32_t b,
+                                                       uint32_t rank,
+                                                       uint64_t clock,
+                                                       uint64_t seq) {
+    return contribute(x, b, rank, clock, seq, (struct brought){0});
 }
 
 enum update_core_result update_core_push_overflowed(struct update_core *x,
@@ -409,7 +431,9 @@ enum update_core_result update_core_push_overflowed(struct update_core *x,
                                                     uint64_t clock,
                                                     uint64_t seq,
                                                     double overflow_scale) {
-    return contribute(x, b, rank, clock, seq, &overflow_scale);
+    return contribute(
+        x, b, rank, clock, seq,
+        (struct brought){.overflowed = true, .overflow_scale = overflow_scale});
 }
 
 /* The weights of the snapshot that BLOCK waits for. */
@@ -526,6 +550,18 @@ struct loss_scaler update_core_scaler(const struct update_core *x, uint32_t b,
                                       uint64_t version) {
     const struct block_state *block = &x->blocks[b];
     return version < block->version ? block->previous : block->scaler;
+}
+
+uint64_t update_core_rule_step(const struct update_core *x, uint32_t b,
+                               uint64_t version) {
+    const struct block_state *block = &x->blocks[b];
+    return version < block->version ? block->previous_rule_step
+                                    : block->rule_step;
+}
+
+void update_core_set_rule_step(struct update_core *x, uint32_t b,
+                               uint64_t step) {
+    x->blocks[b].rule_step = x->blocks[b].previous_rule_step = step;
 }
 
 uint64_t update_core_highest(const struct update_core *x) {

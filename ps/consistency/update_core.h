@@ -53,6 +53,7 @@ struct update_core_action {
     bool overflowed;
     uint64_t step; /* UPDATE: updates applied to the block, this one included;
                       overflowed rounds do not count */
+    uint64_t rule_step; /* UPDATE: those to which some rank brought bytes */
     struct loss_scaler scaler; /* UPDATE: the block's scaler after it */
 };
 
@@ -92,6 +93,14 @@ bool update_core_is_current(const struct update_core *core, uint32_t rank,
 enum update_core_result update_core_push(struct update_core *core,
                                          uint32_t block, uint32_t rank,
                                          uint64_t clock, uint64_t seq);
+
+/* The same of a contribution without bytes: its update is one that the rule
+ * does not count, unless another rank brings bytes to the round. */
+enum update_core_result update_core_push_without_bytes(struct update_core *core,
+                                                       uint32_t block,
+                                                       uint32_t rank,
+                                                       uint64_t clock,
+                                                       uint64_t seq);
 
 /* A push whose gradients overflowed at OVERFLOW_SCALE. Synchronous: the whole
  * round is applied without gradients; else only this push is. Everything else
@@ -159,6 +168,15 @@ uint64_t update_core_version(const struct update_core *core, uint32_t block);
  * with the block. */
 struct loss_scaler update_core_scaler(const struct update_core *core,
                                       uint32_t block, uint64_t version);
+
+/* The rule's step number of BLOCK at VERSION, as update_core_scaler. */
+uint64_t update_core_rule_step(const struct update_core *core, uint32_t block,
+                               uint64_t version);
+
+/* Before the first push: BLOCK's rule goes on from STEP, that of a checkpoint.
+ */
+void update_core_set_rule_step(struct update_core *core, uint32_t block,
+                               uint64_t step);
 
 /* The highest version of any block. */
 uint64_t update_core_highest(const struct update_core *core);

@@ -221,7 +221,7 @@ bool shard_assign(struct shard *shard, uint32_t b, const void *floats) {
 static struct rule_update update_of(const struct shard *shard, uint32_t b,
                                     const struct shard_round *round) {
     return (struct rule_update){
-        .step = round->step,
+        .step = round->rule_step,
         .rate = round->rate,
         .scale = round->scale,
         .elements = shard->blocks[b]->elements,

@@ -64,8 +64,8 @@ bool shard_assign(struct shard *shard, uint32_t b, const void *floats);
 struct shard_round {
     const void *const *gradients;
     unsigned num_gradients;
-    enum job_wire wire; /* encoding of the gradients */
-    uint64_t step;      /* the rule's step number (update_core.h) */
+    enum job_wire wire;       /* encoding of the gradients */
+    uint64_t step, rule_step; /* the update's numbers (update_core.h) */
     const struct optimizer *optimizer; /* with the slots of the block's; NULL:
                                           that one */
     double rate; /* AVERAGED: the share by which values move */

@@ -18,6 +18,19 @@ static bool shard_init_should_continue(const struct shard_init *init,
     return b < shard_blocks(init->shard) && !shard_init_is_cancelled(cancel);
 }
 
+/* Block B of the shard, or partition B of ROWS behind them. */
+static enum status restore_unit(const struct shard_init *init, uint32_t b,
+                                struct checkpoint_reader *reader,
+                                struct failure *why) {
+    uint32_t blocks = shard_blocks(init->shard);
+    enum status status =
+        b < blocks ? shard_restore(init->shard, b, reader, why)
+                   : row_shard_restore(init->rows, b - blocks, reader, why);
+    return status ? status
+                  : checkpoint_reader_rule_step(reader, init->ids[b],
+                                                &init->rule_steps[b], why);
+}
+
 /* The reader verifies every block; if a shard file lies on another host's disk,
  * its error names that host. */
 static enum status restore(const struct shard_init *init, int cancel,
@@ -29,13 +42,11 @@ static enum status restore(const struct shard_init *init, int cancel,
         status = manifest_parse_base(&manifest, init->base, why);
     if (!status)
         status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
-    for (uint32_t b = 0; !status && shard_init_should_continue(init, b, cancel);
-         b++)
-        status = shard_restore(init->shard, b, reader, why);
     uint32_t partitions = init->rows ? row_shard_partitions(init->rows) : 0;
-    for (uint32_t p = 0;
-         !status && p < partitions && !shard_init_is_cancelled(cancel); p++)
-        status = row_shard_restore(init->rows, p, reader, why);
+    uint32_t units = shard_blocks(init->shard) + partitions;
+    for (uint32_t b = 0;
+         !status && b < units && !shard_init_is_cancelled(cancel); b++)
+        status = restore_unit(init, b, reader, why);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     return status;

@@ -19,6 +19,9 @@ struct shard_init {
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
     const char *base;              /* its base's manifest; NULL: no delta */
+    const uint32_t *ids;  /* the layout's units: the shard's blocks, then the
+                             partitions of ROWS */
+    uint64_t *rule_steps; /* of these, from the checkpoint */
 };
 
 /* A background_task_function; CONTEXT is a struct shard_init. It stops at the

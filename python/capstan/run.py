@@ -400,10 +400,13 @@ class Run:
 
         KEY is torch's name: "momentum_buffer", "exp_avg", "exp_avg_sq",
         "max_exp_avg_sq", "sum", "square_avg", "grad_avg"; of Ftrl "accum",
-        "linear". None: the optimiser has none of that name, or this rank has a
-        part of it only (all-reduce with zero_optimization).
+        "linear"; with any of them also "step", one number: the updates of the
+        tensor to which some rank brought bytes. None: the optimiser has none of
+        that name, or this rank has a part of it only (all-reduce with
+        zero_optimization).
         """
-        array = np.empty(self._values[tensor][0].shape, np.float32)
+        shape = () if key == "step" else self._values[tensor][0].shape
+        array = np.empty(shape, np.float32)
         return array if self._state(tensor, key, _address(array)) else None
 
     def _state(self, tensor: int, key: str, address: int) -> bool:

@@ -213,33 +213,36 @@ class Server(Rule):
             self.state.clear()
 
     def _fetch_state(self) -> None:
-        """Sets self.state; only Adagrad has one before the first step."""
+        """Sets self.state."""
         self._exchange.wait()
-        updates = self._run._position().updates
         of_parameter = {t.parameter: t for t in self._exchange.trained}
-        begun = updates or self._kind is torch.optim.Adagrad
-        for group in self.param_groups if begun else ():
+        for group in self.param_groups:
             keys = [key for key, has in _STATES[self._kind] if has(group)]
             for parameter in group["params"]:
                 t = of_parameter.get(parameter)
                 if t and keys:
-                    self._fetch_state_of(t, keys, updates)
+                    self._fetch_state_of(t, keys)
 
-    def _fetch_state_of(
-        self, t: Trained, keys: list[str], updates: int
-    ) -> None:
+    def _fetch_state_of(self, t: Trained, keys: list[str]) -> None:
+        """Only Adagrad has a state before the parameter's first gradient."""
+        step = self._fetch(t, "step", torch.empty(()))
+        if not step and self._kind is not torch.optim.Adagrad:
+            return
         state = self.state[t.parameter]
         if self._kind is not torch.optim.SGD:
-            state["step"] = torch.tensor(float(updates))
+            state["step"] = step
         for key in keys:
-            floats = torch.empty_like(t.values)
-            if not self._run._state(t.number, key, floats.data_ptr()):
-                raise wrong(
-                    "with zero_optimization each rank has a part of the "
-                    "state, which state_dict() does not gather: "
-                    "init(checkpoint=...) saves it"
-                )
+            floats = self._fetch(t, key, torch.empty_like(t.values))
             state[key] = floats.to(t.parameter.device)
+
+    def _fetch(self, t: Trained, key: str, floats: Tensor) -> Tensor:
+        if not self._run._state(t.number, key, floats.data_ptr()):
+            raise wrong(
+                "with zero_optimization each rank has a part of the "
+                "state, which state_dict() does not gather: "
+                "init(checkpoint=...) saves it"
+            )
+        return floats
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the parameter groups; a state is refused."""

@@ -4,6 +4,7 @@
 import itertools
 import json
 import signal
+import tempfile
 import unittest
 from types import SimpleNamespace
 
@@ -190,6 +191,55 @@ class Equality(unittest.TestCase):
                     for case, apart in zip(run_of, found, strict=True):
                         with self.subTest(ps=ps, **case):
                             self.assertLess(max(apart), 1e-5)
+
+    def check_rare(self, steps, ps, cases, workers=2):
+        """CASES of `rare`; returns the optimiser's counts of the last."""
+        with ranks("several_rare", ps, workers, cases=cases) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            results = run.results("worker0")
+        for case, result in zip(cases, results, strict=True):
+            with self.subTest(ps=ps, **case):
+                self.assertLess(max(result["apart"]), 1e-5)
+        self.assertEqual(case["steps"], steps)
+        return results[-1]["steps"]
+
+    def test_an_optimiser_counts_the_steps_of_each_parameter(self):
+        adam = {"lr": 0.01, "betas": [0.8, 0.9]}
+        dampened = {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}
+        cases = [
+            {"optimizer": name, "settings": settings, "steps": 14}
+            for name, settings in (
+                ("SGD", dampened),
+                ("RMSprop", {"lr": 0.005, "momentum": 0.5}),
+                ("Adagrad", {"lr": 0.01, "lr_decay": 0.1}),
+                ("AdamW", {**adam, "weight_decay": 0.1, "amsgrad": True}),
+                ("Adam", {**adam, "weight_decay": 0.02}),
+            )
+        ]
+        counts = [14, 14, 7, 7, 7, 7, 5, 5]
+        self.assertEqual(self.check_rare(14, 0, cases), counts)
+        for case in cases[0], cases[2], cases[4]:
+            self.check_rare(14, 1, [case])
+        self.assertEqual(self.check_rare(14, 3, cases[-1:]), counts)
+        alone = {**cases[-1], "strategy": {"staleness": "inf"}}
+        self.assertEqual(self.check_rare(14, 1, [alone], 1), counts)
+
+    def test_a_resumed_run_goes_on_with_the_counts(self):
+        settings = {"lr": 0.01, "betas": [0.8, 0.9]}
+        for path in ((1, 3), (0, 1), (2, 0)):
+            folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+            with folder:
+                case = {
+                    "optimizer": "Adam",
+                    "settings": settings,
+                    "checkpoint": folder.name,
+                }
+                for ps, steps in zip(path, (7, 14), strict=True):
+                    counts = self.check_rare(
+                        steps, ps, [{**case, "steps": steps}]
+                    )
+                self.assertEqual(counts, [14, 14, 7, 7, 7, 7, 5, 5])
 
     def test_two_ps(self):
         self.check(steps=20, clusters={"two": (2, 2)})

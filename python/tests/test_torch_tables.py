@@ -24,7 +24,7 @@ def ranks(ps=2, **arguments):
     return Cluster("torch_tables_ranks.py", "train", ps, 2, **arguments)
 
 
-def reference(first, make, settings, scaled):
+def reference(first, make, settings, scaled, rare):
     """Rows and other weights of one process with the whole batch, in double."""
     torch.manual_seed(0)
     bags = [
@@ -49,7 +49,9 @@ def reference(first, make, settings, scaled):
     ]
     ids, weights, targets = program.data(STEPS)
     for step in range(STEPS):
-        found = net(*program.batch(ids[step], weights[step], torch.float64))
+        uses = not rare or step % 3 == 2
+        batch = program.batch(ids[step], weights[step], torch.float64)
+        found = net(*batch, uses)
         loss = nn.functional.mse_loss(found, targets[step])
         net.zero_grad()
         loss.backward()
@@ -61,8 +63,9 @@ def reference(first, make, settings, scaled):
 
 
 class Equality(unittest.TestCase):
-    def check(self, kind, **arguments):
-        settings, make = RULES[kind]
+    def check(self, kind, settings=None, **arguments):
+        usual, make = RULES[kind]
+        settings = settings or usual
         arguments = {
             "rule": {"type": kind, "params": settings},
             **arguments,
@@ -76,7 +79,11 @@ class Equality(unittest.TestCase):
             zero, one = run.result("worker0"), run.result("worker1")
         self.assertEqual(zero, one)
         rows, weight, scale = reference(
-            zero["first"], make, settings, arguments.get("scaled", False)
+            zero["first"],
+            make,
+            settings,
+            arguments.get("scaled", False),
+            arguments.get("rare", False),
         )
         close = frameworks.distance
         self.assertLess(close(zero["rows"], rows), 1e-5)
@@ -92,6 +99,12 @@ class Equality(unittest.TestCase):
                 two = self.check(kind)
                 for ps in 1, 0:
                     self.assertEqual(two, self.check(kind, ps=ps))
+
+    def test_adam_counts_the_steps_in_which_tables_are_used(self):
+        # SparseAdam adds eps before its correction of the bias, Adam after it.
+        settings = {"lr": 0.05, "eps": 1e-15}
+        two = self.check("Adam", settings, rare=True)
+        self.assertEqual(two, self.check("Adam", settings, rare=True, ps=0))
 
     def test_a_table_without_a_rule_has_that_of_the_optimiser(self):
         self.check("SGD", rule=None)

@@ -49,6 +49,23 @@ class Branches(nn.Module):
         return self.layers[self.branch](x)
 
 
+class Rare(nn.Module):
+    """One layer is used in each step, two take turns, one is used from step 10
+    on, in that step by rank 0 alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Linear(INPUTS, CLASSES) for _ in range(4)
+        )
+
+    def forward(self, x, step, rank):
+        used = [0, 1 + step % 2]
+        if step > 9 or (step == 9 and rank == 0):
+            used.append(3)
+        return sum(self.layers[i](x) for i in used)
+
+
 def model_of(name, seed):
     """The first weights and data of all processes."""
     torch.manual_seed(seed)
@@ -56,6 +73,8 @@ def model_of(name, seed):
         return Tied()
     if name == "branches":
         return Branches()
+    if name == "rare":
+        return Rare()
     norm = [nn.BatchNorm1d(16)] if name == "norm" else []
     model = nn.Sequential(
         nn.Linear(INPUTS, 16), *norm, nn.Tanh(), nn.Linear(16, CLASSES)
@@ -438,6 +457,54 @@ def states(optimizer, settings, split=False, runs=1, **keys):
 def several_states(cases):
     for case in cases:
         states(**case)
+
+
+def rare(optimizer, settings, steps, **keys):
+    """Plain torch takes all steps of all ranks, also those before the start of
+    a resumed run: prints how far weights and states are apart then, and the
+    states' steps."""
+    run = capstan.init(keep_env=True, steps=steps, **keys)
+    net, plain_net = model_of("rare", 0), model_of("rare", 0)
+    begun, plain = (
+        optimizer_of(optimizer, of, settings) for of in (net, plain_net)
+    )
+    wrapped = capstan.DistributedOptimizer(begun, net)
+    x, y = data(20)
+    share = BATCH // run.size
+
+    def loss_of(of, step, rank):
+        rows = slice(rank * share, (rank + 1) * share)
+        found = of(x[step, rows], step, rank)
+        return nn.functional.cross_entropy(found, y[step, rows])
+
+    for step in range(steps):
+        plain.zero_grad()
+        for rank in range(run.size):
+            (loss_of(plain_net, step, rank) / run.size).backward()
+        plain.step()
+    for step in run.steps(steps):
+        wrapped.zero_grad()
+        loss_of(net, step, run.rank).backward()
+        wrapped.step()
+    found, expected = (o.state_dict()["state"] for o in (wrapped, plain))
+    assert found.keys() == expected.keys(), (found.keys(), expected.keys())
+    apart, counted = [], []
+    for number, state in expected.items():
+        assert found[number].keys() == state.keys()
+        counted.append(float(found[number].get("step", 0)))
+        assert counted[-1] == float(state.get("step", 0)), (number, counted)
+        for key, value in state.items():
+            off = (found[number][key] - value).norm()
+            apart.append(float(off / value.norm().clamp(min=1e-30)))
+    for a, b in zip(net.parameters(), plain_net.parameters(), strict=True):
+        apart.append(float(((a - b).norm() / b.norm()).detach()))
+    run.close()
+    print(json.dumps({"apart": apart, "steps": counted}))
+
+
+def several_rare(cases):
+    for case in cases:
+        rare(**case)
 
 
 def loads_state():

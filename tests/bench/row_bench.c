@@ -92,6 +92,7 @@ static void row_bench_apply(const struct row_bench *bench, const uint64_t *ids,
                             uint64_t step) {
     struct row_keys keys = keys_of(ids, count);
     struct row_table_update update = {.step = step,
+                                      .rule_step = step,
                                       .rate = 0.05,
                                       .scale = 0.5f,
                                       .keys = &keys,

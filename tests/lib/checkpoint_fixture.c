@@ -117,6 +117,11 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
                               sizeof manifest->files[f].name);
 }
 
+uint64_t checkpoint_fixture_rule_step(const struct manifest *manifest,
+                                      uint32_t b) {
+    return manifest->step / (1 + manifest->layout->blocks[b].parameter);
+}
+
 static void put_block(struct shard_writer *writer,
                       const struct manifest *manifest, uint32_t b) {
     const struct block *block = &manifest->layout->blocks[b];
@@ -134,6 +139,11 @@ static void put_block(struct shard_writer *writer,
                               block->elements * sizeof *floats, &why),
              &why);
     }
+    uint64_t rule_step = checkpoint_fixture_rule_step(manifest, b);
+    key.slot = SHARD_RULE_STEP;
+    if (block->parameter)
+        must(shard_writer_put(writer, key, &rule_step, sizeof rule_step, &why),
+             &why);
     key.slot = SHARD_ROW;
     must(shard_writer_put(writer, key, "row", 3, &why), &why);
     free(floats);

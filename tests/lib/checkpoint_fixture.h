@@ -84,6 +84,11 @@ void checkpoint_fixture_write_delta(const char *dir, uint64_t step,
                                     uint32_t num_ps, uint64_t base);
 bool checkpoint_fixture_is_removed(uint32_t i);
 
+/* The updates of block B of MANIFEST that its rule has counted. Of the first
+ * parameter there is no record, as in a checkpoint of an older release. */
+uint64_t checkpoint_fixture_rule_step(const struct manifest *manifest,
+                                      uint32_t b);
+
 /* What element ELEMENT of PARAMETER has in SLOT of such a checkpoint. */
 float checkpoint_fixture_value(uint64_t step, uint32_t parameter, uint16_t slot,
                                uint64_t element);

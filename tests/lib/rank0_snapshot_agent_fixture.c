@@ -142,9 +142,9 @@ void rank0_snapshot_agent_fixture_save(
     const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
                                fixture->tensors[2]};
     struct failure why;
-    assert_int_equal(
-        fixture->calls->save(fixture->calls->context, round, b, tensors, &why),
-        STATUS_OK);
+    assert_int_equal(fixture->calls->save(fixture->calls->context, round, b,
+                                          tensors, round, &why),
+                     STATUS_OK);
 }
 
 void rank0_snapshot_agent_fixture_hand_over(

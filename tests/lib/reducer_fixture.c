@@ -31,11 +31,13 @@ static uint64_t place_of(const struct reducer_fixture *fixture, uint32_t b) {
 }
 
 static enum status load(void *context, uint32_t b, float *const *tensors,
-                        struct failure *why) {
+                        uint64_t *rule_step, struct failure *why) {
     struct reducer_fixture *fixture = context;
     size_t bytes = fixture->layout->blocks[b].elements * sizeof(float);
     if (fixture->loaded.fail_load == b + 1)
         return status_fail(why, FAILURE_IO_ERROR, "the disk is gone");
+    *rule_step =
+        fixture->loaded.rule_steps[fixture->layout->blocks[b].parameter];
     for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
         memcpy(tensors[t], fixture->loaded.tensors[t] + place_of(fixture, b),
                bytes);
@@ -48,7 +50,8 @@ static void note(void *context, const struct loss_scaler *scaler) {
 }
 
 static enum status save(void *context, uint64_t round, uint32_t b,
-                        const float *const *tensors, struct failure *why) {
+                        const float *const *tensors, uint64_t rule_step,
+                        struct failure *why) {
     struct reducer_fixture *fixture = context;
     struct reducer_model *saved = &fixture->saved;
     size_t bytes = fixture->layout->blocks[b].elements * sizeof(float);
@@ -56,6 +59,7 @@ static enum status save(void *context, uint64_t round, uint32_t b,
         return status_fail(why, FAILURE_IO_ERROR, "the disk is full");
     for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
         memcpy(saved->tensors[t] + place_of(fixture, b), tensors[t], bytes);
+    saved->rule_steps[fixture->layout->blocks[b].parameter] = rule_step;
     saved->out_of_order |= saved->saved != b;
     saved->saved = (b + 1) % fixture->layout->num_blocks;
     saved->saves += saved->saved == 0;
@@ -89,9 +93,10 @@ void reducer_model_close(struct reducer_model *model) {
 void reducer_fixture_open(struct reducer_fixture *fixture, uint32_t ranks,
                           const uint32_t *elements, uint32_t count,
                           const struct optimizer *rule, double rate) {
-    struct parameter parameters[16] = {0};
+    struct parameter parameters[REDUCER_FIXTURE_PARAMETERS] = {0};
     struct failure why;
-    assert_true(count <= 16 && ranks <= COLLECTIVE_FIXTURE_RANKS);
+    assert_true(count <= REDUCER_FIXTURE_PARAMETERS &&
+                ranks <= COLLECTIVE_FIXTURE_RANKS);
     for (uint32_t p = 0; p < count; p++) {
         snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
         parameters[p].num_dims = 1;
@@ -436,18 +441,32 @@ static float clipping(const struct reducer_fixture *fixture,
     return factor < 1 ? (float)factor : 1;
 }
 
+/* UPDATE, without weights and state, of parameter P of MODEL. */
+static void update_parameter(const struct reducer_fixture *fixture, uint32_t p,
+                             struct rule_update update,
+                             struct reducer_model *model) {
+    const void *brought[COLLECTIVE_FIXTURE_RANKS];
+    uint64_t offset = model_offset(fixture->layout, p);
+    size_t variants;
+    for (unsigned g = 0; g < update.num_gradients; g++)
+        brought[g] = (const float *)update.gradients[g] + offset;
+    update.gradients = brought;
+    update.elements = fixture->layout->parameters[p].elements;
+    update.step = model->rule_steps[p] += update.num_gradients > 0;
+    update.weights = update.weights_out = model->tensors[0] + offset;
+    for (unsigned t = 0; t < RULE_MAX_SLOTS; t++)
+        update.state[t] = update.state_out[t] = model->tensors[1 + t] + offset;
+    rule_apply(*rule_variants(&variants), &fixture->job.optimizer, &update);
+}
+
 static void update_alone(const struct reducer_fixture *fixture, uint64_t round,
                          struct reducer_model *model, float *gradients) {
     const void *brought[COLLECTIVE_FIXTURE_RANKS];
     uint64_t elements = fixture->layout->elements;
-    size_t variants;
     struct rule_update update = {
-        .step = step_of(fixture, round),
         .rate = schedule_rate(&fixture->job.schedule, step_of(fixture, round)),
         .elements = elements,
         .gradients = brought,
-        .weights = model->tensors[0],
-        .weights_out = model->tensors[0],
     };
     for (uint32_t r = 0; r < fixture->ranks; r++) {
         float *own = gradients + r * elements;
@@ -460,9 +479,8 @@ static void update_alone(const struct reducer_fixture *fixture, uint64_t round,
     update.scale =
         update.num_gradients ? 1.0f / (float)update.num_gradients : 1.0f;
     update.scale *= clipping(fixture, &update);
-    for (unsigned t = 0; t < RULE_MAX_SLOTS; t++)
-        update.state[t] = update.state_out[t] = model->tensors[1 + t];
-    rule_apply(*rule_variants(&variants), &fixture->job.optimizer, &update);
+    for (uint32_t p = 0; p < fixture->layout->num_parameters; p++)
+        update_parameter(fixture, p, update, model);
 }
 
 void reducer_fixture_train_single(struct reducer_fixture *fixture,
@@ -493,6 +511,8 @@ void reducer_fixture_expect_model(const struct reducer_fixture *fixture,
     for (unsigned t = 0; t <= rule_slots(&fixture->job.optimizer); t++)
         assert_memory_equal(found->tensors[t], expected->tensors[t],
                             fixture->layout->elements * sizeof(float));
+    assert_memory_equal(found->rule_steps, expected->rule_steps,
+                        sizeof found->rule_steps);
 }
 
 void reducer_fixture_run_and_compare(struct reducer_fixture *fixture) {

@@ -12,12 +12,16 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-enum { REDUCER_FIXTURE_TENSORS = 1 + RULE_MAX_SLOTS };
+enum {
+    REDUCER_FIXTURE_TENSORS = 1 + RULE_MAX_SLOTS,
+    REDUCER_FIXTURE_PARAMETERS = 16,
+};
 
 /* Weights and state of a whole model, in arena order without the room before
  * it; a keeper loads from one and saves into one. */
 struct reducer_model {
     float *tensors[REDUCER_FIXTURE_TENSORS];
+    uint64_t rule_steps[REDUCER_FIXTURE_PARAMETERS];
     uint64_t round;     /* of the last save */
     uint32_t saved;     /* blocks of it */
     unsigned saves;     /* whole ones */

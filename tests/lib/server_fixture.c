@@ -167,6 +167,14 @@ void server_fixture_push(struct server_fixture *fixture, uint32_t rank,
                         encoding_bytes(fixture->job.wire, used));
 }
 
+void server_fixture_push_empty(struct server_fixture *fixture, uint32_t rank,
+                               uint64_t clock, uint32_t *ids, size_t count) {
+    Capstan__DataHeader header = server_fixture_header(
+        fixture, CAPSTAN__DATA_HEADER__KIND__PUSH, rank, clock, ids, count);
+    header.encoding = CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
+    server_fixture_send(fixture, fixture->trainers[rank], &header, NULL, 0);
+}
+
 void server_fixture_handle_messages(struct server_fixture *fixture, int count) {
     struct link_frame frame;
     Capstan__DataHeader *header;

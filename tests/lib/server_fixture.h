@@ -78,6 +78,10 @@ void server_fixture_push(struct server_fixture *fixture, uint32_t rank,
                          uint64_t clock, uint32_t *ids, size_t count,
                          float value);
 
+/* The same without bytes, EMPTY. */
+void server_fixture_push_empty(struct server_fixture *fixture, uint32_t rank,
+                               uint64_t clock, uint32_t *ids, size_t count);
+
 /* Lets the service handle COUNT messages, waiting for each and for its
  * threads. */
 void server_fixture_handle_messages(struct server_fixture *fixture, int count);

@@ -74,6 +74,16 @@ enum update_core_result update_core_fixture_push(uint32_t b, uint32_t rank,
     return verdict;
 }
 
+enum update_core_result update_core_fixture_push_without_bytes(uint32_t b,
+                                                               uint32_t rank,
+                                                               uint64_t clock,
+                                                               uint64_t seq) {
+    enum update_core_result verdict = update_core_push_without_bytes(
+        update_core_fixture.update_core, b, rank, clock, seq);
+    update_core_fixture_collect();
+    return verdict;
+}
+
 enum update_core_result update_core_fixture_push_overflowed(
     uint32_t b, uint32_t rank, uint64_t clock, uint64_t seq, double at) {
     enum update_core_result verdict = update_core_push_overflowed(

@@ -44,9 +44,14 @@ void update_core_fixture_collect(void);
 /* Tells the next view, of the slots as they are. */
 void update_core_fixture_set_view(void);
 
-/* Tells a push of RANK, and one whose gradients were not finite at scale AT. */
+/* Tells a push of RANK, one without bytes, and one whose gradients were not
+ * finite at scale AT. */
 enum update_core_result update_core_fixture_push(uint32_t b, uint32_t rank,
                                                  uint64_t clock, uint64_t seq);
+enum update_core_result update_core_fixture_push_without_bytes(uint32_t b,
+                                                               uint32_t rank,
+                                                               uint64_t clock,
+                                                               uint64_t seq);
 enum update_core_result update_core_fixture_push_overflowed(
     uint32_t b, uint32_t rank, uint64_t clock, uint64_t seq, double at);
 

@@ -186,6 +186,12 @@ bool exchange_read_state(struct exchange exchange, uint32_t parameter,
     return true;
 }
 
+uint64_t exchange_rule_step(struct exchange exchange, uint32_t parameter) {
+    return exchange.provides_first_weights
+               ? reducer_rule_step(exchange.context, parameter)
+               : client_rule_step(exchange.context);
+}
+
 void exchange_set_epoch(struct exchange exchange, uint64_t number,
                         uint64_t first) {
     if (!exchange.provides_first_weights)

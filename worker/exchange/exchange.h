@@ -64,6 +64,10 @@ uint64_t exchange_due(struct exchange exchange, uint32_t *lead);
 bool exchange_read_state(struct exchange exchange, uint32_t parameter,
                          uint64_t clock, unsigned slot, float *to);
 
+/* How many updates the rule has counted of PARAMETER, whose state was read
+ * last: those to which some rank brought bytes. */
+uint64_t exchange_rule_step(struct exchange exchange, uint32_t parameter);
+
 /* The epochs of a caller's model, for a trainer that joins. A reducer's ranks
  * all begin together: no-op, and false. */
 void exchange_set_epoch(struct exchange exchange, uint64_t number,

@@ -134,8 +134,9 @@ enum external_result external_kept(struct external *external, const char *key,
                                    const void **data, size_t *size);
 
 /* State KEY (rule_slot_name) of PARAMETER's optimizer after the last step, to
- * TO [elements]. FOUND false: there is none of that name, or this rank has a
- * part of it only; TO is unchanged. One thread at a time. */
+ * TO [elements]; "step", of an optimizer with state: how many updates of
+ * PARAMETER it has counted, to TO [1]. FOUND false: there is none of that name,
+ * or this rank has a part of it only; TO is unchanged. One thread at a time. */
 enum external_result external_state(struct external *external,
                                     uint32_t parameter, const char *key,
                                     float *to, bool *found, int64_t until);

@@ -18,12 +18,14 @@ struct tensor {
     bool stale;              /* all-reduce: VALUES are not those of the arena */
 };
 
-/* A state that is being read, perhaps for a call that has returned; FLOATS
- * NULL: none is. */
+/* A state that is being read, perhaps for a call that has returned, or has been
+ * since the last push; FLOATS NULL: none. Of one that is wanted FLOATS are the
+ * caller's. */
 struct state_read {
     float *floats;
     uint32_t parameter;
     unsigned slot;
+    bool step; /* wanted is, in place of it, the step of the rule: one float */
 };
 
 struct kept_item {

@@ -227,13 +227,15 @@ static enum external_result begin_state(struct external *external,
     }
     *found =
         exchange_read_state(trainer->exchange, p, trainer->clock, slot, floats);
-    external->state_read = (struct state_read){floats, p, slot};
+    external->state_read =
+        (struct state_read){.floats = floats, .parameter = p, .slot = slot};
     if (!*found)
         drop_state(external);
     return EXTERNAL_DONE;
 }
 
-/* The slot called KEY of parameter P's optimizer; RULE_MAX_SLOTS: none. */
+/* The slot called KEY of parameter P's optimizer, of "step" the first;
+ * RULE_MAX_SLOTS: none. */
 static unsigned slot_called(const struct external *external,
                             const struct trainer *trainer, uint32_t p,
                             const char *key) {
@@ -245,30 +247,37 @@ static unsigned slot_called(const struct external *external,
     const char *name = "";
     unsigned slot = 0;
     while (slot < RULE_MAX_SLOTS && (name = rule_slot_name(rule, slot)) &&
-           strcmp(name, key))
+           strcmp(name, key) && strcmp("step", key))
         slot++;
     return name && parameter->kind == PARAMETER_TRAINED ? slot : RULE_MAX_SLOTS;
 }
 
 static enum external_result read_state(struct external *external,
-                                       struct trainer *trainer, uint32_t p,
-                                       unsigned slot, float *to, bool *found,
-                                       int64_t until) {
+                                       struct trainer *trainer,
+                                       const struct state_read *wanted,
+                                       bool *found, int64_t until) {
     const struct state_read *reading = &external->state_read;
+    uint32_t p = wanted->parameter;
     if (!await_state(external, trainer, until) ||
         !external_wait_all(external, trainer, until))
         return external_late(external, until);
-    if (reading->floats && (reading->parameter != p ||
-                            reading->slot != slot)) /* of a call before */
+    if (reading->floats &&
+        (reading->parameter != p ||
+         reading->slot != wanted->slot)) /* of a call before */
         drop_state(external);
     *found = reading->floats;
-    if (!*found && begin_state(external, trainer, p, slot, found))
+    if (!*found && begin_state(external, trainer, p, wanted->slot, found))
         return EXTERNAL_OVER;
     if (!*found)
         return EXTERNAL_DONE;
     if (!await_state(external, trainer, until))
         return external_late(external, until);
-    memcpy(to, reading->floats, external->parameters[p].elements * sizeof *to);
+    if (wanted->step) { /* the caller may want the state next */
+        *wanted->floats = (float)exchange_rule_step(trainer->exchange, p);
+        return EXTERNAL_DONE;
+    }
+    memcpy(wanted->floats, reading->floats,
+           external->parameters[p].elements * sizeof *wanted->floats);
     drop_state(external);
     return EXTERNAL_DONE;
 }
@@ -283,10 +292,10 @@ enum external_result external_state(struct external *external,
         return result;
     if (external->started && parameter < external->count &&
         !external->num_pushed) {
-        unsigned slot = slot_called(external, trainer, parameter, key);
-        result = slot < RULE_MAX_SLOTS
-                     ? read_state(external, trainer, parameter, slot, to, found,
-                                  until)
+        struct state_read wanted = {to, parameter, 0, !strcmp(key, "step")};
+        wanted.slot = slot_called(external, trainer, parameter, key);
+        result = wanted.slot < RULE_MAX_SLOTS
+                     ? read_state(external, trainer, &wanted, found, until)
                      : EXTERNAL_DONE;
     } else {
         external_misused(trainer, "a state is read before the start, between "

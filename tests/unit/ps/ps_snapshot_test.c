@@ -93,22 +93,32 @@ static void await_report(void) {
     assert_int_equal(outcome, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
 }
 
-/* The row of block B: its version, then each rank's incarnation and clock. */
-static void check_row(struct shard_reader *reader, const struct block *block) {
-    struct shard_key key = {block->parameter, SHARD_ROW, block->offset};
-    uint64_t row[1 + 2 * RANKS];
+static void read_words(struct shard_reader *reader, struct shard_key key,
+                       uint64_t *words, size_t count) {
     struct failure why;
     const void *value;
     size_t bytes;
     assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
                      STATUS_OK);
-    assert_int_equal(bytes, sizeof row);
-    memcpy(row, value, sizeof row);
+    assert_int_equal(bytes, count * sizeof *words);
+    memcpy(words, value, bytes);
+}
+
+/* The row of BLOCK: its version, then each rank's incarnation and clock; and
+ * the STEPS that its rule has counted. */
+static void check_row(struct shard_reader *reader, const struct block *block,
+                      uint64_t steps) {
+    struct shard_key key = {block->parameter, SHARD_ROW, block->offset};
+    uint64_t row[1 + 2 * RANKS], counted;
+    read_words(reader, key, row, 1 + 2 * RANKS);
     assert_int_equal(row[0], ROUND);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(row[1 + 2 * r], SERVER_FIXTURE_TRAINER + r);
         assert_int_equal(row[2 + 2 * r], ROUND);
     }
+    key.slot = SHARD_RULE_STEP;
+    read_words(reader, key, &counted, 1);
+    assert_int_equal(counted, steps);
 }
 
 static void a_planned_round_is_written_with_its_ledger_rows(void **state) {
@@ -120,14 +130,18 @@ static void a_planned_round_is_written_with_its_ledger_rows(void **state) {
     open_ps(fixture);
     for (uint64_t clock = 1; clock <= ROUND; clock++)
         for (uint32_t r = 0; r < RANKS; r++) {
-            server_fixture_push(fixture, r, clock, all, 3, 1);
-            server_fixture_handle_messages(fixture, 1);
+            size_t with = clock == 1 ? 2 : 3;
+            server_fixture_push(fixture, r, clock, all, with, 1);
+            if (with < 3)
+                server_fixture_push_empty(fixture, r, clock, all + with, 1);
+            server_fixture_handle_messages(fixture, clock == 1 ? 2 : 1);
         }
     await_report();
     checkpoint_folder(folder, ROUND, step, sizeof step);
     assert_int_equal(shard_reader_open(&reader, step, &file, &why), STATUS_OK);
     for (uint32_t b = 0; b < SERVER_FIXTURE_OWN_BLOCKS; b++)
-        check_row(reader, &fixture->layout->blocks[fixture->ids[b]]);
+        check_row(reader, &fixture->layout->blocks[fixture->ids[b]],
+                  b < 2 ? ROUND : ROUND - 1);
     shard_reader_close(&reader);
 }
 

@@ -69,10 +69,7 @@ static void with_staleness_a_push_is_divided_by_its_own_replicas(void **state) {
 static void an_empty_contribution_does_not_count_in_the_mean(void **state) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
-    Capstan__DataHeader header =
-        server_fixture_header(fixture, PUSH, 0, 1, all, 3);
-    header.encoding = CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
-    server_fixture_send(fixture, fixture->trainers[0], &header, NULL, 0);
+    server_fixture_push_empty(fixture, 0, 1, all, 3);
     server_fixture_push(fixture, 1, 1, all, 3, 4);
     server_fixture_handle_messages(fixture, 2);
     const float weights[] = {-4, -5, -7};
@@ -85,10 +82,7 @@ static void a_duplicate_does_not_replace_a_held_contribution(void **state) {
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 100);
-    Capstan__DataHeader empty =
-        server_fixture_header(fixture, PUSH, 0, 1, all, 3);
-    empty.encoding = CAPSTAN__DATA_HEADER__ENCODING__EMPTY;
-    server_fixture_send(fixture, fixture->trainers[0], &empty, NULL, 0);
+    server_fixture_push_empty(fixture, 0, 1, all, 3);
     server_fixture_push(fixture, 1, 1, all, 3, 4);
     server_fixture_handle_messages(fixture, 4);
     const float means[] = {-3, -4, -6};

@@ -74,6 +74,7 @@ static void put(struct fixture *fixture, enum update_core_kind kind, uint32_t b,
     item->round = (struct shard_round){.gradients = item->gradients,
                                        .num_gradients = 2,
                                        .step = version,
+                                       .rule_step = version,
                                        .rate = 1,
                                        .scale = 0.5f};
     work_items_submit(fixture->work_items, item);

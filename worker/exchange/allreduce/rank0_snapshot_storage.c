@@ -61,8 +61,10 @@ static void load_assigned(const struct rank0_snapshot_agent *agent, uint32_t b,
 
 static enum status rank0_snapshot_storage_load(void *context, uint32_t b,
                                                float *const *tensors,
+                                               uint64_t *rule_step,
                                                struct failure *why) {
     struct rank0_snapshot_agent *agent = context;
+    *rule_step = 0;
     if (!agent->settings.plan->restore_folder) {
         load_assigned(agent, b, tensors);
         return STATUS_OK;
@@ -72,18 +74,25 @@ static enum status rank0_snapshot_storage_load(void *context, uint32_t b,
     for (unsigned t = 0; !status && t < count; t++)
         status = checkpoint_reader_block(agent->reader, b, (uint16_t)t,
                                          tensors[t], why);
+    if (!status)
+        status = checkpoint_reader_rule_step(agent->reader, b, rule_step, why);
     if (b + 1 == agent->settings.plan->layout->num_blocks)
         checkpoint_reader_close(&agent->reader);
     return status;
 }
 
 static enum status restore_rows(void *context, struct row_shard *rows,
-                                uint32_t p, struct failure *why) {
+                                uint32_t p, uint64_t *rule_step,
+                                struct failure *why) {
     struct rank0_snapshot_agent *agent = context;
+    const struct layout *layout = agent->settings.plan->layout;
     enum status status = open_reader(agent, why);
     if (!status)
         status = row_shard_restore(rows, p, agent->reader, why);
-    if (p + 1 == agent->settings.plan->layout->num_partitions)
+    if (!status)
+        status = checkpoint_reader_rule_step(
+            agent->reader, layout->num_blocks + p, rule_step, why);
+    if (p + 1 == layout->num_partitions)
         checkpoint_reader_close(&agent->reader);
     return status;
 }
@@ -159,6 +168,7 @@ static bool await_copies(struct rank0_snapshot_agent *agent, size_t bytes,
 static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
                                                uint32_t b,
                                                const float *const *tensors,
+                                               uint64_t rule_step,
                                                struct failure *why) {
     struct rank0_snapshot_agent *agent = context;
     const struct rank0_snapshot_agent_settings *settings = &agent->settings;
@@ -168,6 +178,7 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
     struct snapshots_block block = {.version = round,
                                     .tensors = copies,
                                     .row = &round,
+                                    .rule_step = rule_step,
                                     .scaler = agent->scaler};
     uint64_t id;
     (void)why;
@@ -187,24 +198,25 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
 }
 
 /* Views of pages, which an update copies while they are held. */
-static enum status save_rows(void *context, uint64_t round,
-                             struct row_shard *rows, uint32_t p, uint64_t step,
+static enum status save_rows(void *context, const struct row_reducer_saved *as,
+                             struct row_shard *rows, uint32_t p,
                              struct failure *why) {
     struct rank0_snapshot_agent *agent = context;
     const struct plan *plan = agent->settings.plan;
     struct snapshots *snapshots =
         snapshot_agent_snapshots(agent->snapshot_agent);
-    struct snapshots_block block = {.version = round,
+    struct snapshots_block block = {.version = as->round,
                                     .rows = agent->row_views,
-                                    .row = &round,
+                                    .row = &as->round,
+                                    .rule_step = as->rule_step,
                                     .scaler = agent->scaler};
     uint64_t id;
     (void)why;
     if (!plan->checkpoint_dir || is_cancelled(agent) ||
-        !snapshot_agent_due(agent->snapshot_agent, round, &id))
+        !snapshot_agent_due(agent->snapshot_agent, as->round, &id))
         return STATUS_OK;
     struct row_shard_cut cut = {
-        .id = id, .step = step, .form = snapshots_form(snapshots, id)};
+        .id = id, .step = as->step, .form = snapshots_form(snapshots, id)};
     row_shard_cut(rows, p, &cut, agent->row_views);
     snapshots_add(snapshots, id, plan->layout->num_blocks + p, &block);
     return STATUS_OK;

@@ -89,9 +89,8 @@ static enum status save_all(struct reducer *reducer, struct failure *why) {
     const struct reduction *reduction = &reducer->reduction;
     enum status status = state_io_save(&reducer->state_io, why);
     if (!status && s->row_storage)
-        status =
-            row_reducer_save(s->rows, s->row_storage, reduction->round,
-                             reduction->round - reduction->scaler.skipped, why);
+        status = row_reducer_save(s->rows, s->row_storage, reduction->round,
+                                  reduction_step(reduction), why);
     return status;
 }
 
@@ -353,6 +352,10 @@ void reducer_settle(struct reducer *reducer) {
     atomic_store(&reducer->settled, true);
     sequence_advance(&reducer->announced,
                      reducer->last + reducer->num_parameters);
+}
+
+uint64_t reducer_rule_step(const struct reducer *reducer, uint32_t parameter) {
+    return reducer->reduction.rule_steps[parameter];
 }
 
 struct row_reducer *reducer_rows(const struct reducer *reducer) {

@@ -45,15 +45,17 @@ enum { REDUCER_HEADER_FLOATS = 16 };
  * many slots as any parameter's rule has. */
 struct reducer_storage {
     void *context;
-    /* Fills block B's TENSORS; NULL: all ranks initialise from the seed. */
+    /* Fills block B's TENSORS and *RULE_STEP, the updates that its rule has
+     * counted; NULL: all ranks initialise from the seed. */
     enum status (*load)(void *context, uint32_t b, float *const *tensors,
-                        struct failure *why);
+                        uint64_t *rule_step, struct failure *why);
     /* The scaler that is saved with the next blocks. May be NULL. */
     void (*note)(void *context, const struct loss_scaler *scaler);
     /* Block B after round ROUND; blocks ascend, each once. May wait for the
      * disk; the bytes are copied. */
     enum status (*save)(void *context, uint64_t round, uint32_t b,
-                        const float *const *tensors, struct failure *why);
+                        const float *const *tensors, uint64_t rule_step,
+                        struct failure *why);
     /* Called after each round: waits while the chief is about to name a round
      * to save, which holds the next round back. */
     void (*pause)(void *context, uint64_t round);
@@ -190,6 +192,9 @@ bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter);
  * has a part of it only (ZeRO). */
 bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
                         unsigned slot, float *to);
+
+/* The updates that PARAMETER's rule has counted; as reducer_read_state. */
+uint64_t reducer_rule_step(const struct reducer *reducer, uint32_t parameter);
 
 /* The rows of tables; NULL: there are none. */
 struct row_reducer *reducer_rows(const struct reducer *reducer);

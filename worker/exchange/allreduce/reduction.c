@@ -228,6 +228,10 @@ enum status reduction_open(struct reduction *reduction,
                                                  ? settings->all_replicas
                                                  : settings->group.size);
     enum status status = use_device_arena(reduction, device_arena, why);
+    reduction->rule_steps =
+        calloc(settings->layout->num_parameters, sizeof *reduction->rule_steps);
+    if (!status && !reduction->rule_steps)
+        status = reduction_no_memory(reduction, why);
     if (!status)
         status = reduction_allocate(reduction, why);
     if (!status)
@@ -261,6 +265,7 @@ void reduction_close(struct reduction *reduction) {
         ops->close(&reduction->device);
     round_trailer_close(&reduction->trailer);
     free(reduction->buckets);
+    free(reduction->rule_steps);
     *reduction = (struct reduction){0};
 }
 
@@ -319,6 +324,8 @@ static void reduction_read_header(struct reduction *reduction) {
         loss_scaler_overflow(scaler, fp16, scaler->scale);
     else
         loss_scaler_no_overflow(scaler, fp16);
+    for (uint32_t p = 0; p < reduction->settings->layout->num_parameters; p++)
+        reduction->rule_steps[p] += reduction_changes(reduction);
 }
 
 enum status reduction_wait_header(struct reduction *reduction,
@@ -360,13 +367,12 @@ static enum status reduction_apply(struct reduction *reduction, uint32_t i,
     const struct partition_range *owned = &reduction->partition.owned[i];
     const struct optimizer *rule = &reduction->settings->job->optimizer;
     const void *sum = reduction->gradients + owned->first;
-    uint64_t step = reduction->round - reduction->scaler.skipped;
-    if (reduction->trailer || reduction->settings->groups)
+    if (reduction->trailer || reduction->settings->groups || reduction->uneven)
         return reduction_apply_parameters(reduction, i, why);
     float *weights = reduction->weights + owned->first;
     struct rule_update update = {
-        .step = step,
-        .rate = schedule_rate(&reduction->schedule, step),
+        .step = reduction->rule_steps[0],
+        .rate = schedule_rate(&reduction->schedule, reduction_step(reduction)),
         .scale = reduction->scale,
         .elements = owned->end - owned->first,
         .num_gradients = reduction_changes(reduction),
@@ -417,9 +423,13 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     return status;
 }
 
+uint64_t reduction_step(const struct reduction *reduction) {
+    return reduction->round - reduction->scaler.skipped;
+}
+
 /* Callers set the rate of the run's optimizer, as of the groups'. */
 struct row_reducer_round reduction_of_rows(const struct reduction *reduction) {
-    uint64_t step = reduction->round - reduction->scaler.skipped;
+    uint64_t step = reduction_step(reduction);
     const struct optimizer_group *first =
         reduction->trailer ? round_trailer_first_group(reduction->trailer)
                            : NULL;

@@ -49,6 +49,9 @@ struct reduction {
     float scale;               /* factor of the gradient sum */
     bool clips;                /* and *clip differs */
     struct loss_scaler scaler; /* after this round */
+    uint64_t *rule_steps; /* [num_parameters]: rounds to which some rank brought
+                             a gradient of the parameter, this one included */
+    bool uneven;          /* they differed when the run began */
 };
 
 /* Allocates all memory for the rounds. RANKS is open but need not be connected
@@ -110,6 +113,9 @@ enum status reduction_sync_event(struct reduction *reduction,
 /* The same, until all enqueued work is done. */
 enum status reduction_sync(struct reduction *reduction,
                            struct failure *why) MUST_CHECK;
+
+/* The number of this round, without those that overflowed. */
+uint64_t reduction_step(const struct reduction *reduction);
 
 /* After reduction_wait_header: true if the round is to be saved. All ranks
  * agree. */

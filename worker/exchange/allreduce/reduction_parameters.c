@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds in which parameters differ. In an external model each has its own
  * divisor, kind and group, in a built-in one with optimizers by group its own
- * rule; so what is one call for a bucket is one for each parameter in it. */
+ * rule, after some checkpoints its own rule step; so what is one call for a
+ * bucket is one for each parameter in it. */
 #include "proto/tensor/schedule.h"
 #include "worker/exchange/allreduce/reduction_internal.h"
 
@@ -18,8 +19,11 @@ enum status reduction_sum_trailer(struct reduction *reduction,
     reduction->save_requested = round_trailer_is_saved(trailer);
     reduction->overflowed = round_trailer_overflowed(trailer);
     reduction->contributors = 0;
-    for (uint32_t p = 0; p < reduction->settings->layout->num_parameters; p++)
-        reduction->contributors += round_trailer_has_bytes(trailer, p);
+    for (uint32_t p = 0; p < reduction->settings->layout->num_parameters; p++) {
+        bool has_bytes = round_trailer_has_bytes(trailer, p);
+        reduction->contributors += has_bytes;
+        reduction->rule_steps[p] += has_bytes && !reduction->overflowed;
+    }
     if (reduction->overflowed)
         loss_scaler_overflow(&reduction->scaler, fp16, reduction->scaler.scale);
     else
@@ -91,8 +95,10 @@ static const struct optimizer *part_rule(const struct reduction *reduction,
     uint32_t number = s->layout->parameters[parameter].group;
     const struct optimizer_group *group =
         reduction->trailer ? round_trailer_group(reduction->trailer, parameter)
-                           : &s->groups[number];
-    update->rate = schedule_rate(&reduction->schedule, update->step);
+        : s->groups        ? &s->groups[number]
+                           : NULL;
+    uint64_t step = reduction_step(reduction);
+    update->rate = schedule_rate(&reduction->schedule, step);
     update->scale = reduction->scale;
     update->num_gradients = reduction_changes(reduction);
     if (reduction->trailer) {
@@ -102,8 +108,7 @@ static const struct optimizer *part_rule(const struct reduction *reduction,
             !reduction->overflowed &&
             round_trailer_has_bytes(reduction->trailer, parameter);
     } else if (number) {
-        update->rate =
-            group->lr * schedule_factor(&reduction->schedule, update->step);
+        update->rate = group->lr * schedule_factor(&reduction->schedule, step);
     }
     return group ? &group->optimizer : &s->job->optimizer;
 }
@@ -112,7 +117,6 @@ static const struct optimizer *part_rule(const struct reduction *reduction,
 static enum status apply_part(struct reduction *reduction, uint32_t i,
                               const struct part *part, struct failure *why) {
     const struct reducer_settings *s = reduction->settings;
-    uint64_t step = reduction->round - reduction->scaler.skipped;
     uint32_t kind = s->layout->parameters[part->parameter].kind;
     const void *sum = reduction->gradients + part->first;
     bool nonfinite = false;
@@ -121,7 +125,7 @@ static enum status apply_part(struct reduction *reduction, uint32_t i,
         sum = round_trailer_values(reduction->trailer, part->parameter) +
               (part->first - s->offsets[part->parameter]);
     struct rule_update update = {
-        .step = step,
+        .step = reduction->rule_steps[part->parameter],
         .elements = part->end - part->first,
         .gradients = &sum,
         .weights = weights,
@@ -151,7 +155,7 @@ static enum status apply_part(struct reduction *reduction, uint32_t i,
     }
     return nonfinite
                ? rule_nonfinite(s->layout->parameters[part->parameter].name,
-                                step, why)
+                                reduction_step(reduction), why)
                : STATUS_OK;
 }
 

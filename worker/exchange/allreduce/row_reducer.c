@@ -47,6 +47,8 @@ struct row_reducer {
     const char **next; /* [num_ranks]: where a rank's next partition begins */
     uint32_t *entries; /* [num_ranks]: its number in the directory */
     uint32_t weight;   /* replicas that count in the mean */
+    uint64_t *rule_steps; /* [num_partitions]: of the rounds so far, those to
+                             which some rank brought rows */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -102,14 +104,17 @@ enum status row_reducer_open(struct row_reducer **out,
     pthread_cond_init(&reducer->changed, NULL);
     reducer->applied = reducer->last = settings->plan->run_schedule.start;
     reducer->ids = calloc(row_partitions(reducer), sizeof *reducer->ids);
+    reducer->rule_steps =
+        calloc(row_partitions(reducer), sizeof *reducer->rule_steps);
     reducer->lists = calloc(ranks, sizeof *reducer->lists);
     reducer->parts = calloc(ranks, sizeof *reducer->parts);
     reducer->next = calloc(ranks, sizeof *reducer->next);
     reducer->entries = calloc(ranks, sizeof *reducer->entries);
     reducer->sizes = aligned_alloc(64, ranks * UNIT * sizeof(float));
     enum status status = STATUS_OK;
-    if (!reducer->ids || !reducer->lists || !reducer->parts || !reducer->next ||
-        !reducer->entries || !reducer->sizes)
+    if (!reducer->ids || !reducer->rule_steps || !reducer->lists ||
+        !reducer->parts || !reducer->next || !reducer->entries ||
+        !reducer->sizes)
         status = row_reducer_no_memory(why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++)
         reducer->ids[p] = settings->plan->layout->num_blocks + p;
@@ -136,6 +141,7 @@ void row_reducer_close(struct row_reducer **where) {
     free(reducer->next);
     free(reducer->parts);
     free(reducer->lists);
+    free(reducer->rule_steps);
     free(reducer->ids);
     free(reducer);
 }
@@ -332,6 +338,14 @@ static size_t size_of(const struct row_reducer *reducer, uint32_t rank) {
     return (size_t)sizes[SIZE_HIGH] * MOST_BYTES + (size_t)sizes[SIZE_LOW];
 }
 
+/* Has some rank brought rows to the gathered round? */
+static bool has_rows(const struct row_reducer *reducer) {
+    for (uint32_t r = 0; r < reducer->settings.num_ranks; r++)
+        if (size_of(reducer, r) > sizeof(struct entry))
+            return true;
+    return false;
+}
+
 static enum status reserve_pieces(struct row_reducer *reducer,
                                   struct failure *why) {
     size_t most = 0;
@@ -498,12 +512,14 @@ enum status row_reducer_apply(struct row_reducer *reducer,
     if (storage)
         storage->await(storage->context, reducer->rows);
     int64_t start = time_now();
+    bool counts = has_rows(reducer) && !round->overflowed;
     pthread_mutex_lock(&reducer->mutex);
     enum status status = begin_parts(reducer, why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
         status = take_parts(reducer, p, &of.num_parts, why);
         if (round->overflowed)
             of.num_parts = 0;
+        of.rule_step = reducer->rule_steps[p] += counts;
         if (!status)
             status = row_shard_update(reducer->rows, p, &of, why);
     }
@@ -564,13 +580,18 @@ enum status row_reducer_load(struct row_reducer *reducer, struct group *ranks,
     for (uint32_t p = 0; resumes && !status && p < row_partitions(reducer);
          p++) {
         if (storage)
-            status = storage->restore(storage->context, reducer->rows, p, why);
+            status = storage->restore(storage->context, reducer->rows, p,
+                                      &reducer->rule_steps[p], why);
         for (uint32_t k = 0;
              !status && s->num_ranks > 1 && k < s->plan->layout->num_stacks;
              k++)
             status = broadcast_table(ranks, p,
                                      row_shard_table(reducer->rows, p, k), why);
     }
+    if (resumes && !status && s->num_ranks > 1)
+        status = send_bytes(
+            ranks, reducer->rule_steps,
+            row_partitions(reducer) * sizeof *reducer->rule_steps, why);
     pthread_mutex_lock(&reducer->mutex);
     reducer->loaded = !status;
     pthread_cond_broadcast(&reducer->changed);
@@ -584,9 +605,10 @@ enum status row_reducer_save(struct row_reducer *reducer,
                              struct failure *why) {
     enum status status = STATUS_OK;
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
+        const struct row_reducer_saved as = {round, step,
+                                             reducer->rule_steps[p]};
         pthread_mutex_lock(&reducer->mutex);
-        status =
-            storage->save(storage->context, round, reducer->rows, p, step, why);
+        status = storage->save(storage->context, &as, reducer->rows, p, why);
         pthread_mutex_unlock(&reducer->mutex);
     }
     return status;

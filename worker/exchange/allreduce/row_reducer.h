@@ -72,15 +72,23 @@ bool row_reducer_wait_pushed(struct row_reducer *reducer, int64_t until);
 
 /* The reducer's thread. */
 
+/* A partition's numbers: the round, its update in it, and how many of its
+ * updates the rule has counted. */
+struct row_reducer_saved {
+    uint64_t round, step, rule_step;
+};
+
 /* Rank 0's checkpoints, partition by partition. */
 struct row_reducer_storage {
     void *context;
-    /* Fills partition P of ROWS from the checkpoint; NULL: there is none. */
+    /* Fills partition P of ROWS and *RULE_STEP from the checkpoint; NULL: there
+     * is none. */
     enum status (*restore)(void *context, struct row_shard *rows, uint32_t p,
-                           struct failure *why);
-    /* Partition P after ROUND, its update number STEP; holds what it needs. */
-    enum status (*save)(void *context, uint64_t round, struct row_shard *rows,
-                        uint32_t p, uint64_t step, struct failure *why);
+                           uint64_t *rule_step, struct failure *why);
+    /* Partition P as it is after AS; holds what it needs. */
+    enum status (*save)(void *context, const struct row_reducer_saved *as,
+                        struct row_shard *rows, uint32_t p,
+                        struct failure *why);
     /* Waits for the disk while copies of ROWS for checkpoints are at their
      * limit. */
     void (*await)(void *context, const struct row_shard *rows);

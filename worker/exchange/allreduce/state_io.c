@@ -8,6 +8,8 @@
  * state beside its own. */
 #include "worker/exchange/allreduce/state_io.h"
 
+#include "worker/exchange/allreduce/reduction_internal.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,10 +134,14 @@ static enum status load_block(struct state_io *state_io, uint32_t b,
     memcpy(floats + 1, state_io->block, sizeof state_io->block);
     memcpy(device_block + 1, state_io->device_block,
            sizeof state_io->device_block);
+    const struct block *block = &reduction->settings->layout->blocks[b];
+    uint64_t rule_step = 0;
     enum status status = STATUS_OK;
     if (reduction->ranks->rank == 0)
         status = rank0_snapshot_agent->load(rank0_snapshot_agent->context, b,
-                                            floats, why);
+                                            floats, &rule_step, why);
+    if (!block->offset) /* as the run's step is that of the first block */
+        reduction->rule_steps[block->parameter] = rule_step;
     if (!status)
         status =
             broadcast_block(reduction, floats, device_block, elements, why);
@@ -143,6 +149,29 @@ static enum status load_block(struct state_io *state_io, uint32_t b,
         partition_put(&reduction->partition, s, first, elements,
                       device_block[1 + s]);
     return status ? status : reduction_sync(reduction, why);
+}
+
+/* All ranks receive rank 0's rule steps. A broadcast does no arithmetic, so the
+ * memory of the norms carries any bits. */
+static enum status broadcast_rule_steps(struct reduction *reduction,
+                                        struct failure *why) {
+    const struct device_ops *ops = reduction->ops;
+    enum status status = STATUS_OK;
+    for (uint32_t p = 0;
+         !status && p < reduction->settings->layout->num_parameters; p++) {
+        uint64_t *step = &reduction->rule_steps[p];
+        ops->upload(reduction->device, STREAM_EXCHANGE, reduction->norms, step,
+                    sizeof *step);
+        status = group_broadcast(
+            reduction->ranks, (float *)reduction->norms,
+            REDUCTION_NORM * sizeof(double) / sizeof(float), 0, why);
+        ops->download(reduction->device, STREAM_EXCHANGE, step,
+                      reduction->norms, sizeof *step);
+        if (!status)
+            status = reduction_sync(reduction, why);
+        reduction->uneven |= *step != reduction->rule_steps[0];
+    }
+    return status;
 }
 
 enum status state_io_load(struct state_io *state_io, struct failure *why) {
@@ -154,6 +183,8 @@ enum status state_io_load(struct state_io *state_io, struct failure *why) {
          s->broadcasts_first_weights && !status && b < s->layout->num_blocks;
          b++)
         status = load_block(state_io, b, why);
+    if (!status && s->run_schedule->start)
+        status = broadcast_rule_steps(state_io->reduction, why);
     return status ? status : reduction_sync(state_io->reduction, why);
 }
 
@@ -181,6 +212,7 @@ static enum status save_block(struct state_io *state_io, uint32_t b,
     struct reduction *reduction = state_io->reduction;
     const struct reducer_storage *rank0_snapshot_agent =
         reduction->settings->rank0_snapshot_agent;
+    const struct block *block = &reduction->settings->layout->blocks[b];
     uint64_t first = state_io_offset_of(reduction, b);
     const float *tensors[1 + RULE_MAX_SLOTS] = {copy_to_host(
         reduction, state_io->weights + first, reduction->weights + first,
@@ -188,10 +220,10 @@ static enum status save_block(struct state_io *state_io, uint32_t b,
     for (unsigned slot = 0; slot < reduction->partition.slots; slot++)
         tensors[1 + slot] = state[slot];
     enum status status = reduction_sync(reduction, why);
-    return status
-               ? status
-               : rank0_snapshot_agent->save(rank0_snapshot_agent->context,
-                                            reduction->round, b, tensors, why);
+    return status ? status
+                  : rank0_snapshot_agent->save(
+                        rank0_snapshot_agent->context, reduction->round, b,
+                        tensors, reduction->rule_steps[block->parameter], why);
 }
 
 /* All state is on this rank, in arena order. */

@@ -275,6 +275,13 @@ struct loss_scaler client_scaler(struct client *client) {
     return scaler;
 }
 
+uint64_t client_rule_step(struct client *client) {
+    pthread_mutex_lock(&client->mutex);
+    uint64_t step = client->rule_step;
+    pthread_mutex_unlock(&client->mutex);
+    return step;
+}
+
 bool client_over_network(const struct client *client) {
     return client->settings.link_gbits > 0;
 }

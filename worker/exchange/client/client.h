@@ -59,6 +59,10 @@ void client_close(struct client **client);
  * reader's number of completed pushes. SNAPSHOT: 0, or a snapshot's id. */
 void client_pull(struct client *client, uint64_t clock, uint64_t snapshot);
 
+/* The updates that the rule of the parameter had counted whose state was read
+ * last. */
+uint64_t client_rule_step(struct client *client);
+
 /* Requests state SLOT of PARAMETER's optimizer, at TO when client_wait returns.
  * CLOCK: as there; the weights of that push are here. */
 void client_pull_state(struct client *client, uint32_t parameter,

@@ -81,6 +81,7 @@ struct client {
     bool names_epochs;           /* by client_set_epoch */
     uint64_t epoch, epoch_first; /* else as received */
     struct loss_scaler scaler;
+    uint64_t rule_step;    /* with the state that was read last */
     double overflow_scale; /* loss scale of the last overflowed push */
     bool cancelled, settled;
     int64_t waited;

@@ -301,6 +301,8 @@ static void store_answer(struct client *client,
             if (b == 0 && present)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};
+            if (header->tensor && !layout->blocks[b].offset)
+                client->rule_step = header->step;
             if (!--client->outstanding[p])
                 pthread_cond_broadcast(&client->arrived);
             pthread_mutex_unlock(&client->mutex);

@@ -135,6 +135,7 @@ static void update_partition(struct history *history, uint32_t p) {
     struct row_shard_round round = {.parts = &part,
                                     .num_parts = 1,
                                     .step = ++history->versions[p],
+                                    .rule_step = history->versions[p],
                                     .rate = 0.1,
                                     .scale = 0x1p-31f};
     struct cluster *cluster = history->cluster;

@@ -262,7 +262,7 @@ static void update_dense(struct dense *dense, const struct optimizer *rule,
     assert_int_equal(rule_choose(&loops, NULL, NULL), STATUS_OK);
     for (uint32_t r = 0; r < ROWS; r++) {
         const void *gradients[RANKS];
-        struct rule_update of_row = {.step = round.step,
+        struct rule_update of_row = {.step = round.rule_step,
                                      .rate = round.rate,
                                      .scale = round.scale,
                                      .elements = dims[table_of(r)],
@@ -289,7 +289,8 @@ static void play_rounds(const struct optimizer *rule, unsigned num_shards,
     open_shards(&fixture, num_shards, rule, like);
     start_dense(&dense, &fixture, rule);
     for (uint64_t step = 1; step <= STEPS; step++) {
-        struct row_shard_round round = {.step = step, .rate = 0.05};
+        struct row_shard_round round = {
+            .step = step, .rule_step = step, .rate = 0.05};
         round.num_parts = 1 + philox_below(&random, RANKS);
         round.scale = 1.0f / (float)round.num_parts;
         for (unsigned i = 0; i < round.num_parts; i++)
@@ -321,8 +322,11 @@ static void square_sums_are_those_of_the_scaled_sums(void **state) {
     seed_open(&random);
     open_shards(&fixture, 2, &rules[0], (struct table){0});
     for (unsigned n = 0; n <= RANKS; n++) {
-        struct row_shard_round round = {
-            .num_parts = n, .step = n + 1, .rate = 0.1, .scale = 0.3f};
+        struct row_shard_round round = {.num_parts = n,
+                                        .step = n + 1,
+                                        .rule_step = n + 1,
+                                        .rate = 0.1,
+                                        .scale = 0.3f};
         for (unsigned i = 0; i < n; i++)
             draw_push(&pushes[i], &random, 2);
         for (uint32_t p = 0; p < PARTITIONS; p++) {
@@ -494,7 +498,7 @@ static void rows_expire_at_multiples_of_a_16th(void **state) {
 static void a_table_has_no_more_than_max_rows(void **state) {
     static struct push push;
     struct row_shard_round round = {
-        .num_parts = 1, .step = 1, .rate = 1, .scale = 1};
+        .num_parts = 1, .step = 1, .rule_step = 1, .rate = 1, .scale = 1};
     enum { MOST = 10 };
     struct fixture fixture;
     struct failure why;
@@ -541,7 +545,7 @@ static void held_rows_are_read_as_they_were(void **state) {
     static float before[ROWS][MAX_DIM], after[ROWS][MAX_DIM],
         seen[ROWS][MAX_DIM];
     struct row_shard_round round = {
-        .num_parts = 1, .step = 1, .rate = 1, .scale = 1};
+        .num_parts = 1, .step = 1, .rule_step = 1, .rate = 1, .scale = 1};
     struct philox_sequence random;
     struct row_table *held[STACKS];
     struct fixture fixture;

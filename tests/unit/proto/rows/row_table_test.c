@@ -138,6 +138,7 @@ static void apply(struct row_table *table, const struct batch *batch,
     static float weights[BATCH * MAX_DIM];
     struct row_keys keys = keys_of(batch->ids, batch->count);
     struct row_table_update update = {.step = step,
+                                      .rule_step = step,
                                       .rate = 0.05,
                                       .scale = 0.5f,
                                       .keys = &keys,
@@ -415,6 +416,7 @@ static void a_full_table_and_a_nan_are_named(void **state) {
     struct failure why;
     struct row_keys keys = keys_of(ids, 3);
     struct row_table_update update = {.step = 1,
+                                      .rule_step = 1,
                                       .rate = 0.1,
                                       .scale = 1,
                                       .keys = &keys,
@@ -445,6 +447,7 @@ static void tables_have_rows_of_their_own(void **state) {
     struct row_keys keys = {.count = 2, .ids = ids, .tables = tables};
     const float gradients[] = {0, 0, 1, 1};
     struct row_table_update update = {.step = 1,
+                                      .rule_step = 1,
                                       .rate = 1,
                                       .scale = 1,
                                       .keys = &keys,

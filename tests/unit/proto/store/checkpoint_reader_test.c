@@ -49,6 +49,10 @@ static void assert_block(struct checkpoint_reader *reader,
                      STATUS_OK);
     assert_int_equal(bytes, 3);
     assert_memory_equal(row, "row", 3);
+    uint64_t rule_step;
+    assert_int_equal(checkpoint_reader_rule_step(reader, b, &rule_step, &why),
+                     STATUS_OK);
+    assert_int_equal(rule_step, checkpoint_fixture_rule_step(manifest, b));
     free(floats);
 }
 

@@ -31,6 +31,8 @@ struct model {
     /* Each update a block has had: 0, or the scale it overflowed at. */
     double overflow[BLOCKS][RANKS * CLOCKS + 2];
     double overflowed[BLOCKS]; /* of the open round */
+    bool has_bytes[BLOCKS];    /* the open round */
+    uint64_t counted[BLOCKS];  /* by the rule */
 };
 
 static struct model model;
@@ -132,7 +134,10 @@ static void check_update(const struct update_core_action *action) {
     assert_int_equal(action->version, ++model.version[b]);
     assert_int_equal(action->overflowed, model.overflowed[b] > 0);
     model.overflow[b][action->version] = model.overflowed[b];
+    model.counted[b] += model.has_bytes[b] && !(model.overflowed[b] > 0);
     model.overflowed[b] = 0;
+    model.has_bytes[b] = false;
+    assert_int_equal(action->rule_step, model.counted[b]);
     assert_int_equal(action->scaler.skipped, skipped_of(b));
     assert_int_equal(action->step, action->version - skipped_of(b));
     if (action->scaler.scale != scale_of(b))
@@ -161,6 +166,10 @@ static void check_actions(void) {
         case UPDATE_CORE_SNAPSHOT:
             assert_int_equal(action->version, model.cut);
             assert_int_equal(model.version[b], model.cut);
+            assert_int_equal(
+                update_core_rule_step(update_core_fixture.update_core, b,
+                                      action->version),
+                model.counted[b]);
             break;
         default:
             fail_msg("nobody clips here");
@@ -171,6 +180,9 @@ static void check_actions(void) {
         assert_int_equal(
             update_core_version(update_core_fixture.update_core, b),
             model.version[b]);
+        assert_int_equal(update_core_rule_step(update_core_fixture.update_core,
+                                               b, model.version[b]),
+                         model.counted[b]);
         for (uint32_t r = 0; r < RANKS; r++)
             assert_false(answerable(b, r));
     }
@@ -203,15 +215,18 @@ static void push_at_random(struct philox_sequence *random, uint64_t seq) {
     if (known || next)
         await(b, r, clock, seq);
     bool overflows = philox_below(random, 6) == 0;
+    bool has_bytes = !overflows && philox_below(random, 2) == 0;
     double at = fixture_scale(b) * (1 + (philox_below(random, 4) == 0));
     if (!known && next) {
         model.taken[b][r][slot->incarnation][clock] = true;
+        model.has_bytes[b] |= has_bytes;
         if (overflows)
             model.overflowed[b] = at;
     }
     assert_int_equal(
-        overflows ? update_core_fixture_push_overflowed(b, r, clock, seq, at)
-                  : update_core_fixture_push(b, r, clock, seq),
+        overflows   ? update_core_fixture_push_overflowed(b, r, clock, seq, at)
+        : has_bytes ? update_core_fixture_push(b, r, clock, seq)
+                    : update_core_fixture_push_without_bytes(b, r, clock, seq),
         known  ? UPDATE_CORE_DUPLICATE
         : next ? UPDATE_CORE_ACCEPTED
                : UPDATE_CORE_REFUSED);

@@ -59,6 +59,7 @@ static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
     struct shard_round round = {.gradients = gradients,
                                 .num_gradients = 1,
                                 .step = step,
+                                .rule_step = step,
                                 .rate = 1,
                                 .scale = 1};
     struct failure why;
@@ -199,6 +200,7 @@ static void each_block_has_the_rule_and_the_state_of_its_group(void **state) {
         struct shard_round round = {.gradients = gradients,
                                     .num_gradients = 1,
                                     .step = 1,
+                                    .rule_step = 1,
                                     .rate = 0.5,
                                     .scale = 1};
         bool ftrl = !strcmp(shard_parameter(shard, b)->name, "a");

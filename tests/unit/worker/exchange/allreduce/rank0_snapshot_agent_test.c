@@ -154,6 +154,7 @@ static void a_checkpoint_of_any_number_of_ps_is_read(void **state) {
     struct manifest manifest;
     struct failure why;
     char folder[PATH_MAX];
+    uint64_t rule_step;
     checkpoint_fixture_write(fixture->folder, 20, 2);
     checkpoint_folder(fixture->folder, 20, folder, sizeof folder);
     assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
@@ -163,8 +164,10 @@ static void a_checkpoint_of_any_number_of_ps_is_read(void **state) {
     for (uint32_t b = 0; b < fixture->plan.layout->num_blocks; b++) {
         const struct block *block = &fixture->plan.layout->blocks[b];
         assert_int_equal(fixture->calls->load(fixture->calls->context, b,
-                                              fixture->tensors, &why),
+                                              fixture->tensors, &rule_step,
+                                              &why),
                          STATUS_OK);
+        assert_int_equal(rule_step, checkpoint_fixture_rule_step(&manifest, b));
         for (uint16_t t = 0; t < 3; t++)
             for (uint32_t i = 0; i < block->elements; i++)
                 assert_true(fixture->tensors[t][i] ==
@@ -180,15 +183,17 @@ static void training_starts_with_the_weights_that_the_chief_set(void **state) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     struct failure why;
     float *weights = (float *)buffer_data(fixture->weights);
+    uint64_t rule_step;
     const struct block *first = &fixture->plan.layout->blocks[0];
     rank0_snapshot_agent_fixture_open(fixture);
     weights[fixture->offsets[first->parameter] + first->offset] = 0.5f;
     fixture->tensors[1][0] = 3;
     assert_int_equal(fixture->calls->load(fixture->calls->context, 0,
-                                          fixture->tensors, &why),
+                                          fixture->tensors, &rule_step, &why),
                      STATUS_OK);
     assert_true(fixture->tensors[0][0] == 0.5f);
     assert_true(fixture->tensors[1][0] == 0);
+    assert_int_equal(rule_step, 0);
 }
 
 int main(void) {

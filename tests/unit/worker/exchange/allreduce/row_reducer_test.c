@@ -165,6 +165,30 @@ static void expect_rows(struct fixture *fixture, float factor) {
                     factor * fixture->batch.gradients[f]);
 }
 
+static enum status save(void *context, const struct row_reducer_saved *as,
+                        struct row_shard *rows, uint32_t p,
+                        struct failure *why) {
+    struct row_reducer_saved *saved = context;
+    (void)rows;
+    (void)p;
+    (void)why;
+    *saved = *as;
+    return STATUS_OK;
+}
+
+/* How many rounds the rule has counted, of ROUNDS. */
+static void expect_rule_step(struct fixture *fixture, uint64_t rounds,
+                             uint64_t expected) {
+    struct row_reducer_saved saved;
+    const struct row_reducer_storage storage = {.context = &saved,
+                                                .save = save};
+    assert_int_equal(row_reducer_save(fixture->reducer, &storage, rounds,
+                                      rounds, &fixture->why),
+                     STATUS_OK);
+    assert_int_equal(saved.round, rounds);
+    assert_int_equal(saved.rule_step, expected);
+}
+
 static void the_mean_is_over_the_ranks_that_count(void **state) {
     struct fixture *fixture = *state;
     assert_int_equal(rows_of(fixture), 0);
@@ -180,6 +204,7 @@ static void the_mean_is_over_the_ranks_that_count(void **state) {
     assert_int_equal(push_and_run(fixture, 4, CONTRIBUTION_ZERO), STATUS_OK);
     assert_int_equal(push_and_run(fixture, 5, CONTRIBUTION_EMPTY), STATUS_OK);
     expect_rows(fixture, -2.5f);
+    expect_rule_step(fixture, 5, 3);
     assert_int_equal(rows_of(fixture), IDS);
 }
 
@@ -191,6 +216,7 @@ static void an_overflow_changes_nothing(void **state) {
                                  &fixture->batch));
     assert_int_equal(run(fixture, 2, true), STATUS_OK);
     expect_rows(fixture, -1);
+    expect_rule_step(fixture, 2, 1);
 }
 
 static void a_lookup_waits_for_its_round(void **state) {
