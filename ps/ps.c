@@ -233,6 +233,10 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
         ps->busy = true;
         status = serve_frame(ps, &frame, why);
         report_step(ps);
+        if (ps->snapshot_agent && !status)
+            ps_snapshot_check_memory(ps);
+        if (ps->memory_short)
+            break; /* the next turn may pause */
     }
     if (ps->server)
         server_flush(ps->server);

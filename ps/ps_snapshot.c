@@ -12,6 +12,7 @@
 enum {
     UNWRITTEN_BYTES = 64 << 20, /* of a file's pages in memory, at most */
     CHANGED_BYTES = 256 << 20,  /* of rows while a snapshot is agreed on */
+    FIXED_BYTES = 24 << 20,     /* messages and the writer, whatever the rows */
     LOOK_BYTES = 1 << 20, /* of new rows after which memory is looked at */
 };
 
@@ -138,15 +139,17 @@ void ps_snapshot_send_square_sums(void *context, uint64_t round,
     control_client_send_reliable(ps->control_client, &control);
 }
 
-/* The snapshot with which the run ends has all blocks of this ps. */
-static bool is_last_held(const struct ps *ps) {
-    return ps->memory_short && ps->added_id &&
-           ps->added_id == snapshot_agent_last(ps->snapshot_agent) &&
-           ps->num_added == ps->num_blocks;
+/* Does the snapshot with which the run ends wait for no push? With staleness it
+ * is taken of what there is, else once all blocks of this ps are held. */
+static bool needs_no_push(const struct ps *ps) {
+    bool held = ps->added_id &&
+                ps->added_id == snapshot_agent_last(ps->snapshot_agent) &&
+                ps->num_added == ps->num_blocks;
+    return ps->memory_short && (ps->job->staleness || held);
 }
 
 bool ps_snapshot_is_full(struct ps *ps) {
-    if (is_last_held(ps))
+    if (needs_no_push(ps))
         return true;
     if (!snapshots_busy(snapshot_agent_snapshots(ps->snapshot_agent))) {
         ps->copies_full = false;
@@ -170,14 +173,14 @@ bool ps_snapshot_is_full(struct ps *ps) {
     return true;
 }
 
-/* What a checkpoint takes of LIMIT beside ROWS bytes of rows: pages that are
- * not yet written, those that change until all blocks are held, and of
- * addresses the map of the file, which grows by doubling. */
+/* What a checkpoint takes of LIMIT beside ROWS bytes of rows: a fixed part,
+ * pages that are not yet written, those that change until all blocks are held,
+ * and of addresses the map of the file, which grows by doubling. */
 static uint64_t checkpoint_bytes(uint64_t rows,
                                  const struct free_memory_limit *limit) {
     uint64_t written = rows < UNWRITTEN_BYTES ? rows : UNWRITTEN_BYTES;
     uint64_t changed = rows / 4 < CHANGED_BYTES ? rows / 4 : CHANGED_BYTES;
-    return written + changed +
+    return FIXED_BYTES + written + changed +
            (limit->addresses ? 3 * rows + UNWRITTEN_BYTES : 0);
 }
 

@@ -383,11 +383,12 @@ static bool stop_if_needed_by_series(struct run *run, const char *departed) {
     return true;
 }
 
+/* A process short of memory that died has not written its last checkpoint. */
 static void stop_without(struct run *run, const char *departed) {
-    run_stop_resumable(run,
-                       run->shutdown.interrupted ? run->shutdown.interrupted
-                                                 : FAILURE_PEER_LOST,
-                       "%s%s", departed,
+    enum failure_code code = run->shutdown.interrupted;
+    if (!code || code == FAILURE_TOO_LITTLE_MEMORY)
+        code = FAILURE_PEER_LOST;
+    run_stop_resumable(run, code, "%s%s", departed,
                        run->allreduce
                            ? ", and all-reduce cannot go on without it"
                            : ", and its weights with it");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LMDB as a write-once format: without its locks and syncs, a map no larger
- * than the values need, a commit every 32 MiB to keep few dirty pages in
+ * than the values need, a commit every 8 MiB to keep few dirty pages in
  * memory, ascending keys appended. At the end come one sync, the hash of the
  * whole file, and the rename: a file with its final name is complete. */
 #include "proto/store/shard_writer.h"
@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { COMMIT_BYTES = 32 << 20 };
+enum { COMMIT_BYTES = 8 << 20 };
 
 struct shard_writer {
     MDB_env *env;

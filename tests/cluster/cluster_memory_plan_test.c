@@ -112,16 +112,19 @@ static void ulimit_limits_the_memory_plan(void **state) {
                        CLUSTER_RUN_DEADLINE);
 }
 
-enum { IDS = 10000 /* with rows of 32 KB, 320 MB in all */ };
+enum {
+    WIDE_IDS = 10000, /* with rows of 32 KB, 320 MB in all */
+    MANY_IDS = 400000 /* with rows of some 270 bytes, 108 MB */
+};
 
 /* Each record has an id of its own. */
-static void write_ids(const struct cluster_run *run) {
+static void write_ids(const struct cluster_run *run, int ids) {
     char path[PATH_MAX];
     cluster_run_path(run, "train.csv", path);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs("label,user\n", file);
-    for (int i = 0; i < IDS; i++)
+    for (int i = 0; i < ids; i++)
         fprintf(file, "%d,u%d\n", i % 2, i);
     fclose(file);
 }
@@ -159,7 +162,7 @@ static void a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps(
         skip_test("a sanitizer has memory of its own");
     for (int i = 0; i < 3; i++) {
         struct cluster_run *run = cluster_fixture_reset(state);
-        write_ids(run);
+        write_ids(run, WIDE_IDS);
         cluster_run_job(run, wide_rows);
         struct cluster_process *full =
             start_limited(run, cases[i][0], "1", cases[i][1]);
@@ -182,7 +185,7 @@ static void a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps(
     }
 }
 
-/* A control group of 512 MB, of whichever generation there is. */
+/* A control group, of whichever generation there is. */
 struct group {
     char path[128], limit[192];
 };
@@ -195,7 +198,7 @@ static bool set(const char *path, const char *text) {
     return fclose(file) == 0;
 }
 
-static bool try_group(struct group *group) {
+static bool try_group(struct group *group, const char *bytes) {
     static const char *const folders[][2] = {
         {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
         {"/sys/fs/cgroup", "memory.max"}};
@@ -206,17 +209,17 @@ static bool try_group(struct group *group) {
                  folders[i][1]);
         if (mkdir(group->path, 0755))
             continue;
-        if (!access(group->limit, W_OK) && set(group->limit, "536870912\n"))
+        if (!access(group->limit, W_OK) && set(group->limit, bytes))
             return true;
         rmdir(group->path);
     }
     return false;
 }
 
-static void make_group(struct group *group) {
+static void make_group(struct group *group, const char *bytes) {
     if (sanitized)
         skip_test("a sanitizer takes more than the control group leaves");
-    if (!try_group(group))
+    if (!try_group(group, bytes))
         skip_test("no control group with a limit of memory can be made here");
 }
 
@@ -224,7 +227,7 @@ static void a_control_group_limits_the_memory_plan(void **state) {
     struct cluster_run *run = *state;
     struct group group;
     char enter[256];
-    make_group(&group);
+    make_group(&group, "536870912\n");
     snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, medium);
     struct cluster_process *refused = start_after(run, "refused", enter);
@@ -237,6 +240,48 @@ static void a_control_group_limits_the_memory_plan(void **state) {
     expect_logged(refused, "left by control group /");
     expect_logged(refused, "capstan-test-");
     assert_int_equal(other, 0);
+}
+
+static const char many_rows[] =
+    "{\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"
+    " \"train.csv\", \"test\": null}, \"features\": {\"user\":"
+    " {\"type\": \"hash_bucket\"}}, \"model\": {\"type\": \"fm\","
+    " \"features\": [\"user\"], \"dim\": 64}, \"optimizer\":"
+    " {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}, \"epochs\": 1,"
+    " \"train_micro_batch_size_per_gpu\": 2048}";
+
+/* The kernel kills it at the limit: it cannot be told of a failed allocation.
+ */
+static void a_ps_in_a_small_control_group_writes_its_last_checkpoint(
+    void **state) {
+    static const char *const cases[] = {"strategy.staleness=0",
+                                        "strategy.staleness=inf"};
+    struct group group;
+    char line[256];
+    make_group(&group, "125829120\n");
+    snprintf(line, sizeof line,
+             "echo $$ > %s/cgroup.procs && exec \"$CAPSTAN\" run", group.path);
+    const char *const limited[] = {"-c", line, NULL};
+    int codes[2];
+    for (int i = 0; i < 2; i++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        const char *const job[] = {"job.json", "--set", cases[i], NULL};
+        write_ids(run, MANY_IDS);
+        cluster_run_job(run, many_rows);
+        cluster_run_describe(run, 1, 1, 1);
+        struct cluster_process *ps =
+            cluster_run_task_program(run, "ps", 0, "/bin/sh", limited);
+        struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
+        (void)cluster_run_task(run, "worker", 0, NULL);
+        codes[i] = cluster_run_exit(ps, 2 * CLUSTER_RUN_DEADLINE);
+        if (codes[i] == EXIT_FAILED) {
+            cluster_run_expect(chief, EXIT_FAILED, CLUSTER_RUN_DEADLINE);
+            expect_logged(chief, "; the same command resumes from ");
+        }
+    }
+    rmdir(group.path);
+    assert_int_equal(codes[0], EXIT_FAILED);
+    assert_int_equal(codes[1], EXIT_FAILED);
 }
 
 /* Fills 352 MB of GROUP from a process of its own, until it is killed. */
@@ -267,7 +312,7 @@ static void the_chief_waits_for_memory_to_become_free(void **state) {
     struct cluster_run *run = *state;
     struct group group;
     char enter[256];
-    make_group(&group);
+    make_group(&group, "536870912\n");
     pid_t held = occupy(&group);
     snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
@@ -366,6 +411,7 @@ int main(void) {
         TEST(ulimit_limits_the_memory_plan),
         TEST(a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps),
         TEST(a_control_group_limits_the_memory_plan),
+        TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint),
         TEST(the_chief_waits_for_memory_to_become_free),
         TEST(recomputed_activations_end_in_the_same_bits),
         TEST(the_plan_logs_its_memory),

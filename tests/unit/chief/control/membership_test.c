@@ -120,6 +120,27 @@ static void a_failing_trainer_ends_the_run_with_the_code_of_the_cause(
     }
 }
 
+/* The kernel kills it while it writes the checkpoint of a run that ends for its
+ * want of memory: another try may find more. */
+static void a_death_for_want_of_memory_is_worth_a_retry(void **state) {
+    static const struct {
+        enum failure_code interrupted, ended;
+    } cases[] = {
+        {FAILURE_TOO_LITTLE_MEMORY, FAILURE_PEER_LOST},
+        {FAILURE_TERMINATED, FAILURE_TERMINATED},
+    };
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run->phase = RUN_TRAINING;
+        run->allreduce = true;
+        run->shutdown.interrupted = cases[i].interrupted;
+        membership_remove(run, &run->roster.slots[1], false);
+        assert_int_equal(run->phase, RUN_STOPPING);
+        assert_int_equal(run->code, cases[i].ended);
+    }
+}
+
 /* Without a signal a large checkpoint may take timeouts.step. */
 static void a_signal_limits_a_save_for_want_of_memory(void **state) {
     struct run_fixture *fixture = *state;
@@ -145,6 +166,7 @@ int main(void) {
         TEST(a_member_may_rejoin_in_every_phase),
         TEST(a_failing_joiner_ends_alone_in_every_phase),
         TEST(a_failing_trainer_ends_the_run_with_the_code_of_the_cause),
+        TEST(a_death_for_want_of_memory_is_worth_a_retry),
         TEST(a_signal_limits_a_save_for_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
