@@ -106,6 +106,37 @@ class Equality(unittest.TestCase):
         two = self.check("Adam", settings, rare=True)
         self.assertEqual(two, self.check("Adam", settings, rare=True, ps=0))
 
+    def test_a_resumed_run_goes_on_with_the_counts(self):
+        rule = {"type": "Adam", "params": {"lr": 0.05}}
+        arguments = {"rule": rule, "rare": True}
+        with ranks(steps=STEPS, **arguments) as whole:
+            whole.wait()
+            expected = whole.result("worker0")
+        for path in (1, 2), (0, 1), (2, 0):
+            with (
+                self.subTest(path),
+                ranks(
+                    path[0],
+                    steps=STEPS,
+                    stop=16,
+                    checkpoint="checkpoint",
+                    **arguments,
+                ) as run,
+            ):
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                folder = str(run.path("checkpoint"))
+                saved = run.path("checkpoint/step-000000016/manifest.json")
+                self.assertTrue(saved.exists())
+                with ranks(
+                    path[1], steps=STEPS, checkpoint=folder, **arguments
+                ) as run:
+                    found = set(run.wait().values())
+                    self.assertEqual(found, {0}, run.error("worker0"))
+                    last = run.result("worker0")
+            for key in "rows", "last":
+                self.assertEqual(last[key], expected[key])
+
     def test_a_table_without_a_rule_has_that_of_the_optimiser(self):
         self.check("SGD", rule=None)
 

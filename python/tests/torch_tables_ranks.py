@@ -66,12 +66,21 @@ class Net(nn.Module):
         return self.last(means)
 
 
-def train(steps, rule, passes=1, staged=False, scaled=False, rare=False):
+def train(
+    steps,
+    rule,
+    passes=1,
+    staged=False,
+    scaled=False,
+    rare=False,
+    stop=None,
+    **keys,
+):
     """Prints the rows before the first step and after the last, and the other
     weights. RULE None: that of the optimiser, SGD. PASSES: backward passes of
     a step. STAGED: in an evaluation nothing is pushed. RARE: every third step
-    uses the tables."""
-    run = capstan.init(seed=4)
+    uses the tables. STOP: the script ends before that step."""
+    run = capstan.init(seed=4, **keys)
     torch.manual_seed(0)
     net = Net(
         capstan.EmbeddingBag(DIM, "sum", rule=rule, init_range=0.5),
@@ -91,6 +100,8 @@ def train(steps, rule, passes=1, staged=False, scaled=False, rare=False):
     bags, weights, targets = data(steps)
     share = BATCH // run.size // passes
     for step in run.steps(steps):
+        if step == stop:
+            return
         optimizer.zero_grad()
         for number in range(passes):
             begin = (run.rank * passes + number) * share
