@@ -40,11 +40,17 @@ class Interrupted(Error):
     status = 143
 
 
+class KeyboardInterrupted(Interrupted, KeyboardInterrupt):
+    """Exit status 130: Ctrl-C, as a script without a run gets it."""
+
+    status = 130
+
+
 _BY_STATUS = {
     1: Failed,
     2: ConfigError,
     129: Interrupted,
-    130: Interrupted,
+    130: KeyboardInterrupted,
     138: PeerLost,
     143: Interrupted,
 }

@@ -14,7 +14,7 @@ import traceback
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import Error, Interrupted
+from .errors import Error, error_of
 
 if TYPE_CHECKING:
     from .run import Run
@@ -101,7 +101,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     if _signalled:
         code = "INTERRUPTED" if number == signal.SIGINT else "TERMINATED"
         name = signal.Signals(number).name
-        raise Interrupted(f"a second {name}", code, 128 + number)
+        raise error_of(128 + number, code, f"a second {name}")
     _signalled = number
 
 

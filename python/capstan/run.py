@@ -323,7 +323,8 @@ class Run:
             raise self.error
         self._handle  # raises if the script has closed the run
         step = self._position().step
-        self.close()
+        self._finish()
+        self._free()
         if self.logs:
             print(
                 f"capstan: the run is complete with step {step}, and the "
@@ -444,7 +445,8 @@ class Run:
         Otherwise what follows the loop would run as if it were complete.
         """
         if process_hooks.is_signalled():
-            self.close()
+            self._finish()
+            self._free()
 
     def steps(self, count: int) -> Iterator[int]:
         """Steps from the run's present one to COUNT - 1, while it goes on."""
@@ -581,11 +583,16 @@ class Run:
             raise ConfigError(text, "USAGE")
         try:
             if not self.error:
-                self._save_kept(ending=not early)
-                end = _library.EARLY if early else _library.DONE
-                self._await(_c.capstan_end, end, None)
+                self._finish(early)
         finally:
             self._free()
+
+    def _finish(self, early: bool = False) -> None:
+        """Waits for the run's end. Its error is the script's, unless that
+        closes the run."""
+        self._save_kept(ending=not early)
+        end = _library.EARLY if early else _library.DONE
+        self._await(_c.capstan_end, end, None)
 
     def fail(self, text: str) -> None:
         """Ends the run on all ranks, because of TEXT."""

@@ -2,6 +2,7 @@
 """What the processes of test_numpy.py do."""
 
 import atexit
+import itertools
 import json
 import os
 import signal
@@ -380,6 +381,24 @@ def caught():
     except capstan.Failed as error:
         print(json.dumps({"code": error.code, "status": error.status}))
         capstan.current().close()
+
+
+def stopped(plain):
+    """Ctrl-C, which the script handles; PLAIN: a loop that goes on."""
+    run = capstan.init(optimizer=SGD)
+    number = run.declare("w", np.zeros(3, np.float32))
+    run.start()
+    print("started", flush=True)
+    try:
+        for _ in itertools.count() if plain else run.steps(10**9):
+            run.push(number, np.ones(3, np.float32))
+            run.step()
+            run.wait()
+            time.sleep(0.01)
+        print("after the loop", flush=True)
+    except KeyboardInterrupt as error:
+        assert isinstance(error, capstan.Interrupted)
+        print(json.dumps({"status": error.status}), flush=True)
 
 
 def within():

@@ -480,6 +480,19 @@ class Failing(unittest.TestCase):
             printed = run.path("worker1.out").read_text()
             self.assertEqual(printed, "started\n")  # and nothing after loops
 
+    def test_ctrl_c_is_the_keyboard_interrupt_that_scripts_expect(self):
+        for ps, rank, plain in (1, 0, 0), (1, 1, 0), (1, 1, 1), (0, 0, 1):
+            arguments = {"ps": ps, "rank": rank, "plain": plain}
+            cluster = ranks("stopped", ps, 2, plain=bool(plain))
+            with self.subTest(**arguments), cluster as run:
+                name = f"worker{rank}"
+                run.wait_for(name, "started")
+                run.processes[name].send_signal(signal.SIGINT)
+                code = run.processes[name].wait(60)
+                self.assertEqual(code, 130, run.error(name))
+                printed = run.path(f"{name}.out").read_text()
+                self.assertEqual(printed, 'started\n{"status": 130}\n')
+
     def test_ctrl_c_at_the_leader_ends_all(self):
         with ranks("train", 1, 2, steps=200, sleep=0.05) as run:
             run.wait_for("worker0", "started")
