@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_SETS = OPTIONS_MAX_SETS + 8, ARRAY_NAME = 256, ATTEMPTS = 5 };
+enum { MOST_SETS = OPTIONS_MAX_SETS + 10, ARRAY_NAME = 256, ATTEMPTS = 5 };
 
 struct eval {
     const struct options *options;
@@ -66,6 +66,8 @@ static void drop_format(struct eval_sets *sets, const char *format) {
     sets->items[sets->count++] = "data.columns=null";
     sets->items[sets->count++] = "data.delimiter=null";
     sets->items[sets->count++] = "data.trim=null";
+    sets->items[sets->count++] = "data.missing=null";
+    sets->items[sets->count++] = "data.decimal=null";
     sets->items[sets->count++] =
         strcmp(format, "csv") != 0 ? "data.header=null" : "data.header=true";
     if (strcmp(format, "libsvm") != 0)
@@ -328,8 +330,12 @@ static enum status name_of_images(const struct record_reader *reader,
     struct record record = {NULL};
     glob_t found = {0};
     bool any = !glob(path, 0, NULL, &found) && found.gl_pathc;
-    enum status status =
-        reader->open(&file, any ? found.gl_pathv[0] : path, 0, why);
+    const char *first = any ? found.gl_pathv[0] : path;
+    const struct record_cut cuts[] = {
+        {.names = (const char *const[]){"x"}, .num_names = 1}, {.names = NULL}};
+    enum status status = reader->open(&file, first, &cuts[0], why);
+    if (status && why->code == FAILURE_DATA_MISMATCH)
+        status = reader->open(&file, first, &cuts[1], why);
     if (!status)
         status = reader->next(file, &record, why);
     if (!status && record.bytes)

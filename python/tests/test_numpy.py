@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package with NumPy alone; processes are started for real."""
 
+import csv
 import json
 import math
 import signal
+import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 import numpy as np
 import numpy_ranks
-from processes import Cluster, check_complete
+from processes import PROGRAM, Cluster, check_complete
 
 import capstan
 from capstan.overrides import overrides
@@ -563,6 +567,87 @@ class Failing(unittest.TestCase):
         with ranks("within", 1, 2) as run:
             self.assertEqual(
                 run.wait(), {"ps0": 1, "worker0": 1, "worker1": 3}
+            )
+
+
+class DataFiles(unittest.TestCase):
+    """Files that Python writes, as `capstan data peek` reads them."""
+
+    ROWS = 7
+    TYPES = ("<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "|i1", ">i2", "<i4")
+    TYPES += (">i8", "<u2", ">u4", "|b1")
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        values = np.random.default_rng(3).uniform(-120, 120, self.ROWS)
+        self.columns = {
+            f"c{i}": (abs(values) if "u" in t else values).astype(t)
+            for i, t in enumerate(self.TYPES)
+        }
+        self.columns["label"] = np.arange(self.ROWS) % 2
+
+    def check(self, name, format, **keys):
+        """The features are the columns as float32, to the last bit."""
+        job = {
+            "model": {"layers": [len(self.TYPES), 1]},
+            "data": {"format": format, "train": name, **keys},
+            "features": {
+                c: {"type": "numeric"} for c in self.columns if c != "label"
+            },
+            "epochs": 1,
+            "train_micro_batch_size_per_gpu": 1,
+            "optimizer": {"type": "SGD"},
+        }
+        job["model"]["loss"] = "sigmoid_cross_entropy"
+        path = Path(self.folder.name, "job.json")
+        path.write_text(json.dumps(job))
+        command = [PROGRAM, "data", "peek", "--json", f"--rows={self.ROWS}"]
+        result = subprocess.run([*command, path], capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        samples = json.loads(result.stdout)["samples"]
+        self.assertEqual(len(samples), self.ROWS)
+        for row, sample in enumerate(samples):
+            for name, column in self.columns.items():
+                found = sample.get("features", sample).get(name)
+                if name == "label":
+                    found = sample["label"]
+                self.assertEqual(np.float32(found), np.float32(column[row]))
+
+    def test_arrays_are_those_of_numpy(self):
+        others = {
+            "step": np.int64(5),
+            "names": np.array(["a", None], object),
+            "when": np.zeros(3, "M8[s]"),
+            "z": np.zeros((2, 2), complex),
+        }
+        path = Path(self.folder.name, "a.npz")
+        np.savez_compressed(path, **others, **self.columns)
+        self.check("a.npz", "npz")
+
+    def test_fields_are_those_of_numpy(self):
+        fields = [(c, a.dtype.str) for c, a in self.columns.items()]
+        rows = np.zeros(self.ROWS, [*fields, ("z", "<c8"), ("when", "<M8[s]")])
+        for name, column in self.columns.items():
+            rows[name] = column
+        np.save(Path(self.folder.name, "a.npy"), rows)
+        self.check("a.npy", "npy")
+
+    def test_tables_are_those_of_csv(self):
+        for delimiter, decimal in (",", "."), (";", ","), ("\t", ","):
+            with open(Path(self.folder.name, "a.csv"), "w", newline="") as out:
+                writer = csv.writer(out, delimiter=delimiter)
+                writer.writerow(self.columns)
+                for row in zip(*self.columns.values()):
+                    row = [v if v.dtype == bool else float(v) for v in row]
+                    texts = [str(v).replace(".", decimal) for v in row]
+                    writer.writerow(texts)
+            self.check(
+                "a.csv",
+                "csv",
+                header=True,
+                delimiter=delimiter,
+                decimal=decimal,
             )
 
 

@@ -168,7 +168,8 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     char *text = read_all(run, file_name), *at = strchr(text, '\n') + 1;
     snprintf(file_name, sizeof file_name, "%s.npz", name);
     cluster_run_path(run, file_name, path);
-    assert_int_equal(npz_reader.open(&file, path, 0, &why), STATUS_OK);
+    assert_int_equal(
+        npz_reader.open(&file, path, &(struct record_cut){0}, &why), STATUS_OK);
     assert_int_equal(example_format_open(&format, names, 2, &why), STATUS_OK);
     for (int s = 0; s < IMAGES; s++) {
         const struct record_cell *cells;

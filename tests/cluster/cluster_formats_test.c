@@ -214,6 +214,34 @@ static void packed_files_train_to_the_bits_of_plain_ones(void **state) {
     }
 }
 
+/* xy.csv as spreadsheets of many countries write it: the same bits. */
+static void write_dialect(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "xy.csv", path);
+    FILE *from = fopen(path, "r"), *to = cluster_run_create(run, "dialect.csv");
+    assert_non_null(from);
+    for (int c; (c = fgetc(from)) != EOF;)
+        fputs(c == ',' ? " ; " : c == '.' ? "," : (char[]){(char)c, 0}, to);
+    assert_int_equal(fclose(to), 0);
+    fclose(from);
+}
+
+static void dialects_of_csv_train_to_the_same_bits(void **state) {
+    struct cluster_run *run = *state;
+    write_dialect(run);
+    cluster_run_job(run, CSV);
+    train(run, "xy.csv", "plain", 0);
+    CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.train=dialect.csv",
+                        "data.test=dialect.csv", "data.delimiter=;",
+                        "data.decimal=,", "checkpoint.dir=dialect");
+    cluster_fixture_expect_same_checkpoints(run, "plain", "dialect");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(run, 1, 2, 1, "data.train=dialect.csv",
+                            "data.test=dialect.csv", "data.delimiter=;",
+                            "checkpoint.dir=none"),
+        "expected a number");
+}
+
 static void packed_tensors_are_refused(void **state) {
     struct cluster_run *run = *state;
     pack(run, "xy.safetensors");
@@ -299,6 +327,7 @@ static void lists_of_clicks_train_as_one_file_does(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FORMATS_TEST(packed_files_train_to_the_bits_of_plain_ones),
+        FORMATS_TEST(dialects_of_csv_train_to_the_same_bits),
         FORMATS_TEST(packed_tensors_are_refused),
         FORMATS_TEST(lists_of_csv_train_as_one_file_does),
         FORMATS_TEST(lists_of_clicks_train_as_one_file_does),

@@ -88,14 +88,14 @@ void fuzz_lines(const uint8_t *bytes, size_t size,
 }
 
 void fuzz_records(const struct record_reader *reader, const uint8_t *bytes,
-                  size_t size, char delimiter,
+                  size_t size, const struct record_cut *cut,
                   void (*visit)(void *context, const struct record *record),
                   void *context) {
     struct record_file *file;
     struct record record;
     struct failure why;
-    if (!fuzz_is_read(
-            reader->open(&file, fuzz_file(bytes, size), delimiter, &why), &why))
+    if (!fuzz_is_read(reader->open(&file, fuzz_file(bytes, size), cut, &why),
+                      &why))
         return;
     while (fuzz_is_read(reader->next(file, &record, &why), &why) &&
            record.bytes) {

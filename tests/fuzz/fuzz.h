@@ -42,7 +42,7 @@ void fuzz_lines(const uint8_t *bytes, size_t size,
 
 /* The same with the records that READER finds in a file. */
 void fuzz_records(const struct record_reader *reader, const uint8_t *bytes,
-                  size_t size, char delimiter,
+                  size_t size, const struct record_cut *cut,
                   void (*visit)(void *context, const struct record *record),
                   void *context);
 

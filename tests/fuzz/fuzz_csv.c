@@ -31,10 +31,11 @@ static void visit_record(void *context, const struct record *record) {
         fuzz_touch_cell(&row.cells[c]);
 }
 
-/* The first byte says how the rest is read: with a header or not, by which
- * delimiter. */
+/* The first byte says how the rest is read: by which delimiter, with a header
+ * or not, and with which keys of the job. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     static const char *const names[] = {"label", "weight", "a"};
+    static const char *const missing[] = {"NA", "?"};
     struct csv_format_options options = {.label = "label"};
     struct table table = {.header = true};
     struct failure why;
@@ -45,8 +46,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     table.header = *bytes & 8;
     options.names = table.header ? NULL : names;
     options.num_names = 3;
+    options.trim = *bytes & 16;
+    options.missing = missing;
+    options.num_missing = *bytes & 32 ? 2 : 0;
+    options.decimal_comma = *bytes & 64;
     fuzz_require(!csv_format_open(&table.format, &options, &why), "it opens");
-    fuzz_records(&quoted_line_reader, bytes + 1, size - 1, options.delimiter,
+    fuzz_records(options.trim ? &trimmed_line_reader : &quoted_line_reader,
+                 bytes + 1, size - 1,
+                 &(struct record_cut){.delimiter = options.delimiter},
                  visit_record, &table);
     csv_format_close(&table.format);
     return 0;

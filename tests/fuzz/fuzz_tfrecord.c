@@ -34,7 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     uint8_t *copy = (uint8_t *)fuzz_text(bytes + 1, size - 1);
     if (!(*bytes & 1))
         mend(copy, size - 1);
-    fuzz_records(&tfrecord_reader, copy, size - 1, 0, visit_record, NULL);
+    fuzz_records(&tfrecord_reader, copy, size - 1, &(struct record_cut){0},
+                 visit_record, NULL);
     free(copy);
     return 0;
 }

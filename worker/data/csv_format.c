@@ -13,7 +13,9 @@ enum { NO_FIELD = -1, BLOCK = 64 /* bytes */ };
 
 struct csv_format {
     char delimiter;
-    bool quoted, trim, unlabelled;
+    bool quoted, trim, unlabelled, decimal_comma;
+    struct record_text *missing; /* [num_missing], their bytes are own */
+    uint32_t num_missing;
     char *label, *weight; /* their names, or NULL */
     uint32_t num_fields;  /* of a record; 0: not known yet */
     int found;    /* fields of the first record, if it may lack its label */
@@ -228,6 +230,20 @@ static enum status name_as_given(struct csv_format *format,
     return complete ? use_names(format, why) : csv_format_no_memory(why);
 }
 
+static bool copy_missing(struct csv_format *format,
+                         const struct csv_format_options *options) {
+    format->missing = calloc(options->num_missing + 1, sizeof *format->missing);
+    for (; format->missing && format->num_missing < options->num_missing;
+         format->num_missing++) {
+        const char *word = strdup(options->missing[format->num_missing]);
+        if (!word)
+            return false;
+        format->missing[format->num_missing] =
+            (struct record_text){word, strlen(word)};
+    }
+    return format->missing;
+}
+
 enum status csv_format_open(struct csv_format **out,
                             const struct csv_format_options *options,
                             struct failure *why) {
@@ -241,10 +257,13 @@ enum status csv_format_open(struct csv_format **out,
     format->quoted = !options->criteo;
     format->trim = options->trim && format->delimiter != ' ';
     format->unlabelled = options->unlabelled;
+    format->decimal_comma = options->decimal_comma;
     format->label = label ? strdup(label) : NULL;
     format->weight = weight ? strdup(weight) : NULL;
     enum status status = STATUS_OK;
     if ((label && !format->label) || (weight && !format->weight))
+        status = csv_format_no_memory(why);
+    else if (!copy_missing(format, options))
         status = csv_format_no_memory(why);
     else if (options->criteo)
         status = name_criteo(format, why);
@@ -263,6 +282,9 @@ void csv_format_close(struct csv_format **where) {
     for (uint32_t i = 0; format->names && i < format->num_fields; i++)
         free(format->names[i]);
     free(format->names);
+    for (uint32_t i = 0; i < format->num_missing; i++)
+        free((char *)format->missing[i].bytes);
+    free(format->missing);
     free(format->label);
     free(format->weight);
     free(format->fields);
@@ -329,7 +351,7 @@ const char *const *csv_format_columns(const struct csv_format *format,
 static enum status read_number(const struct csv_format *format, int field,
                                float *out, struct failure *why) {
     const struct record_text *text = &format->fields[field];
-    if (number_text_float(text->bytes, text->size, out))
+    if (number_text_field(text->bytes, text->size, format->decimal_comma, out))
         return STATUS_OK;
     return status_fail(why, FAILURE_DATA_DAMAGED,
                        "column %d (%s): found \"%.*s\", expected a number",
@@ -361,6 +383,15 @@ static int expected_fields(struct csv_format *format, int count) {
     return format->found ? format->found : most;
 }
 
+static bool means_no_value(const struct csv_format *format,
+                           const struct record_text *text) {
+    for (uint32_t i = 0; i < format->num_missing; i++)
+        if (format->missing[i].size == text->size &&
+            !memcmp(format->missing[i].bytes, text->bytes, text->size))
+            return true;
+    return false;
+}
+
 enum status csv_format_read(struct csv_format *format,
                             const struct record *record,
                             struct csv_format_row *row, struct failure *why) {
@@ -382,7 +413,9 @@ enum status csv_format_read(struct csv_format *format,
     if (count < (int)format->num_fields)
         insert_label(format);
     for (uint32_t c = 0; c < format->num_columns; c++)
-        format->cells[c].count = format->cells[c].texts->size > 0;
+        format->cells[c].count =
+            format->cells[c].texts->size > 0 &&
+            !means_no_value(format, format->cells[c].texts);
     enum status status = STATUS_OK;
     if (format->label_field != NO_FIELD && !format->unlabelled)
         status = read_number(format, format->label_field, &row->label, why);

@@ -20,6 +20,9 @@ struct csv_format_options {
                   are no part of it */
     const char *const *names; /* [num_names]; NULL: the first record has them */
     uint32_t num_names;
+    const char *const *missing; /* [num_missing] words that mean no value */
+    uint32_t num_missing;
+    bool decimal_comma; /* of label and weight; features have their own */
     const char *label;  /* a column's name */
     bool unlabelled;    /* the label is 0, the weight 1: they are not read; the
                            names may lack them, and if the names are given, none

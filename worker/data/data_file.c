@@ -14,13 +14,15 @@
 #include <zstd.h>
 
 enum { BUFFER = 128 << 10, LONGEST_MAGIC = 4, MAX_INFLATE = 1 << 30 };
-enum { GZIP_WINDOW = 15 + 16 /* inflateInit2: gzip's wrapper, any window */ };
+/* Of inflateInit2: the wrapper of gzip, or of zlib, with any window. */
+enum { GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15 };
 
 struct data_file {
     const char *path;
     int file;
-    bool gzip, ended; /* the last gzip member, or the content of a Zstandard
-                         file, has ended */
+    int window; /* of the inflater; 0: it is not used */
+    bool ended; /* the last gzip member, or the content of a Zstandard file, has
+                   ended */
     z_stream inflater;
     ZSTD_DCtx *zstd;
     bool in_frame;     /* of Zstandard */
@@ -91,7 +93,7 @@ static bool begins_zstd(const struct data_file *file) {
  * member may follow, or unrelated bytes. */
 static enum status end_member(struct data_file *file, struct failure *why) {
     enum status status = data_file_fill(file, 2, why);
-    if (!status && begins_gzip(file)) {
+    if (!status && file->window == GZIP_WINDOW && begins_gzip(file)) {
         inflateReset(&file->inflater);
         return STATUS_OK;
     }
@@ -154,7 +156,7 @@ static enum status unpack(struct data_file *file, uint8_t *bytes, size_t count,
             file->ended = true;
         else if (file->begin == file->end)
             return fail_damaged(file, "unexpected end of file", why);
-        else if (file->gzip)
+        else if (file->window)
             status = inflate_some(file, bytes + *got, count - *got, &some, why);
         else
             status =
@@ -187,22 +189,26 @@ enum status data_file_read(struct data_file *file, void *bytes, size_t count,
                                  : unpack(file, bytes, count, got, why);
 }
 
-static enum status find_compression(struct data_file *file,
-                                    struct failure *why) {
+/* WINDOW: of the inflater; 0: the first bytes tell what unpacks the file. */
+static enum status begin_unpacking(struct data_file *file, int window,
+                                   struct failure *why) {
     enum status status = data_file_fill(file, LONGEST_MAGIC, why);
     bool complete = true;
-    if (!status && begins_gzip(file))
-        file->gzip = complete =
-            inflateInit2(&file->inflater, GZIP_WINDOW) == Z_OK;
-    else if (!status && begins_zstd(file))
+    if (!status && (window || begins_gzip(file))) {
+        file->window = window ? window : GZIP_WINDOW;
+        complete = inflateInit2(&file->inflater, file->window) == Z_OK;
+        file->window = complete ? file->window : 0;
+    } else if (!status && begins_zstd(file)) {
         complete = (file->zstd = ZSTD_createDCtx()) != NULL;
+    }
     if (complete)
         return status;
     return fail_of_stream(file, FAILURE_NO_MEMORY, "no memory", why);
 }
 
-enum status data_file_open(struct data_file **out, const char *path,
-                           const char *content, struct failure *why) {
+static enum status data_file_open_packed(struct data_file **out,
+                                         const char *path, const char *content,
+                                         int window, struct failure *why) {
     struct data_file *file = calloc(1, sizeof *file);
     char what[64];
     *out = NULL;
@@ -214,18 +220,28 @@ enum status data_file_open(struct data_file **out, const char *path,
     enum status status =
         input_file_open(&file->file, path, what, FAILURE_DATA_UNREADABLE, why);
     if (!status)
-        status = find_compression(file, why);
+        status = begin_unpacking(file, window, why);
     if (status)
         data_file_close(&file);
     *out = file;
     return status;
 }
 
+enum status data_file_open(struct data_file **out, const char *path,
+                           const char *content, struct failure *why) {
+    return data_file_open_packed(out, path, content, 0, why);
+}
+
+enum status data_file_open_zlib(struct data_file **out, const char *path,
+                                const char *content, struct failure *why) {
+    return data_file_open_packed(out, path, content, ZLIB_WINDOW, why);
+}
+
 void data_file_close(struct data_file **where) {
     struct data_file *file = where ? *where : NULL;
     if (!file)
         return;
-    if (file->gzip)
+    if (file->window)
         inflateEnd(&file->inflater);
     ZSTD_freeDCtx(file->zstd);
     if (file->file >= 0)
@@ -235,7 +251,7 @@ void data_file_close(struct data_file **where) {
 }
 
 bool data_file_seeks(const struct data_file *file) {
-    return !file->gzip && !file->zstd;
+    return !file->window && !file->zstd;
 }
 
 enum status data_file_seek(struct data_file *file, uint64_t position,

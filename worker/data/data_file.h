@@ -19,6 +19,12 @@ struct data_file;
 enum status data_file_open(struct data_file **out, const char *path,
                            const char *content, struct failure *why) MUST_CHECK;
 
+/* The same for a content that is one stream of zlib (RFC 1950): its first bytes
+ * may be those of other files. */
+enum status data_file_open_zlib(struct data_file **out, const char *path,
+                                const char *content,
+                                struct failure *why) MUST_CHECK;
+
 /* Frees *FILE (may be NULL) and clears it. */
 void data_file_close(struct data_file **file);
 

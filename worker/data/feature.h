@@ -60,6 +60,7 @@ struct features {
     char **columns; /* [num_columns], those that they read */
     uint32_t num_columns;
     float logs[FEATURES_LOGS]; /* log1p of 0, 1, ... */
+    bool decimal_comma;        /* in numbers that are texts */
 };
 
 /* Its word in the job, and the keys that it has there, ended by NULL. */

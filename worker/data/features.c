@@ -247,7 +247,8 @@ static inline enum status cell_number(const struct features *features,
         *out = cell->floats[i];
     else if (cell->type == RECORD_INTEGERS)
         *out = (float)cell->integers[i];
-    else if (!number_text_float(text->bytes, text->size, out))
+    else if (!number_text_field(text->bytes, text->size,
+                                features->decimal_comma, out))
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "column %s: found \"%.*s\", expected a number",
                            features->columns[feature->column],

@@ -73,6 +73,15 @@ static enum status add_pair(struct libsvm_format *format,
     return STATUS_OK;
 }
 
+/* The number of a group, which is an id too: qid:N. */
+static bool is_group(const struct record_text *word, const char *colon) {
+    static const char name[] = "qid";
+    size_t size = sizeof name - 1;
+    uint64_t group;
+    return colon == word->bytes + size && !memcmp(word->bytes, name, size) &&
+           number_text_unsigned(colon + 1, word->size - size - 1, &group);
+}
+
 /* A pair as nearly all are, without a branch for what can be wrong with it.
  * False: any other word, or no room. */
 static bool take_plain_pair(struct libsvm_format *format, const char **at,
@@ -107,6 +116,7 @@ enum status libsvm_format_read(struct libsvm_format *format,
     struct record_text word;
     end = comment ? comment : end;
     format->pairs = (struct record_cell){.type = RECORD_PAIRS};
+    format->has_group = false;
     *empty = !next_word(&at, end, &word, &colon);
     if (*empty)
         return STATUS_OK;
@@ -118,7 +128,10 @@ enum status libsvm_format_read(struct libsvm_format *format,
             continue;
         if (!next_word(&at, end, &word, &colon))
             break;
-        status = add_pair(format, record, &word, colon, why);
+        if (is_group(&word, colon))
+            format->has_group = true;
+        else
+            status = add_pair(format, record, &word, colon, why);
     }
     format->pairs.integers = format->ids;
     format->pairs.floats = format->values;

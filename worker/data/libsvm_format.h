@@ -9,6 +9,7 @@
 
 struct libsvm_format {
     float label;
+    bool has_group;           /* a qid:N, as rankings have, which is left out */
     struct record_cell pairs; /* RECORD_PAIRS, in the order of the line */
     int64_t *ids;             /* [capacity], own */
     float *values;            /* [capacity], own */

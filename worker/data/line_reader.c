@@ -209,14 +209,14 @@ static void close_lines(struct record_file **where) {
 }
 
 static enum status open_kind(struct record_file **out, const char *path,
-                             enum line_kind kind, char delimiter,
+                             enum line_kind kind, const struct record_cut *cut,
                              struct failure *why) {
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (file)
         *file = (struct record_file){.path = path,
                                      .kind = kind,
-                                     .delimiter = delimiter,
+                                     .delimiter = cut->delimiter,
                                      .line = 1,
                                      .capacity = 2 * CHUNK,
                                      .bytes = malloc(2 * CHUNK)};
@@ -231,25 +231,30 @@ static enum status open_kind(struct record_file **out, const char *path,
 }
 
 static enum status open_lines(struct record_file **out, const char *path,
-                              char delimiter, struct failure *why) {
-    return open_kind(out, path, PLAIN_LINES, delimiter, why);
+                              const struct record_cut *cut,
+                              struct failure *why) {
+    return open_kind(out, path, PLAIN_LINES, cut, why);
 }
 
 static enum status open_quoted(struct record_file **out, const char *path,
-                               char delimiter, struct failure *why) {
-    return open_kind(out, path, QUOTED_LINES, delimiter, why);
+                               const struct record_cut *cut,
+                               struct failure *why) {
+    return open_kind(out, path, QUOTED_LINES, cut, why);
 }
 
 /* Of fields between spaces these are no part of a field. */
 static enum status open_trimmed(struct record_file **out, const char *path,
-                                char delimiter, struct failure *why) {
-    return open_kind(out, path, delimiter == ' ' ? QUOTED_LINES : TRIMMED_LINES,
-                     delimiter, why);
+                                const struct record_cut *cut,
+                                struct failure *why) {
+    return open_kind(out, path,
+                     cut->delimiter == ' ' ? QUOTED_LINES : TRIMMED_LINES, cut,
+                     why);
 }
 
 static enum status open_commented(struct record_file **out, const char *path,
-                                  char delimiter, struct failure *why) {
-    return open_kind(out, path, COMMENTED_LINES, delimiter, why);
+                                  const struct record_cut *cut,
+                                  struct failure *why) {
+    return open_kind(out, path, COMMENTED_LINES, cut, why);
 }
 
 static bool line_position(const struct record_file *file,

@@ -27,27 +27,33 @@ static const char *value_of(const char *text, const char *key) {
     return at;
 }
 
-/* 'descr': '<f4'. */
+/* 'descr': '<f4'. The bytes of a value are known of other types as well. */
 static const char *parse_type(const char *at, struct npy_header *out) {
     char *end;
-    if (!at || *at != '\'' || !strchr("<|", at[1]) || !at[1])
-        return "values that are neither little-endian nor of one byte";
+    if (!at || *at != '\'' || !at[1] || !strchr("<>|", at[1]))
+        return "no type of values";
+    out->big = at[1] == '>';
     out->kind = at[2];
     unsigned long bytes = strtoul(at + 3, &end, 10);
+    if (out->kind == 'O')
+        return "objects of Python, which only Python can read; save numbers "
+               "or texts";
     if (out->kind == 'U')
         bytes *= 4; /* UCS-4 */
-    bool number = (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
-    bool good = out->kind == 'f'   ? bytes == 4 || bytes == 8
+    if (!bytes || bytes > MAX_ITEM_BYTES)
+        return "values of no byte, or of more than 1 MiB";
+    out->bytes = (uint32_t)bytes;
+    bool number = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+    bool good = out->kind == 'f'   ? number && bytes > 1
                 : out->kind == 'b' ? bytes == 1
                 : out->kind == 'i' || out->kind == 'u'
                     ? number
-                    : (out->kind == 'S' || out->kind == 'U') && bytes > 0 &&
-                          bytes <= MAX_ITEM_BYTES;
-    if (*end != '\'' || !good)
-        return "a type of values other than float32, float64, integers, "
-               "booleans, bytes (S) and texts (U)";
-    out->bytes = (uint32_t)bytes;
-    return NULL;
+                    : out->kind == 'S' || out->kind == 'U';
+    return *end == '\'' && good
+               ? NULL
+               : "a type of values other than float16, float32, float64, "
+                 "integers, booleans, bytes (S) and texts (U); convert them by "
+                 "astype";
 }
 
 /* 'shape': (100, 784). */
@@ -90,7 +96,7 @@ static const char *parse_sizes(const char **at, struct npy_header *out) {
 }
 
 /* A field, ('name', '<f4') or ('name', '<f4', (3,)), behind its parenthesis. A
- * field of padding, ('', '|V4'), has the kind V. */
+ * field of padding is ('', '|V4'). */
 static const char *parse_field(const char **where, struct npy_field *out) {
     const char *at = *where, quote = *at;
     const char *end =
@@ -103,15 +109,11 @@ static const char *parse_field(const char **where, struct npy_field *out) {
     end = *at == '\'' ? strchr(at + 1, '\'') : NULL;
     if (!end)
         return "a field with fields of its own";
-    const char *wrong = NULL;
-    if (at[2] == 'V' && !out->name_bytes) {
-        out->header.kind = 'V';
-        out->header.bytes = (uint32_t)strtoul(at + 3, NULL, 10);
-    } else {
-        wrong = parse_type(at, &out->header);
-    }
+    out->wrong = parse_type(at, &out->header);
+    if (!out->header.bytes)
+        return out->wrong;
     *where = end + 1;
-    return wrong ? wrong : parse_sizes(where, &out->header);
+    return parse_sizes(where, &out->header);
 }
 
 /* Adds FIELD, whose values begin at *BYTES of an element. */
@@ -119,7 +121,7 @@ static const char *npy_header_add(const struct npy_field *field,
                                   struct npy_field *fields, uint32_t most,
                                   uint32_t *count, size_t *bytes) {
     size_t size;
-    if (field->header.kind != 'V') {
+    if (field->header.kind != 'V' || field->name_bytes) {
         if (*count == most)
             return "too many fields";
         fields[*count] = *field;
@@ -167,6 +169,7 @@ const char *npy_header_parse(const char *text, struct npy_header *out) {
     if (!wrong)
         wrong = parse_shape(value_of(text, "'shape':"), out);
     if (!wrong && out->row != 1 && (!order || strncmp(order, "False", 5)))
-        wrong = "columns in memory one after the other (fortran_order)";
+        wrong = "columns in memory one after the other (fortran_order), "
+                "expected rows: save it by numpy.ascontiguousarray";
     return wrong;
 }

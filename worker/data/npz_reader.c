@@ -6,6 +6,8 @@
  * tensors are read where they lie. */
 #include "proto/base/input_file.h"
 #include "proto/store/tensor_file.h"
+#include "proto/tensor/bf16.h"
+#include "proto/tensor/fp16.h"
 #include "worker/data/data_file.h"
 #include "worker/data/npy_header.h"
 #include "worker/data/record_reader.h"
@@ -15,11 +17,13 @@
 #include <endian.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_ARRAYS = 512,
+    MAX_ARRAYS = 512, /* that are read */
+    MAX_MEMBERS = 4096,
     ARCHIVE_BLOCK = 1 << 16,
     LENGTH_ROOM = 10, /* of a varint */
     PARTS_ROOM = 64   /* tags and lengths around an array's values */
@@ -28,6 +32,9 @@ enum {
 /* Fields of example.proto and feature.proto. */
 enum { EXAMPLE_FEATURES = 1, FEATURES_ENTRY = 1, ENTRY_KEY = 1, ENTRY_VALUE };
 enum { FEATURE_BYTES = 1, FEATURE_FLOAT, FEATURE_INT64 };
+
+/* A kind that NumPy has not: bf16 (proto/tensor/bf16.h). */
+enum { BF16 = 'B' };
 
 struct npz_array {
     struct archive *archive; /* NULL: a field, or a tensor */
@@ -40,6 +47,8 @@ struct npz_array {
 
 struct record_file {
     const char *path;
+    const struct record_cut *cut;
+    char all[256]; /* names of what the file has, for an error */
     struct npz_array *arrays;
     uint32_t num_arrays;
     struct data_file *npy;       /* whose fields they are, or NULL */
@@ -139,10 +148,42 @@ static enum status read_npy_header(const struct record_file *file,
     return use_header(file, array, wrong, why);
 }
 
+/* Is the array of NAME, of SIZE bytes, read? */
+static bool is_wanted(struct record_file *file, const char *name, size_t size) {
+    const struct record_cut *cut = file->cut;
+    size_t used = strlen(file->all);
+    snprintf(file->all + used, sizeof file->all - used, "%s%.*s",
+             used ? ", " : "", (int)size, name);
+    for (uint32_t i = 0; i < cut->num_names; i++)
+        if (strlen(cut->names[i]) == size && !memcmp(cut->names[i], name, size))
+            return true;
+    return !cut->names;
+}
+
+/* FAILURE_DATA_MISMATCH if FILE, which was looked through, lacks a name. */
+static enum status check_wanted(const struct record_file *file,
+                                struct failure *why) {
+    const struct record_cut *cut = file->cut;
+    for (uint32_t i = 0; i < cut->num_names; i++) {
+        uint32_t a = 0;
+        while (a < file->num_arrays &&
+               strcmp(file->arrays[a].name, cut->names[i]) != 0)
+            a++;
+        if (a == file->num_arrays)
+            return status_fail(why, FAILURE_DATA_MISMATCH,
+                               "%s: found no array %s; it has %s (features, "
+                               "data.label and data.weight name what is read)",
+                               file->path, cut->names[i], file->all);
+    }
+    return file->num_arrays ? STATUS_OK
+                            : status_fail(why, FAILURE_DATA_DAMAGED,
+                                          "%s: found no array", file->path);
+}
+
 /* Moves ARRAY's archive to the member INDEX. *ENDED: there are fewer. */
-static enum status npz_open_member(const struct record_file *file,
-                                   struct npz_array *array, uint32_t index,
-                                   bool *ended, struct failure *why) {
+static enum status move_to_member(const struct record_file *file,
+                                  struct npz_array *array, uint32_t index,
+                                  bool *ended, struct failure *why) {
     struct archive_entry *entry;
     enum status status = open_zip(file, &array->archive, why);
     int found = ARCHIVE_OK;
@@ -161,8 +202,13 @@ static enum status npz_open_member(const struct record_file *file,
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "%s: member %u: found no name", file->path, index);
     array->name = strndup(name, size);
-    return array->name ? read_npy_header(file, array, why)
-                       : npz_reader_no_memory(file, why);
+    return array->name ? STATUS_OK : npz_reader_no_memory(file, why);
+}
+
+static void close_array(struct npz_array *array) {
+    archive_read_free(array->archive);
+    free(array->name);
+    *array = (struct npz_array){0};
 }
 
 /* ARRAY has as many rows as the first one. */
@@ -178,31 +224,35 @@ static enum status compare_row_counts(const struct record_file *file,
                        file->arrays->header.rows, file->arrays->name);
 }
 
+/* Opens member INDEX as the next array if it is read. */
+static enum status npz_open_member(struct record_file *file, uint32_t index,
+                                   bool *ended, struct failure *why) {
+    struct npz_array *array = &file->arrays[file->num_arrays];
+    enum status status = move_to_member(file, array, index, ended, why);
+    if (!status &&
+        (*ended || !is_wanted(file, array->name, strlen(array->name)))) {
+        close_array(array);
+        return STATUS_OK;
+    }
+    file->num_arrays++;
+    if (!status)
+        status = read_npy_header(file, array, why);
+    return status ? status : compare_row_counts(file, array, why);
+}
+
 static enum status open_arrays(struct record_file *file, struct failure *why) {
     bool ended = false;
     enum status status = input_file_check(file->path, "the file of records",
                                           FAILURE_DATA_UNREADABLE, why);
-    if (status)
-        return status;
-    while (!ended) {
-        if (file->num_arrays > MAX_ARRAYS)
+    for (uint32_t index = 0; !status && !ended; index++) {
+        if (file->num_arrays > MAX_ARRAYS || index > MAX_MEMBERS)
             return status_fail(why, FAILURE_DATA_DAMAGED,
                                "%s: found more than %d arrays", file->path,
-                               MAX_ARRAYS);
-        struct npz_array *array = &file->arrays[file->num_arrays++];
-        status =
-            npz_open_member(file, array, file->num_arrays - 1, &ended, why);
-        if (status)
-            return status;
-        status = ended ? STATUS_OK : compare_row_counts(file, array, why);
-        if (status)
-            return status;
+                               file->num_arrays > MAX_ARRAYS ? MAX_ARRAYS
+                                                             : MAX_MEMBERS);
+        status = npz_open_member(file, index, &ended, why);
     }
-    archive_read_free(file->arrays[--file->num_arrays].archive);
-    file->arrays[file->num_arrays].archive = NULL;
-    return file->num_arrays ? STATUS_OK
-                            : status_fail(why, FAILURE_DATA_DAMAGED,
-                                          "%s: found no array", file->path);
+    return status ? status : check_wanted(file, why);
 }
 
 /* A value of a list has up to twice its bytes, and 6 of tag and length. */
@@ -236,10 +286,8 @@ static void close_npz(struct record_file **where) {
     struct record_file *file = where ? *where : NULL;
     if (!file)
         return;
-    for (uint32_t a = 0; file->arrays && a <= MAX_ARRAYS; a++) {
-        archive_read_free(file->arrays[a].archive);
-        free(file->arrays[a].name);
-    }
+    for (uint32_t a = 0; file->arrays && a <= MAX_ARRAYS; a++)
+        close_array(&file->arrays[a]);
     data_file_close(&file->npy);
     tensor_file_close(&file->tensors);
     free(file->arrays);
@@ -254,13 +302,15 @@ static void close_npz(struct record_file **where) {
 typedef enum status open_all(struct record_file *file, struct failure *why);
 
 static enum status open_numpy(struct record_file **out, const char *path,
-                              open_all *open, struct failure *why) {
+                              const struct record_cut *cut, open_all *open,
+                              struct failure *why) {
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (!file)
         return status_fail(why, FAILURE_NO_MEMORY, "%s: no memory to read it",
                            path);
     file->path = path;
+    file->cut = cut;
     file->arrays = calloc(MAX_ARRAYS + 1, sizeof *file->arrays);
     enum status status =
         file->arrays ? open(file, why) : npz_reader_no_memory(file, why);
@@ -273,9 +323,8 @@ static enum status open_numpy(struct record_file **out, const char *path,
 }
 
 static enum status open_npz(struct record_file **out, const char *path,
-                            char delimiter, struct failure *why) {
-    (void)delimiter;
-    return open_numpy(out, path, open_arrays, why);
+                            const struct record_cut *cut, struct failure *why) {
+    return open_numpy(out, path, cut, open_arrays, why);
 }
 
 /* SIZE bytes of the file of a structured array. */
@@ -287,6 +336,21 @@ static enum status read_npy(struct record_file *file, void *bytes, size_t size,
                ? status
                : status_fail(why, FAILURE_DATA_DAMAGED, "%s: found %s",
                              file->path, short_of);
+}
+
+static enum status take_npy_field(struct record_file *file,
+                                  const struct npy_field *field,
+                                  struct failure *why) {
+    if (!is_wanted(file, field->name, field->name_bytes))
+        return STATUS_OK;
+    struct npz_array *array = &file->arrays[file->num_arrays++];
+    array->name = strndup(field->name, field->name_bytes);
+    array->header = field->header;
+    array->offset = field->offset;
+    if (!array->name)
+        return npz_reader_no_memory(file, why);
+    return field->wrong ? fail_of_array(file, array, field->wrong, why)
+                        : STATUS_OK;
 }
 
 /* Makes arrays of the fields that TEXT, the header, names. */
@@ -302,19 +366,13 @@ static enum status take_fields(struct record_file *file, const char *text,
         wrong = "elements without values";
     if (!wrong && file->element > RECORD_READER_MAX_BYTES / 8)
         wrong = "an element of more than 8 MiB";
-    bool complete = true;
-    for (uint32_t f = 0; !wrong && f < count; f++) {
-        struct npz_array *array = &file->arrays[file->num_arrays++];
-        array->name = strndup(fields[f].name, fields[f].name_bytes);
-        array->header = fields[f].header;
-        array->offset = fields[f].offset;
-        complete = complete && array->name;
-    }
+    enum status status = wrong ? status_fail(why, FAILURE_DATA_DAMAGED,
+                                             "%s: found %s", file->path, wrong)
+                               : STATUS_OK;
+    for (uint32_t f = 0; !status && f < count; f++)
+        status = take_npy_field(file, &fields[f], why);
     free(fields);
-    if (wrong)
-        return status_fail(why, FAILURE_DATA_DAMAGED, "%s: found %s",
-                           file->path, wrong);
-    return complete ? STATUS_OK : npz_reader_no_memory(file, why);
+    return status ? status : check_wanted(file, why);
 }
 
 static enum status npz_open_fields(struct record_file *file,
@@ -346,9 +404,8 @@ static enum status npz_open_fields(struct record_file *file,
 }
 
 static enum status open_npy(struct record_file **out, const char *path,
-                            char delimiter, struct failure *why) {
-    (void)delimiter;
-    return open_numpy(out, path, npz_open_fields, why);
+                            const struct record_cut *cut, struct failure *why) {
+    return open_numpy(out, path, cut, npz_open_fields, why);
 }
 
 /* NumPy's kind and size of the values of a tensor of DTYPE; false: its values
@@ -358,10 +415,11 @@ static bool take_dtype(const char *dtype, struct npy_header *header) {
         const char *dtype;
         char kind;
         uint32_t bytes;
-    } types[] = {{"F32", 'f', 4}, {"F64", 'f', 8}, {"I64", 'i', 8},
-                 {"I32", 'i', 4}, {"I16", 'i', 2}, {"I8", 'i', 1},
-                 {"U64", 'u', 8}, {"U32", 'u', 4}, {"U16", 'u', 2},
-                 {"U8", 'u', 1},  {"BOOL", 'b', 1}};
+    } types[] = {{"F32", 'f', 4},   {"F64", 'f', 8}, {"F16", 'f', 2},
+                 {"BF16", BF16, 2}, {"I64", 'i', 8}, {"I32", 'i', 4},
+                 {"I16", 'i', 2},   {"I8", 'i', 1},  {"U64", 'u', 8},
+                 {"U32", 'u', 4},   {"U16", 'u', 2}, {"U8", 'u', 1},
+                 {"BOOL", 'b', 1}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].dtype, dtype)) {
             header->kind = types[i].kind;
@@ -391,8 +449,8 @@ static enum status take_tensor(const struct record_file *file,
     if (!dims)
         wrong = "no dimension, expected the samples as the first";
     else if (!take_dtype(tensor->dtype, header))
-        wrong = "a dtype that is not read; allowed are F32, F64, integers and "
-                "BOOL";
+        wrong = "a dtype that is not read; allowed are F16, BF16, F32, F64, "
+                "integers and BOOL";
     enum status status = use_header(file, array, wrong, why);
     uint64_t bytes;
     if (!status &&
@@ -403,32 +461,44 @@ static enum status take_tensor(const struct record_file *file,
     return status;
 }
 
-static enum status open_tensors(struct record_file *file, struct failure *why) {
-    struct tensor_info *tensors = calloc(MAX_ARRAYS, sizeof *tensors);
-    size_t count = 0;
-    enum status status = tensors
-                             ? tensor_file_open(&file->tensors, file->path, why)
-                             : npz_reader_no_memory(file, why);
-    if (!status)
-        count = tensor_file_list(file->tensors, tensors, MAX_ARRAYS);
-    if (!status && (!count || count > MAX_ARRAYS))
-        status = status_fail(why, FAILURE_DATA_DAMAGED,
-                             "%s: found %zu tensors, allowed are 1 to %d",
-                             file->path, count, MAX_ARRAYS);
+static enum status take_tensors(struct record_file *file,
+                                const struct tensor_info *tensors, size_t count,
+                                struct failure *why) {
+    enum status status = STATUS_OK;
     for (size_t t = 0; !status && t < count; t++) {
+        const char *name = tensors[t].name;
+        if (!is_wanted(file, name, strlen(name)))
+            continue;
+        if (file->num_arrays == MAX_ARRAYS)
+            return status_fail(why, FAILURE_DATA_DAMAGED,
+                               "%s: found more than %d tensors", file->path,
+                               MAX_ARRAYS);
         struct npz_array *array = &file->arrays[file->num_arrays++];
         status = take_tensor(file, &tensors[t], array, why);
         if (!status)
             status = compare_row_counts(file, array, why);
     }
+    return status ? status : check_wanted(file, why);
+}
+
+static enum status open_tensors(struct record_file *file, struct failure *why) {
+    enum status status = tensor_file_open(&file->tensors, file->path, why);
+    if (status)
+        return status;
+    size_t count = tensor_file_list(file->tensors, NULL, 0);
+    struct tensor_info *tensors = calloc(count + 1, sizeof *tensors);
+    if (!tensors)
+        return npz_reader_no_memory(file, why);
+    tensor_file_list(file->tensors, tensors, count);
+    status = take_tensors(file, tensors, count, why);
     free(tensors);
     return status;
 }
 
 static enum status open_safetensors(struct record_file **out, const char *path,
-                                    char delimiter, struct failure *why) {
-    (void)delimiter;
-    return open_numpy(out, path, open_tensors, why);
+                                    const struct record_cut *cut,
+                                    struct failure *why) {
+    return open_numpy(out, path, cut, open_tensors, why);
 }
 
 static char *put_varint(char *at, uint64_t value) {
@@ -501,12 +571,40 @@ static char *put_text(char *at, const char *text, char kind, uint32_t bytes) {
     return at + (end - begin);
 }
 
+/* Makes the values of ROW, which HEADER describes, little-endian. */
+static void swap_bytes(const struct npy_header *header, char *row) {
+    uint32_t unit = header->kind == 'U' ? 4 : header->bytes;
+    size_t size = header->row * header->bytes;
+    for (char *value = row; value < row + size; value += unit)
+        for (uint32_t i = 0; i < unit / 2; i++) {
+            char byte = value[i];
+            value[i] = value[unit - 1 - i];
+            value[unit - 1 - i] = byte;
+        }
+}
+
+static float float_at(const char *at, const struct npy_header *header) {
+    double wide;
+    float value;
+    uint16_t half;
+    if (header->bytes == 4) {
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    if (header->bytes == 8) {
+        memcpy(&wide, at, sizeof wide);
+        return (float)wide;
+    }
+    memcpy(&half, at, sizeof half);
+    return header->kind == BF16 ? bf16_to_float(half) : fp16_to_float(half);
+}
+
 /* The values of ROW as TO, a list's content without its tag; *FIELD of a
  * Feature. */
 static size_t npz_put_values(const struct npy_header *header, const char *row,
                              char *to, unsigned *field) {
     char *at = to;
-    *field = header->kind == 'f'                          ? FEATURE_FLOAT
+    *field = header->kind == 'f' || header->kind == BF16  ? FEATURE_FLOAT
              : header->kind == 'S' || header->kind == 'U' ? FEATURE_BYTES
                                                           : FEATURE_INT64;
     for (uint64_t i = 0; i < header->row; i++, row += header->bytes) {
@@ -516,11 +614,7 @@ static size_t npz_put_values(const struct npy_header *header, const char *row,
         } else if (*field == FEATURE_BYTES) {
             at = put_text(at, row, header->kind, header->bytes);
         } else {
-            double wide = 0;
-            float value;
-            memcpy(header->bytes == 8 ? (void *)&wide : &value, row,
-                   header->bytes);
-            value = header->bytes == 8 ? (float)wide : value;
+            float value = float_at(row, header);
             memcpy(at, &value, sizeof value);
             at += sizeof value;
         }
@@ -533,6 +627,8 @@ static char *put_array(struct record_file *file, const struct npz_array *array,
                        char *at) {
     unsigned field;
     size_t key = strlen(array->name);
+    if (array->header.big)
+        swap_bytes(&array->header, file->row + array->offset);
     size_t size = npz_put_values(&array->header, file->row + array->offset,
                                  file->values, &field);
     bool packed = field != FEATURE_BYTES; /* else elements have tags */

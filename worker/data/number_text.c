@@ -148,3 +148,43 @@ __attribute__((noinline)) static bool parse_any(const char *text, size_t size,
 bool number_text_float(const char *text, size_t size, float *out) {
     return parse_digits(text, size, out) || parse_any(text, size, out);
 }
+
+/* Of pandas, R and SQL. */
+static bool parse_truth(const char *text, size_t size, float *out) {
+    static const char *const words[] = {"False", "True",  "false",
+                                        "true",  "FALSE", "TRUE"};
+    for (int i = 0; i < 6; i++)
+        if (strlen(words[i]) == size && !memcmp(words[i], text, size)) {
+            *out = (float)(i % 2);
+            return true;
+        }
+    return false;
+}
+
+/* A point is then none. */
+static bool parse_comma(const char *text, size_t size, float *out) {
+    char copy[LONGEST];
+    if (!size || size > sizeof copy)
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '.')
+            return false;
+        copy[i] = text[i] == ',' ? '.' : text[i];
+    }
+    return parse_any(copy, size, out);
+}
+
+/* Apart from number_text_field, as parse_any is. */
+__attribute__((noinline)) static bool parse_field(const char *text, size_t size,
+                                                  bool decimal_comma,
+                                                  float *out) {
+    return (decimal_comma ? parse_comma(text, size, out)
+                          : parse_any(text, size, out)) ||
+           parse_truth(text, size, out);
+}
+
+bool number_text_field(const char *text, size_t size, bool decimal_comma,
+                       float *out) {
+    return parse_digits(text, size, out) ||
+           parse_field(text, size, decimal_comma, out);
+}

@@ -19,6 +19,12 @@ bool number_text_unsigned(const char *text, size_t size, uint64_t *out);
  * finite. */
 bool number_text_float(const char *text, size_t size, float *out);
 
+/* What a field of a table has as a number: that, with a comma in place of the
+ * point if DECIMAL_COMMA, or true or false, in any of three ways to write them,
+ * as 1 or 0. */
+bool number_text_field(const char *text, size_t size, bool decimal_comma,
+                       float *out);
+
 /* The decimal number without an exponent and of at most 15 digits that TEXT
  * begins with, rounded in the same way, once (Clinger 1990, "How to read
  * floating point numbers accurately", section 3); returns its end, or NULL:

@@ -29,10 +29,13 @@ struct record_dataset {
     glob_t files;
     struct record_index **indices; /* of the files that were counted */
     struct record_schema schema;   /* owns its header's bytes */
-    const char **names;            /* of SCHEMA */
+    const char **names;            /* of SCHEMA, or of what its records have */
     json_t *columns;               /* owns NAMES' texts */
+    const char **missing;          /* of SCHEMA */
+    json_t *missing_words;         /* owns MISSING's texts */
     struct features *features;
     atomic_uint shown_bad_lines;
+    atomic_bool shown_groups;
 };
 
 /* A record in a claim's memory; its bytes follow those of all. */
@@ -124,8 +127,7 @@ static enum status read_header(struct record_dataset *dataset,
     const char *path = dataset->files.gl_pathv[0];
     struct record_file *file;
     struct record record = {0};
-    enum status status = reader->open(
-        &file, path, record_schema_delimiter(&dataset->schema), why);
+    enum status status = reader->open(&file, path, &dataset->schema.cut, why);
     if (!status)
         status = reader->next(file, &record, why);
     if (!status && !record.bytes)
@@ -143,22 +145,39 @@ static enum status read_header(struct record_dataset *dataset,
     return status;
 }
 
-/* Names of data.columns. */
-static enum status take_names(struct record_dataset *dataset,
+/* The COUNT strings of TEXT, a JSON array, which *OWNER keeps. */
+static enum status take_texts(const char *text, json_t **owner,
+                              const char ***texts, uint32_t *count,
                               struct failure *why) {
-    const char *text = dataset->options.job->data.columns;
     size_t i;
-    const json_t *name;
-    dataset->columns = json_loads(text, 0, NULL);
-    dataset->schema.num_names = (uint32_t)json_array_size(dataset->columns);
-    dataset->names =
-        calloc(dataset->schema.num_names + 1, sizeof *dataset->names);
-    if (!dataset->columns || !dataset->names)
+    const json_t *item;
+    *owner = json_loads(text, 0, NULL);
+    *count = (uint32_t)json_array_size(*owner);
+    *texts = calloc(*count + 1, sizeof **texts);
+    if (!*owner || !*texts)
         return record_no_memory(why);
-    json_array_foreach(dataset->columns, i, name) dataset->names[i] =
-        json_string_value(name);
-    dataset->schema.names = dataset->names;
+    json_array_foreach(*owner, i, item)(*texts)[i] = json_string_value(item);
     return STATUS_OK;
+}
+
+/* What the job says of a table's fields, or the first file's header. */
+static enum status describe_fields(struct record_dataset *dataset,
+                                   struct failure *why) {
+    const struct job_data *data = &dataset->options.job->data;
+    struct record_schema *schema = &dataset->schema;
+    enum status status = STATUS_OK;
+    if (data->missing)
+        status = take_texts(data->missing, &dataset->missing_words,
+                            &dataset->missing, &schema->num_missing, why);
+    schema->missing = dataset->missing;
+    if (status || data->format == JOB_CRITEO)
+        return status;
+    if (data->header)
+        return read_header(dataset, why);
+    status = take_texts(data->columns, &dataset->columns, &dataset->names,
+                        &schema->num_names, why);
+    schema->names = dataset->names;
+    return status;
 }
 
 /* Opens the features for fields with names. */
@@ -167,9 +186,7 @@ static enum status open_field_features(struct record_dataset *dataset,
     const struct job *job = dataset->options.job;
     struct csv_format *csv = NULL;
     uint32_t count;
-    enum status status = job->data.format == JOB_CRITEO ? STATUS_OK
-                         : job->data.header ? read_header(dataset, why)
-                                            : take_names(dataset, why);
+    enum status status = describe_fields(dataset, why);
     if (status)
         return status;
     status = record_schema_open_csv(&dataset->schema, &csv, why);
@@ -180,9 +197,32 @@ static enum status open_field_features(struct record_dataset *dataset,
         status = features_open(
             &dataset->features, job->features, columns, count,
             job->data.header ? dataset->files.gl_pathv[0] : NULL, why);
+        if (!status)
+            dataset->features->decimal_comma = job->data.decimal_comma;
     }
     csv_format_close(&csv);
     return status;
+}
+
+/* Of arrays those are read that the job names: a file may have others, which do
+ * not have to fit. */
+static enum status name_arrays(struct record_dataset *dataset,
+                               struct failure *why) {
+    const struct job_data *data = dataset->schema.data;
+    struct record_cut *cut = &dataset->schema.cut;
+    uint32_t count = dataset->dataset.num_columns;
+    dataset->names = calloc(count + 2, sizeof *dataset->names);
+    if (!dataset->names)
+        return record_no_memory(why);
+    memcpy(dataset->names, dataset->dataset.columns,
+           count * sizeof *dataset->names);
+    if (!dataset->options.unlabelled)
+        dataset->names[count++] = data->label;
+    if (!dataset->options.unlabelled && data->weight)
+        dataset->names[count++] = data->weight;
+    cut->names = dataset->names;
+    cut->num_names = count;
+    return STATUS_OK;
 }
 
 static enum status open_features(struct record_dataset *dataset,
@@ -202,7 +242,9 @@ static enum status open_features(struct record_dataset *dataset,
     dataset->dataset.feature_set = dataset->features;
     dataset->dataset.columns =
         features_columns(dataset->features, &dataset->dataset.num_columns);
-    return STATUS_OK;
+    return format == JOB_NPZ || format == JOB_NPY || format == JOB_SAFETENSORS
+               ? name_arrays(dataset, why)
+               : STATUS_OK;
 }
 
 static enum status open_parser(const struct record_dataset *dataset,
@@ -242,6 +284,17 @@ static bool skips(struct record_dataset *dataset, const struct failure *why) {
             options->log, "bad_line_skipped", "%s: skipped%s", why->text,
             shown == SHOWN_BAD_LINES ? "; later ones are only counted" : "");
     return true;
+}
+
+/* Says once that the groups of a ranking have no effect. */
+static void show_groups(struct record_dataset *dataset) {
+    if (atomic_load(&dataset->shown_groups) ||
+        atomic_exchange(&dataset->shown_groups, true))
+        return;
+    log_warning(dataset->options.log, "groups_left_out",
+                "%s: found qid:N, the group of a record in a ranking: it is "
+                "left out, no model here reads it",
+                dataset->options.key);
 }
 
 /* Files of LIBSVM name two classes -1 and 1. */
@@ -365,6 +418,8 @@ static enum status put_record(const struct batch_source *source,
     if (!status && weights)
         ((float *)batch->columns[weights])[batch->count] = target.weight;
     batch->count += !status;
+    if (!status && target.has_group)
+        show_groups((struct record_dataset *)source->dataset);
     return status;
 }
 
@@ -596,7 +651,7 @@ static enum status record_batches_open(struct batch_source **out,
         .paths = (const char *const *)dataset->files.gl_pathv,
         .num_paths = (uint32_t)dataset->files.gl_pathc,
         .reader = dataset->reader,
-        .delimiter = record_schema_delimiter(&dataset->schema),
+        .cut = dataset->schema.cut,
         .rank = dataset->options.rank,
         .num_ranks = dataset->options.num_ranks,
         .buffer = source->buffer,
@@ -685,7 +740,9 @@ static void record_dataset_free(struct dataset **out) {
     struct record_dataset *dataset = (struct record_dataset *)*out;
     features_close(&dataset->features);
     json_decref(dataset->columns);
+    json_decref(dataset->missing_words);
     free(dataset->names);
+    free(dataset->missing);
     free(dataset->schema.header.bytes);
     for (size_t f = 0; dataset->indices && f < dataset->files.gl_pathc; f++)
         record_index_close(&dataset->indices[f]);
@@ -751,6 +808,8 @@ static void describe_record(const struct batch_source *source,
         json_object_set(object, "columns", columns);
         status = features_describe(dataset->features, cells, features, &wrong);
     }
+    if (!status && target.has_group)
+        show_groups((struct record_dataset *)dataset);
     if (!status)
         status = see_label(source, &target.label, &wrong);
     if (!status) {
@@ -840,24 +899,15 @@ static enum status check_target(const struct record_dataset *dataset,
                        list);
 }
 
-/* No record has NAME. Arrays for a prediction have to have all that the
- * features name. */
-static enum status report_absent(const struct record_dataset *dataset,
-                                 const struct seen_names *seen,
-                                 const char *name, struct failure *why) {
+static void report_absent(const struct record_dataset *dataset,
+                          const struct seen_names *seen, const char *name) {
     const struct dataset_options *options = &dataset->options;
-    bool arrays = dataset->schema.data->format != JOB_TFRECORD;
     char list[512];
     status_list_names(list, sizeof list, seen->names, seen->count);
-    if (options->unlabelled && arrays && seen->count)
-        return status_fail(why, FAILURE_DATA_MISMATCH,
-                           "%s: found no array %s; it has %s",
-                           dataset->files.gl_pathv[0], name, list);
     log_warning(options->log, "feature_not_found",
                 "%s: none of the first %d records of %s has %s; they have %s",
                 options->key, EXAMPLES_READ, dataset->files.gl_pathv[0], name,
                 list);
-    return STATUS_OK;
 }
 
 /* Checks the names that the first Examples have: one may lack any feature, so a
@@ -875,8 +925,7 @@ static enum status check_example_names(const struct record_dataset *dataset,
          !status && seen->count && c < dataset->dataset.num_columns; c++)
         if (!name_is_seen(seen, dataset->dataset.columns[c],
                           strlen(dataset->dataset.columns[c])))
-            status =
-                report_absent(dataset, seen, dataset->dataset.columns[c], why);
+            report_absent(dataset, seen, dataset->dataset.columns[c]);
     return status;
 }
 
@@ -945,9 +994,8 @@ static enum status see_first_records(struct first_records *first,
     struct record_file *file;
     struct record record = {.bytes = ""};
     struct failure ignored; /* who reads the record names it */
-    enum status status =
-        reader->open(&file, dataset->files.gl_pathv[0],
-                     record_schema_delimiter(&dataset->schema), why);
+    enum status status = reader->open(&file, dataset->files.gl_pathv[0],
+                                      &dataset->schema.cut, why);
     for (int i = dataset->schema.header.bytes ? -1 : 0;
          !status && i < EXAMPLES_READ; i++) {
         if (reader->next(file, &record, &ignored) || !record.bytes)
@@ -1064,6 +1112,8 @@ enum status record_dataset_open(struct dataset **out,
     dataset->options = *options;
     dataset->schema.data = &options->job->data;
     dataset->schema.unlabelled = options->unlabelled;
+    dataset->schema.cut.delimiter =
+        options->job->data.delimiter ? *options->job->data.delimiter : ',';
     dataset->reader = record_schema_reader(&dataset->schema);
     enum status status = find_files(&dataset->files, options->files, why);
     if (!status && !(dataset->indices = calloc(dataset->files.gl_pathc,

@@ -23,7 +23,7 @@ static const double lock_limit = 600;
 
 /* Of the data file: what the index is of. */
 struct index_head {
-    uint64_t version, name; /* NAME: hash of path and reader */
+    uint64_t version, name; /* NAME: hash of path, reader and cut */
     uint64_t inode, size;
     struct timespec modified, changed;
     uint64_t records, num_marks;
@@ -169,8 +169,7 @@ static enum status count_records(const struct record_index_options *options,
     const struct record_reader *reader = options->reader;
     struct record record = {.bytes = ""};
     struct record_file *file;
-    enum status status =
-        reader->open(&file, options->path, options->delimiter, why);
+    enum status status = reader->open(&file, options->path, &options->cut, why);
     while (!status) {
         struct record_position position;
         bool marks = index->records % RECORD_INDEX_STEP == 0 &&
@@ -194,7 +193,10 @@ static uint64_t name_of(const struct record_index_options *options) {
     const char *path = real ? real : options->path;
     uint64_t kind = XXH3_64bits_withSeed(options->reader->name,
                                          strlen(options->reader->name),
-                                         (unsigned char)options->delimiter);
+                                         (unsigned char)options->cut.delimiter);
+    for (uint32_t i = 0; i < options->cut.num_names; i++)
+        kind = XXH3_64bits_withSeed(options->cut.names[i],
+                                    strlen(options->cut.names[i]), kind);
     uint64_t name = XXH3_64bits_withSeed(path, strlen(path), kind);
     free(real);
     return name;

@@ -24,9 +24,9 @@ struct record_index {
 struct record_index_options {
     const char *path;
     const struct record_reader *reader;
-    char delimiter;      /* as it is opened with */
-    const char *kept_in; /* a folder; NULL: capstan/records in the cache of
-                            the user (XDG Base Directory Specification) */
+    struct record_cut cut; /* as it is opened with */
+    const char *kept_in;   /* a folder; NULL: capstan/records in the cache of
+                              the user (XDG Base Directory Specification) */
     bool (*is_cancelled)(void *cancel_context); /* NULL, or ends long reading */
     void *cancel_context;
 };

@@ -40,10 +40,6 @@ const struct record_reader *record_schema_reader(
                                                    : readers[format];
 }
 
-char record_schema_delimiter(const struct record_schema *schema) {
-    return schema->data->delimiter ? *schema->data->delimiter : ',';
-}
-
 bool record_schema_has_examples(const struct record_schema *schema) {
     enum job_data_format format = schema->data->format;
     return format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY ||
@@ -55,9 +51,11 @@ enum status record_schema_open_csv(const struct record_schema *schema,
                                    struct failure *why) {
     const struct job_data *data = schema->data;
     struct csv_format_options options = {.criteo = data->format == JOB_CRITEO,
-                                         .delimiter =
-                                             record_schema_delimiter(schema),
+                                         .delimiter = schema->cut.delimiter,
                                          .trim = data->trim,
+                                         .missing = schema->missing,
+                                         .num_missing = schema->num_missing,
+                                         .decimal_comma = data->decimal_comma,
                                          .names = schema->names,
                                          .num_names = schema->num_names,
                                          .label = data->label,
@@ -206,11 +204,12 @@ static enum status parse(struct record_parser *parser,
     struct csv_format_row row;
     enum status status;
     bool labelled = !parser->schema->unlabelled;
-    *target = (struct record_target){0, 1};
+    *target = (struct record_target){.weight = 1};
     if (parser->csv) {
         status = csv_format_read(parser->csv, record, &row, why);
         *cells = row.cells;
-        *target = (struct record_target){row.label, row.weight};
+        *target =
+            (struct record_target){.label = row.label, .weight = row.weight};
     } else if (parser->example) {
         status = example_format_read(parser->example, record, cells, why);
         if (!status && labelled)
@@ -220,6 +219,7 @@ static enum status parse(struct record_parser *parser,
         status = libsvm_format_read(&parser->libsvm, record, &empty, why);
         *cells = &parser->libsvm.pairs;
         target->label = labelled ? parser->libsvm.label : 0;
+        target->has_group = parser->libsvm.has_group;
     }
     if (!status && target->weight < 0)
         status =

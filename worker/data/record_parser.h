@@ -19,16 +19,17 @@ struct record_schema {
     const char *const *names; /* JOB_CSV: [num_names] those of data.columns, or
                                  NULL */
     uint32_t num_names;
-    struct record header; /* JOB_CSV: the first record with the names; else no
-                             bytes */
+    const char *const *missing; /* JOB_CSV: [num_missing] those of
+                                   data.missing */
+    uint32_t num_missing;
+    struct record_cut cut; /* with which its reader opens files */
+    struct record header;  /* JOB_CSV: the first record with the names; else no
+                              bytes */
 };
 
 /* What cuts files into records. */
 const struct record_reader *record_schema_reader(
     const struct record_schema *schema);
-
-/* The delimiter with which its reader opens files. */
-char record_schema_delimiter(const struct record_schema *schema);
 
 /* Are records Examples (example_format.h), whose columns are not known
  * before? */
@@ -42,6 +43,7 @@ enum status record_schema_open_csv(const struct record_schema *schema,
 /* What a sample is to be, and how much it counts: 0 or more. */
 struct record_target {
     float label, weight;
+    bool has_group; /* JOB_LIBSVM: a qid, which has no effect */
 };
 
 /* The column of JOB_LIBSVM: ids with weights. */

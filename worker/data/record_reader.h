@@ -17,13 +17,21 @@ struct record_position {
     uint64_t byte, number, line;
 };
 
+/* What a job says of how its files are cut; borrowed. */
+struct record_cut {
+    char delimiter;           /* between the fields of quoted lines */
+    const char *const *names; /* [num_names]: those of the arrays, tensors or
+                                 fields that a record is to have; NULL: all */
+    uint32_t num_names;
+};
+
 struct record_reader {
     const char *name; /* no other reader's */
 
-    /* PATH is borrowed. DELIMITER is what stands between the fields of quoted
-     * lines; others have none. Fails as data_file_open. */
+    /* PATH, and what CUT borrows, are borrowed. Fails as data_file_open, and
+     * with FAILURE_DATA_MISMATCH if an array of CUT is not there. */
     enum status (*open)(struct record_file **out, const char *path,
-                        char delimiter, struct failure *why);
+                        const struct record_cut *cut, struct failure *why);
 
     /* The next record, a view until the next call. Fails as data_file_read, and
      * with FAILURE_DATA_DAMAGED for a record that does not end or has more than
@@ -59,10 +67,10 @@ extern const struct record_reader line_reader, quoted_line_reader,
  */
 extern const struct record_reader tfrecord_reader;
 
-/* Arrays in NumPy's .npz, compressed or not, all of as many rows. A record has
- * a row of each, as a tf.train.Example with the arrays' names: floats are
- * float32, integers and booleans int64, texts and bytes bytes. Memory is that
- * of a row. */
+/* Arrays in NumPy's .npz, compressed or not, those that are read all of as many
+ * rows. A record has a row of each, as a tf.train.Example with the arrays'
+ * names: floats are float32, integers and booleans int64, texts and bytes
+ * bytes. Memory is that of a row. */
 extern const struct record_reader npz_reader;
 
 /* The same of the tensors of a safetensors file: floats, integers and booleans,

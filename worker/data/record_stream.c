@@ -101,7 +101,7 @@ static enum status open_next(struct record_stream *stream,
                              : STATUS_OK;
     if (!status)
         status = options->reader->open(&stream->file, stream->path,
-                                       options->delimiter, why);
+                                       &options->cut, why);
     return status ? status : take_header(stream, why);
 }
 
@@ -324,7 +324,7 @@ enum status record_stream_count(struct record_stream *stream, uint64_t *count,
          f += step) {
         struct record_index_options of = {.path = options->paths[f],
                                           .reader = options->reader,
-                                          .delimiter = options->delimiter,
+                                          .cut = options->cut,
                                           .kept_in = options->indices_kept_in,
                                           .is_cancelled = options->is_cancelled,
                                           .cancel_context =

@@ -16,7 +16,7 @@ struct record_stream_options {
     const char *const *paths; /* [num_paths] > 0, in the order of reading */
     uint32_t num_paths;
     const struct record_reader *reader;
-    char delimiter; /* as it is opened with */
+    struct record_cut cut; /* as it is opened with */
     uint32_t rank, num_ranks;
     uint32_t buffer; /* records of a window, > 0 */
     bool shuffle;

@@ -77,8 +77,8 @@ static enum status next_tfrecord(struct record_file *file,
         return fail_of_record(file, position,
                               position ? "its length's checksum differs"
                                        : "its length's checksum differs; of "
-                                         "compressed files those of gzip and "
-                                         "Zstandard are read",
+                                         "compressed files those of gzip, "
+                                         "zlib and Zstandard are read",
                               why);
     length = le64toh(length);
     if (length > RECORD_READER_MAX_BYTES)
@@ -110,9 +110,29 @@ static void close_tfrecords(struct record_file **where) {
     *where = NULL;
 }
 
+/* TensorFlow's ZLIB has no magic number: such a file begins as a stream may
+ * (RFC 1950, section 2.2) and with no length that has its checksum. */
+static enum status open_packed(struct record_file *file, struct failure *why) {
+    uint8_t head[12];
+    uint32_t stored;
+    size_t got;
+    enum status status =
+        data_file_read(file->file, head, sizeof head, &got, why);
+    bool stream = !status && got > 1 && (head[0] & 15) == 8 &&
+                  (head[0] << 8 | head[1]) % 31 == 0;
+    memcpy(&stored, head + 8, sizeof stored);
+    if (stream &&
+        (got < sizeof head || le32toh(stored) != masked_crc(head, 8))) {
+        data_file_close(&file->file);
+        return data_file_open_zlib(&file->file, file->path, "records", why);
+    }
+    return status ? status : data_file_seek(file->file, 0, why);
+}
+
 static enum status open_tfrecords(struct record_file **out, const char *path,
-                                  char delimiter, struct failure *why) {
-    (void)delimiter;
+                                  const struct record_cut *cut,
+                                  struct failure *why) {
+    (void)cut;
     struct record_file *file = calloc(1, sizeof *file);
     *out = NULL;
     if (!file)
@@ -120,6 +140,8 @@ static enum status open_tfrecords(struct record_file **out, const char *path,
                            path);
     file->path = path;
     enum status status = data_file_open(&file->file, path, "records", why);
+    if (!status && data_file_seeks(file->file))
+        status = open_packed(file, why);
     if (status)
         close_tfrecords(&file);
     *out = file;

@@ -99,12 +99,15 @@ struct job_data {
     /* Records: all formats but JOB_IDX. */
     uint32_t shuffle_buffer; /* records */
     bool skip_bad_lines;
-    bool header;     /* JOB_CSV: the first record has the names */
-    char *columns;   /* JOB_CSV: their names, a JSON array; or NULL */
-    char *delimiter; /* JOB_CSV: one character */
-    bool trim;       /* JOB_CSV: spaces around a field are no part of it */
-    char *label;     /* a column; NULL: the format's own */
-    char *weight;    /* a column; NULL: all samples count alike */
+    bool header;        /* JOB_CSV: the first record has the names */
+    char *columns;      /* JOB_CSV: their names, a JSON array; or NULL */
+    char *delimiter;    /* JOB_CSV: one character */
+    bool trim;          /* JOB_CSV: spaces around a field are no part of it */
+    char *missing;      /* JOB_CSV: words that mean no value, a JSON array; or
+                           NULL */
+    bool decimal_comma; /* JOB_CSV */
+    char *label;        /* a column; NULL: the format's own */
+    char *weight;       /* a column; NULL: all samples count alike */
 };
 
 struct job_checkpoint {

@@ -348,6 +348,23 @@ static void check_model_keys(const struct job *job, const struct log *log) {
         schema->check(job, log);
 }
 
+static void check_delimiter(const char *delimiter,
+                            struct diagnostics *diagnostics) {
+    if (strlen(delimiter) == 1 && !strchr("\"\r\n", *delimiter))
+        return;
+    bool tab = !strcmp(delimiter, "\\t");
+    diagnostics_add(diagnostics, "data.delimiter",
+                    "found \"%s\"; allowed: one character of ASCII that is no "
+                    "quote and no end of a line%s",
+                    delimiter,
+                    tab ? "; a tab is \"\\t\" in JSON, and on the command line "
+                          "--set 'data.delimiter=\"\\t\"'"
+                    : strlen(delimiter) > 1
+                        ? ". Replace the delimiter in the files, for example "
+                          "by sed 's/::/\\t/g'"
+                        : "");
+}
+
 /* What files of records need. */
 static void check_records(const struct job *job,
                           struct diagnostics *diagnostics) {
@@ -369,12 +386,8 @@ static void check_records(const struct job *job,
         diagnostics_add(diagnostics, "data.columns",
                         "found beside \"header\": true; allowed: one of the "
                         "two");
-    if (csv && data->delimiter &&
-        (strlen(data->delimiter) != 1 || strchr("\"\r\n", *data->delimiter)))
-        diagnostics_add(diagnostics, "data.delimiter",
-                        "found \"%s\"; allowed: one character of ASCII that is "
-                        "no quote and no end of a line",
-                        data->delimiter);
+    if (csv && data->delimiter)
+        check_delimiter(data->delimiter, diagnostics);
     if (!csv && data->format != JOB_LIBSVM && !job->features)
         diagnostics_add(diagnostics, "features",
                         "missing; allowed: an object with the features of the "

@@ -183,6 +183,8 @@ json_t *job_value_word_schema(const char *words) {
         if (isalpha(*c))
             size += (size_t)sprintf(pattern + size, "[%c%c]", tolower(*c),
                                     toupper(*c));
+        else if (*c == '.')
+            size += (size_t)sprintf(pattern + size, "\\.");
         else
             pattern[size++] = *c;
     strcpy(pattern + size, ")$");

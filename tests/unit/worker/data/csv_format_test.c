@@ -59,8 +59,10 @@ static void open_text(struct fixture *fixture, const char *text, size_t size,
     fixture->reader = !quoted         ? &line_reader
                       : fixture->trim ? &trimmed_line_reader
                                       : &quoted_line_reader;
-    assert_int_equal(fixture->reader->open(&fixture->file, fixture->path,
-                                           fixture->delimiter, &fixture->why),
+    assert_int_equal(fixture->reader->open(
+                         &fixture->file, fixture->path,
+                         &(struct record_cut){.delimiter = fixture->delimiter},
+                         &fixture->why),
                      STATUS_OK);
 }
 
@@ -388,6 +390,36 @@ static void spaces_that_are_not_trimmed_are_read(void **state) {
     }
 }
 
+/* Whole fields alone, as they are without spaces and quotes. */
+static void words_may_mean_no_value(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"a", "b", "clicked"};
+    static const char *const words[] = {"NA", "?"};
+    static const char text[] = "NA, ? ,1\n"
+                               "\"NA\",NAN,0\n"
+                               "na,??,0\n"
+                               "1,2,?\n";
+    static const char *const expected[][2] = {
+        {NULL, NULL}, {NULL, "NAN"}, {"na", "??"}};
+    open_format(fixture, &(struct csv_format_options){.delimiter = ',',
+                                                      .trim = true,
+                                                      .names = names,
+                                                      .num_names = 3,
+                                                      .missing = words,
+                                                      .num_missing = 2,
+                                                      .label = "clicked"});
+    open_text(fixture, text, strlen(text), true);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(next_row(fixture), STATUS_OK);
+        for (uint32_t c = 0; c < 2; c++)
+            if (expected[r][c])
+                expect_cell(fixture, c, expected[r][c]);
+            else
+                assert_int_equal(fixture->row.cells[c].count, 0);
+    }
+    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+}
+
 enum { ROWS = 400, FIELDS = 3, LONGEST_FIELD = 40000 };
 
 static size_t write_spaces(unsigned *seed, bool spaces, char *text) {
@@ -498,6 +530,7 @@ int main(void) {
         TEST(a_quote_begins_a_field_behind_a_delimiter),
         TEST(spaces_around_a_field_are_no_part_of_it),
         TEST(spaces_that_are_not_trimmed_are_read),
+        TEST(words_may_mean_no_value),
         TEST(random_fields_come_back),
         TEST(no_bytes_do_harm),
     };

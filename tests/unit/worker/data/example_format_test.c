@@ -2,6 +2,7 @@
 /* TFRecord files of tf.train.Example, written here by their definition. */
 #include "worker/data/example_format.h"
 
+#include "proto/base/masked_crc.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/example_message.h"
 #include "worker/data/record_reader.h"
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 /* city: two texts; price: floats; clicks: integers, both packed or not. */
 static void write_example(struct example_message *example, bool packed,
@@ -211,12 +213,14 @@ static void a_sequence_example_is_none(void **state) {
     example_format_close(&format);
 }
 
+static const struct record_cut any;
+
 /* COUNT records, of which DAMAGED have another checksum. */
 static enum status read_file(const char *path, unsigned *count,
                              unsigned *damaged, struct failure *why) {
     struct record_file *file;
     struct record record = {.bytes = ""};
-    enum status status = tfrecord_reader.open(&file, path, ',', why);
+    enum status status = tfrecord_reader.open(&file, path, &any, why);
     *damaged = 0;
     for (*count = 0; !status && record.bytes; *count += record.bytes != NULL) {
         status = tfrecord_reader.next(file, &record, why);
@@ -280,6 +284,60 @@ static void a_damaged_or_truncated_file_is_refused(void **state) {
     unlink(path);
 }
 
+/* SIZE bytes as TensorFlow's ZLIB has them. */
+static void write_stream(const char *path, const char *bytes, size_t size,
+                         size_t cut) {
+    static char packed[1 << 16];
+    uLongf length = sizeof packed;
+    assert_int_equal(
+        compress((Bytef *)packed, &length, (const Bytef *)bytes, size), Z_OK);
+    FILE *file = fopen(path, "wb");
+    fwrite(packed, 1, length - cut, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A plain file whose first record has such a length begins as a stream does. */
+static void a_stream_of_zlib_is_unpacked(void **state) {
+    (void)state;
+    char path[] = "/tmp/example_format_test.XXXXXX";
+    static char bytes[1 << 16];
+    struct example_message example;
+    struct failure why;
+    unsigned count, damaged;
+    int descriptor = mkstemp(path);
+    FILE *file = fdopen(descriptor, "wb+");
+    write_example(&example, true, false);
+    for (int i = 0; i < 20; i++)
+        example_message_write(file, &example);
+    rewind(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    write_stream(path, bytes, size, 0);
+    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_int_equal(count, 20);
+    assert_int_equal(damaged, 0);
+    write_stream(path, bytes, size, 5);
+    assert_fails(read_file(path, &count, &damaged, &why), &why,
+                 FAILURE_DATA_DAMAGED);
+    write_stream(path, bytes, 0, 0);
+    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_int_equal(count, 0);
+    uint64_t length = 0x9c78;
+    uint32_t crc = masked_crc(&length, sizeof length);
+    memset(bytes, 0, sizeof bytes);
+    memcpy(bytes, &length, sizeof length);
+    memcpy(bytes + 8, &crc, sizeof crc);
+    crc = masked_crc(bytes + 12, length);
+    memcpy(bytes + 12 + length, &crc, sizeof crc);
+    file = fopen(path, "wb");
+    fwrite(bytes, 1, length + 16, file);
+    fclose(file);
+    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(damaged, 0);
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_found_by_name_in_any_order),
@@ -287,6 +345,7 @@ int main(void) {
         cmocka_unit_test(all_names_of_a_record_are_listed),
         cmocka_unit_test(what_is_no_example_is_refused),
         cmocka_unit_test(a_sequence_example_is_none),
+        cmocka_unit_test(a_stream_of_zlib_is_unpacked),
         cmocka_unit_test(a_damaged_or_truncated_file_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

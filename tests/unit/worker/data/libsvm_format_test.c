@@ -58,7 +58,9 @@ static void a_wrong_word_is_named_by_its_place(void **state) {
         {"1 2: 3:1",
          "column 3: found \"2:\", expected ID:VALUE, with a number"},
         {"1 :2", "column 3: found \":2\""},
-        {"1 qid:3 1:2", "column 3: found \"qid:3\""},
+        {"1 qid:x 1:2", "column 3: found \"qid:x\""},
+        {"1 qid: 1:2", "column 3: found \"qid:\""},
+        {"1 quid:3 1:2", "column 3: found \"quid:3\""},
         {"1 1:1 -2:1",
          "column 7: found \"-2:1\", expected ID:VALUE, with an id"},
         {"1 18446744073709551616:1",
@@ -74,6 +76,26 @@ static void a_wrong_word_is_named_by_its_place(void **state) {
                      &why, FAILURE_DATA_DAMAGED);
         if (!strstr(why.text, cases[i].text))
             fail_msg("expected \"%s\" in: %s", cases[i].text, why.text);
+    }
+    libsvm_format_close(&format);
+}
+
+/* As the files of rankings have it, behind the label. */
+static void a_group_is_no_pair(void **state) {
+    (void)state;
+    static const char *const lines[] = {"1 qid:3 1:2 # 5", "1 1:2",
+                                        "1 1:2 qid:18446744073709551615"};
+    struct libsvm_format format = {0};
+    struct failure why;
+    bool empty;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(
+            read_line(&format, lines[i], strlen(lines[i]), &empty, &why),
+            STATUS_OK);
+        assert_int_equal(format.has_group, i != 1);
+        assert_int_equal(format.pairs.count, 1);
+        assert_int_equal(format.pairs.integers[0], 1);
+        assert_true(format.pairs.floats[0] == 2);
     }
     libsvm_format_close(&format);
 }
@@ -129,6 +151,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_has_a_label_and_pairs),
         cmocka_unit_test(a_wrong_word_is_named_by_its_place),
+        cmocka_unit_test(a_group_is_no_pair),
         cmocka_unit_test(random_lines_come_back),
         cmocka_unit_test(no_bytes_do_harm_to_libsvm),
     };

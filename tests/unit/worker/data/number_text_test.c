@@ -100,12 +100,57 @@ static void what_is_no_number_is_refused(void **state) {
             fail_msg("\"%s\" was read as %g", wrong[i], found);
 }
 
+/* As a point in the same number, and nothing else is one then. */
+static void a_comma_may_stand_before_the_decimals(void **state) {
+    (void)state;
+    static const char *const forms[] = {"%.0f", "%.1f", "%.7g", "%e"};
+    unsigned seed = 11;
+    float found;
+    for (int i = 0; i < 20000; i++) {
+        double value = (rand_r(&seed) - RAND_MAX / 2) /
+                       (double)(1 + rand_r(&seed) % 100000);
+        char text[400];
+        snprintf(text, sizeof text, forms[i % 4], value);
+        float expected = (float)strtod(text, NULL);
+        assert_true(number_text_field(text, strlen(text), false, &found));
+        assert_true(found == expected);
+        char *point = strchr(text, '.');
+        if (!point)
+            continue;
+        assert_false(number_text_field(text, strlen(text), true, &found));
+        *point = ',';
+        assert_true(number_text_field(text, strlen(text), true, &found));
+        assert_true(found == expected);
+        assert_false(number_text_field(text, strlen(text), false, &found));
+    }
+    assert_false(number_text_field("1,5,0", 5, true, &found));
+    assert_false(number_text_field("", 0, true, &found));
+}
+
+static void true_and_false_are_one_and_none(void **state) {
+    (void)state;
+    static const char *const words[][3] = {{"False", "false", "FALSE"},
+                                           {"True", "true", "TRUE"}};
+    static const char *const wrong[] = {"tRue", "T", "yes", "Truer", "Tru"};
+    float found;
+    for (int i = 0; i < 6; i++) {
+        const char *word = words[i / 3][i % 3];
+        assert_true(number_text_field(word, strlen(word), i % 2, &found));
+        assert_true(found == (float)(i / 3));
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(
+            number_text_field(wrong[i], strlen(wrong[i]), false, &found));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers_are_read_to_their_limits),
         cmocka_unit_test(numbers_are_those_of_strtod),
         cmocka_unit_test(digits_are_read_and_no_other_byte),
         cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(a_comma_may_stand_before_the_decimals),
+        cmocka_unit_test(true_and_false_are_one_and_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,6 +209,8 @@ static const struct setting record_settings[] = {
     {"data.columns=[\"x\",\"label\"]", "data.columns=x", "data.columns=[\"\"]"},
     {"data.delimiter=;", "data.delimiter=[]", "data.delimiter=ab"},
     {"data.trim=false", "data.trim=no", NULL},
+    {"data.missing=[\"NA\",\"?\"]", "data.missing=NA", "data.missing=[\"\"]"},
+    {"data.decimal=,", "data.decimal=;", "data.decimal=1"},
     {"data.label=a", "data.label=1", NULL},
     {"data.weight=a", "data.weight=1", NULL},
     {"data.train=b.csv", "data.train=1", "data.train=[]"},
