@@ -108,7 +108,7 @@ static void order_write(struct snapshot_agent *agent, uint64_t id,
                       sizeof folder);
     checkpoint_shard_name(settings->index, settings->count, settings->run,
                           delta, name, sizeof name);
-    snapshots_write(agent->snapshots, id, agent->dir_lock, folder, name);
+    snapshots_write(agent->snapshots, id, step, agent->dir_lock, folder, name);
 }
 
 /* The first delta is written whole, if there is nothing that it could be
@@ -282,7 +282,7 @@ static void log_failed(const struct snapshot_agent *agent,
         log_warning(log, "checkpoint_skipped",
                     "the checkpoint of step %llu is left out: an earlier one "
                     "is still being written",
-                    (unsigned long long)report->id);
+                    (unsigned long long)report->ordered);
     else if (report->outcome == CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD)
         log_warning(log, "snapshot_failed", "a snapshot was not taken: %s",
                     report->why.text);
@@ -290,7 +290,7 @@ static void log_failed(const struct snapshot_agent *agent,
         log_error(log, "shard_write_failed",
                   "this process's part of the checkpoint of step %llu was not "
                   "written: %s",
-                  (unsigned long long)report->id, report->why.text);
+                  (unsigned long long)report->ordered, report->why.text);
 }
 
 /* The step and the loss scaler are those of the plan's first block. */

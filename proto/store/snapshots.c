@@ -438,6 +438,7 @@ static struct snapshot *insert_snapshot(struct snapshots *all, uint64_t id) {
         return NULL;
     memset(snapshot, 0, sizeof *snapshot);
     snapshot->id = snapshot->report.id = id;
+    snapshot->report.ordered = id; /* of a planned one */
     snapshot->next = all->first;
     all->first = snapshot;
     return snapshot;
@@ -622,11 +623,13 @@ const struct snapshots_rows *snapshots_rows(struct snapshots *all, uint64_t id,
     return rows;
 }
 
-void snapshots_write(struct snapshots *all, uint64_t id, struct dir_lock *lock,
-                     const char *folder, const char *name) {
+void snapshots_write(struct snapshots *all, uint64_t id, uint64_t step,
+                     struct dir_lock *lock, const char *folder,
+                     const char *name) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = find_snapshot(all, id);
     if (snapshot && snapshot->stage == HELD) {
+        snapshot->report.ordered = step;
         snapshot->dir_lock = lock;
         snprintf(snapshot->folder, sizeof snapshot->folder, "%s", folder);
         snprintf(snapshot->name, sizeof snapshot->name, "%s", name);

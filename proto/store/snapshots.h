@@ -122,9 +122,10 @@ struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
 const struct snapshots_rows *snapshots_rows(struct snapshots *snapshots,
                                             uint64_t id, uint32_t b);
 
-/* Orders ID to be written to FOLDER/NAME. LOCK (dir_lock.h; borrowed, or
- * NULL) is renewed first. Blocks may still be added. */
-void snapshots_write(struct snapshots *snapshots, uint64_t id,
+/* Orders ID to be written to FOLDER/NAME, as the checkpoint of STEP. LOCK
+ * (dir_lock.h; borrowed, or NULL) is renewed first. Blocks may still be added.
+ */
+void snapshots_write(struct snapshots *snapshots, uint64_t id, uint64_t step,
                      struct dir_lock *lock, const char *folder,
                      const char *name);
 
@@ -138,6 +139,7 @@ struct snapshots_report {
     bool skipped; /* not written, by snapshots_skip */
     Capstan__Snapshot__Form form;
     uint64_t step;          /* held: version of the first block */
+    uint64_t ordered;       /* written or not: the checkpoint's step */
     struct shard_info info; /* written */
     struct shard_rows_count
         *counts;    /* written: [num_tables], of this holder; the caller frees

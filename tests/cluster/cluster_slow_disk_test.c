@@ -15,7 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PEER = 1, LONG = 3 * PEER, EXIT_RETRY = 138, EXIT_TERMINATED = 143 };
+enum {
+    PEER = 1,
+    LONG = 3 * PEER,
+    EXIT_FAILED = 1,
+    EXIT_RETRY = 138,
+    EXIT_TERMINATED = 143
+};
 
 /* 2 ps and 2 workers for STEPS steps, with a checkpoint each 20. */
 static struct cluster_process *train(struct cluster_run *run,
@@ -193,6 +199,28 @@ static void the_last_checkpoint_is_retried_after_two_failures(void **state) {
     assert_true(is_complete(run, 40));
 }
 
+/* Its number in the messages is none of a step. */
+static void a_requested_part_that_fails_is_named_by_its_step(void **state) {
+    struct cluster_run *run = *state;
+    struct paused_file manifest, part, again;
+    paused_file_open(&manifest, run, "step-000000020", "manifest");
+    paused_file_open(&part, run, "step-000000040", "ps-0");
+    struct cluster_process *local = train(run, "steps=40");
+    paused_file_await(&manifest);
+    paused_file_await(&part);
+    paused_file_resume(&part, false);
+    cluster_run_await(local, "no checkpoint of step 40", CLUSTER_RUN_DEADLINE);
+    paused_file_open(&again, run, "step-000000040", "ps-0");
+    paused_file_resume(&manifest, true);
+    paused_file_await(&again);
+    paused_file_resume(&again, false);
+    cluster_run_expect(local, EXIT_FAILED, CLUSTER_RUN_DEADLINE);
+    assert_int_equal(count_logged(cluster_run_errors(local),
+                                  "ps 0: error: this process's part of the "
+                                  "checkpoint of step 40 was not written"),
+                     2);
+}
+
 #define TEST(name)                                                             \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -206,6 +234,7 @@ int main(void) {
         TEST(a_signal_does_not_repeat_a_checkpoint_in_progress),
         TEST(the_last_checkpoint_is_retried_after_a_failed_shard),
         TEST(the_last_checkpoint_is_retried_after_two_failures),
+        TEST(a_requested_part_that_fails_is_named_by_its_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

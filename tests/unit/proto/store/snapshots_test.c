@@ -109,7 +109,7 @@ static void add_all(struct fixture *fixture, uint64_t id, uint64_t version) {
 }
 
 static void order(struct fixture *fixture, uint64_t id, const char *name) {
-    snapshots_write(fixture->snapshots, id, NULL, fixture->folder, name);
+    snapshots_write(fixture->snapshots, id, id, NULL, fixture->folder, name);
 }
 
 static struct snapshots_report await(struct fixture *fixture) {
@@ -253,7 +253,7 @@ static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
-    snapshots_write(fixture->snapshots, 5, NULL, "/proc/nowhere/at/all",
+    snapshots_write(fixture->snapshots, 5, 5, NULL, "/proc/nowhere/at/all",
                     "shard.mdb");
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.outcome, NOT_WRITTEN);
@@ -274,8 +274,8 @@ static void a_requested_snapshot_that_is_not_written_is_still_held(
     void **state) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, true, FULL);
-    snapshots_write(fixture->snapshots, REQUESTED, NULL, "/proc/nowhere/at/all",
-                    "shard.mdb");
+    snapshots_write(fixture->snapshots, REQUESTED, 3, NULL,
+                    "/proc/nowhere/at/all", "shard.mdb");
     while (snapshots_busy(fixture->snapshots))
         sched_yield();
     expect_none(fixture);
@@ -384,7 +384,7 @@ static void a_failed_round_is_not_begun_again_by_its_later_blocks(
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
-    snapshots_write(fixture->snapshots, 5, NULL, "/proc/nowhere/at/all",
+    snapshots_write(fixture->snapshots, 5, 5, NULL, "/proc/nowhere/at/all",
                     "shard.mdb");
     assert_int_equal(await(fixture).outcome, NOT_WRITTEN);
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
