@@ -79,26 +79,6 @@ static void store_spec(struct run *run, const Capstan__ModelSpec *model_spec) {
     run->plan.batches_per_epoch = model_spec->batches_per_epoch;
 }
 
-static void describe_parameter(const struct layout *layout, uint32_t p,
-                               char *text, size_t size) {
-    static const char *const kinds[] = {[PARAMETER_TRAINED] = "trained",
-                                        [PARAMETER_AVERAGED] = "averaged",
-                                        [PARAMETER_ASSIGNED] = "assigned"};
-    if (p >= layout->num_parameters) {
-        snprintf(text, size, "none");
-        return;
-    }
-    const struct parameter *parameter = &layout->parameters[p];
-    size_t used = (size_t)snprintf(text, size, "\"%s\" [", parameter->name);
-    for (uint32_t d = 0; d < parameter->num_dims && used < size; d++)
-        used += (size_t)snprintf(text + used, size - used, d ? ", %u" : "%u",
-                                 parameter->dims[d]);
-    if (used < size)
-        snprintf(text + used, size - used, "] %s %s of group %u",
-                 parameter->dtype ? "int64" : "float32", kinds[parameter->kind],
-                 parameter->group);
-}
-
 /* The first tensor in which OTHER differs from rank 0's model. */
 static void describe_difference(const struct run *run, const char *name,
                                 const struct layout *other, char *text,
@@ -110,8 +90,8 @@ static void describe_difference(const struct run *run, const char *name,
            !memcmp(&own->parameters[p], &other->parameters[p],
                    sizeof own->parameters[p]))
         p++;
-    describe_parameter(other, p, tensors[0], sizeof tensors[0]);
-    describe_parameter(own, p, tensors[1], sizeof tensors[1]);
+    layout_describe_parameter(other, p, tensors[0], sizeof tensors[0]);
+    layout_describe_parameter(own, p, tensors[1], sizeof tensors[1]);
     snprintf(text, size,
              "%s has another model than rank 0: its tensor number %u is %s, "
              "rank 0's is %s; all ranks declare the same tensors in the same "

@@ -93,18 +93,36 @@ const struct optimizer *checkpoint_policy_table_optimizer(
                : &run->job->optimizer;
 }
 
-/* True if the parameters are those of the checkpoint. A job may group them
- * otherwise: their optimizers are compared. */
-static bool has_parameters(const struct run *run, const struct layout *there) {
-    const struct layout *here = run->plan.layout;
-    bool same = here->num_parameters == there->num_parameters;
-    for (uint32_t p = 0; p < here->num_parameters && same; p++) {
-        struct parameter other = there->parameters[p];
-        if (run->job->model.type != JOB_EXTERNAL)
-            other.group = here->parameters[p].group;
-        same = !memcmp(&here->parameters[p], &other, sizeof other);
-    }
-    return same;
+/* A job may group the parameters otherwise: their optimizers are compared. */
+static bool is_same_parameter(const struct run *run, const struct layout *there,
+                              uint32_t p) {
+    struct parameter here = run->plan.layout->parameters[p];
+    if (run->job->model.type != JOB_EXTERNAL)
+        here.group = there->parameters[p].group;
+    return !memcmp(&here, &there->parameters[p], sizeof here);
+}
+
+static enum status check_parameters(const struct run *run,
+                                    const struct manifest *manifest,
+                                    const char *remedy, struct failure *why) {
+    const struct layout *here = run->plan.layout, *there = manifest->layout;
+    bool external = run->job->model.type == JOB_EXTERNAL;
+    char was[320], is[320];
+    uint32_t p = 0;
+    while (p < here->num_parameters && p < there->num_parameters &&
+           is_same_parameter(run, there, p))
+        p++;
+    if (p == here->num_parameters && p == there->num_parameters)
+        return STATUS_OK;
+    layout_describe_parameter(there, p, was, sizeof was);
+    layout_describe_parameter(here, p, is, sizeof is);
+    return status_fail(
+        why, FAILURE_CHECKPOINT_INCOMPATIBLE,
+        "the checkpoint of step %llu in %s holds another model than %s: "
+        "tensor number %u is %s there, %s here%s: %s",
+        (unsigned long long)manifest->step, run->job->checkpoint.dir,
+        external ? "the trainers declare" : "the job describes", p, was, is,
+        strcmp(was, is) ? "" : ", with other initial values", remedy);
 }
 
 /* The first parameter with another optimizer than in the checkpoint, or with
@@ -297,16 +315,9 @@ static enum status check_compatible(const struct run *run,
     static const char *const remedy =
         "resume with the job it was written by, or name another checkpoint.dir,"
         " or start over: --set checkpoint.resume=never";
-    if (!has_parameters(run, manifest->layout))
-        return status_fail(why, FAILURE_CHECKPOINT_INCOMPATIBLE,
-                           "the checkpoint of step %llu in %s holds another "
-                           "model than %s: %s",
-                           step, dir,
-                           run->job->model.type == JOB_EXTERNAL
-                               ? "the trainers declare"
-                               : "the job describes",
-                           remedy);
-    enum status status = check_rules(run, manifest, remedy, why);
+    enum status status = check_parameters(run, manifest, remedy, why);
+    if (!status)
+        status = check_rules(run, manifest, remedy, why);
     if (!status)
         status = check_tables(run, manifest, remedy, why);
     if (!status)

@@ -338,6 +338,24 @@ static enum status shape_differs(const struct tensor_file *file,
     return status;
 }
 
+/* The names that the file has instead tell what the model's are to be. */
+static enum status tensor_missing(const struct tensor_file *file,
+                                  const char *name, struct failure *why) {
+    enum { SHOWN = 8 };
+    struct tensor_info infos[SHOWN];
+    size_t count = tensor_file_list(file, infos, SHOWN), used = 0;
+    char found[640] = "", more[32] = "";
+    for (size_t i = 0; i < count && i < SHOWN && used < sizeof found; i++)
+        used += (size_t)snprintf(found + used, sizeof found - used,
+                                 "%s\"%.60s\"", i ? ", " : ": ", infos[i].name);
+    if (count > SHOWN)
+        snprintf(more, sizeof more, " and %zu more", count - SHOWN);
+    return status_fail(why, FAILURE_WEIGHTS_MISMATCH,
+                       "%s has no tensor \"%s\"; it has %zu%s%s. Save it with "
+                       "the model's names, which an export has",
+                       file->path, name, count, found, more);
+}
+
 enum status tensor_file_read(struct tensor_file *file,
                              const struct parameter *tensor, float *floats,
                              struct failure *why) {
@@ -345,8 +363,7 @@ enum status tensor_file_read(struct tensor_file *file,
     const json_t *shape = json_object_get(entry, "shape");
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     if (!entry)
-        return status_fail(why, FAILURE_WEIGHTS_MISMATCH,
-                           "%s has no tensor \"%s\"", file->path, tensor->name);
+        return tensor_missing(file, tensor->name, why);
     if (!type || strcmp(type, "F32") != 0)
         return status_fail(why, FAILURE_WEIGHTS_INVALID,
                            "%s: tensor \"%s\" is %s; only F32 is read",

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -382,4 +383,24 @@ void layout_init_row(const struct layout *layout, uint32_t t, uint64_t id,
     const struct initializer init = layout_table_init(&layout->tables[t]);
     initializer_fill(&init, layout_row_hash(t, seed), id, 0, weights,
                      layout->tables[t].dim);
+}
+
+void layout_describe_parameter(const struct layout *layout, uint32_t p,
+                               char *text, size_t size) {
+    static const char *const kinds[] = {[PARAMETER_TRAINED] = "trained",
+                                        [PARAMETER_AVERAGED] = "averaged",
+                                        [PARAMETER_ASSIGNED] = "assigned"};
+    if (p >= layout->num_parameters) {
+        snprintf(text, size, "none");
+        return;
+    }
+    const struct parameter *parameter = &layout->parameters[p];
+    size_t used = (size_t)snprintf(text, size, "\"%s\" [", parameter->name);
+    for (uint32_t d = 0; d < parameter->num_dims && used < size; d++)
+        used += (size_t)snprintf(text + used, size - used, d ? ", %u" : "%u",
+                                 parameter->dims[d]);
+    if (used < size)
+        snprintf(text + used, size - used, "] %s %s of group %u",
+                 parameter->dtype ? "int64" : "float32", kinds[parameter->kind],
+                 parameter->group);
 }

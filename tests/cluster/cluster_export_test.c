@@ -195,6 +195,8 @@ static void a_missing_tensor_is_named(void **state) {
         start_local(run, "second", "2", "1", other);
     cluster_run_expect(second, 2, CLUSTER_RUN_DEADLINE);
     expect_words(second, "has no tensor \"layer2.");
+    expect_words(second, "; it has 4: \"layer0.weight\", \"layer0.bias\", "
+                         "\"layer1.weight\", \"layer1.bias\". ");
 }
 
 /* The run was not for nothing: its last checkpoint is there. */

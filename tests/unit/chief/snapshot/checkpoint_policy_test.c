@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resuming with tables: what may differ from the checkpoint and what not. */
+/* Resuming: what may differ from the checkpoint and what not. */
 #include "chief/snapshot/checkpoint_policy.h"
 
 #include "proto/tensor/initializer.h"
@@ -116,6 +116,34 @@ static void the_first_difference_of_tables_is_named(void **state) {
     }
 }
 
+static void the_first_parameter_that_differs_is_named(void **state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct parameter *bias = &run->plan.layout->parameters[1], whole = *bias;
+    struct failure why;
+    static const char *const says[] = {
+        "tensor number 1 is \"layer0.bias\" [300] float32 trained of group 0 "
+        "there, \"scale\" [300] float32",
+        "tensor number 1 is \"layer0.bias\" [300] float32 trained of group 0 "
+        "there, \"layer0.bias\" [301] float32",
+        "trained of group 0 here, with other initial values: ",
+        "tensor number 2 is \"layer1.weight\" [100, 300] float32 trained of "
+        "group 0 there, none here: ",
+    };
+    for (int i = 0; i < 4; i++) {
+        *bias = whole;
+        if (i == 0)
+            strcpy(bias->name, "scale");
+        bias->dims[0] += i == 1;
+        bias->init_bound += i == 2;
+        run->plan.layout->num_parameters -= i == 3;
+        assert_fails(resume(run, own, 2, &why), &why,
+                     FAILURE_CHECKPOINT_INCOMPATIBLE);
+        if (!strstr(why.text, says[i]))
+            fail_msg("%s: %s", says[i], why.text);
+    }
+    run->plan.layout->num_parameters++;
+}
+
 /* By the key that gave the table its initial values. */
 static void other_initial_rows_are_named_by_their_key(void **state) {
     static const char *const cases[][2] = {
@@ -147,6 +175,7 @@ static void a_job_without_the_tables_does_not_resume(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         POLICY_TEST(the_partitions_are_the_checkpoints),
+        POLICY_TEST(the_first_parameter_that_differs_is_named),
         POLICY_TEST(a_run_may_resume_with_another_limit_of_rows),
         POLICY_TEST(the_first_difference_of_tables_is_named),
         POLICY_TEST(other_initial_rows_are_named_by_their_key),

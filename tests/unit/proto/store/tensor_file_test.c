@@ -89,7 +89,7 @@ static void a_difference_from_the_model_is_named(void **state) {
     } cases[] = {
         {{.name = "layer9.weight", .num_dims = 1, .dims = {3}, .elements = 3},
          FAILURE_WEIGHTS_MISMATCH,
-         "no tensor \"layer9.weight\""},
+         "no tensor \"layer9.weight\"; it has"},
         {{.name = "layer0.weight",
           .num_dims = 2,
           .dims = {5, 3},
