@@ -78,7 +78,10 @@ static enum status chief_allocate(struct run *run,
         roster ? control_server_open(run->link, &run->roster, run->log, run->id,
                                      run->incarnation)
                : NULL;
-    if (!run->trainers || !run->ps || !run->plan.limits ||
+    bool reachability =
+        roster &&
+        reachability_open(&run->membership.reachability, &run->roster);
+    if (!reachability || !run->trainers || !run->ps || !run->plan.limits ||
         !run->control_server || !run->metrics.points.sums)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
@@ -187,6 +190,7 @@ static void close_run(struct run *run) {
     tensorboard_writer_close(&run->metrics.tensorboard_writer);
     control_server_close(&run->control_server);
     link_close(&run->link);
+    reachability_close(&run->membership.reachability);
     roster_close(&run->roster);
     layout_free(&run->plan.layout);
     for (uint32_t i = 0; run->ps && i <= run->roster.num_ps; i++)
@@ -325,6 +329,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_HEARTBEAT:
         membership_update_memory(run, slot, control->heartbeat);
         metrics_receive_heartbeat(run, slot, control->heartbeat, now);
+        membership_receive_lost(run, slot, control->heartbeat, now);
         if (run->allreduce && slot->rank == 0)
             take_table_counts(run, run_allreduce_holder(run),
                               control->heartbeat);

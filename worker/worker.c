@@ -274,6 +274,8 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->update_s = times.update_s;
     heartbeat->rows = progress.rows;
     heartbeat->row_bytes = progress.row_bytes;
+    if (worker->client)
+        client_report_lost(worker->client, time_now(), heartbeat);
     if (worker->table_counts)
         allreduce_report_rows(worker->allreduce, worker->table_counts,
                               heartbeat);

@@ -102,6 +102,7 @@ static enum status worker_control_open_client(struct worker *worker,
                         ranks push an external model in different orders */
         .link_gbits = view->link_gbits,
         .step_timeout = job->timeouts.step,
+        .peer_timeout = job->timeouts.peer,
         .scaler = loss_scaler_restore(&job->fp16, &worker->plan->scaler),
     };
     if (external) {

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DEPARTURE = 1024 /* bytes of its text */ };
+
 static void send_refusal(struct run *run, uint32_t peer, enum failure_code code,
                          const char *text, Capstan__Refusal refusal) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -360,6 +362,7 @@ static void vacate_slot(struct run *run, struct roster_slot *slot) {
         run->trainers[slot->rank].ended_early = false;
         run->trainers[slot->rank].leaving = false;
         run->trainers[slot->rank].keeps = false;
+        reachability_forget(&run->membership.reachability, slot->rank);
     }
     roster_remove(slot);
 }
@@ -469,7 +472,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
 
 static void declare_dead(struct run *run, struct roster_slot *slot,
                          const char *how, const char *since) {
-    char departed[512];
+    char departed[DEPARTURE];
     bool ps = slot->role == CLUSTER_PS;
     describe_departure(slot, how, departed, sizeof departed);
     if (!ps) {
@@ -509,17 +512,10 @@ void membership_receive_exit(struct run *run, struct roster_slot *slot,
     declare_dead(run, slot, how, "");
 }
 
-void membership_dismiss(struct run *run, struct roster_slot *slot,
-                        enum failure_code code, const char *text) {
+static void send_dismissal(struct run *run, struct roster_slot *slot,
+                           enum failure_code code, const char *text) {
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    struct run_trainer *trainer = &run->trainers[slot->rank];
-    if (trainer->dismissed)
-        return;
-    trainer->dismissed = true;
-    trainer->declared = false;
-    log_warning(run->log, "member_dismissed", "%s; the run goes on without it",
-                text);
     stop.code = code;
     stop.text = (char *)text;
     stop.dismissed = true;
@@ -528,14 +524,105 @@ void membership_dismiss(struct run *run, struct roster_slot *slot,
     control_server_send(run->control_server, slot, &control);
 }
 
+void membership_dismiss(struct run *run, struct roster_slot *slot,
+                        enum failure_code code, const char *text) {
+    struct run_trainer *trainer = &run->trainers[slot->rank];
+    if (trainer->dismissed)
+        return;
+    trainer->dismissed = true;
+    trainer->declared = false;
+    log_warning(run->log, "member_dismissed", "%s; the run goes on without it",
+                text);
+    send_dismissal(run, slot, code, text);
+}
+
 bool membership_is_joining(const struct run *run,
                            const struct roster_slot *slot) {
     return (run->phase == RUN_TRAINING || run->phase == RUN_FINISHING) &&
            slot->rank != ROSTER_NO_RANK && !run->trainers[slot->rank].from;
 }
 
+void membership_receive_lost(struct run *run, const struct roster_slot *slot,
+                             const Capstan__Heartbeat *heartbeat, int64_t now) {
+    struct reachability *reachability = &run->membership.reachability;
+    if (!run->trainers[slot->rank].in_view || !heartbeat->view)
+        return; /* it has no connections yet */
+    reachability_report(reachability, slot->rank, now);
+    for (size_t i = 0; i < heartbeat->n_lost; i++)
+        if (heartbeat->lost[i]->ps < run->roster.num_ps)
+            reachability_lose(
+                reachability, slot->rank, heartbeat->lost[i]->ps,
+                now - time_from_seconds(heartbeat->lost[i]->seconds));
+}
+
+/* A caller's program ends with its trainer, and the chief in it. */
+static bool takes_chief_along(const struct run *run,
+                              const struct roster_slot *slot) {
+    return run->job->model.type == JOB_EXTERNAL &&
+           slot->role == run->cluster->role &&
+           slot->index == run->cluster->index;
+}
+
+/* SLOT's trainer does not reach PS, and others do. It is told, and the run goes
+ * on without it. */
+static void remove_cut_off(struct run *run, struct roster_slot *slot,
+                           const struct roster_slot *ps, double seconds) {
+    char name[64], how[512], text[DEPARTURE];
+    roster_name(ps, name, sizeof name);
+    snprintf(how, sizeof how,
+             "has not reached %s at %s for %.0f s (timeouts.peer), which other "
+             "trainers reach (a firewall between the two?)",
+             name, ps->address, seconds);
+    describe_departure(slot, how, text, sizeof text);
+    if (takes_chief_along(run, slot)) {
+        run_stop_resumable(run, FAILURE_PEER_SILENT, "%s", text);
+        return;
+    }
+    send_dismissal(run, slot, FAILURE_PEER_SILENT, text);
+    declare_dead(run, slot, how, "");
+}
+
+/* No trainer reaches SLOT's ps, which lives: it learns of the end as the others
+ * do. */
+static void stop_without_ps(struct run *run, const struct roster_slot *slot,
+                            double seconds) {
+    char trainers[256] = "", how[384], departed[DEPARTURE], name[64];
+    size_t used = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct roster_slot *trainer = &run->roster.slots[r];
+        if (trainer->state != ROSTER_HELD || used >= sizeof trainers)
+            continue;
+        roster_name(trainer, name, sizeof name);
+        used += (size_t)snprintf(trainers + used, sizeof trainers - used,
+                                 "%s%s on host %s", used ? ", " : "", name,
+                                 trainer->host);
+    }
+    snprintf(how, sizeof how,
+             "is out of reach of every trainer (%s) for %.0f s (timeouts.peer)",
+             trainers, seconds);
+    describe_departure(slot, how, departed, sizeof departed);
+    log_warning(run->log, "member_died", "%s", departed);
+    stop_without(run, departed);
+}
+
+static void check_reachability(struct run *run, int64_t now) {
+    struct reachability_verdict verdict;
+    while ((run->phase == RUN_TRAINING || run->phase == RUN_FINISHING) &&
+           (verdict = reachability_judge(&run->membership.reachability,
+                                         &run->roster, now))
+               .fault) {
+        struct roster_slot *ps = roster_ps(&run->roster, verdict.ps);
+        double seconds = time_to_seconds(now - verdict.since);
+        if (verdict.fault == REACHABILITY_PS)
+            stop_without_ps(run, ps, seconds);
+        else
+            remove_cut_off(run, &run->roster.slots[verdict.rank], ps, seconds);
+    }
+}
+
 void membership_check_deaths(struct run *run, int64_t now) {
     struct roster_slot *slot;
     while ((slot = roster_find_expired(&run->roster, now)))
         membership_remove(run, slot, false);
+    check_reachability(run, now);
 }

@@ -4,6 +4,7 @@
 #define CAPSTAN_MEMBERSHIP_H
 
 #include "chief/control/control_server.h"
+#include "chief/control/reachability.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,6 +12,7 @@
 struct run;
 
 struct run_membership {
+    struct reachability reachability;
     uint64_t view;  /* number of the newest view */
     bool view_sent; /* it was sent to the trainers that it newly lists */
     bool trainer_died;
@@ -31,7 +33,12 @@ void membership_join(struct run *run, const struct control_message *incoming,
 void membership_reject_unknown(struct run *run, uint32_t peer,
                                const Capstan__Control *control);
 
-/* Removes the members of slots whose heartbeats have timed out. */
+/* SLOT's trainer reports the ps that it does not reach. */
+void membership_receive_lost(struct run *run, const struct roster_slot *slot,
+                             const Capstan__Heartbeat *heartbeat, int64_t now);
+
+/* Removes the members of slots whose heartbeats have timed out, and those that
+ * others do not reach. */
 void membership_check_deaths(struct run *run, int64_t now);
 
 /* SLOT's member has said GOODBYE, or is declared dead. */

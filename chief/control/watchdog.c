@@ -190,6 +190,7 @@ static void move_deadlines(struct run *run, int64_t stalled, int64_t now) {
         deadline_shift(&run->series->began, stalled, now);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         deadline_shift(&run->trainers[r].last_progress, stalled, now);
+    reachability_shift(&run->membership.reachability, stalled, now);
     for (uint32_t i = 0; i < run->roster.count; i++) {
         struct roster_slot *slot = &run->roster.slots[i];
         deadline_shift(&slot->last_seen, stalled, now);

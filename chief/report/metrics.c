@@ -33,7 +33,7 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
     uint64_t clock = trainer->heartbeat.clock;
     trainer->heartbeat = *heartbeat;
     trainer->heartbeat.n_memory = trainer->heartbeat.n_table_rows = 0;
-    trainer->heartbeat.n_table_admitted = 0;
+    trainer->heartbeat.n_table_admitted = trainer->heartbeat.n_lost = 0;
     trainer->heartbeat.n_table_expired = 0;
     if (!heartbeat->clock)
         trainer->heartbeat.clock = clock; /* it has not started */

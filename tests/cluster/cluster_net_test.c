@@ -158,6 +158,92 @@ static void a_worker_behind_a_cut_link_keeps_its_slot(void **state) {
     assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
 }
 
+enum { BLOCKED = 10 /* timeouts.peer */ };
+#define BLOCKED_JOB                                                            \
+    "{" LAYERS ", \"steps\": 100000, \"timeouts\": {\"peer\": 10}}"
+
+/* Trains until a step is done, and fails unless TASKS live. */
+static void start_blockable(struct net_hosts *net,
+                            struct cluster_process *tasks[HOSTS]) {
+    const char *const arguments[] = {"job.json", NULL};
+    net_hosts_require(net);
+    cluster_run_job(net->run, BLOCKED_JOB);
+    start_all(net, tasks, arguments);
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+}
+
+static void end_blockable(struct cluster_process *tasks[HOSTS], bool all) {
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(tasks[NUM_PS], SIGTERM);
+    cluster_run_expect(tasks[NUM_PS], 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    for (int i = 0; i < HOSTS; i++)
+        if (i != NUM_PS && (all || i != HOSTS - 1))
+            cluster_run_expect(tasks[i], EXIT_RETRY, CLUSTER_RUN_DEADLINE);
+}
+
+/* Worker 1 loses ps 1, by a firewall at host AT that handles packets of FROM by
+ * VERDICT: it ends alone, and both are named. */
+static void expect_cut_off(void **state, int at, int from,
+                           const char *verdict) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_blockable(net, tasks);
+    net_hosts_block(net, at, from, verdict);
+    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, BLOCKED + 5);
+    assert_non_null(
+        strstr(cluster_run_errors(tasks[HOSTS - 1]), "ps 1 at 10.0.0.2:2222"));
+    cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
+                      CLUSTER_RUN_DEADLINE);
+    end_blockable(tasks, false);
+    assert_non_null(
+        strstr(cluster_run_errors(tasks[NUM_PS]), "warning: worker 1 on host"));
+}
+
+static void a_worker_whose_packets_a_ps_drops_ends_alone(void **state) {
+    expect_cut_off(state, 1, HOSTS - 1, "drop");
+}
+
+static void a_worker_that_drops_the_packets_of_a_ps_ends_alone(void **state) {
+    expect_cut_off(state, HOSTS - 1, 1, "drop");
+}
+
+static void a_worker_that_a_ps_rejects_ends_alone(void **state) {
+    expect_cut_off(state, 1, HOSTS - 1, "reject with tcp reset");
+}
+
+static void a_worker_that_is_told_of_the_firewall_ends_alone(void **state) {
+    expect_cut_off(state, 1, HOSTS - 1,
+                   "reject with icmpx type admin-prohibited");
+}
+
+/* Both workers are without it; the chief, on a host of one of them, is too, but
+ * for its control messages, which come from there. */
+static void a_ps_that_no_trainer_reaches_ends_the_run(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_blockable(net, tasks);
+    net_hosts_block(net, 1, HOSTS - 1, "tcp dport 2222 drop");
+    net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
+    for (int i = 0; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 8);
+    for (int i = 0; i < HOSTS; i++)
+        assert_non_null(
+            strstr(cluster_run_errors(tasks[i]),
+                   "is out of reach of every trainer (worker 0 on host"));
+}
+
+static void a_firewall_for_four_seconds_harms_nobody(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_blockable(net, tasks);
+    net_hosts_block(net, 1, HOSTS - 1, "drop");
+    cluster_fixture_sleep(4); /* how long it stays */
+    net_hosts_unblock(net, 1);
+    end_blockable(tasks, true);
+    assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
+    assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "has not reached"));
+}
+
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
 static void ranks_need_only_the_address_of_rank_0(void **state) {
     struct net_hosts *net = *state;
@@ -256,6 +342,23 @@ int main(void) {
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_worker_behind_a_cut_link_keeps_its_slot, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_worker_whose_packets_a_ps_drops_ends_alone, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_worker_that_drops_the_packets_of_a_ps_ends_alone, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(a_worker_that_a_ps_rejects_ends_alone,
+                                        net_hosts_setup, net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_worker_that_is_told_of_the_firewall_ends_alone, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_ps_that_no_trainer_reaches_ends_the_run, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_firewall_for_four_seconds_harms_nobody, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
                                         net_hosts_setup, net_hosts_teardown),

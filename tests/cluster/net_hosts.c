@@ -81,6 +81,25 @@ void net_hosts_set_link_down(const struct net_hosts *net, int host, bool down) {
     assert_int_equal(system(command), 0);
 }
 
+void net_hosts_block(const struct net_hosts *net, int at, int from,
+                     const char *verdict) {
+    static const char rules[] =
+        "ip netns exec %s-%d nft 'table inet wall { chain in { type filter "
+        "hook input priority 0; ip saddr 10.0.0.%d meta l4proto tcp %s; }; };'";
+    char command[512];
+    if (system("command -v nft > /dev/null"))
+        skip_test("no firewall, without %s", "nftables");
+    snprintf(command, sizeof command, rules, net->name, at, from + 1, verdict);
+    assert_int_equal(system(command), 0);
+}
+
+void net_hosts_unblock(const struct net_hosts *net, int at) {
+    char command[256];
+    snprintf(command, sizeof command,
+             "ip netns exec %s-%d nft delete table inet wall", net->name, at);
+    assert_int_equal(system(command), 0);
+}
+
 void net_hosts_set_rate(const struct net_hosts *net, int host,
                         const char *rate) {
     static const char change[] =

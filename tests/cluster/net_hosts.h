@@ -33,6 +33,13 @@ void net_hosts_require(const struct net_hosts *net);
 /* HOST's port of the switch goes DOWN, or up. */
 void net_hosts_set_link_down(const struct net_hosts *net, int host, bool down);
 
+/* A firewall on host AT that handles packets of the hosts FROM by VERDICT, as
+ * nft writes it ("drop", "reject with tcp reset"), until net_hosts_unblock.
+ * Skips the test, with a word, where there is no nft. */
+void net_hosts_block(const struct net_hosts *net, int at, int from,
+                     const char *verdict);
+void net_hosts_unblock(const struct net_hosts *net, int at);
+
 /* HOST's link passes RATE each way from now on, as tc writes it. */
 void net_hosts_set_rate(const struct net_hosts *net, int host,
                         const char *rate);

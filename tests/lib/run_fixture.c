@@ -21,6 +21,7 @@ void run_fixture_setup(void **state, uint32_t workers) {
     struct run *run = &fixture->run;
     *run = (struct run){.log = &fixture->wire->log, .job = &fixture->job};
     assert_true(roster_open(&run->roster, false, workers, 0, TIME_S));
+    assert_true(reachability_open(&run->membership.reachability, &run->roster));
     run->trainers = calloc(workers, sizeof *run->trainers);
     run->plan.limits = calloc(workers, sizeof *run->plan.limits);
     run->control_server = control_server_open(
@@ -37,6 +38,7 @@ int run_fixture_teardown(void **state) {
     void *wire = fixture->wire;
     control_server_close(&fixture->run.control_server);
     layout_free(&fixture->run.plan.layout);
+    reachability_close(&fixture->run.membership.reachability);
     roster_close(&fixture->run.roster);
     free(fixture->run.trainers);
     free(fixture->run.plan.limits);

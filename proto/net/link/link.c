@@ -97,6 +97,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
         link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
     } else {
+        link->lost = link->heard = time_now();
         link_watch(link, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
                              ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                              ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
@@ -174,6 +175,7 @@ enum status link_connect_inproc(struct link *link, const char *name,
     if (zmq_connect(link->socket, endpoint))
         return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
                             "cannot connect to %s", endpoint);
+    link->lost = 0;
     return STATUS_OK;
 }
 

@@ -92,6 +92,10 @@ struct link {
     bool renewed, transport_changed;
     enum link_handshake handshake;
     enum link_answer answer;
+    int64_t lost;    /* since when a client has no connection; 0: it has one */
+    int descriptor;  /* of its latest connection, */
+    uint64_t cookie; /* and the kernel's number of it */
+    int64_t heard;   /* when the kernel last got a packet by it */
     int64_t connected_at, answered_at; /* last: accepted, handshake done */
     unsigned failed_handshakes; /* since the last handshake that succeeded */
     char transport_text[LINK_LOG_TEXT];
@@ -128,6 +132,14 @@ bool link_needs_limit(const struct link *link);
 
 /* Limits the rate of the connection of DESCRIPTOR, if it is known. */
 void link_limit_connection(struct link *link, int descriptor);
+
+/* The kernel's number of the socket DESCRIPTOR; 0: it is none. */
+uint64_t link_cookie(int descriptor);
+
+/* Sets *HEARD to when the kernel last got a packet by the socket DESCRIPTOR;
+ * leaves it unless the socket still has number COOKIE. */
+void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
+                     int64_t *heard);
 
 /* The monitor's next event; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);

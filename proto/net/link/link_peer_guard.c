@@ -51,7 +51,7 @@ static struct link_connection *connection_of(struct link *link,
     return &all[descriptor];
 }
 
-static uint64_t cookie_of(int descriptor) {
+uint64_t link_cookie(int descriptor) {
     uint64_t cookie = 0;
     socklen_t size = sizeof cookie;
     getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &cookie, &size);
@@ -62,7 +62,7 @@ static uint64_t cookie_of(int descriptor) {
 static bool is_same_socket(const struct link_connection *connection,
                            int descriptor) {
     return connection->since && connection->cookie &&
-           cookie_of(descriptor) == connection->cookie;
+           link_cookie(descriptor) == connection->cookie;
 }
 
 static void shut_down(struct link *link, unsigned descriptor) {
@@ -95,17 +95,24 @@ static void reserve_descriptors(struct link *link, unsigned descriptor) {
         shut_down(link, oldest);
 }
 
-static void read_heard(struct link *link, int64_t now) {
+void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
+                     int64_t *heard) {
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    if (cookie && link_cookie(descriptor) == cookie &&
+        !getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size))
+        *heard = now - info.tcpi_last_ack_recv * TIME_MS;
+}
+
+static void read_all_heard(struct link *link, int64_t now) {
     if (now - link->heard_at < HEARD_INTERVAL)
         return;
     link->heard_at = now;
     for (unsigned i = 0; i < link->num_connections; i++) {
         struct link_connection *connection = &link->connections[i];
-        struct tcp_info info;
-        socklen_t size = sizeof info;
-        if (connection->admitted && is_same_socket(connection, (int)i) &&
-            !getsockopt((int)i, IPPROTO_TCP, TCP_INFO, &info, &size))
-            connection->heard = now - info.tcpi_last_ack_recv * TIME_MS;
+        if (connection->since && connection->admitted)
+            link_read_heard((int)i, connection->cookie, now,
+                            &connection->heard);
     }
 }
 
@@ -143,7 +150,7 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     if (event != ZMQ_EVENT_ACCEPTED)
         return;
     *connection = (struct link_connection){
-        .since = now, .cookie = cookie_of((int)descriptor)};
+        .since = now, .cookie = link_cookie((int)descriptor)};
     reserve_descriptors(link, descriptor);
 }
 
@@ -264,7 +271,7 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         return false;
     link_read_events(link);
     close_unadmitted(link, time_now());
-    read_heard(link, time_now());
+    read_all_heard(link, time_now());
     link->violations[LINK_NO_MESSAGE] |= link->ended_before > 0;
     link->ended_before = link->ended_now;
     link->ended_now = 0;

@@ -19,6 +19,7 @@ static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
 static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
 /* libzmq connects again within seconds where a connection is accepted. */
 static const int64_t ANSWER_AGE = 5 * TIME_S;
+static const int64_t NOTICED_AFTER = 5 * TIME_S; /* by TCP, at the latest */
 enum { HANDSHAKES_TO_JUDGE = 3 };
 static const char PEER_LEFT[] = "it has ended, or has closed its shared memory";
 
@@ -82,6 +83,8 @@ void link_prefer_shm(struct link *link, uint64_t shm_key) {
 
 static void on_shm_lost(struct link *link, int64_t now) {
     const char *reason = shm_endpoint_error(link->shm_endpoint);
+    if (!link->lost)
+        link->lost = now;
     if (link->transport == LINK_SHM &&
         now - link->shm_since >= MIN_SHM_LIFETIME)
         link_transport_connect_shm(link);
@@ -105,6 +108,7 @@ static void follow_shm(struct link *link) {
                !shm_connection_error(connection)) {
         link->transport = LINK_SHM;
         link->shm_since = now;
+        link->lost = 0;
         link->renewed = link->transport_changed = true;
         snprintf(link->transport_text, sizeof link->transport_text,
                  "over shared memory");
@@ -131,9 +135,20 @@ static void end_handshake(struct link *link, int64_t now) {
                            : LINK_ANSWER_SILENT;
 }
 
-static void take_client_event(struct link *link, uint16_t event, int64_t now) {
+/* Nothing has come since the last packet; but a standstill of this process
+ * before it saw the end does not count. */
+static void note_loss(struct link *link, int64_t now) {
+    int64_t earliest = now - NOTICED_AFTER;
+    if (!link->lost)
+        link->lost = link->heard > earliest ? link->heard : earliest;
+}
+
+static void take_client_event(struct link *link, uint16_t event, uint32_t value,
+                              int64_t now) {
     switch (event) {
     case ZMQ_EVENT_CONNECTED:
+        link->descriptor = (int)value;
+        link->cookie = link_cookie((int)value);
         link->handshake = LINK_HANDSHAKE_PENDING;
         link->connected_at = now;
         break;
@@ -143,6 +158,8 @@ static void take_client_event(struct link *link, uint16_t event, int64_t now) {
         link->answered_at = now;
         link->failed_handshakes = 0;
         link->renewed = true;
+        link->lost = 0;
+        link->heard = now;
         break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         link->handshake = LINK_HANDSHAKE_ENDED;
@@ -153,6 +170,7 @@ static void take_client_event(struct link *link, uint16_t event, int64_t now) {
         else if (link->answer == LINK_ANSWER_LINK)
             link->answer = LINK_ANSWER_UNKNOWN; /* whoever it was has gone */
         link->handshake = LINK_HANDSHAKE_NONE;
+        note_loss(link, now);
     }
 }
 
@@ -161,7 +179,7 @@ void link_read_client_events(struct link *link) {
     uint32_t value;
     while (link->kind == LINK_CLIENT && link->monitor &&
            link_next_event(link, &event, &value))
-        take_client_event(link, event, time_now());
+        take_client_event(link, event, value, time_now());
 }
 
 enum link_answer link_answer(struct link *link, int64_t *since) {
@@ -174,10 +192,23 @@ enum link_answer link_answer(struct link *link, int64_t *since) {
     return link->answer;
 }
 
-bool link_renewed(struct link *link) {
+static void follow_connection(struct link *link) {
     if (link->shm_endpoint && link->kind == LINK_CLIENT)
         follow_shm(link);
     link_read_client_events(link);
+}
+
+bool link_is_lost(struct link *link, int64_t *since) {
+    follow_connection(link);
+    if (!link->lost && link->transport == LINK_TCP)
+        link_read_heard(link->descriptor, link->cookie, time_now(),
+                        &link->heard);
+    *since = link->lost;
+    return link->lost;
+}
+
+bool link_renewed(struct link *link) {
+    follow_connection(link);
     bool renewed = link->renewed;
     link->renewed = false;
     link->limited &= !renewed;

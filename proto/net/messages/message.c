@@ -46,6 +46,14 @@ static bool is_complete(const Capstan__Points *points) {
            points->n_training_s == count;
 }
 
+static bool has_durations(const Capstan__Heartbeat *heartbeat) {
+    for (size_t i = 0; i < heartbeat->n_lost; i++)
+        if (!(heartbeat->lost[i]->seconds >= 0 &&
+              isfinite(heartbeat->lost[i]->seconds)))
+            return false;
+    return true;
+}
+
 static enum status check_control(const Capstan__Control *control,
                                  struct failure *why) {
     if (control->version != MESSAGE_VERSION)
@@ -63,6 +71,10 @@ static enum status check_control(const Capstan__Control *control,
         !is_complete(control->points))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "points with lists of different lengths");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT &&
+        !has_durations(control->heartbeat))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a ps out of reach for a time that is none");
     return STATUS_OK;
 }
 

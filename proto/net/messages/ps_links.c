@@ -7,6 +7,13 @@
 #include <stdlib.h>
 
 static const int64_t LOOKUP_INTERVAL = 5 * TIME_S;
+/* TCP may need four seconds to notice a cut, and libzmq two to connect again
+ * after its end. */
+static const int64_t LEAST_LOST = 8 * TIME_S;
+
+int64_t ps_links_lost_limit(int64_t peer) {
+    return peer > LEAST_LOST ? peer : LEAST_LOST;
+}
 
 struct lookup {
     char host[256];

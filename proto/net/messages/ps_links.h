@@ -35,6 +35,10 @@ struct ps_links_settings {
 
 struct ps_links;
 
+/* How long a ps may be out of reach, if PEER is timeouts.peer: as long, but not
+ * less than a cut of some seconds takes to be made good. */
+int64_t ps_links_lost_limit(int64_t peer);
+
 /* STATUS_RETRY: no memory, no descriptors, or an address without a port. */
 enum status ps_links_open(struct ps_links **out,
                           const struct ps_links_settings *settings,

@@ -34,7 +34,8 @@ static int setup(void **state) {
     run->log = &silent;
     run->metrics.progress.log = &silent;
     *state = &fixture;
-    if (!roster_open(&run->roster, false, 2, 1, 3 * TIME_S))
+    if (!roster_open(&run->roster, false, 2, 1, 3 * TIME_S) ||
+        !reachability_open(&run->membership.reachability, &run->roster))
         return -1;
     run->trainers = calloc(2, sizeof *run->trainers);
     run->control_server =
@@ -46,6 +47,7 @@ static int teardown(void **state) {
     struct fixture *fixture = *state;
     free(fixture->run.trainers);
     control_server_close(&fixture->run.control_server);
+    reachability_close(&fixture->run.membership.reachability);
     roster_close(&fixture->run.roster);
     return 0;
 }

@@ -36,6 +36,7 @@ static enum status client_open_links(struct client *client,
         link_limit_rate(peer->link, s->link_gbits, s->plan->num_ps);
         snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
                  s->plan->ps[p].address);
+        peer->lost = peer->holds ? time_now() : 0; /* not connected yet */
     }
     return status;
 }
@@ -56,9 +57,13 @@ static bool client_allocate(struct client *client) {
     client->gradient_of =
         calloc(layout->num_parameters + 1, sizeof *client->gradient_of);
     client->push_values = push_values_open(plan->num_groups);
-    if (!client->block_bytes || !client->block_ps || !client->staged_at ||
-        !client->peers || !client->requests || !client->outstanding ||
-        !client->gradient_of || !client->push_values)
+    client->lost = calloc(plan->num_ps + 1, sizeof *client->lost);
+    client->lost_pointers =
+        calloc(plan->num_ps + 1, sizeof *client->lost_pointers);
+    if (!client->lost || !client->lost_pointers || !client->block_bytes ||
+        !client->block_ps || !client->staged_at || !client->peers ||
+        !client->requests || !client->outstanding || !client->gradient_of ||
+        !client->push_values)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
@@ -68,6 +73,8 @@ static bool client_allocate(struct client *client) {
         client->block_ps[b] = plan->block_ps[b < layout_units(layout)
                                                  ? b
                                                  : b - layout->num_partitions];
+    for (uint32_t b = 0; b < all; b++)
+        client->peers[client->block_ps[b]].holds = true;
     struct window_settings window = {
         .num_blocks = all,
         .first_push = layout->num_blocks,
@@ -94,6 +101,8 @@ enum status client_open(struct client **out,
                            "no memory for the ps client");
     client->settings = *settings;
     client->step_limit = time_from_seconds(settings->step_timeout);
+    client->lost_limit =
+        ps_links_lost_limit(time_from_seconds(settings->peer_timeout));
     client->scaler = settings->scaler;
     if (settings->weights)
         buffer_hold(settings->weights);
@@ -139,6 +148,8 @@ void client_close(struct client **where) {
     free(client->peers);
     free(client->requests);
     free(client->outstanding);
+    free(client->lost);
+    free(client->lost_pointers);
     free(client);
 }
 
@@ -342,7 +353,7 @@ static void start_requests(struct client *client) {
     pthread_mutex_unlock(&client->mutex);
 }
 
-struct deadline client_silent(const struct client *client) {
+static struct deadline unanswered(const struct client *client) {
     uint32_t ps;
     int64_t since;
     if (!window_silent(client->window, &ps, &since))
@@ -351,23 +362,32 @@ struct deadline client_silent(const struct client *client) {
                           client->step_limit);
 }
 
-/* Warns at a tenth of the limit, as the chief does for slow trainers. */
-static void log_wait(struct client *client, const struct deadline *deadline,
-                     int64_t now) {
+struct deadline client_silent(const struct client *client) {
+    struct deadline lost = client_lost(client);
+    return lost.until != TIME_NEVER ? lost : unanswered(client);
+}
+
+/* Warns of a ps that is out of reach as the chief does of a silent peer, and of
+ * one that does not answer at a tenth of the limit, as of a slow trainer. */
+static void log_wait(struct client *client, int64_t now) {
+    struct deadline deadline = client_silent(client);
+    bool lost = client_lost(client).until != TIME_NEVER;
+    int64_t after = lost ? deadline_warn_after(client->lost_limit)
+                         : client->step_limit / 10;
     char text[512];
-    if (deadline->until == TIME_NEVER ||
-        client->logged_wait == deadline->since ||
-        now - deadline->since < client->step_limit / 10)
+    if (deadline.until == TIME_NEVER || client->logged_wait == deadline.since ||
+        now - deadline.since < after)
         return;
-    client->logged_wait = deadline->since;
-    deadline_text(deadline, now, text, sizeof text);
+    client->logged_wait = deadline.since;
+    deadline_text(&deadline, now, text, sizeof text);
     log_warning(client->settings.process->log, "waiting_for_ps", "%s", text);
 }
 
+/* What a loss of the connection means, the chief decides. */
 static enum status client_check_silence(struct client *client, int64_t now,
                                         struct failure *why) {
-    struct deadline deadline = client_silent(client);
-    log_wait(client, &deadline, now);
+    struct deadline deadline = unanswered(client);
+    log_wait(client, now);
     if (!deadline_passed(&deadline, now))
         return STATUS_OK;
     return status_fail(why, FAILURE_PEER_SILENT,
@@ -406,7 +426,8 @@ static void client_log_transport(const struct client *client, uint32_t p,
 
 enum status client_step(struct client *client, int64_t now,
                         struct failure *why) {
-    window_add_pause(client->window, deadline_stall(client->stepped_at, now));
+    int64_t stall = deadline_stall(client->stepped_at, now);
+    window_add_pause(client->window, stall);
     client->stepped_at = now;
     uint32_t silent = UINT32_MAX;
     int64_t since;
@@ -420,6 +441,7 @@ enum status client_step(struct client *client, int64_t now,
             window_reconnected(client->window, p);
         client_receive(client, p, now);
     }
+    client_follow_connections(client, stall, now);
     start_requests(client);
     client_send_due(client, now);
     return client_check_silence(client, now, why);

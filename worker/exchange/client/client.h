@@ -34,11 +34,11 @@ struct client_settings {
     float *const *weight_of, *const *mean_of;
     uint64_t from;
     const uint64_t *offsets;
-    enum job_wire wire;  /* of pushes, and of weights except snapshots */
-    uint64_t credit;     /* bytes in flight; 0: the default */
-    double link_gbits;   /* of the network; 0: unknown (link_limit_rate) */
-    double step_timeout; /* seconds */
-    struct loss_scaler scaler; /* before the first answer */
+    enum job_wire wire; /* of pushes, and of weights except snapshots */
+    uint64_t credit;    /* bytes in flight; 0: the default */
+    double link_gbits;  /* of the network; 0: unknown (link_limit_rate) */
+    double step_timeout, peer_timeout; /* seconds */
+    struct loss_scaler scaler;         /* before the first answer */
 };
 
 struct client;
@@ -162,7 +162,12 @@ enum status client_step(struct client *client, int64_t now,
 /* Ends current and future waits of the compute thread. */
 void client_cancel(struct client *client);
 
-/* The ps that has not answered for longest; `until` TIME_NEVER: none. */
+/* The ps that has been out of reach, or has not answered, for longest; `until`
+ * TIME_NEVER: none. */
 struct deadline client_silent(const struct client *client);
+
+/* Fills in HEARTBEAT's list of the ps that are out of reach; views. */
+void client_report_lost(const struct client *client, int64_t now,
+                        Capstan__Heartbeat *heartbeat);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef CAPSTAN_CLIENT_INTERNAL_H
 #define CAPSTAN_CLIENT_INTERNAL_H
 
+#include "proto/base/deadline.h"
 #include "proto/base/time.h"
 #include "proto/net/messages/ps_links.h"
 #include "worker/exchange/client/client.h"
@@ -45,6 +46,8 @@ struct client_peer {
     char transport[128]; /* current transport, to be logged */
     int64_t transport_since;
     bool transport_logged; /* its first transport was logged */
+    bool holds;            /* blocks, or partitions */
+    int64_t lost;          /* since when it is out of reach; 0: it is not */
 };
 
 struct client {
@@ -62,9 +65,10 @@ struct client {
     struct ps_links *links;
     uint64_t seq;
     struct client_source source; /* of the last request */
-    int64_t step_limit, logged_wait;
-    int64_t stepped_at; /* time of the last step */
-    char refusal[256];  /* last refusal logged */
+    int64_t step_limit, lost_limit, logged_wait;
+    Capstan__LostPs *lost, **lost_pointers; /* [num_ps], for heartbeats */
+    int64_t stepped_at;                     /* time of the last step */
+    char refusal[256];                      /* last refusal logged */
 
     struct push_values *push_values; /* under the mutex */
 
@@ -86,6 +90,14 @@ struct client {
     bool cancelled, settled;
     int64_t waited;
 };
+
+/* client_reach.c. Notes which ps are out of reach at NOW. This process itself
+ * stood still for STALL ns. */
+void client_follow_connections(struct client *client, int64_t stall,
+                               int64_t now);
+
+/* The ps that has been out of reach for longest; `until` TIME_NEVER: none. */
+struct deadline client_lost(const struct client *client);
 
 /* Sends all due requests of the window. */
 void client_send_due(struct client *client, int64_t now);

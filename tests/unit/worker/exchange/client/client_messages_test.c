@@ -264,7 +264,6 @@ static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
     struct failure why;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
-    assert_true(client_silent(fixture->client).until == TIME_NEVER);
     client_pull(fixture->client, 0, 0);
     await_request(fixture);
     struct deadline deadline = client_silent(fixture->client);
@@ -289,6 +288,12 @@ static void an_unreachable_ps_is_named(void **state) {
     client_announce(fixture->client, 0, 1, 1, CONTRIBUTION_FULL);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
+    assert_string_equal(client_silent(fixture->client).limit, "timeouts.peer");
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    client_report_lost(fixture->client, time_now() + TIME_S, &heartbeat);
+    assert_int_equal(heartbeat.n_lost, 1);
+    assert_int_equal(heartbeat.lost[0]->ps, 0);
+    assert_true(heartbeat.lost[0]->seconds >= 1);
     int64_t last = fixture->now + CLIENT_STEP_TIMEOUT * TIME_S;
     assert_fails(step_until(fixture->client, fixture->now, last, &why), &why,
                  FAILURE_PEER_SILENT);
