@@ -211,7 +211,7 @@ static void a_worker_that_a_ps_rejects_ends_alone(void **state) {
     expect_cut_off(state, 1, HOSTS - 1, "reject with tcp reset");
 }
 
-static void a_worker_that_is_told_of_the_firewall_ends_alone(void **state) {
+static void a_worker_that_a_firewall_prohibits_ends_alone(void **state) {
     expect_cut_off(state, 1, HOSTS - 1,
                    "reject with icmpx type admin-prohibited");
 }
@@ -352,7 +352,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_worker_that_a_ps_rejects_ends_alone,
                                         net_hosts_setup, net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
-            a_worker_that_is_told_of_the_firewall_ends_alone, net_hosts_setup,
+            a_worker_that_a_firewall_prohibits_ends_alone, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_ps_that_no_trainer_reaches_ends_the_run, net_hosts_setup,
