@@ -325,8 +325,17 @@ static bool is_kept(const struct run *run,
                time_from_seconds(run->job->timeouts.step);
 }
 
-/* Of weights that nothing was trained into there is no checkpoint: a run that
- * starts from one would not know that. */
+/* Of weights into which bad records alone were trained there is no checkpoint:
+ * a run that starts from one would not know that. Trainers report what they
+ * have trained within half a second. */
+static bool is_trained(const struct run *run) {
+    if (!run->job->data.skip_bad_lines || run->plan.schedule.start ||
+        run->shutdown.interrupted)
+        return true;
+    return run->phase == RUN_TRAINING ? metrics_total(run).samples > 0
+                                      : !metrics_all_bad_lines(run);
+}
+
 void checkpoint_commit_step(struct run *run) {
     struct run_snapshot *snapshot;
     enum status status;
@@ -340,7 +349,7 @@ void checkpoint_commit_step(struct run *run) {
     while (!run->checkpoints.commit &&
            (snapshot = snapshot_coordinator_next_complete(run)) &&
            is_progress_written(run, snapshot) && is_kept(run, snapshot) &&
-           (run->shutdown.interrupted || !metrics_all_bad_lines(run)))
+           is_trained(run))
         checkpoint_commit_begin(run, snapshot);
 }
 
