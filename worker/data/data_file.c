@@ -13,7 +13,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-enum { BUFFER = 128 << 10, LONGEST_MAGIC = 4, MAX_INFLATE = 1 << 30 };
+enum { BUFFER = 128 << 10, LONGEST_MAGIC = 10, MAX_INFLATE = 1 << 30 };
 /* Of inflateInit2: the wrapper of gzip, or of zlib, with any window. */
 enum { GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15 };
 
@@ -189,10 +189,46 @@ enum status data_file_read(struct data_file *file, void *bytes, size_t count,
                                  : unpack(file, bytes, count, got, why);
 }
 
+/* Refuses what is packed in another way than the two that are read. */
+static enum status refuse_foreign(const struct data_file *file,
+                                  struct failure *why) {
+    static const struct {
+        const char *magic;
+        size_t at, bytes;
+        const char *name, *advice;
+    } kinds[] = {
+        {"PK\3\4", 0, 4, "a zip archive", "unpack it first, by unzip"},
+        {"PK\5\6", 0, 4, "an empty zip archive", "pack it anew"},
+        {"\xfd"
+         "7zXZ",
+         0, 6, "a file of xz", "unpack it first, by xz -d"},
+        {"1AY&SY", 4, 6, "a file of bzip2", "unpack it first, by bzip2 -d"},
+        {"7z\xbc\xaf\x27\x1c", 0, 6, "a 7z archive",
+         "unpack it first, by 7z x"},
+        {"\x04\x22\x4d\x18", 0, 4, "a file of LZ4",
+         "unpack it first, by lz4 -d"},
+        {"PAR1\x15", 0, 5, "a Parquet file",
+         "write it as CSV, for example by pandas' to_csv"},
+        {"\x89HDF\r\n\x1a\n", 0, 8, "an HDF5 file",
+         "write it as .npz, by numpy.savez"}};
+    const uint8_t *first = file->bytes + file->begin;
+    size_t size = file->end - file->begin;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (size >= kinds[i].at + kinds[i].bytes &&
+            !memcmp(first + kinds[i].at, kinds[i].magic, kinds[i].bytes))
+            return status_fail(why, FAILURE_DATA_UNREADABLE,
+                               "%s: found %s; read are files as they are, or "
+                               "packed by gzip or Zstandard: %s",
+                               file->path, kinds[i].name, kinds[i].advice);
+    return STATUS_OK;
+}
+
 /* WINDOW: of the inflater; 0: the first bytes tell what unpacks the file. */
 static enum status begin_unpacking(struct data_file *file, int window,
                                    struct failure *why) {
     enum status status = data_file_fill(file, LONGEST_MAGIC, why);
+    if (!status && !window)
+        status = refuse_foreign(file, why);
     bool complete = true;
     if (!status && (window || begins_gzip(file))) {
         file->window = window ? window : GZIP_WINDOW;
@@ -278,4 +314,27 @@ enum status data_file_check_end(const struct data_file *file,
     return file->not_padding
                ? fail_damaged(file, "found bytes that are no gzip member", why)
                : STATUS_OK;
+}
+
+/* Where a tar archive (POSIX ustar, GNU) names itself in its first header. */
+enum { TAR_MAGIC = 257 };
+
+enum status data_file_check_text(const struct data_file *file,
+                                 const char *bytes, size_t size,
+                                 struct failure *why) {
+    const char *found = NULL;
+    const char *cr = memchr(bytes, '\r', size);
+    if (size > TAR_MAGIC + 5 && !memcmp(bytes + TAR_MAGIC, "ustar", 5))
+        found = "a tar archive; take its files out first, by tar -xf";
+    else if (size > 1 &&
+             (!memcmp(bytes, "\xff\xfe", 2) || !memcmp(bytes, "\xfe\xff", 2) ||
+              memchr(bytes, 0, size < 4 ? size : 4)))
+        found = "text in UTF-16 or UTF-32, expected UTF-8; convert it, for "
+                "example by iconv -f UTF-16 -t UTF-8";
+    else if (cr && cr + 1 < bytes + size && !memchr(bytes, '\n', size))
+        found = "lines that end in CR alone, expected LF or CRLF; convert "
+                "them, for example by tr '\\r' '\\n'";
+    return found ? status_fail(why, FAILURE_DATA_UNREADABLE, "%s: found %s",
+                               file->path, found)
+                 : STATUS_OK;
 }

@@ -14,8 +14,8 @@
 struct data_file;
 
 /* CONTENT ("images") names it in error texts, as PATH does; both are borrowed.
- * Fails with FAILURE_DATA_UNREADABLE, or with STATUS_RETRY if the machine lacks
- * a descriptor or memory. */
+ * Fails with FAILURE_DATA_UNREADABLE, also for what other programs pack, or
+ * with STATUS_RETRY if the machine lacks a descriptor or memory. */
 enum status data_file_open(struct data_file **out, const char *path,
                            const char *content, struct failure *why) MUST_CHECK;
 
@@ -51,5 +51,11 @@ uint64_t data_file_trailing(const struct data_file *file);
  * 0, as a member whose begin is damaged would be left out. */
 enum status data_file_check_end(const struct data_file *file,
                                 struct failure *why) MUST_CHECK;
+
+/* Are BYTES, the SIZE first ones of the content, lines of text?
+ * FAILURE_DATA_UNREADABLE for other texts, and for what tar makes of some. */
+enum status data_file_check_text(const struct data_file *file,
+                                 const char *bytes, size_t size,
+                                 struct failure *why) MUST_CHECK;
 
 #endif

@@ -39,9 +39,12 @@ static enum status read_more(struct record_file *file, struct failure *why) {
         file->bytes = bytes;
         file->capacity = capacity;
     }
+    bool first = !data_file_position(file->file);
     enum status status =
         data_file_read(file->file, file->bytes + kept, CHUNK, &got, why);
     file->end += got;
+    if (first && !status)
+        status = data_file_check_text(file->file, file->bytes, got, why);
     file->ended = !status && got < CHUNK;
     return file->ended ? data_file_check_end(file->file, why) : status;
 }

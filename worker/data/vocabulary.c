@@ -55,6 +55,8 @@ static enum status read_words_file(const char *path, char **text, size_t *size,
     }
     if (!status)
         status = data_file_check_end(file, why);
+    if (!status)
+        status = data_file_check_text(file, *text ? *text : "", *size, why);
     data_file_close(&file);
     return status;
 }

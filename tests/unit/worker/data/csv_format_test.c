@@ -4,12 +4,15 @@
 
 #include "tests/lib/assert_fails.h"
 #include "worker/data/record_reader.h"
+#include "worker/data/vocabulary.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -420,6 +423,91 @@ static void words_may_mean_no_value(void **state) {
     assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
 }
 
+static const char people[] = "label,city\n1,Bonn\n0,Rio\n";
+
+/* The file has PEOPLE in an archive of FORMAT, or alone, packed by FILTER. */
+static void write_archive(const struct fixture *fixture, const char *format,
+                          const char *filter) {
+    struct archive *archive = archive_write_new();
+    struct archive_entry *entry = archive_entry_new();
+    archive_entry_set_pathname(entry, "people.csv");
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_size(entry, sizeof people - 1);
+    assert_int_equal(archive_write_set_format_by_name(archive, format),
+                     ARCHIVE_OK);
+    if (filter)
+        assert_int_equal(archive_write_add_filter_by_name(archive, filter),
+                         ARCHIVE_OK);
+    assert_int_equal(archive_write_open_filename(archive, fixture->path),
+                     ARCHIVE_OK);
+    assert_int_equal(archive_write_header(archive, entry), ARCHIVE_OK);
+    archive_write_data(archive, people, sizeof people - 1);
+    archive_entry_free(entry);
+    assert_int_equal(archive_write_close(archive), ARCHIVE_OK);
+    archive_write_free(archive);
+}
+
+/* The file has PEOPLE in units of BYTES, big-endian or not, behind a byte order
+ * mark or none; or with its lines ended by CR. */
+static void write_units(const struct fixture *fixture, unsigned bytes, bool big,
+                        bool mark) {
+    FILE *file = fopen(fixture->path, "wb");
+    for (size_t i = mark ? 0 : 1; i < sizeof people; i++) {
+        unsigned unit = i ? (unsigned char)people[i - 1] : 0xfeff;
+        if (bytes == 1)
+            fputc(unit == '\n' ? '\r' : (int)unit, file);
+        for (unsigned b = 0; bytes > 1 && b < bytes; b++)
+            fputc((int)(unit >> 8 * (big ? bytes - 1 - b : b) & 255), file);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void expect_no_text(struct fixture *fixture, const char *found,
+                           const char *advice) {
+    static const struct record_reader *const readers[] = {
+        &line_reader, &quoted_line_reader, &trimmed_line_reader,
+        &commented_line_reader};
+    const struct record_cut cut = {.delimiter = ','};
+    for (int r = 0; r < 4; r++) {
+        struct record_file *file;
+        struct record record;
+        enum status status =
+            readers[r]->open(&file, fixture->path, &cut, &fixture->why);
+        if (!status)
+            status = readers[r]->next(file, &record, &fixture->why);
+        assert_fails(status, &fixture->why, FAILURE_DATA_UNREADABLE);
+        readers[r]->close(&file);
+        if (!strstr(fixture->why.text, found) ||
+            !strstr(fixture->why.text, advice))
+            fail_msg("%s", fixture->why.text);
+    }
+    struct vocabulary *words;
+    assert_fails(vocabulary_open(&words, fixture->path, NULL, &fixture->why),
+                 &fixture->why, FAILURE_DATA_UNREADABLE);
+}
+
+static void what_is_no_text_is_refused_with_a_way_out(void **state) {
+    struct fixture *fixture = *state;
+    static const char *const archives[][4] = {
+        {"zip", NULL, "a zip archive", "unzip"},
+        {"raw", "xz", "xz", "xz -d"},
+        {"raw", "bzip2", "bzip2", "bzip2 -d"},
+        {"ustar", NULL, "a tar archive", "tar -xf"},
+        {"ustar", "gzip", "a tar archive", "tar -xf"},
+        {"gnutar", "zstd", "a tar archive", "tar -xf"},
+        {"ustar", "xz", "xz", "xz -d"}};
+    for (size_t i = 0; i < sizeof archives / sizeof *archives; i++) {
+        write_archive(fixture, archives[i][0], archives[i][1]);
+        expect_no_text(fixture, archives[i][2], archives[i][3]);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        write_units(fixture, i & 1 ? 2 : 4, i & 2, i & 4);
+        expect_no_text(fixture, "UTF-16", "iconv");
+    }
+    write_units(fixture, 1, false, false);
+    expect_no_text(fixture, "CR alone", "tr '");
+}
+
 enum { ROWS = 400, FIELDS = 3, LONGEST_FIELD = 40000 };
 
 static size_t write_spaces(unsigned *seed, bool spaces, char *text) {
@@ -531,6 +619,7 @@ int main(void) {
         TEST(spaces_around_a_field_are_no_part_of_it),
         TEST(spaces_that_are_not_trimmed_are_read),
         TEST(words_may_mean_no_value),
+        TEST(what_is_no_text_is_refused_with_a_way_out),
         TEST(random_fields_come_back),
         TEST(no_bytes_do_harm),
     };

@@ -414,6 +414,14 @@ static void a_job_with_records_says_how_they_are_read(void **state) {
     job_fixture_expect_refused(fixture,
                                set(fixture, csv_job, "data.columns=null"),
                                "data.columns: missing");
+    job_fixture_expect_refused(
+        fixture, set(fixture, csv_job, "data.delimiter=\\t"),
+        "found \"\\t\"; allowed: one character of ASCII "
+        "that is no quote and no end of a line; a tab is");
+    job_fixture_expect_refused(
+        fixture, set(fixture, csv_job, "data.delimiter=::"),
+        "found \"::\"; allowed: one character of ASCII "
+        "that is no quote and no end of a line. Replace");
     job_fixture_expect_refused(fixture,
                                set(fixture, csv_job, "data.header=true"),
                                "data.columns: found beside");
