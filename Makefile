@@ -91,6 +91,14 @@ LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
     $(filter-out $(LONGEST),$(UNIT_TESTS))
 
+# A line for each file that is made: its number, of how many, and how long the rest
+# takes at the rate so far.
+START := $(shell date +%s)
+TOTAL = $(eval TOTAL := $(shell $(MAKE) -n $(MAKEOVERRIDES) TOTAL=1 $(MAKECMDGOALS) \
+    2> /dev/null | grep -c "^n=[0-9]*; echo"))$(TOTAL)
+say = $(eval MADE += x)@n=$(words $(MADE)); echo "[$$n/$(TOTAL), $(left) s left] $(1) $@"
+left = $$((($$(date +%s) - $(START)) * ($(TOTAL) - n) / n))
+
 .PHONY: check-azureml check-docker check-fresh check-systemd check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
@@ -99,11 +107,11 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
 
 $(BUILD)/capstan: $(BUILD)/main.o $(VERSION) $(BUILD)/libcapstan.a
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -rdynamic -o $@ $^ $(LIBS)
 
 $(BUILD)/libcapstan.a: $(OBJECTS)
-	@echo "ar   $@"
+	$(call say,ar)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 
@@ -111,7 +119,7 @@ $(BUILD)/libcapstan.a: $(OBJECTS)
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(wildcard library/*.c))
 SONAME := libcapstan.so.0
 $(BUILD)/$(SONAME): $(LIBRARY) $(VERSION) $(BUILD)/libcapstan.a library/capstan.map
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic \
 	    -Wl,--version-script=library/capstan.map $(if $(SAN),,-Wl,--no-undefined) \
 	    -o $@ $(filter %.o %.a,$^) $(LIBS)
@@ -131,7 +139,7 @@ $(BUILD)/proto/base/commit.h: FORCE
 
 $(BUILD)/%.o: %.c | generated
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # A plugin exports one symbol and contains the objects of proto/ that it needs.
@@ -149,7 +157,7 @@ ifeq ($(words $(NCCL_HEADERS)),2)
 plugins: $(BUILD)/capstan-nccl.so
 $(BUILD)/plugin/worker/collective/collective_nccl.o: CFLAGS_ALL += $(addprefix -isystem ,$(CUDA:=/include))
 $(BUILD)/capstan-nccl.so: $(PLUGIN_COMMON) $(BUILD)/plugin/worker/collective/collective_nccl.o
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ \
 	    $(CUDA_LINK) -lnccl -lcudart
 else
@@ -183,7 +191,7 @@ CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops/cuda/*.c)
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
 	    -o $@ $^ $(CUDA_LINK) -lcudart
 else
@@ -194,7 +202,7 @@ endif
 
 $(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "nvcc $@"
+	$(call say,nvcc)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
@@ -202,7 +210,7 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
         $(addprefix net/shm/,shm_connection shm_handshake ring shm_segment buffer)) \
     $(BUILD)/plugin/worker/collective/gloo_shm.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
 # The baselines of capstan bench.
@@ -210,7 +218,7 @@ BASELINES := $(patsubst %,$(BUILD)/plugin/%.o,worker/bench/bench_iteration \
     $(addprefix tests/bench/,baseline_process bare_zmq plain_socket))
 $(BASELINES): | generated
 $(BUILD)/capstan-bench.so: $(PLUGIN_COMMON) $(BASELINES)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lzmq -lm
 
 # For tests: the program with a plugin whose GPU is the CPU
@@ -224,24 +232,24 @@ $(addprefix $(BUILD)/fake/,capstan capstan-gloo.so capstan-bench.so): $(BUILD)/f
 $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/tests/gpu/%.o,fake_device fake_streams)
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
 # Its use is reported by this library (tests/bench/gpu_use.h).
 $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
 $(BUILD)/fake/paused_disk.so: $(BUILD)/plugin/tests/cluster/preload/paused_disk.o
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
 
 $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/gpu/fake_nccl tests/gpu/stream_collective)
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
 # The program with the real plugin, whose kernels and CUDA libraries run on the CPU;
@@ -261,7 +269,7 @@ $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
     $(CUDA_SOURCES:%.cu=$(BUILD)/cuda_on_cpu/%.o) \
     $(patsubst %,$(BUILD)/cuda_on_cpu/tests/gpu/cuda_%.o,on_cpu fiber) $(EMULATED_LIBS)
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
 	    -Wl,--no-as-needed -o $@ $^
 
@@ -269,14 +277,14 @@ $(BUILD)/emulated/capstan-nccl.so: $(PLUGIN_COMMON) \
     $(BUILD)/plugin/worker/collective/collective_nccl.o \
     $(addprefix $(BUILD)/emulated/lib,nccl_on_cpu.so cuda_on_cpu.so)
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,--no-undefined \
 	    -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/emulated/libnccl_on_cpu.so: $(BUILD)/cuda_on_cpu/tests/gpu/nccl_on_cpu.o \
     $(BUILD)/emulated/libcuda_on_cpu.so
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/tests/ops_cuda_capture_test: | $(EMULATED)
@@ -284,23 +292,23 @@ $(BUILD)/tests/ops_cuda_capture_test: | $(EMULATED)
 $(BUILD)/emulated/libcublas.so.%: $(BUILD)/cuda_on_cpu/tests/gpu/cublas_on_cpu.o \
     $(BUILD)/emulated/libcuda_on_cpu.so
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $^
 
 $(BUILD)/emulated/libcuda_on_cpu.so: \
     $(patsubst %,$(BUILD)/cuda_on_cpu/tests/gpu/cuda_%.o,runtime_on_cpu streams ranges memory)
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
 $(BUILD)/plugin/%.o: %.c | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/plugin/%.o: %.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(PLUGIN_FLAGS) -MMD -MP -c -o $@ $<
 
 generated: $(BUILD)/packages $(GENERATED)
@@ -323,7 +331,7 @@ $(BUILD)/%.pb-c.c $(BUILD)/%.pb-c.h: %.proto | $(BUILD)/packages
 	$(Q)protoc-c --c_out=$(BUILD) $<
 
 $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # One source, three builds with the same bits (-ffp-contract=off).
@@ -333,7 +341,7 @@ FLAGS_avx512 := -mavx512f -mavx512dq -mavx512vl -mavx512bw -mprefer-vector-width
 $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o): \
     $(BUILD)/proto/tensor/rule_loops.%.o: proto/tensor/rule_loops.c | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
 # Tests count the allocations of Capstan's code (tests/lib/allocations.c). If a test
@@ -344,14 +352,14 @@ TEST_FLAGS = $(COUNTED) -Wl,--export-dynamic-symbol=*_test_main -o $@ \
     $(filter %.o,$^) $(filter %.a,$^) $(VERSION) $(LIBS) -lcmocka
 $(BUILD)/tests/%_test.o: tests/%_test.c | generated $(BUILD)/packages-test
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -Wno-missing-prototypes -Dmain=$(basename $(@F))_main \
 	    -MMD -MP -c -o $@ $<
 
 define room_rules
 $(call room_program,$(1)): $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)*_test.c)) \
     $(TEST_PARTS) $(BUILD)/libcapstan.a | $(VERSION)
-	@echo "cc   $$@"
+	$$(call say,cc)
 	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(TEST_FLAGS)
 $(call room_tests,$(1)): $(call room_program,$(1))
 	@ln -sf $$(<F) $$@
@@ -364,7 +372,7 @@ ON_CPU := $(patsubst %,$(BUILD)/cuda_on_cpu/%.o,\
     $(CUDA_SOURCES:.cu=) $(addprefix tests/gpu/cuda_,faults on_cpu fiber memory streams))
 $(CUDA_TESTS): $(BUILD)/tests/%_test: $(BUILD)/tests/gpu/%_test.o $(TEST_PARTS) \
     $(ON_CPU) $(BUILD)/libcapstan.a | $(VERSION)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(TEST_FLAGS)
 
 # The same tests with the real kernels on this machine's GPU.
@@ -374,12 +382,12 @@ GPU_TESTS := $(patsubst $(BUILD)/tests/%,$(BUILD)/gpu/%,\
 endif
 $(BUILD)/gpu/%_test: $(BUILD)/tests/gpu/%_test.o $(TEST_PARTS) $(CUDA_OBJECTS) \
     $(BUILD)/gpu/cuda_on_gpu.o $(BUILD)/libcapstan.a | $(VERSION)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(TEST_FLAGS) $(CUDA_LINK) -lcudart
 
 $(BUILD)/gpu/%.o: tests/gpu/%.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
 gpu-kernels: $(GPU_TESTS) ## build and run the kernels' tests on this machine's GPU
@@ -397,12 +405,12 @@ gpu-bench: all $(GPU_BENCH) ## measure a training step on this machine's GPU
 
 $(BUILD)/cuda_on_cpu/%.o: %.cu | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC -include tests/gpu/cuda_on_cpu.h -MMD -MP -x c++ -c -o $@ $<
 
 $(BUILD)/cuda_on_cpu/%.o: %.cc | $(BUILD)/packages
 	@mkdir -p $(@D)
-	@echo "c++  $@"
+	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -fPIC $(addprefix -isystem ,$(CUDA:=/include)) -MMD -MP -c -o $@ $<
 
 # A plugin may use symbols of the program.
@@ -412,7 +420,7 @@ $(GPU_BENCH): $(patsubst %,$(BUILD)/tests/bench/gpu_%.o,cluster compute table us
 $(CLICK_LOG): $(BUILD)/tests/bench/click_log_main.o
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(VERSION) $(filter %.a,$^) $(LIBS)
 
 deps: ## install the missing packages through apt
@@ -442,7 +450,7 @@ check check-all:
 CALLER := $(BUILD)/tests/caller $(BUILD)/tests/table_rates
 $(CALLER): $(BUILD)/tests/%: tests/library/%.c library/capstan.h $(BUILD)/libcapstan.so
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $< -L$(BUILD) -lcapstan -lm -Wl,-rpath,'$$ORIGIN/..'
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(BENCHES) $(CLICK_LOG) $(CALLER)
@@ -466,7 +474,7 @@ fuzz: deps-fuzz ## feed each parser with RUNS=100000 random inputs, for at most 
 $(BUILD)/fuzz/fuzz_%: $(addprefix $(BUILD)/tests/fuzz/,fuzz_%.o fuzz.o) \
     $(BUILD)/libcapstan.a | $(VERSION)
 	@mkdir -p $(@D)
-	@echo "cc   $@"
+	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(VERSION) $(LIBS)
 
 # Environments of packages from PyPI, which only the targets here use; complete when
@@ -589,10 +597,14 @@ check-systemd: deb ## boot systemd in a fresh Debian 12 and try the units there
 	@tests/check_systemd.sh $(BUILD)/systemd bookworm http://deb.debian.org/debian \
 	    $(filter-out $(BUILD)/lib%,$(DEBS))
 
-# What install would put there, then Capstan's own folders if they are empty.
-uninstall: all ## remove what install put into DESTDIR/PREFIX
+# What install would put there, of the program that is installed, then Capstan's own
+# folders if they are empty.
+uninstall: ## remove what install put into DESTDIR/PREFIX
+	@[[ -x $(LIB)/capstan ]] || { \
+	    echo "$(LIB)/capstan is not there: nothing is installed in $(DESTDIR)$(PREFIX) (PREFIX=...)" >&2; \
+	    exit 1; }
 	@stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && \
-	$(MAKE) -s -o all install DESTDIR="$$stage" && cd "$$stage" && \
+	$(MAKE) -s -o all install BUILD="$(LIB)" DESTDIR="$$stage" && cd "$$stage" && \
 	find . ! -type d -printf '%P\0' | (cd "$(abspath $(DESTDIR))/" && xargs -0 rm -fv) && \
 	find . -depth -type d -path '*/capstan*' -printf '%P\0' | (cd "$(abspath $(DESTDIR))/" && \
 	    xargs -0 rmdir --ignore-fail-on-non-empty)

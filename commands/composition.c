@@ -72,17 +72,20 @@ static bool may_use_gpu(const struct composition *composition) {
 
 static void log_identity(const struct composition *composition,
                          const struct role *role) {
-    char host[256] = "", rank[64];
+    const struct cluster *cluster = composition->cluster;
+    char host[256] = "", rank[64], text[512];
     gethostname(host, sizeof host - 1);
-    cluster_rank_text(composition->cluster, rank, sizeof rank);
-    log_info(&role->log, "process_started",
-             "%shost %s, pid %d, device %scpu (%s), %s%s", rank, host,
-             (int)getpid(),
+    cluster_rank_text(cluster, rank, sizeof rank);
+    snprintf(text, sizeof text, "%shost %s, pid %d, device %scpu (%s), %s%s",
+             rank, host, (int)getpid(),
              may_use_gpu(composition) ? "as the job says: cuda or " : "",
              rule_variant_name(composition->process_settings.loops),
-             composition->cluster->local ? "" : "cluster from ",
-             composition->cluster->local ? "no cluster: alone"
-                                         : composition->cluster->source);
+             cluster->local ? "" : "cluster from ",
+             cluster->local ? "no cluster: alone" : cluster->source);
+    if (cluster_is_chief(cluster))
+        log_info(&role->log, "process_started", "%s", text);
+    else
+        log_detail(&role->log, "process_started", "%s", text);
     warn_duplicate_address(composition, role);
 }
 
@@ -344,7 +347,7 @@ static enum status add_chief(struct composition *composition,
         .json = composition->options->json && reports,
         .summary = reports ? composition->process_settings.summary : NULL,
         .record = composition->process_settings.record,
-        .no_restart = getenv(LAUNCH_TOGETHER),
+        .no_restart = getenv(LOG_TOGETHER_VARIABLE),
         .series = series,
         .interrupts = role->interrupts,
         .health = role->health,

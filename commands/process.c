@@ -33,7 +33,7 @@ static void tune_malloc(void) {
 /* A process that only received the end of the run is silent if its chief logs
  * to the same terminal, so that the cause is the last line. */
 static void log_end(const struct log *log, struct failure *why) {
-    if (!why->reported || !getenv(LAUNCH_TOGETHER))
+    if (!why->reported || !getenv(LOG_TOGETHER_VARIABLE))
         log_failure(log, why);
     why->text[0] = 0;
 }

@@ -363,8 +363,8 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
     ps->member = &settings->member;
     enum status status = ps_open_links(ps, settings->inproc, why);
     if (!status && ps->member->self)
-        log_info(ps->process.log, "listening", "listening on port %u",
-                 link_port(ps->link));
+        log_detail(ps->process.log, "listening", "listening on port %u",
+                   link_port(ps->link));
     while (!status && !ps->stopped)
         status = ps_run_once(ps, why);
     health_leave_loop(ps->process.health, HEALTH_ENDING);

@@ -107,9 +107,9 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
                     "the job given here is not read and differs from the "
                     "chief's");
     control_client_set_timeout(ps->control_client, ps->job->timeouts.peer);
-    log_info(ps->process.log, "run_joined", "joined %s, run %016llx",
-             control_client_chief_name(ps->control_client),
-             (unsigned long long)ps->process.run);
+    log_detail(ps->process.log, "run_joined", "joined %s, run %016llx",
+               control_client_chief_name(ps->control_client),
+               (unsigned long long)ps->process.run);
     return STATUS_OK;
 }
 

@@ -114,7 +114,7 @@ expect() {
 }
 
 job=/usr/share/capstan/jobs/fashion-mnist.json
-train=(local --ps 1 --workers 2 --set epochs=1)
+train=(local --ps 1 --workers 2 --json-log --set epochs=1)
 
 try_restrictions() {
     expect 0 "commit ${commit:0:12}" -- info

@@ -20,6 +20,7 @@ make_root() {
     }
     rm "$root.log"
     cp -L /etc/resolv.conf "$root/etc/"
+    echo '127.0.0.1 localhost' >> "$root/etc/hosts"
     inside 'apt-get -q update' > /dev/null
 }
 

@@ -64,10 +64,10 @@ static enum status worker_control_handle_welcome(
                     "chief's");
     control_client_set_timeout(worker->control_client,
                                worker->job->timeouts.peer);
-    log_info(log, "run_joined", "joined %s, run %016llx, rank %u of %u",
-             control_client_chief_name(worker->control_client),
-             (unsigned long long)worker->process.run, worker->rank,
-             worker->num_ranks);
+    log_detail(log, "run_joined", "joined %s, run %016llx, rank %u of %u",
+               control_client_chief_name(worker->control_client),
+               (unsigned long long)worker->process.run, worker->rank,
+               worker->num_ranks);
     struct trainer_settings trainer = {.log = log,
                                        .job = worker->job,
                                        .run = worker->process.run,

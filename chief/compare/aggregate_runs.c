@@ -332,8 +332,7 @@ static void add_measurements(struct aggregate *aggregate,
     json_object_set_new(object, "replicas", json_integer((json_int_t)replicas));
     struct range examples = range_of(runs, NULL, "examples_per_second");
     struct range steps = range_of(runs, NULL, "steps_per_second");
-    aggregate->rate = examples.median;
-    aggregate->mean = examples.mean;
+    aggregate->rate = examples.mean;
     aggregate->half_width = examples.half_width;
     json_object_set_new(object, "examples_per_second", range_object(&examples));
     json_object_set_new(object, "steps_per_second", range_object(&steps));
@@ -348,7 +347,6 @@ struct aggregate aggregate_runs(const struct aggregate_runs_case *spec,
                                 const json_t *runs) {
     struct aggregate aggregate = {
         .rate = NAN,
-        .mean = NAN,
         .half_width = NAN,
         .object = aggregate_runs_describe(spec, json_array_size(runs))};
     if (json_array_size(runs))
@@ -397,5 +395,5 @@ void aggregate_runs_add_scaling(const struct aggregate *aggregates,
 
 bool aggregate_runs_is_faster(const struct aggregate *a,
                               const struct aggregate *b) {
-    return a->mean - a->half_width > b->mean + b->half_width;
+    return a->rate - a->half_width > b->rate + b->half_width;
 }

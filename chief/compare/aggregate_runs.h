@@ -27,11 +27,10 @@ struct aggregate_runs_case {
 struct aggregate {
     struct cost_model_case given; /* the measured input of the model */
     bool linked; /* the bandwidth of the hosts' links is known or assumed */
-    double rate; /* median examples per second; NAN: no run */
-    double mean,
-        half_width; /* mean and half of its confidence interval, see
-                       docs/compare.md; NAN with fewer than three runs */
-    json_t *object; /* see docs/compare.md; owned by the caller */
+    double rate; /* mean examples per second; NAN: no run */
+    double half_width; /* of its confidence interval, see docs/compare.md; NAN
+                          with fewer than three runs */
+    json_t *object;    /* see docs/compare.md; owned by the caller */
 };
 
 /* The median of the values at KEY in RUNS, JSON objects; NAN: there is none. */

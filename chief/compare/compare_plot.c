@@ -59,17 +59,14 @@ static void compare_plot_print_quoted(FILE *out, const char *content,
     fputc('\'', out);
 }
 
-/* The mean and its interval, or the rate of a single run; NAN: there is none.
- */
+/* The mean and its interval; NAN: there is none. */
 struct bar {
     double rate, low, high;
 };
 
 static struct bar bar_of(const json_t *one) {
     static const char speed[] = "examples_per_second";
-    double mean = compare_plot_number(one, speed, "mean");
-    double rate =
-        isnan(mean) ? compare_plot_number(one, speed, "median") : mean;
+    double rate = compare_plot_number(one, speed, "mean");
     double half_width = compare_plot_number(one, speed, "spread");
     if (isnan(half_width))
         half_width = 0;
@@ -327,8 +324,9 @@ static void print_heading(FILE *out, const json_t *result, int width) {
     int used = snprintf(heading, sizeof heading, "%s%.4096s", from ? "..." : "",
                         job ? job + from : "");
     if (repeats > 0)
-        used += snprintf(heading + used, sizeof heading - (size_t)used,
-                         ", %.0f run%s each", repeats, repeats == 1 ? "" : "s");
+        used +=
+            snprintf(heading + used, sizeof heading - (size_t)used,
+                     ", means of %.0f run%s", repeats, repeats == 1 ? "" : "s");
     if (date && strlen(date) > 16)
         snprintf(heading + used, sizeof heading - (size_t)used,
                  ", %.10s %.5s UTC", date, date + 11);

@@ -4,9 +4,29 @@
 #include "proto/base/log.h"
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WIDTH = 100, NAME = 24 /* columns of a case's name */ };
+
+/* How far an accuracy or an AUC may be from the median of the other cases'. */
+static const double FAR = 0.05;
+
+void compare_table_digits(char text[COMPARE_TABLE_DIGITS], int digits,
+                          double value) {
+    enum { MOST_DECIMALS = 6 };
+    double size = fabs(value);
+    int before = size > 0 && isfinite(size) ? 1 + (int)floor(log10(size)) : 0;
+    int decimals = digits - before;
+    if (decimals < 0 || decimals > MOST_DECIMALS)
+        decimals = decimals < 0 ? 0 : MOST_DECIMALS;
+    snprintf(text, COMPARE_TABLE_DIGITS, "%.*f", decimals, value);
+    char *end = text + strlen(text);
+    while (decimals && end[-1] == '0')
+        *--end = '\0';
+    if (end[-1] == '.')
+        *--end = '\0';
+}
 
 /* The number at KEY, or at KEY of the member INSIDE; NAN if missing. True is 1,
  * and other non-numbers are 0. */
@@ -49,7 +69,7 @@ static const char *mode_text(const json_t *one) {
 
 static bool compare_table_failed(const json_t *one) {
     return json_is_null(json_object_get(
-               json_object_get(one, "examples_per_second"), "median")) ||
+               json_object_get(one, "examples_per_second"), "mean")) ||
            !json_object_get(one, "examples_per_second");
 }
 
@@ -96,10 +116,10 @@ static bool has_diverged(const json_t *one) {
 /* One that has diverged may have any number of digits. */
 static void print_loss(FILE *out, const json_t *one) {
     double loss = compare_table_number(one, NULL, "train_loss");
-    if (fabs(loss) < 1000 || isnan(loss))
-        compare_table_print_number(out, 7, 3, loss);
+    if (loss >= 1e6)
+        fprintf(out, " %7s", ">999999");
     else
-        fprintf(out, " %7.1e", loss);
+        compare_table_print_number(out, 7, loss < 1000 ? 3 : 0, loss);
 }
 
 /* The value of the first case that has KEY. */
@@ -118,10 +138,40 @@ static const char *quality_key(const json_t *result) {
     return isnan(known(result, "test_auc")) ? "test_accuracy" : "test_auc";
 }
 
-/* A mark before it if the loss has diverged. */
-static void print_quality(FILE *out, const json_t *one, const char *key) {
+static const char *quality_name(const json_t *result) {
+    return strcmp(quality_key(result), "test_auc") != 0 ? "accuracy" : "AUC";
+}
+
+static int by_size(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Is ONE's quality more than FAR from the median of those others that have not
+ * diverged; of an even number of them, from both in the middle? */
+static bool is_far(const json_t *result, const json_t *one, const char *key) {
+    const json_t *cases = json_object_get(result, "cases"), *other;
+    double *others = calloc(json_array_size(cases) + 1, sizeof *others);
     double quality = compare_table_number(one, NULL, key);
-    fputc(has_diverged(one) ? '!' : ' ', out);
+    size_t i, count = 0;
+    json_array_foreach(cases, i, other) {
+        double value = compare_table_number(other, NULL, key);
+        if (others && other != one && !isnan(value) && !has_diverged(other))
+            others[count++] = value;
+    }
+    if (count)
+        qsort(others, count, sizeof *others, by_size);
+    bool far = count && fabs(quality - others[(count - 1) / 2]) > FAR &&
+               fabs(quality - others[count / 2]) > FAR;
+    free(others);
+    return far;
+}
+
+/* A mark before it if the loss has diverged, or it is far from the others. */
+static void print_quality(FILE *out, const json_t *result, const json_t *one) {
+    const char *key = quality_key(result);
+    double quality = compare_table_number(one, NULL, key);
+    fputc(has_diverged(one) ? '!' : is_far(result, one, key) ? '*' : ' ', out);
     if (isnan(quality))
         fprintf(out, "%8s", "-");
     else
@@ -141,7 +191,7 @@ static void compare_table_print_case(FILE *out, const json_t *result,
         return;
     }
     compare_table_print_number(out, 8, 0,
-                               compare_table_number(one, speed, "median"));
+                               compare_table_number(one, speed, "mean"));
     compare_table_print_number(out, 8, 0,
                                compare_table_number(one, speed, "min"));
     compare_table_print_number(out, 8, 0,
@@ -152,7 +202,7 @@ static void compare_table_print_case(FILE *out, const json_t *result,
     compare_table_print_share(out, 7,
                               compare_table_number(one, NULL, "reached"));
     print_loss(out, one);
-    print_quality(out, one, quality_key(result));
+    print_quality(out, result, one);
     fprintf(out, "  %s\n", text(one, "limit"));
     if (text(one, "error")[0]) {
         fprintf(out, "%*s", NAME, "");
@@ -232,7 +282,7 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
         used += snprintf(line + used, sizeof line - (size_t)used, "its %s",
                          text(result, "command")[0] ? "own steps" : "epochs");
     snprintf(line + used, sizeof line - (size_t)used,
-             "%s; medians of %.0f run%s in turns; %s", samples, repeats,
+             "%s; means of %.0f run%s in turns; %s", samples, repeats,
              log_plural((uint64_t)repeats), where);
     print_wrapped(out, 0, 0, line);
 }
@@ -254,16 +304,12 @@ static void print_rows(FILE *out, const json_t *result,
     }
 }
 
-static const char *quality_name(const json_t *result) {
-    return strcmp(quality_key(result), "test_auc") != 0 ? "accuracy" : "AUC";
-}
-
 static void print_tables(FILE *out, const json_t *result) {
     char rates[32];
     snprintf(rates, sizeof rates, "%s/s", text(result, "unit"));
     fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", rates, "", "at equal time");
     fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
-            "median", "min", "max", "bound", "reached", "loss",
+            "mean", "min", "max", "bound", "reached", "loss",
             quality_name(result));
     print_rows(out, result, compare_table_print_case);
     fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
@@ -283,8 +329,10 @@ static void print_answers(FILE *out, const json_t *one) {
     const char *measured = text(one, "measured_answer");
     const char *predicted = text(one, "predicted_answer");
     if (measured[0]) {
-        snprintf(line, sizeof line, "%.0f worker%s, measured: %s", workers,
-                 plural, measured);
+        snprintf(line, sizeof line,
+                 "%.0f worker%s, measured, by means and their 95 %% intervals: "
+                 "%s",
+                 workers, plural, measured);
         print_wrapped(out, 0, 4, line);
     }
     if (predicted[0] || (measured[0] && workers > 1)) {
@@ -298,15 +346,18 @@ static void print_answers(FILE *out, const json_t *one) {
 static void print_links(FILE *out, const json_t *result, double gbits) {
     double worker = known(result, "worker_link_gbits");
     double ps = known(result, "ps_link_gbits");
+    char texts[3][COMPARE_TABLE_DIGITS];
+    compare_table_digits(texts[0], 3, worker);
+    compare_table_digits(texts[1], 3, ps);
+    compare_table_digits(texts[2], 3, gbits);
     if (worker > 1.1 * ps || ps > 1.1 * worker)
-        fprintf(
-            out,
-            "bound with %.3g Gbit/s in each direction of a worker's host and "
-            "%.3g of a ps's\n",
-            worker, ps);
+        fprintf(out,
+                "bound with %s Gbit/s in each direction of a worker's host and "
+                "%s of a ps's\n",
+                texts[0], texts[1]);
     else
-        fprintf(out, "bound with %.3g Gbit/s in each direction per host\n",
-                gbits);
+        fprintf(out, "bound with %s Gbit/s in each direction per host\n",
+                texts[2]);
 }
 
 /* Explains the mark if a row has one. */
@@ -324,6 +375,20 @@ static void print_diverged(FILE *out, const json_t *result) {
                 "! diverged: the loss is NaN, or above %s of the "
                 "initial weights, %.3f\n",
                 text(result, "command")[0] ? "1.5 times that" : "that", first);
+}
+
+/* Explains the mark of a quality if a row has one. */
+static void print_far(FILE *out, const json_t *result) {
+    const char *key = quality_key(result);
+    size_t i;
+    const json_t *one;
+    bool marked = false;
+    json_array_foreach(json_object_get(result, "cases"), i, one) marked |=
+        !has_diverged(one) && is_far(result, one, key);
+    if (marked)
+        fprintf(out,
+                "* its %s is more than %g from the median of the others'\n",
+                quality_name(result), FAR);
 }
 
 /* Explains how one machine differs from hosts with links between them. */
@@ -345,13 +410,15 @@ static void print_sharing(FILE *out, const json_t *result) {
     }
     if (isnan(gbits))
         return;
+    char link[COMPARE_TABLE_DIGITS];
+    compare_table_digits(link, 3, gbits);
     snprintf(
         line, sizeof line,
-        "--link-gbits %.3g does not apply to processes of one machine, "
+        "--link-gbits %s does not apply to processes of one machine, "
         "which exchange over shared memory or loopback: bound, reached and "
         "limit ignore it; predictions, which give each process a host of its "
         "own, use it",
-        gbits);
+        link);
     print_wrapped(out, 0, 4, line);
 }
 
@@ -362,11 +429,13 @@ static void print_reported(FILE *out, const json_t *result) {
     if (!strcmp(text(result, "unit"), "steps"))
         fprintf(out, "the command reports no samples: a rate counts the steps "
                      "of all workers\n");
-    if (!isnan(seconds))
-        fprintf(out, "loss%s%s after %.3g s of training each\n",
+    if (!isnan(seconds)) {
+        char after[COMPARE_TABLE_DIGITS];
+        compare_table_digits(after, 3, seconds);
+        fprintf(out, "loss%s%s after %s s of training each\n",
                 command ? "" : " and ", command ? "" : quality_name(result),
-                seconds);
-    else if (command)
+                after);
+    } else if (command)
         fprintf(out, "the command reports no loss: none is compared\n");
 }
 
@@ -384,6 +453,7 @@ void compare_table_print(FILE *out, const json_t *result) {
     print_sharing(out, result);
     print_reported(out, result);
     print_diverged(out, result);
+    print_far(out, result);
     json_array_foreach(json_object_get(result, "crossover"), i, one)
         print_answers(out, one);
 }

@@ -6,6 +6,14 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* Bytes of a number. */
+enum { COMPARE_TABLE_DIGITS = 32 };
+
+/* Writes VALUE (below 10^20) with DIGITS significant digits as "%.*g" does, but
+ * never with an exponent, and with at most 6 decimals. */
+void compare_table_digits(char text[COMPARE_TABLE_DIGITS], int digits,
+                          double value);
+
 /* Writes RESULT, the JSON object of docs/compare.md, as a table. A missing
  * figure is a dash. */
 void compare_table_print(FILE *out, const json_t *result);

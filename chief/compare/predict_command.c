@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/predict_command.h"
 
+#include "chief/compare/compare_table.h"
 #include "chief/compare/ranking.h"
 #include "chief/compare/vm_table.h"
 #include "chief/plan/network_bound.h"
@@ -144,25 +145,37 @@ static enum status predict_command_print_json(
     return STATUS_OK;
 }
 
+struct digits {
+    char text[COMPARE_TABLE_DIGITS];
+};
+
+static struct digits four_digits(double value) {
+    struct digits digits;
+    compare_table_digits(digits.text, 4, value);
+    return digits;
+}
+
 static void predict_command_print_case(FILE *out,
                                        const struct cost_model_case *given) {
     double bytes = given->parameters * given->element_bytes;
     fprintf(out,
-            "predicted: %.4gM parameters, %.4g MB on the wire%s; %u workers, "
+            "predicted: %sM parameters, %s MB on the wire%s; %u workers, "
             "%u to a host, %u ps\n",
-            1e-6 * given->parameters, 1e-6 * bytes,
+            four_digits(1e-6 * given->parameters).text,
+            four_digits(1e-6 * bytes).text,
             given->element_bytes < sizeof(float)
                 ? " of ps (all-reduce sums float32)"
                 : "",
             given->workers, given->per_host, given->ps);
-    fprintf(out, "a host's link passes %.4g MB/s each way, %.4g us apart",
-            1e-6 * given->link, 1e6 * given->latency);
+    fprintf(out, "a host's link passes %s MB/s each way, %s us apart",
+            four_digits(1e-6 * given->link).text,
+            four_digits(1e6 * given->latency).text);
     if (isfinite(given->intra_host) && given->per_host > 1)
-        fprintf(out, "; inside a host %.4g GB/s", 1e-9 * given->intra_host);
+        fprintf(out, "; inside a host %s GB/s",
+                four_digits(1e-9 * given->intra_host).text);
     fprintf(out,
-            "\ncomputing %.4g ms a step, bytes may travel during %.0f %% of "
-            "it\n",
-            1e3 * given->compute, 100 * given->overlap);
+            "\ncomputing %s ms a step, bytes may travel during %.0f %% of it\n",
+            four_digits(1e3 * given->compute).text, 100 * given->overlap);
 }
 
 /* Prints a dash for a value that the given figures do not determine. */
@@ -174,6 +187,10 @@ static void predict_command_print_number(FILE *out, int width,
     fprintf(out, " %*s", width, text);
 }
 
+static void print_four_digits(FILE *out, double value) {
+    fprintf(out, " %8s", isfinite(value) ? four_digits(value).text : "-");
+}
+
 static void print_mode(FILE *out, const struct cost_model_case *given,
                        enum cost_model_mode mode, double target) {
     static const char *const texts[COST_MODEL_MODES] = {
@@ -183,16 +200,15 @@ static void print_mode(FILE *out, const struct cost_model_case *given,
         [COST_MODEL_HALVING] = "all-reduce, halving"};
     struct cost_model_step step = cost_model_step(given, mode);
     fprintf(out, "%-19s", texts[mode]);
-    predict_command_print_number(out, 8, "%.4g", 1e3 * step.seconds);
-    predict_command_print_number(out, 8, "%.4g", 1e3 * step.wire);
-    predict_command_print_number(out, 8, "%.4g", 1e3 * step.exposed);
-    predict_command_print_number(out, 8, "%.4g", step.rate);
+    print_four_digits(out, 1e3 * step.seconds);
+    print_four_digits(out, 1e3 * step.wire);
+    print_four_digits(out, 1e3 * step.exposed);
+    print_four_digits(out, step.rate);
     predict_command_print_number(out, 8, "%.2f",
                                  step.efficiency * given->workers);
     predict_command_print_number(out, 6, "%.1f%%", 100 * step.efficiency);
-    predict_command_print_number(
-        out, 8, "%.4g",
-        1e3 * cost_model_compute_for_efficiency(given, mode, target));
+    print_four_digits(
+        out, 1e3 * cost_model_compute_for_efficiency(given, mode, target));
     fprintf(out, "  %s\n",
             step.bound > 0 ? cost_model_limit_name(step.limit) : "-");
 }
@@ -203,8 +219,8 @@ static void print_crossover(FILE *out, const struct cost_model_case *given) {
     if (isfinite(wire))
         fprintf(out,
                 "the exchange alone by ps takes no longer than by ring from "
-                "%.2f ps on: m >= nM/(BT)\n",
-                wire);
+                "%.0f ps on: m >= nM/(BT)\n",
+                fmax(1, ceil(wire)));
     else
         fprintf(out, "the exchange alone by ps takes longer than by ring with "
                      "any number of them\n");
@@ -215,8 +231,9 @@ static void print_crossover(FILE *out, const struct cost_model_case *given) {
 
 static void print_table(FILE *out, const struct cost_model_case *given,
                         double target) {
-    char heading[32];
-    snprintf(heading, sizeof heading, "ms@%.3g%%", 100 * target);
+    char heading[48], share[COMPARE_TABLE_DIGITS];
+    compare_table_digits(share, 3, 100 * target);
+    snprintf(heading, sizeof heading, "ms@%s%%", share);
     predict_command_print_case(out, given);
     fprintf(out, "\n%-19s %8s %8s %8s %8s %8s %6s %8s  %s\n", "", "step ms",
             "exchange", "exposed", "steps/s", "speed-up", "T1/nTn", heading,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/ranking.h"
 
+#include "chief/compare/compare_table.h"
 #include "proto/config/cli/compare_options.h"
 
 #include <math.h>
@@ -66,7 +67,7 @@ static bool is_round(const struct rounds *rounds,
 static int by_mean(const void *left, const void *right) {
     const struct aggregate *a = *(const struct aggregate *const *)left;
     const struct aggregate *b = *(const struct aggregate *const *)right;
-    return (a->mean < b->mean) - (a->mean > b->mean);
+    return (a->rate < b->rate) - (a->rate > b->rate);
 }
 
 /* All synchronous cases. The first ALIKE may be the fastest: the one with the
@@ -106,7 +107,9 @@ static json_t *fastest_object(const struct order *order) {
 }
 
 static void print_percent(FILE *out, double share) {
-    fprintf(out, share < 0.0995 ? "%.2g %%" : "%.0f %%", 100 * share);
+    char text[COMPARE_TABLE_DIGITS];
+    compare_table_digits(text, share < 0.0995 ? 2 : 0, 100 * share);
+    fprintf(out, "%s %%", text);
 }
 
 static void ranking_print_name(FILE *out, const struct aggregate *one) {
@@ -118,16 +121,17 @@ static void ranking_print_name(FILE *out, const struct aggregate *one) {
 
 /* "1 ps 93.1k ± 14 %". */
 static void ranking_print_rate(FILE *out, const struct aggregate *one) {
-    double rate = one->mean;
+    double rate = one->rate;
     const char *unit = rate >= 999500 ? "M" : rate >= 9995 ? "k" : "";
     ranking_print_name(out, one);
     if (json_is_true(json_object_get(one->object, "diverged")))
         fprintf(out, " (diverged)");
-    fprintf(out, *unit ? " %.3g%s" : " %.4g%s",
-            rate / (*unit == 'M' ? 1e6
-                    : *unit      ? 1e3
-                                 : 1),
-            unit);
+    char text[COMPARE_TABLE_DIGITS];
+    compare_table_digits(text, *unit ? 3 : 4,
+                         rate / (*unit == 'M' ? 1e6
+                                 : *unit      ? 1e3
+                                              : 1));
+    fprintf(out, " %s%s", text, unit);
     if (isnan(one->half_width))
         return;
     fprintf(out, " ± ");
@@ -146,7 +150,7 @@ static void print_rates(FILE *out, const struct order *order, unsigned from,
 static void print_winner(FILE *out, const struct order *order) {
     ranking_print_name(out, order->rounds[0]);
     fprintf(out, order->count > 2 ? " is fastest, by " : " is faster by ");
-    print_percent(out, order->rounds[0]->mean / order->rounds[1]->mean - 1);
+    print_percent(out, order->rounds[0]->rate / order->rounds[1]->rate - 1);
     fprintf(out, ": ");
     print_rates(out, order, 0, order->count);
     fprintf(out, " %s/s", order->unit);

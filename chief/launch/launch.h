@@ -22,8 +22,6 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
 /* Where a process serves its status: a value of --metrics-port. */
 #define LAUNCH_METRICS_PORT "CAPSTAN_METRICS_PORT"
-/* Set if the chief logs to the same terminal. */
-#define LAUNCH_TOGETHER "CAPSTAN_TOGETHER"
 
 /* The processes that write to standard output; the others write to standard
  * error instead. */

@@ -128,7 +128,7 @@ static void export_ps_pids(const struct launch *launch) {
                                      used ? "," : "",
                                      (int)launch->processes[i].pid);
     setenv(LAUNCH_PS_PIDS, list, 1);
-    setenv(LAUNCH_TOGETHER, "1", 1);
+    setenv(LOG_TOGETHER_VARIABLE, "1", 1);
 }
 
 /* Runs in the child. The commands' thread pools share this machine, unless the

@@ -38,6 +38,7 @@ void log_open(struct log *log, const char *role, int index) {
     log->index = index;
     log->json = log_is_json();
     log->terminal = !log->json && isatty(STDERR_FILENO);
+    log->together = getenv(LOG_TOGETHER_VARIABLE);
     log->quiet = log->silent = false;
 }
 
@@ -223,6 +224,12 @@ static void log_write_line(const struct log *log, enum level level,
 void log_info(const struct log *log, const char *event, const char *format,
               ...) {
     if (!log || !log->quiet || !strncmp(event, "waiting_for_", 12))
+        LOG_AT(LEVEL_INFO, NULL);
+}
+
+void log_detail(const struct log *log, const char *event, const char *format,
+                ...) {
+    if (log && !log->quiet && (log->json || !log->together))
         LOG_AT(LEVEL_INFO, NULL);
 }
 

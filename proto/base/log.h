@@ -15,12 +15,15 @@
 #include <stddef.h>
 
 #define LOG_JSON_VARIABLE "CAPSTAN_JSON_LOG"
+/* Set if the chief logs to the same terminal: `capstan local` started both. */
+#define LOG_TOGETHER_VARIABLE "CAPSTAN_TOGETHER"
 
 struct log {
     char role[32]; /* "ps" */
     int index;     /* below 0: none */
     bool json;
     bool terminal; /* a person reads it: no lines of JSON */
+    bool together; /* log_detail writes only lines of JSON */
     bool quiet;    /* of information only events waiting_for_... */
     bool silent;   /* nothing at all */
 };
@@ -41,6 +44,9 @@ void log_open(struct log *log, const char *role, int index);
  * snake_case that docs/log.md lists, whatever the text says about it. */
 void log_info(const struct log *log, const char *event, const char *format, ...)
     PRINTF_LIKE(3, 4);
+/* The same of what is as planned, and no news beside the chief's lines. */
+void log_detail(const struct log *log, const char *event, const char *format,
+                ...) PRINTF_LIKE(3, 4);
 void log_warning(const struct log *log, const char *event, const char *format,
                  ...) PRINTF_LIKE(3, 4);
 void log_error(const struct log *log, const char *event, const char *format,

@@ -84,8 +84,8 @@ static void a_missing_library_stops_make_with_the_install_command(
     arrange(run, "libgloo-dev");
     struct cluster_process *make =
         shell(run, "make -C \"$TREE\" -j4 BUILD=\"$PWD/b\" all", REFUSED);
-    expect_not(cluster_run_output(make), "cc ");
-    expect_not(cluster_run_output(make), "c++ ");
+    expect_not(cluster_run_output(make), "] cc ");
+    expect_not(cluster_run_output(make), "] c++ ");
     expect(cluster_run_errors(make), "  libgloo-dev            all-reduce");
     expect(cluster_run_errors(make),
            "apt-get install -y --no-install-recommends libgloo-dev\n");
@@ -101,6 +101,20 @@ static void a_missing_library_stops_make_with_the_install_command(
         run,
         "make -C \"$TREE\" BUILD=\"$PWD/b\" PACKAGES=other \"$PWD\"/b/packages",
         0);
+}
+
+/* Two objects and what is made of .proto files, none of it there yet. */
+static void make_counts_what_it_makes(void **state) {
+    struct cluster_run *run = *state;
+    skip_unless_installed("make", "make");
+    arrange(run, "-");
+    const char *said = cluster_run_output(
+        shell(run,
+              "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/proto/base/time.o "
+              "\"$PWD\"/b/proto/base/deadline.o",
+              0));
+    expect(said, "[1/2, ");
+    expect(said, "[2/2, 0 s left] cc ");
 }
 
 /* That of the tests belongs to `make check` alone. */
@@ -251,8 +265,8 @@ static void a_program_is_built_by_pkg_config_alone(void **state) {
     expect(cluster_run_output(shell(run, command, 0)), "2.000 -3.000 1.000\n");
 }
 
-/* Files of others stay, in folders of theirs and in shared ones. A DESTDIR may
- * be relative. */
+/* Nothing is built for it. Files of others stay, in folders of theirs and in
+ * shared ones. A DESTDIR may be relative. */
 static void nothing_is_left_after_uninstall(void **state) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
@@ -267,10 +281,12 @@ static void nothing_is_left_after_uninstall(void **state) {
         "target() { make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
         "DESTDIR=\"$at\" PREFIX=/usr $1 >&2; }\n"
         "list > before; at=$PWD/to; target install; list | wc -l\n"
-        "target uninstall; list | diff before -; target install\n"
+        "remove() { make -C \"$TREE\" -f Makefile BUILD=\"$PWD/none\" "
+        "DESTDIR=\"$at\" PREFIX=/usr uninstall >&2; }\n"
+        "remove; list | diff before -; [ ! -e none ]; target install\n"
         "touch to/usr/lib/capstan/own\n"
         "at=docs/$(realpath --relative-to=\"$TREE/docs\" \"$PWD/to\")\n"
-        "target uninstall; list | diff before - || true",
+        "remove; list | diff before - || true; at=$PWD/empty; ! remove",
         build);
     const char *said = cluster_run_output(shell(run, command, 0));
     assert_in_range(strtoul(said, NULL, 10), 40, 200);
@@ -392,6 +408,7 @@ static void bash_completes_verbs_flags_words_and_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_missing_library_stops_make_with_the_install_command),
+        TEST(make_counts_what_it_makes),
         TEST(no_program_for_users_needs_the_test_framework),
         TEST(services_are_installed_for_all_tests_only),
         TEST(skipped_tests_are_counted_and_shown_with_reasons),

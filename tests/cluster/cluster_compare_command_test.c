@@ -144,7 +144,7 @@ static void without_steps_the_commands_own_end_counts(void **state) {
     struct cluster_process *process =
         compare(state, 0, "silent", FLAGS("--repeats", "1"));
     const char *output = cluster_run_output(process);
-    assert_non_null(strstr(output, "/caller silent: its own steps; medians"));
+    assert_non_null(strstr(output, "/caller silent: its own steps; means"));
     assert_non_null(strstr(output, " steps/s "));
     assert_non_null(strstr(output, "reports no samples: a rate counts"));
     assert_non_null(strstr(output, "reports no loss: none is compared"));

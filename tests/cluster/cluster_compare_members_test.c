@@ -119,8 +119,8 @@ static void the_chief_prints_the_table(void **state) {
         cluster_run_expect(tasks[i], 0, TIMEOUT);
     const char *output = cluster_run_output(tasks[0]);
     assert_non_null(strstr(output, "5 rounds of 10 samples a worker"));
-    assert_non_null(strstr(
-        output, "medians of 1 run in turns; a cluster on one machine, "));
+    assert_non_null(
+        strstr(output, "means of 1 run in turns; a cluster on one machine, "));
     assert_non_null(strstr(output, "\n      1   1 synchronous "));
     assert_string_equal(cluster_run_output(tasks[1]), "");
     assert_true(cluster_fixture_has_logged(tasks[2], "another follows"));
@@ -317,7 +317,7 @@ static void the_command_reads_its_flags_from_the_compare_block(void **state) {
         cluster_run_start(run, "compare", arguments, NULL);
     cluster_run_expect(process, 0, TIMEOUT);
     const char *output = cluster_run_output(process);
-    assert_non_null(strstr(output, "7 rounds of 10 samples a worker; medians "
+    assert_non_null(strstr(output, "7 rounds of 10 samples a worker; means "
                                    "of 1 run in"));
     assert_non_null(strstr(output, "\n      1   1 synchronous "));
 }

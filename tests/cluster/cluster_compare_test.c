@@ -198,7 +198,7 @@ static void without_json_compare_prints_a_table(void **state) {
     struct cluster_process *process = compare(*state, arguments, 0);
     const char *output = cluster_run_output(process);
     assert_non_null(strstr(output, "job.json: 5 rounds of 10 samples a worker; "
-                                   "medians of 1 run in turns"));
+                                   "means of 1 run in turns"));
     assert_non_null(strstr(output, "\n      2   1 synchronous "));
     assert_non_null(strstr(output, "\n      2   1 asynchronous "));
     assert_non_null(strstr(output, "\n      2   - all-reduce "));

@@ -193,6 +193,22 @@ static void the_demo_with_tables_says_how_good_its_models_are(void **state) {
     assert_non_null(strstr(said, "table C26: 100 rows"));
 }
 
+/* The digits of README.md and docs/; cluster_shown.py writes them, too. */
+static void blocks_of_output_in_the_documentation_are_what_a_run_prints(
+    void **state) {
+    struct cluster_run *run = *state;
+    static const char data[] = "/usr/share/datasets/fashion-mnist";
+    char script_path[PATH_MAX], folder[PATH_MAX], command[3 * PATH_MAX];
+    skip_unless_installed("python3", "python3");
+    if (access(data, R_OK))
+        skip_test("there is no %s here (dataset-fashion-mnist)", data);
+    assert_non_null(realpath("tests/cluster/cluster_shown.py", script_path));
+    cluster_run_path(run, "shown", folder);
+    snprintf(command, sizeof command, "python3 '%s' '%s' '%s' >&2", script_path,
+             getenv("CAPSTAN"), folder);
+    assert_int_equal(system(command), 0);
+}
+
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
@@ -205,6 +221,7 @@ int main(void) {
         TEST(files_from_before_the_demo_stay),
         TEST(a_path_that_is_not_a_folder_stays),
         TEST(the_demo_with_tables_says_how_good_its_models_are),
+        TEST(blocks_of_output_in_the_documentation_are_what_a_run_prints),
         TEST(the_installed_job_runs_without_write_access_to_its_folder),
     };
     if (!realpath("deploy/demo.sh", script))

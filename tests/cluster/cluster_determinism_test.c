@@ -120,7 +120,7 @@ static void expect_other_bits(const struct cluster_run *run, const char *a,
  * the caller's. Lines before its own are passed over. */
 static int find_process(struct cluster_process *local, const char *who) {
     char text[64];
-    snprintf(text, sizeof text, "%s: ", who);
+    snprintf(text, sizeof text, "chief: %s joined", who);
     const char *line = cluster_run_await(local, text, CLUSTER_RUN_DEADLINE);
     const char *pid = strstr(line, "pid ");
     assert_non_null(pid);
@@ -255,7 +255,8 @@ static void expect_same_bits_of_variants(struct cluster_run *run,
     for (size_t v = 0; v < count; v++) {
         const char *name = rule_variant_name(variants[v]);
         char variable[64], said[64];
-        const char *const environment[] = {variable, NULL};
+        const char *const environment[] = {variable, "CAPSTAN_JSON_LOG=1",
+                                           NULL};
         snprintf(variable, sizeof variable, "CAPSTAN_CPU=%s", name);
         snprintf(said, sizeof said, "cpu (%s)", name);
         struct cluster_process *local = start_with(run, name, "2", environment);

@@ -195,7 +195,8 @@ static void auto_falls_back_to_the_cpu_and_logs_why(void **state) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"local", "--workers", "1", "job.json",
                                      NULL};
-    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=0", NULL};
+    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=0",
+                                       "NVIDIA_VISIBLE_DEVICES=all", NULL};
     cluster_run_job(run, NULL);
     struct cluster_process *local =
         cluster_run_start(run, "auto", arguments, environment);

@@ -72,11 +72,11 @@ static void ps_and_workers_train_with_a_full_shared_memory_folder(
     struct cluster_run *run = *state;
     uint64_t steps[8];
     cluster_run_job(run, NULL);
-    const char *said =
-        run_contained(run,
-                      "head -c 65m /dev/zero > /dev/shm/full;"
-                      "\"$CAPSTAN\" local --ps 1 --workers 2 job.json",
-                      0);
+    const char *said = run_contained(
+        run,
+        "head -c 65m /dev/zero > /dev/shm/full;"
+        "\"$CAPSTAN\" local --ps 1 --workers 2 --json-log job.json",
+        0);
     assert_non_null(strstr(said, "No space left on device")); /* head's */
     assert_non_null(strstr(said, "over shared memory"));
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, 8) > 0);
@@ -137,6 +137,7 @@ static void a_refused_thread_is_named_with_its_limit(void **state) {
 /* Runs cluster_docker.py with ARGUMENTS. */
 static void judge(const char *arguments, const char *more) {
     char command[3 * PATH_MAX];
+    skip_unless_installed("python3", "python3");
     snprintf(command, sizeof command,
              "python3 tests/cluster/cluster_docker.py %s '%s' >&2", arguments,
              more);

@@ -556,7 +556,10 @@ static void note_event(const char *name, const char *level) {
  * them. */
 static int events_of(const char *path, const struct stat *about, int kind,
                      struct FTW *walk) {
-    static const char *const levels[] = {"info", "warning", "error"};
+    static const char *const levels[][2] = {{"info", "info"},
+                                            {"detail", "info"},
+                                            {"warning", "warning"},
+                                            {"error", "error"}};
     static char text[1 << 20];
     const char *ending = strrchr(path + walk->base, '.');
     char call[16], name[64];
@@ -567,14 +570,14 @@ static int events_of(const char *path, const struct stat *about, int kind,
     assert_non_null(file);
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
-    for (unsigned i = 0; i < 3; i++) {
-        snprintf(call, sizeof call, "log_%s(", levels[i]);
+    for (unsigned i = 0; i < sizeof levels / sizeof *levels; i++) {
+        snprintf(call, sizeof call, "log_%s(", levels[i][0]);
         for (const char *at = text; (at = strstr(at, call));) {
             at += strlen(call);
             if (sscanf(at, "%*[^,;], \"%63[a-z0-9_]\"", name) == 1)
-                note_event(name, levels[i]);
+                note_event(name, levels[i][1]);
             else if (strncmp(at, "const ", 6) != 0)
-                fail_msg("%s: log_%s(%.60s: no event", path, levels[i], at);
+                fail_msg("%s: log_%s(%.60s: no event", path, levels[i][0], at);
         }
     }
     return 0;

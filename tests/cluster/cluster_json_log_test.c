@@ -201,7 +201,28 @@ static void the_flag_text_outweighs_the_variable(void **state) {
          line += strcspn(line, "\n") + 1)
         if (!log_is_info(line, strcspn(line, "\n")))
             fail_msg("%.*s", (int)strcspn(line, "\n"), line);
-    cluster_fixture_expect_logged(local, " ps 0: listening on port ");
+    cluster_fixture_expect_logged(local, " chief: listening on port ");
+}
+
+/* What members say of a start as planned is in the chief's lines, too. */
+static void little_is_said_before_the_first_step(void **state) {
+    static const char *const arguments[] = {
+        "local", "--ps", "2", "--workers", "2", "job.json", NULL};
+    enum { MOST = 10 };
+    cluster_run_job(*state, NULL);
+    struct cluster_process *local =
+        cluster_run_start(*state, "local", arguments, NULL);
+    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    const char *said = cluster_run_errors(local);
+    const char *step = strstr(said, "chief: epoch 1/"), *line = said;
+    int lines = 0;
+    assert_non_null(step);
+    for (; (line = memchr(line, '\n', (size_t)(step - line))); line++)
+        lines++;
+    if (lines > MOST)
+        fail_msg("%d lines before the first step: %s", lines, said);
+    cluster_fixture_expect_logged(local, "chief: ps 1 joined from ");
+    cluster_fixture_expect_logged(local, "chief: worker 1 joined from ");
 }
 
 static void a_program_that_launch_cannot_start_is_an_object_too(void **state) {
@@ -245,6 +266,7 @@ int main(void) {
         WITH_RUN(every_process_ends_with_the_code_of_the_cause),
         WITH_RUN(the_errors_of_a_command_are_objects_too),
         WITH_RUN(the_flag_text_outweighs_the_variable),
+        WITH_RUN(little_is_said_before_the_first_step),
         WITH_RUN(a_program_that_launch_cannot_start_is_an_object_too),
         WITH_RUN(processes_that_launch_starts_log_json_as_well),
         WITH_RUN(a_wrong_value_of_the_variable_is_refused),

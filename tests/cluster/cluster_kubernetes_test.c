@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CHECK_DEADLINE = 150 /* seconds, with the build of chart.go */ };
 
@@ -22,6 +23,8 @@ enum { CHECK_DEADLINE = 150 /* seconds, with the build of chart.go */ };
 static void run_check(struct cluster_run *run, const char *what,
                       const char *form, const char *evicted) {
     char script[PATH_MAX], build[PATH_MAX];
+    if (access("/usr/bin/python3", X_OK))
+        skip_test("there is no /usr/bin/python3 here (python3)");
     assert_true(build_folder_find(build));
     assert_non_null(realpath("tests/cluster/kubernetes/check.py", script));
     const char *const arguments[] = {script, build,   run->folder, what,

@@ -30,9 +30,13 @@ static struct link *open_link(void *zmq, enum link_kind kind) {
 
 struct link *link_fixture_server(struct link_fixture *fixture, uint16_t port) {
     struct link *link = open_link(fixture->zmq, LINK_SERVER);
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct failure why;
-    if (link_bind(link, port, &why))
-        fail_msg("%s", why.text);
+    while (link_bind(link, port, &why)) {
+        if (!port || time_now() > deadline)
+            fail_msg("%s", why.text);
+        zmq_poll(NULL, 0, 10); /* libzmq closes a port behind link_close */
+    }
     return link;
 }
 

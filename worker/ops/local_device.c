@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Selects a trainer's device: GPU number (rank on the host) modulo the number
  * of visible GPUs. With "auto" a GPU that cannot be used is reported in one
- * line and the CPU is used; with "cuda" it is an error. */
+ * line, where one could be expected, and the CPU is used; with "cuda" it is an
+ * error. */
 #include "worker/ops/local_device.h"
 
 #include "proto/base/plugin.h"
 
+#include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);
@@ -117,6 +121,29 @@ static enum status open_gpu(struct local_device *device,
     return STATUS_OK;
 }
 
+/* Is an NVIDIA device on this host, or asked for? Where nobody can expect one,
+ * the CPU is no news. */
+static bool expects_gpu(void) {
+    static const char pattern[] = "/sys/bus/pci/devices/*/vendor";
+    char vendor[8] = "";
+    glob_t found;
+    if (getenv("CUDA_VISIBLE_DEVICES") || getenv("NVIDIA_VISIBLE_DEVICES") ||
+        access("/sys/bus", R_OK))
+        return true;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found))
+        return false;
+    bool any = false;
+    for (size_t i = 0; i < found.gl_pathc && !any; i++) {
+        FILE *file = fopen(found.gl_pathv[i], "r");
+        any = file && fgets(vendor, sizeof vendor, file) &&
+              !strncmp(vendor, "0x10de", 6);
+        if (file)
+            fclose(file);
+    }
+    globfree(&found);
+    return any;
+}
+
 enum status local_device_open(struct local_device *device,
                               const struct local_device_request *request,
                               const struct log *log, struct failure *why) {
@@ -133,7 +160,8 @@ enum status local_device_open(struct local_device *device,
                            "device: \"cuda\": %s; docs/gpu.md lists what it "
                            "needs; \"auto\" uses the CPU otherwise",
                            reason.text);
-    log_info(log, "device_chosen", "device cpu; cuda: %s", reason.text);
+    if (expects_gpu() || (log && log->json))
+        log_info(log, "device_chosen", "device cpu; cuda: %s", reason.text);
     return open_cpu(device, request, why);
 }
 

@@ -123,18 +123,13 @@ enum status cluster_rank_node(cluster_getenv *lookup, void *context,
     return status;
 }
 
-/* Only the chief reads the job, which says whether the chief trains. Workers
- * given by index may have a chief that is not listed. */
+/* Only the chief reads the job, which says whether the chief trains; until then
+ * no rank beside a chief is known. Workers given by index may have a chief that
+ * is not listed. */
 void cluster_rank_text(const struct cluster *cluster, char *text, size_t size) {
-    uint32_t index = cluster->index;
     bool chief = cluster->jobs[CLUSTER_CHIEF].count ||
                  cluster->jobs[CLUSTER_WORKER].sparse;
     text[0] = 0;
-    if (cluster->role == CLUSTER_CHIEF)
-        snprintf(text, size, "rank 0 if it trains, ");
-    else if (cluster->role == CLUSTER_WORKER && chief)
-        snprintf(text, size, "rank %u (%u if the chief trains), ", index,
-                 index + 1);
-    else if (cluster->role == CLUSTER_WORKER)
-        snprintf(text, size, "rank %u, ", index);
+    if (cluster->role == CLUSTER_WORKER && !chief)
+        snprintf(text, size, "rank %u, ", cluster->index);
 }

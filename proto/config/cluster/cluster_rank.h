@@ -39,9 +39,8 @@ uint32_t cluster_rank_on_host(const struct cluster_local_peers *local_peers,
 enum status cluster_rank_node(cluster_getenv *lookup, void *context,
                               int64_t *rank, struct failure *why) MUST_CHECK;
 
-/* Writes this trainer's rank as far as it is known before it joins, and ", ":
- * "rank 1, ", or "rank 1 (2 if the chief trains), "; "" for a process that is
- * not a trainer. */
+/* Writes this trainer's rank and ", " if it is known before it joins: "rank 1,
+ * "; "" where the job decides, and for a process that is not a trainer. */
 void cluster_rank_text(const struct cluster *cluster, char *text, size_t size);
 
 #endif

@@ -76,8 +76,12 @@ bool link_has_shm(const struct link *link);
 void link_prefer_shm(struct link *link, uint64_t shm_key);
 
 /* Client: if the transport has changed since the last call, TEXT says which it
- * is now and why. */
+ * is now and why. That a server has left its shared memory is said once it is
+ * reached by TCP. */
 bool link_transport(struct link *link, char *text, size_t size);
+
+/* Client: messages go over shared memory now. */
+bool link_is_over_shm(const struct link *link);
 
 enum { LINK_POLL_ITEMS = 3 };
 

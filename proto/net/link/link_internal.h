@@ -89,7 +89,7 @@ struct link {
     bool received, received_tcp; /* a frame came over shared memory, over TCP,
                                     since link_busy_poll */
     struct spin_policy spin_policy;
-    bool renewed, transport_changed;
+    bool renewed, transport_changed, transport_pending;
     enum link_handshake handshake;
     enum link_answer answer;
     int64_t lost;    /* since when a client has no connection; 0: it has one */

@@ -21,7 +21,7 @@ static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
 static const int64_t ANSWER_AGE = 5 * TIME_S;
 static const int64_t NOTICED_AFTER = 5 * TIME_S; /* by TCP, at the latest */
 enum { HANDSHAKES_TO_JUDGE = 3 };
-static const char PEER_LEFT[] = "it has ended, or has closed its shared memory";
+static const char PEER_LEFT[] = "it has closed its shared memory";
 
 struct shm_connection *link_shm_connection(const struct link *link,
                                            uint32_t peer) {
@@ -51,10 +51,12 @@ bool link_has_shm(const struct link *link) {
     return link->shm_endpoint && shm_endpoint_count(link->shm_endpoint);
 }
 
-/* Switches to TCP for good; WHY is for the log. */
+/* Switches to TCP for good; WHY is for the log. A server that has probably
+ * ended is no news of the transport, unless it is reached by TCP. */
 static void fall_back_to_tcp(struct link *link, const char *why) {
     link->transport = LINK_TCP;
-    link->transport_changed = true;
+    link->transport_changed = why != PEER_LEFT;
+    link->transport_pending = why == PEER_LEFT;
     snprintf(link->transport_text, sizeof link->transport_text, "over TCP: %s",
              why);
     if (link->address[0])
@@ -115,6 +117,10 @@ static void follow_shm(struct link *link) {
     }
 }
 
+bool link_is_over_shm(const struct link *link) {
+    return link->transport == LINK_SHM;
+}
+
 bool link_transport(struct link *link, char *text, size_t size) {
     if (!link->transport_changed)
         return false;
@@ -160,6 +166,8 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
         link->renewed = true;
         link->lost = 0;
         link->heard = now;
+        link->transport_changed |= link->transport_pending;
+        link->transport_pending = false;
         break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         link->handshake = LINK_HANDSHAKE_ENDED;

@@ -418,8 +418,11 @@ static void client_log_transport(const struct client *client, uint32_t p,
         (peer->transport_logged &&
          now - peer->transport_since < TRANSPORT_SETTLE_TIME))
         return;
-    log_info(client->settings.process->log, "transport_chosen", "ps %u: %s", p,
-             peer->transport);
+    const struct log *log = client->settings.process->log;
+    if (link_is_over_shm(peer->link))
+        log_detail(log, "transport_chosen", "ps %u: %s", p, peer->transport);
+    else
+        log_info(log, "transport_chosen", "ps %u: %s", p, peer->transport);
     peer->transport[0] = 0;
     peer->transport_logged = true;
 }

@@ -15,7 +15,7 @@
 
 #define CASE(mode, ps, rate)                                                   \
     "{\"mode\":\"" mode "\",\"workers\":2,\"ps\":" ps                          \
-    ",\"examples_per_second\":{\"median\":" rate ",\"min\":" rate              \
+    ",\"examples_per_second\":{\"mean\":" rate ",\"min\":" rate                \
     ",\"max\":" rate "},\"bound_examples_per_second\":900.0}"
 
 static const char cases[] =
@@ -125,15 +125,16 @@ static void the_plot_shows_its_job_and_date(void **state) {
     (void)state;
     snprintf(result, sizeof result, format, "it's\\n.json");
     char *text = script(result);
-    expect(text, "\nset multiplot title 'it''s?.json, 3 runs each, 2026-11-22 "
-                 "19:33 UTC'\n");
+    expect(text,
+           "\nset multiplot title 'it''s?.json, means of 3 runs, 2026-11-22 "
+           "19:33 UTC'\n");
     free(text);
     memset(job, 'x', sizeof job);
     strcpy(job + 200, "/end.json");
     snprintf(result, sizeof result, format, job);
     text = script(result);
     expect(text, "title '...xxx");
-    expect(text, "xxx/end.json, 3 runs each");
+    expect(text, "xxx/end.json, means of 3 runs");
     assert_null(strstr(text, job));
     free(text);
 }
@@ -163,9 +164,9 @@ static void speed_up_is_drawn_beside_the_ideal(void **state) {
     static char text[1 << 20];
     draw("{\"cases\":["
          "{\"mode\":\"ps\",\"workers\":1,\"ps\":1,\"speed_up\":1.0,"
-         "\"ideal_speed_up\":1,\"examples_per_second\":{\"median\":100.0}},"
+         "\"ideal_speed_up\":1,\"examples_per_second\":{\"mean\":100.0}},"
          "{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"speed_up\":1.5,"
-         "\"ideal_speed_up\":2,\"examples_per_second\":{\"median\":150.0}}]}",
+         "\"ideal_speed_up\":2,\"examples_per_second\":{\"mean\":150.0}}]}",
          "a.svg", text, sizeof text);
     assert_non_null(strstr(text, "speed-up"));
     assert_non_null(strstr(text, "ideal"));

@@ -54,19 +54,19 @@ static void expect(const char *text, const char *part) {
 static void the_table_has_a_row_for_each_case(void **state) {
     (void)state;
     char *text = print(compare_table_print);
-    expect(text, "job.json: 300 rounds of 64 samples a worker; medians of 3 "
+    expect(text, "job.json: 300 rounds of 64 samples a worker; means of 3 "
                  "runs in turns; 2 cores\n");
     expect(text, "\n      2   - all-reduce   failed: it said \"no\", twice\n");
-    expect(text, "\n      2   1 synchronous      5000     4000     6000     "
+    expect(text, "\n      2   1 synchronous      5010     4000     6000     "
                  "5600     89%   0.250   0.8750  ps link\n");
     expect(text, "\n      2   1 synchronous     1.00   10.00   12.00      0.00 "
                  "  2.00    10.72     1.50     2    75%\n");
     expect(text, "\nbound with 1 Gbit/s in each direction per host\n");
     expect(text, "\nloss and accuracy after 1.5 s of training each\n");
-    expect(text, "\n2 workers, measured: no difference beyond the spread: "
-                 "all-reduce 93k ± 22 %, 1 ps 93.4k ± 14 %\n    examples/s; "
-                 "add --repeats\n2 workers, predicted: with 1 ps both are "
-                 "equally fast\n");
+    expect(text, "\n2 workers, measured, by means and their 95 % intervals: no "
+                 "difference beyond the spread: all-reduce\n    93k ± 22 %, 1 "
+                 "ps 93.4k ± 14 % examples/s; add --repeats\n2 workers, "
+                 "predicted: with 1 ps both are equally fast\n");
     free(text);
 }
 
@@ -98,12 +98,12 @@ static void what_a_command_does_not_report_is_said(void **state) {
         "\"samples_per_step\":null,\"unit\":\"steps\",\"equal_seconds\":null}";
     char *text = print_object(json_loads(reports_all, 0, NULL));
     expect(text, "python train.py: its own steps, of 32 samples a worker; "
-                 "medians of 3 runs");
+                 "means of 3 runs");
     expect(text, " examples/s ");
     expect(text, "\nloss after 2 s of training each\n");
     free(text);
     text = print_object(json_loads(reports_none, 0, NULL));
-    expect(text, "python train.py: 50 rounds; medians of 3 runs");
+    expect(text, "python train.py: 50 rounds; means of 3 runs");
     expect(text, " steps/s ");
     expect(text, "\nthe command reports no samples: a rate counts the steps of "
                  "all workers\n");
@@ -119,7 +119,7 @@ static void a_large_loss_keeps_its_column(void **state) {
     json_object_set_new(json_array_get(cases, 1), "train_loss",
                         json_real(3.98394609e34));
     char *text = print_with("cases", cases);
-    expect(text, " 89% 4.0e+34   0.8750  ps link\n");
+    expect(text, " 89% >999999   0.8750  ps link\n");
     free(text);
 }
 
@@ -198,7 +198,7 @@ static void no_line_is_wider_than_100_columns(void **state) {
                         json_string("a/folder/of/jobs/with/long/names.json"));
     json_object_set_new(measured, "limit", json_string("ps arithmetic"));
     json_object_set_new(json_object_get(measured, "examples_per_second"),
-                        "median", json_real(99999999));
+                        "mean", json_real(99999999));
     json_object_set_new(
         json_array_get(cases, 0), "error",
         json_string("optimizer.params.lr: found \"fast\" (a string); allowed: "
@@ -237,6 +237,65 @@ static void models_of_two_classes_show_their_auc(void **state) {
     free(text);
 }
 
+/* Accuracies of five cases, the last but one of a diverged one. */
+static void an_accuracy_far_from_the_others_is_marked(void **state) {
+    (void)state;
+    static const double accuracies[] = {0.82, 0.83, 0.231, 0.1, 0.79};
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *cases = json_object_get(object, "cases");
+    json_t *one = json_deep_copy(json_array_get(cases, 1));
+    json_array_clear(cases);
+    for (size_t i = 0; i < sizeof accuracies / sizeof *accuracies; i++) {
+        json_array_append_new(cases, json_deep_copy(one));
+        json_object_set_new(json_array_get(cases, i), "test_accuracy",
+                            json_real(accuracies[i]));
+    }
+    json_object_set_new(json_array_get(cases, 3), "diverged", json_true());
+    json_decref(one);
+    char *text = print_object(object);
+    expect(text, " 0.250   0.8200  ps");
+    expect(text, " 0.250*  0.2310  ps");
+    expect(text, " 0.250!  0.1000  ps");
+    expect(text, " 0.250   0.7900  ps");
+    expect(text,
+           "\n* its accuracy is more than 0.05 from the median of the others'");
+    free(text);
+}
+
+static void no_number_has_an_exponent(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        int digits;
+        const char *text;
+    } numbers[] = {
+        {1600, 3, "1600"},
+        {1.0, 3, "1"},
+        {0.607, 3, "0.607"},
+        {102400, 4, "102400"},
+        {1.2345, 3, "1.23"},
+        {99.996, 4, "100"},
+        {0.00012345, 2, "0.00012"},
+        {12345.6, 4, "12346"},
+        {0, 4, "0"},
+        {20, 4, "20"},
+        {-0.5, 2, "-0.5"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char text[COMPARE_TABLE_DIGITS];
+        compare_table_digits(text, numbers[i].digits, numbers[i].value);
+        assert_string_equal(text, numbers[i].text);
+    }
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *one = json_array_get(json_object_get(object, "cases"), 1);
+    json_object_set_new(one, "train_loss", json_real(3.2e25));
+    json_object_set_new(one, "link_gbits", json_real(1600));
+    char *text = print_object(object);
+    expect(text, " >999999 ");
+    expect(text, "\nbound with 1600 Gbit/s in each direction per host\n");
+    free(text);
+}
+
 static void csv_has_a_line_for_each_case(void **state) {
     (void)state;
     char *text = print(compare_table_csv);
@@ -267,6 +326,8 @@ int main(void) {
         cmocka_unit_test(headings_stand_above_their_columns),
         cmocka_unit_test(no_line_is_wider_than_100_columns),
         cmocka_unit_test(models_of_two_classes_show_their_auc),
+        cmocka_unit_test(an_accuracy_far_from_the_others_is_marked),
+        cmocka_unit_test(no_number_has_an_exponent),
         cmocka_unit_test(csv_has_a_line_for_each_case),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

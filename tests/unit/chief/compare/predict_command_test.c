@@ -50,7 +50,7 @@ static void the_table_has_a_row_for_each_mode_and_the_crossover(void **state) {
         "ps, asynchronous       171.3",
         "all-reduce, ring       190.2    150.2    70.17",
         "all-reduce, halving ",
-        "by ring from 4.56 ps on: m >= nM/(BT)\nwith 4 ps all-reduce is faster "
+        "by ring from 5 ps on: m >= nM/(BT)\nwith 4 ps all-reduce is faster "
         "by 11 %; from 5 ps on ps is\n"};
     struct compare_options flags = resnet();
     char *text = print(&flags, false);

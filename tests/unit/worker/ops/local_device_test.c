@@ -98,6 +98,7 @@ static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
     int index;
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
+    setenv("NVIDIA_VISIBLE_DEVICES", "all", 1); /* so that one is expected */
     expect_text(take(*state, &wanted, &index),
                 "device cpu; cuda: there is no GPU");
     assert_int_equal(index, -1);
@@ -111,6 +112,7 @@ static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
     expect_text(take(*state, &wanted, &index),
                 "device cpu; cuda: not in this build: there is no ");
     assert_int_equal(index, -1);
+    unsetenv("NVIDIA_VISIBLE_DEVICES");
 }
 
 static void expect_refusal(struct local_device_request wanted,
