@@ -90,13 +90,13 @@ static void a_batch_script_without_srun_runs_alone(void **state) {
                                  "\"num_workers\":2"));
 }
 
-/* Their variables and flags are those of a user; the job is small. */
-static void the_batch_files_train_as_they_are_written(void **state) {
+/* Its variables and flags are those of a user; the job is small. */
+static void the_batch_file_trains_in_both_modes(void **state) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process =
         under_slurm(*state, true,
-                    "sbatch -W $DEPLOY/ps.sbatch job.json >&2 &&"
-                    "sbatch -W $DEPLOY/allreduce.sbatch job.json"
+                    "sbatch -W $DEPLOY/capstan.sbatch job.json >&2 &&"
+                    "NUM_PS=0 sbatch -W $DEPLOY/capstan.sbatch job.json"
                     " --set checkpoint.dir=other >&2;"
                     "cat capstan-*.log");
     expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
@@ -104,7 +104,7 @@ static void the_batch_files_train_as_they_are_written(void **state) {
     assert_non_null(strstr(said, "parameter server: 4 trainers, 2 ps"));
     assert_non_null(strstr(said, "ps 0 joined from node1"));
     assert_non_null(strstr(said, "ps 1 joined from node2"));
-    assert_non_null(strstr(said, "all-reduce: 4 trainers"));
+    assert_non_null(strstr(said, "all-reduce: 6 trainers"));
     assert_null(strstr(said, "capstan ended with 1"));
 }
 
@@ -122,9 +122,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_batch_script_without_srun_runs_alone,
                                         cluster_run_setup,
                                         cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            the_batch_files_train_as_they_are_written, cluster_run_setup,
-            cluster_run_teardown),
+        cmocka_unit_test_setup_teardown(the_batch_file_trains_in_both_modes,
+                                        cluster_run_setup,
+                                        cluster_run_teardown),
         cmocka_unit_test_setup_teardown(
             a_requeued_job_resumes_and_ends_with_the_same_bits,
             cluster_run_setup, cluster_run_teardown),

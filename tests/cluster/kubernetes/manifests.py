@@ -128,7 +128,7 @@ def helm(program, values, release="demo", namespace="default"):
     return parse(ended.stdout)
 
 
-def forms():
+def defaults():
     """Each form with the objects that a user has applied before it trains."""
     common = kustomize(f"{FOLDER}/common")
     return {
@@ -140,18 +140,28 @@ def forms():
     }
 
 
+def forms():
+    """The same with the budgets that a user may add."""
+    found = defaults()
+    found["jobset"] += read(f"{FOLDER}/jobset-disruption.yaml")
+    found["plain"] += read(f"{FOLDER}/plain/disruption.yaml")
+    return found
+
+
 CHART_VALUES = {
     "helm": {},
-    "helm-allreduce": {"strategy": "allreduce", "worker": {"replicas": 3}},
+    "helm-allreduce": {"strategy": "allreduce", "worker": {"replicas": 3},
+                       "podDisruptionBudget": True},
     "helm-coordinate": {
         "chief": {"trains": False}, "ps": {"replicas": 3}, "staleness": "inf",
         "trainer": {"gpus": 2, "nodeSelector": {"example.com/pool": "gpu"},
                     "runtimeClassName": "nvidia", "tolerations": [
                         {"key": "nvidia.com/gpu", "operator": "Exists"}]},
         "ps": {"affinity": {"nodeAffinity": {}}},
-        "image": {"tag": "0.1.0-cuda"}, "dataClaim": "data",
-        "registry": {"server": "registry.example.com", "username": "u",
-                     "password": "p\"w"},
+        "image": {"registry": "registry.example.com/team/",
+                  "digest": "sha256:" + 64 * "a"}, "dataClaim": "data",
+        "podDisruptionBudget": True,
+        "imagePullSecrets": ["pull"],
         "set": {"epochs": 3, "optimizer.params.lr": 0.01},
         "podAnnotations": {"example.com/team": "a"},
         "podLabels": {"example.com/cost": "b"},
@@ -160,7 +170,6 @@ CHART_VALUES = {
         "priorityClassName": "low", "serviceAccountName": "trainer",
         "joinTimeout": 3600, "ttlSecondsAfterFinished": 0},
     "helm-no-checkpoints": {"checkpoints": {"enabled": False},
-                            "podDisruptionBudget": False,
                             "networkPolicy": False},
 }
 

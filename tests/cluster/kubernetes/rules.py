@@ -88,7 +88,7 @@ probe = record(
     httpGet=record("path port", path=matching("^/"),
                    port={"anyOf": [matching(PORT_NAME), port_number]}))
 container = record(
-    "name image", name=name, image=matching(r"^[a-z0-9][a-z0-9./_-]*:[\w.-]+$"),
+    "name image", name=name, image=matching(r"^[a-z0-9][a-z0-9./_-]*(:[\w.-]+|@sha256:[0-9a-f]{64})$"),
     imagePullPolicy=one_of("Always", "IfNotPresent", "Never"),
     command=list_of(string), args=list_of(string), resources=resources,
     envFrom=list_of(record("configMapRef",
@@ -612,7 +612,7 @@ def pod_problems(objects, all_pods, external):
         yield from command_problems(pod, objects, words)
 
 
-def problems(objects, external=("data",)):
+def problems(objects, external=("data", "pull")):
     """What is wrong with OBJECTS: the rule, and what it found. EXTERNAL names
     objects that the cluster has."""
     found = list(schema_problems(objects)) + list(unique_problems(objects))
@@ -730,9 +730,9 @@ MUTATIONS = [
     ("plain", "Job", "capstan-ps", f"{BOX}/args/1", "--task_index=0", "cluster"),
     ("plain", "Job", "capstan-ps", f"{BOX}/args/1", "--task_index=$(INDEX)",
      "command"),
-    ("plain", "Job", "capstan-ps", f"{BOX}/args/5", "--metrics-port=9100",
+    ("plain", "Job", "capstan-ps", f"{BOX}/args/5", "--metrics-port=2290",
      "probes"),
-    ("plain", "Job", "capstan-ps", f"{BOX}/args/5", "--metrics-port=0.0.0.0:9101",
+    ("plain", "Job", "capstan-ps", f"{BOX}/args/5", "--metrics-port=0.0.0.0:2291",
      "probes"),
     ("plain", "Job", "capstan-ps", f"{BOX}/livenessProbe/httpGet/path", "/healthz",
      "probes"),
@@ -758,7 +758,7 @@ MUTATIONS = [
      "reference"),
     ("plain", "Job", "capstan-ps", f"{POD}/volumes/1/persistentVolumeClaim/"
      "claimName", "checkpoints", "volumes"),
-    ("plain", "Job", "capstan-ps", f"{POD}/imagePullSecrets/0/name", "registry",
+    ("plain", "Job", "capstan-ps", f"{POD}/imagePullSecrets", [{"name": "none"}],
      "secrets"),
     ("plain", "Job", "capstan-ps", "spec/template/metadata/labels/"
      "app.kubernetes.io~component", "server", "budget"),
@@ -799,9 +799,6 @@ MUTATIONS = [
     ("plain", "ConfigMap", "capstan-cluster", "data/CLUSTER_WORKERS",
      "capstan-worker-0.capstan:2222,capstan-worker-1.capstan:2223", "cluster"),
     ("plain", "ConfigMap", "capstan-job", "data/job.json", DROP, "command"),
-    ("plain", "Secret", "capstan-registry", "stringData/.dockerconfigjson", "x",
-     "secrets"),
-    ("plain", "Secret", "capstan-registry", "data", {}, "schema"),
     ("plain", "PersistentVolumeClaim", "capstan", "spec/accessModes/0",
      "ReadWriteAll", "schema"),
     ("plain", "PersistentVolumeClaim", "capstan", "spec/resources", DROP, "schema"),
@@ -883,7 +880,8 @@ BAD_VALUES = [{"ps": {"replicas": 0}}, {"worker": {"replicas": "2"}},
               {"joinTimeout": 600}, {"ttlSecondsAfterFinished": -1},
               {"podLabels": {"app.kubernetes.io/component": "ps"}},
               {"env": {"NCCL_DEBUG": "INFO"}}, {"nodeSelector": {}},
-              {"ps": {"tolerations": {}}}]
+              {"ps": {"tolerations": {}}}, {"image": {"digest": "latest"}},
+              {"registry": {"password": "p"}}]
 
 # Values and a release's name that the templates refuse, and what they say.
 REFUSED = [({"trainer": {"gpus": 1}}, "demo", "image.tag"),
@@ -922,6 +920,7 @@ def check_together(forms):
 
 def check_chart(program):
     forms = manifests.chart_forms(program)
+    check_defaults({"helm": forms["helm"]})
     check_forms(forms)
     check_together({**manifests.forms(), "helm": forms["helm"]})
     ps, chief, worker = (
@@ -931,6 +930,9 @@ def check_chart(program):
         assert key in worker and key not in ps and key not in chief, key
     assert "affinity" in ps and "affinity" in chief and "affinity" not in worker
     assert "runAsGroup" not in ps["securityContext"], "null removes no key"
+    assert ps["containers"][0]["image"] == \
+        "registry.example.com/team/capstan@sha256:" + 64 * "a"
+    assert ps["imagePullSecrets"] == [{"name": "pull"}]
     for values, release, text in REFUSED:
         try:
             manifests.helm(program, values, release)
@@ -938,6 +940,20 @@ def check_chart(program):
             assert text in str(error), error
             continue
         assert False, f"the chart accepts {values} of {release}"
+
+
+def check_defaults(forms):
+    """Nobody asked for a credential, or for drains that wait; port 9100 of a host is
+    node_exporter's."""
+    for form, objects in forms.items():
+        for each in objects:
+            assert each["kind"] not in ("Secret", "PodDisruptionBudget"), \
+                f"{form} has a {each['kind']} by default"
+        pods = [pod for one in controllers.workloads_of(objects)[0]
+                for pod in one.pods]
+        for pod in pods:
+            assert "imagePullSecrets" not in pod.spec, f"{form}: {pod.name}"
+            assert port_of(pod, 9100) is None, f"{form}: {pod.name}"
 
 
 def compare_kustomize():

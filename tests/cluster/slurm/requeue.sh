@@ -13,11 +13,11 @@ set -eu
 deploy=${1:?the folder of the batch files}
 trap 'scancel --user=root' EXIT # nodes.sh waits until they have ended
 
-# Submits file $2 as job $1, and prints its number.
+# Submits job $1, and prints its number.
 submit() {
-    local name=$1 file=$2
-    shift 2
-    sbatch --parsable --job-name="$name" --output=%x.log "$deploy/$file" \
+    local name=$1
+    shift
+    sbatch --parsable --job-name="$name" --output=%x.log "$deploy/capstan.sbatch" \
         job.json --set export.path="$name.safetensors" \
         --set checkpoint.dir="$name" "$@"
 }
@@ -37,10 +37,10 @@ says() { grep -qs "$2" "$1.log"; }
 is_over() { says "$1" '^capstan ended with 0'; }
 
 limit=$(LOCAL_DIR=/mnt/checkpoints SHARED_DIR=$PWD/shared \
-    submit ps-limit ps.sbatch)
+    submit ps-limit)
 until_it 60 says ps-limit 'chief: checkpoint '
 scancel --batch --signal=USR1 "$limit"
-requeued=$(submit allreduce-requeued allreduce.sbatch)
+requeued=$(NUM_PS=0 submit allreduce-requeued)
 until_it 60 says allreduce-requeued 'chief: checkpoint '
 scontrol requeue "$requeued"
 
@@ -60,12 +60,12 @@ for step in "000 null" "100 null" "200 null" "300 {\"step\":100,\"hash\":\"0\"}"
 done
 mkdir bases/step-000000500 # incomplete
 RESTARTS=1 CAPSTAN=$PWD/failing LOCAL_DIR=/mnt/bases SHARED_DIR=$PWD/bases \
-    submit failing ps.sbatch > /dev/null
-unsaved=$(submit unsaved allreduce.sbatch --set checkpoint.dir=null --set steps=100000000)
+    submit failing > /dev/null
+unsaved=$(NUM_PS=0 submit unsaved --set checkpoint.dir=null --set steps=100000000)
 until_it 60 says unsaved 'chief: step '
 scancel --batch --signal=USR1 "$unsaved"
-submit ps-quiet ps.sbatch > /dev/null
-submit allreduce-quiet allreduce.sbatch > /dev/null
+submit ps-quiet > /dev/null
+NUM_PS=0 submit allreduce-quiet > /dev/null
 for name in ps-limit allreduce-requeued; do
     until_it 120 is_over $name
     until_it 120 is_over ${name%-*}-quiet

@@ -33,3 +33,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "capstan.claim" -}}
 {{- .Values.checkpoints.claim | default (printf "%s-checkpoints" (include "capstan.name" .)) -}}
 {{- end -}}
+
+{{- define "capstan.image" -}}
+{{- $image := .Values.image -}}
+{{- $name := $image.repository -}}
+{{- if $image.registry -}}
+{{- $name = printf "%s/%s" (trimSuffix "/" $image.registry) $name -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name ($image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
