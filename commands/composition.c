@@ -9,12 +9,15 @@
 #include "chief/launch/launch.h"
 #include "commands/bench_cluster.h"
 #include "proto/base/plugin.h"
+#include "proto/config/cluster/chief_address.h"
 #include "proto/config/cluster/cluster_rank.h"
+#include "proto/net/link/interface.h"
 #include "worker/models/model.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30; /* seconds */
@@ -424,11 +427,59 @@ void composition_add_bench_client(struct composition *composition,
     };
 }
 
+/* Names are not looked up: that may take long, and some come later. */
+static bool is_this_host(const char *host) {
+    char own[256] = "";
+    struct interface found;
+    struct failure none;
+    gethostname(own, sizeof own - 1);
+    return chief_address_is_loopback(host) || !strcasecmp(host, own) ||
+           !interface_find(&found, host, "", FAILURE_CLUSTER_INVALID, &none);
+}
+
+static enum status check_other_task(const struct composition *composition,
+                                    const struct cluster_task *other,
+                                    struct failure *why) {
+    const struct cluster_task *self = cluster_own_task(composition->cluster);
+    char addresses[2][270];
+    if (!other || other == self || other->port != self->port ||
+        !is_this_host(other->host))
+        return STATUS_OK;
+    cluster_address(self, addresses[0], sizeof addresses[0]);
+    cluster_address(other, addresses[1], sizeof addresses[1]);
+    return status_fail(
+        why, FAILURE_CLUSTER_INVALID,
+        "address_twice: %s lists this process at %s and another one at %s, "
+        "which is this host too, and two processes cannot listen on one port "
+        "of a host. Give each task an address of its own.",
+        composition->cluster->source, addresses[0], addresses[1]);
+}
+
+/* As cluster_resolve does, which knows no other names of this host. On one
+ * interface each, two may have the same port. */
+static enum status check_own_address(const struct composition *composition,
+                                     struct failure *why) {
+    const struct cluster *cluster = composition->cluster;
+    const struct cluster_task *self = cluster_own_task(cluster);
+    const struct cluster_job *ps = &cluster->jobs[CLUSTER_PS];
+    bool is_reached = cluster->role == CLUSTER_PS || cluster_is_chief(cluster);
+    if (!self || !self->port || !is_reached ||
+        process_settings_address(&composition->process_settings))
+        return STATUS_OK;
+    enum status status =
+        check_other_task(composition, cluster_chief(cluster), why);
+    for (uint32_t i = 0; !status && i < ps->count; i++)
+        status = check_other_task(composition, &ps->tasks[i], why);
+    return status;
+}
+
 enum status composition_add_run(struct composition *composition,
                                 struct failure *why) {
     const struct cluster *cluster = composition->cluster;
-    enum status status = cluster_rank_local_peers(
-        cluster, process_settings_getenv, NULL, &composition->local_peers, why);
+    enum status status = check_own_address(composition, why);
+    if (!status)
+        status = cluster_rank_local_peers(cluster, process_settings_getenv,
+                                          NULL, &composition->local_peers, why);
     if (status)
         return status;
     if (cluster_is_chief(cluster))

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CONFIG = 2, ADDRESS = 64 };
 
@@ -238,6 +239,28 @@ static void the_strategy_ps_needs_a_ps(void **state) {
                    "lists no ps");
 }
 
+/* Under names of which only a process on this host knows that they are one. */
+static void a_chief_and_a_ps_at_one_port_of_a_host_are_refused(void **state) {
+    struct cluster_run *run = *state;
+    char host[256] = "", variables[2][1024];
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    const char *port = strrchr(address_of(run, "chief", 0), ':');
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    for (int i = 0; i < 2; i++)
+        snprintf(variables[i], sizeof variables[i],
+                 "TF_CONFIG={'cluster': {'chief': ['localhost%s'], 'ps': "
+                 "['%s%s'], 'worker': ['W0']}, 'task': {'type': '%s', 'index': "
+                 "0}}",
+                 port, host, port, i ? "ps" : "chief");
+    struct cluster_process *chief = start(run, "chief-0", variables[0], true);
+    cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
+    struct cluster_process *ps = start(run, "ps-0", variables[1], false);
+    cluster_run_expect(ps, 2, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_logged(chief, "address_twice");
+    cluster_fixture_expect_logged(ps, "address_twice");
+}
+
 #define ROLES_TEST(name)                                                       \
     cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
                                     cluster_run_teardown)
@@ -255,6 +278,7 @@ int main(void) {
         ROLES_TEST(flags_replace_a_tf_config),
         ROLES_TEST(a_cluster_without_trainers_is_refused),
         ROLES_TEST(the_strategy_ps_needs_a_ps),
+        ROLES_TEST(a_chief_and_a_ps_at_one_port_of_a_host_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
