@@ -6,6 +6,7 @@
 #include "worker/train/trainer_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* If other ranks are lost, the device's work would wait for them forever. */
 static bool is_aborted(void *context) {
@@ -53,7 +54,7 @@ void trainer_device_report(struct trainer *trainer) {
     report.num_devices =
         local_device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
     for (uint32_t i = 0; i < report.num_devices; i++)
-        snprintf(report.devices[i].id, DEVICE_ID, "%s", ids[i]);
+        memcpy(report.devices[i].id, ids[i], DEVICE_ID);
     if (usable && may_use_all_devices(trainer))
         report.replicas = usable < max_devices ? usable : max_devices;
     trainer->devices_reported = report.num_devices > 0;
