@@ -577,14 +577,16 @@ install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 deb: deps-deb all ## pack packages for this release of Debian or Ubuntu; prints their files
 	@deploy/deb.sh $(BUILD)
 
-# For the other release they are built there, from the commit.
+# For the other releases they are built there, from the commit.
 HERE := $(shell sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2> /dev/null)
 DEBS = $(addprefix $(BUILD)/,$(addsuffix _$(RELEASE)-1_*.deb,capstan libcapstan-dev))
-check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and Ubuntu 24.04
-	@tests/check_deb.sh $(BUILD)/bookworm bookworm http://deb.debian.org/debian \
-	    $(if $(filter bookworm,$(HERE)),$(DEBS))
-	@tests/check_deb.sh $(BUILD)/noble noble http://archive.ubuntu.com/ubuntu \
-	    $(if $(filter noble,$(HERE)),$(DEBS))
+check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and 13 and Ubuntu 24.04
+	@for suite in bookworm trixie noble; do \
+	    mirror=http://deb.debian.org/debian; \
+	    [[ $$suite == [bt]* ]] || mirror=http://archive.ubuntu.com/ubuntu; \
+	    debs=(); [[ $$suite != "$(HERE)" ]] || debs=($(DEBS)); \
+	    tests/check_deb.sh $(BUILD)/$$suite $$suite $$mirror "$${debs[@]}" || exit; \
+	done
 
 check-fresh: ## type what README.md says in a fresh root file system of Debian 12
 	@tests/check_fresh.sh $(BUILD)/fresh bookworm http://deb.debian.org/debian
