@@ -95,29 +95,55 @@ static int split_unquoted(const struct csv_format *format,
     return (int)count + 1;
 }
 
-static char *skip_spaces(const struct csv_format *format, char *at, char *end) {
-    while (format->trim && at != end && *at == ' ')
+static inline char *skip_spaces(const struct csv_format *format, char *at,
+                                char *end) {
+    while (at != end && *at == ' ' && format->trim)
         at++;
     return at;
 }
 
+/* Where the text from AT on has the DELIMITER, or END. Most fields are shorter
+ * than a word: the lowest byte that is the delimiter has its highest bit set,
+ * and none below it (Warren 2012, 6-1). */
+static inline char *end_of_field(char *at, char *end, char delimiter) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t word;
+    if (end - at >= (ptrdiff_t)sizeof word) {
+        memcpy(&word, at, sizeof word);
+        word ^= (unsigned char)delimiter * ones;
+        word = (word - ones) & ~word & ones << 7;
+        if (word)
+            return at + __builtin_ctzll(word) / 8;
+        at += sizeof word;
+    }
+    char *stop = memchr(at, delimiter, (size_t)(end - at));
+    return stop ? stop : end;
+}
+
+/* The same of a field that begins with a quote at AT, or NULL: one is
+ * misplaced. */
+static inline char *take_quotes(const struct csv_format *format, char *at,
+                                char *end, struct record_text *text) {
+    at++;
+    if (!take_quoted(&at, end, text))
+        return NULL;
+    at = skip_spaces(format, at, end);
+    return at == end || *at == format->delimiter ? at : NULL;
+}
+
 /* The field of quotes or none that begins at AT becomes *TEXT; returns where it
  * stops, or NULL: a quote is misplaced. */
-static char *take_text(const struct csv_format *format, char *at, char *end,
-                       struct record_text *text) {
-    at = skip_spaces(format, at, end);
-    if (at < end && *at == '"') {
-        at++;
-        if (!take_quoted(&at, end, text))
-            return NULL;
+static inline char *take_text(const struct csv_format *format, char *at,
+                              char *end, struct record_text *text) {
+    if (at < end && *at == ' ')
         at = skip_spaces(format, at, end);
-        return at == end || *at == format->delimiter ? at : NULL;
-    }
-    char *stop = memchr(at, format->delimiter, (size_t)(end - at));
-    stop = stop ? stop : end;
+    if (at < end && *at == '"')
+        return take_quotes(format, at, end, text);
+    char *stop = end_of_field(at, end, format->delimiter);
     *text = (struct record_text){at, (size_t)(stop - at)};
-    while (format->trim && text->size && at[text->size - 1] == ' ')
-        text->size--;
+    if (text->size && stop[-1] == ' ' && format->trim)
+        while (text->size && at[text->size - 1] == ' ')
+            text->size--;
     return stop;
 }
 
@@ -392,6 +418,12 @@ static bool means_no_value(const struct csv_format *format,
     return false;
 }
 
+static void leave_out_missing(struct csv_format *format) {
+    for (uint32_t c = 0; c < format->num_columns; c++)
+        if (means_no_value(format, format->cells[c].texts))
+            format->cells[c].count = 0;
+}
+
 enum status csv_format_read(struct csv_format *format,
                             const struct record *record,
                             struct csv_format_row *row, struct failure *why) {
@@ -413,9 +445,9 @@ enum status csv_format_read(struct csv_format *format,
     if (count < (int)format->num_fields)
         insert_label(format);
     for (uint32_t c = 0; c < format->num_columns; c++)
-        format->cells[c].count =
-            format->cells[c].texts->size > 0 &&
-            !means_no_value(format, format->cells[c].texts);
+        format->cells[c].count = format->cells[c].texts->size > 0;
+    if (format->num_missing)
+        leave_out_missing(format);
     enum status status = STATUS_OK;
     if (format->label_field != NO_FIELD && !format->unlabelled)
         status = read_number(format, format->label_field, &row->label, why);

@@ -247,7 +247,9 @@ static inline enum status cell_number(const struct features *features,
         *out = cell->floats[i];
     else if (cell->type == RECORD_INTEGERS)
         *out = (float)cell->integers[i];
-    else if (!number_text_field(text->bytes, text->size,
+    else if ((features->decimal_comma ||
+              !number_text_float(text->bytes, text->size, out)) &&
+             !number_text_field(text->bytes, text->size,
                                 features->decimal_comma, out))
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "column %s: found \"%.*s\", expected a number",

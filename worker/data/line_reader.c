@@ -61,8 +61,9 @@ struct quotes {
 static bool is_opening(const struct record_file *file, const char *quote,
                        size_t closed) {
     const char *first = file->bytes + file->begin, *begin = quote;
-    while (file->kind == TRIMMED_LINES && begin > first && begin[-1] == ' ')
-        begin--;
+    if (file->kind == TRIMMED_LINES)
+        while (begin > first && begin[-1] == ' ')
+            begin--;
     return begin == first || begin[-1] == file->delimiter ||
            quote == first + closed ||
            (file->line == 1 && begin == first + 3 &&
@@ -79,15 +80,17 @@ static void take_quote(const struct record_file *file, const char *quote,
 }
 
 /* Looks at the byte behind the last quote that closed, if it is there. */
-static void check_closed(const struct record_file *file,
-                         struct quotes *quotes) {
+static inline void check_closed(const struct record_file *file,
+                                struct quotes *quotes) {
+    if (!quotes->closed || quotes->open)
+        return;
     const char *closed = file->bytes + file->begin + quotes->closed;
     const char *behind = closed, *end = file->bytes + file->end;
-    while (file->kind == TRIMMED_LINES && behind < end && *behind == ' ')
-        behind++;
-    if (quotes->closed && !quotes->open && behind < end &&
-        *behind != file->delimiter && !memchr("\r\n", *behind, 2) &&
-        !(*behind == '"' && behind == closed))
+    if (file->kind == TRIMMED_LINES)
+        while (behind < end && *behind == ' ')
+            behind++;
+    if (behind < end && *behind != file->delimiter && *behind != '\n' &&
+        *behind != '\r' && !(*behind == '"' && behind == closed))
         quotes->broken = true;
 }
 
@@ -160,12 +163,10 @@ static enum status find_record(struct record_file *file, size_t *bytes,
     return STATUS_OK;
 }
 
-/* A line of what counts as blank there, or of that and a comment. */
-static bool is_blank_line(enum line_kind kind, const char *line, size_t size) {
+/* A line of spaces, or where there may be comments of blanks and one or none.
+ */
+static bool is_blank_line(const char *line, size_t size, bool comments) {
     size_t at = 0;
-    bool comments = kind == COMMENTED_LINES;
-    if (!comments && kind != TRIMMED_LINES)
-        return false;
     while (at < size && (line[at] == ' ' || (comments && line[at] == '\t')))
         at++;
     return at == size || (comments && line[at] == '#');
@@ -188,7 +189,10 @@ static enum status next_line(struct record_file *file, struct record *record,
         }
         size -= size && first[size - 1] == '\n';
         size -= size && first[size - 1] == '\r';
-        if (is_blank_line(file->kind, first, size))
+        bool comments = file->kind == COMMENTED_LINES;
+        if ((comments ||
+             (size && *first == ' ' && file->kind == TRIMMED_LINES)) &&
+            is_blank_line(first, size, comments))
             size = 0;
         *record = (struct record){.bytes = size ? first : NULL,
                                   .size = size,

@@ -174,17 +174,9 @@ static bool parse_comma(const char *text, size_t size, float *out) {
     return parse_any(copy, size, out);
 }
 
-/* Apart from number_text_field, as parse_any is. */
-__attribute__((noinline)) static bool parse_field(const char *text, size_t size,
-                                                  bool decimal_comma,
-                                                  float *out) {
-    return (decimal_comma ? parse_comma(text, size, out)
-                          : parse_any(text, size, out)) ||
-           parse_truth(text, size, out);
-}
-
 bool number_text_field(const char *text, size_t size, bool decimal_comma,
                        float *out) {
-    return parse_digits(text, size, out) ||
-           parse_field(text, size, decimal_comma, out);
+    return (decimal_comma ? parse_comma(text, size, out)
+                          : number_text_float(text, size, out)) ||
+           parse_truth(text, size, out);
 }
