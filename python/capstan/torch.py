@@ -55,7 +55,7 @@ from . import (
 from . import Run as PlainRun
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
-from .torch_rules import SERVER_RULES, Server, Worker, has_state, mixed
+from .torch_rules import Rule, Server, Worker, has_state, mixed, server_lacks
 from .torch_tables import EmbeddingBag, bags
 
 __all__ = [
@@ -91,8 +91,9 @@ class Run(PlainRun):
     _hint = "wrap the optimiser in DistributedOptimizer"
     syncs = True  # backward() sends gradients
     seed = 0
+    frozen = "assigned"  # or "trained": parameters frozen at the start
     exchange: Exchange | None = None
-    optimizer: torch.optim.Optimizer | None = None  # DistributedOptimizer's
+    optimizer: Rule | None = None  # DistributedOptimizer's
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
     _batch = 0  # of the epoch, that shard() has given last
     _kept_batch: int | None = None  # where a resumed run goes on
@@ -105,6 +106,11 @@ class Run(PlainRun):
             yield
         finally:
             self.syncs = True
+
+    def _free(self) -> None:
+        super()._free()
+        if self.optimizer:
+            self.optimizer.capstan_close()
 
     def report(self, loss: float, samples: int, correct: int = 0) -> None:
         """Reports the mean LOSS over SAMPLES with the next step."""
@@ -227,10 +233,18 @@ def init(
     *,
     keep_env: bool = False,
     log: bool = True,
+    frozen: str = "assigned",
     **keys: Any,
 ) -> Run:
-    """capstan.init() for torch."""
+    """capstan.init() for torch.
+
+    FROZEN "trained": parameters that are frozen at DistributedOptimizer, with
+    rule "worker", may be trained later. Else they stay as rank 0 has them.
+    """
+    if frozen not in ("assigned", "trained"):
+        raise wrong(f'frozen is "{frozen}"; allowed: assigned, trained')
     run = join(Run, job, keep_env, log, keys)
+    run.frozen = frozen
     run.seed = keys.get("seed") or 0
     return run
 
@@ -270,17 +284,22 @@ def DistributedOptimizer(
         )
     kind = type(optimizer)
     loaded = has_state(optimizer)
+    lacks = server_lacks(kind, optimizer.param_groups)
+    if run.frozen == "trained":
+        lacks = (
+            "init(frozen='trained') takes DistributedOptimizer(..., "
+            "rule='worker')"
+        )
     if rule == "auto":
         framework = any(name in sys.modules for name in _FRAMEWORKS)
-        known = kind in SERVER_RULES and not framework and not loaded
+        known = not lacks and not framework and not loaded
         rule = "server" if known else "worker"
         if run.logs and run.rank == 0:
             print(f"capstan: {kind.__name__} by rule {rule}", file=sys.stderr)
     if rule not in ("server", "worker"):
         raise wrong(f'rule is "{rule}"; allowed: auto, server, worker')
-    if rule == "server" and kind not in SERVER_RULES:
-        names = ", ".join(known.__name__ for known in SERVER_RULES)
-        raise wrong(f"rule server knows {names}; not {kind.__name__}")
+    if rule == "server" and lacks:
+        raise wrong(lacks)
     if rule == "server" and loaded:
         raise wrong(
             "rule server begins without state, and the optimiser has one: "

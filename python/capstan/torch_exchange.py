@@ -8,10 +8,13 @@ in pinned host memory instead, in each direction.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Iterator
+from ctypes import string_at
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
@@ -30,6 +33,12 @@ def wrong(text: str) -> ConfigError:
     return ConfigError(text, "MODEL_INVALID")
 
 
+# Bytes of a parameter that are compared in a step: a part of the large ones,
+# at most 1 % of a step in all.
+_COMPARED = 1 << 12
+_COMPARED_PART = 128
+
+
 def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
     """Raises ConfigError unless TENSOR is float32, dense and row-major."""
     if tensor.dtype is not torch.float32 or tensor.layout is not torch.strided:
@@ -39,6 +48,62 @@ def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
         )
     if not tensor.is_contiguous():
         raise wrong(f'{part}tensor "{name}" is not contiguous')
+
+
+class Given:
+    """Some of a parameter's weights as the run gave them, others in each step.
+
+    A script that writes by .data or NumPy changes them past autograd.
+    """
+
+    def __init__(self, parameter: Tensor, values: Tensor) -> None:
+        """VALUES: where the run writes."""
+        self._parameter = parameter
+        self._address, self._bytes = values.data_ptr(), values.nbytes
+        self._copy: Tensor | None = None  # where the run has a copy
+        self._given = self._seen = b""  # else, of the bytes from PLACE on
+        self._place = 0
+        self._changed = False
+        self._is_seen = False  # at the end of this step
+
+    def keep(self, is_run_memory: bool, is_seen: bool) -> None:
+        """The run has given the weights. IS_SEEN: is_changed() reads them."""
+        self._is_seen = is_seen
+        if not is_run_memory:
+            self._copy = self._parameter.detach().clone() if is_seen else None
+            return
+        size = max(_COMPARED, self._bytes // _COMPARED_PART)
+        self._place += size
+        if self._place >= self._bytes:
+            self._place = 0
+        self._given = self._read(min(size, self._bytes - self._place))
+
+    def _read(self, size: int) -> bytes:
+        return string_at(self._address + self._place, size)
+
+    def compare(self) -> None:
+        """Before the push, from which on the run may write."""
+        self._changed = self._read(len(self._given)) != self._given
+
+    def is_changed(self) -> bool:
+        """At the end of the step, before the wait."""
+        if self._copy is not None:
+            copy, self._copy = self._copy, None
+            return not torch.equal(copy, self._parameter)
+        if self._is_seen and self._given:
+            self._seen = self._read(len(self._given))
+        return self._changed
+
+    def is_lost(self) -> bool:
+        """After the wait: did is_changed() see what is not of the run?"""
+        given, seen, self._seen = self._given, self._seen, b""
+        if seen == given or not seen:
+            return False
+        brought = self._read(len(given))
+        if seen == brought:
+            return False
+        a, b, c = (np.frombuffer(v, np.int32) for v in (given, seen, brought))
+        return bool(((b != a) & (b != c)).any())
 
 
 class Trained:
@@ -59,6 +124,40 @@ class Trained:
         self.version = 0  # of the gradient when it was pushed
         self.taken: int | None = None  # version of the run's weights here
         self.nbytes = self.values.nbytes
+        # Does the run write into the parameter itself?
+        self.is_run_memory = self.values.data_ptr() == self.address
+        self.before: bytes | None = None  # the weights, if nothing was sent
+        self.given = Given(parameter, self.values) if in_place else None
+
+    def read(self) -> bytes:
+        """The weights, as the run has them here."""
+        return string_at(self.values.data_ptr(), self.nbytes)
+
+    def has_moved(self) -> bool:
+        """Has the run brought other weights than those BEFORE?"""
+        before, self.before = self.before, None
+        return before is None or before != self.read()
+
+    def sends(self) -> None:
+        """The run may write new weights from now on."""
+        if self.given and self.is_run_memory:
+            self.given.compare()
+
+    def has_arrived(self, is_seen: bool) -> None:
+        """The run's weights are in the parameter."""
+        self.taken = self.parameter._version
+        if self.given:
+            if self.given.is_lost():
+                raise self._changed()
+            self.given.keep(self.is_run_memory, is_seen)
+
+    def _changed(self) -> ConfigError:
+        return wrong(
+            f'parameter "{self.name}" was changed by the script, and the '
+            "run's weights would replace it: load weights before "
+            "DistributedOptimizer, or take DistributedOptimizer(..., "
+            "rule='worker')"
+        )
 
     def check_unchanged(self) -> None:
         """Raises ConfigError if the script touched what the run reads."""
@@ -67,16 +166,13 @@ class Trained:
                 f'parameter "{self.name}" has other memory than at the start: '
                 "move or replace parameters before DistributedOptimizer"
             )
-        if self.taken not in (None, self.parameter._version):
-            raise wrong(
-                f'parameter "{self.name}" was changed by the script, and the '
-                "run's weights would replace it: load weights before "
-                "DistributedOptimizer, or take DistributedOptimizer(..., "
-                "rule='worker')"
-            )
-        if (
-            self.gradient is not None
-            and self.gradient._version != self.version
+        if self.given and (
+            self.given.is_changed() or self.taken != self.parameter._version
+        ):
+            raise self._changed()
+        if self.gradient is not None and (
+            self.gradient._version != self.version
+            or self.gradient is not self.parameter.grad
         ):
             raise wrong(
                 f'the gradient of "{self.name}" was changed after backward() '
@@ -151,7 +247,8 @@ class Exchange:
     Parameters that are frozen or not the optimiser's, and buffers of integers,
     are rank 0's; buffers of float32 are averaged once a step; those of other
     types than float32 and int64 stay local. IN_PLACE: the run brings weights;
-    else it brings gradients.
+    else it brings gradients. What is frozen now is not trained later, unless
+    init() has said so.
     """
 
     def __init__(
@@ -165,14 +262,20 @@ class Exchange:
         self.in_place = in_place
         self.model = model
         self.trained: list[Trained] = []
+        self._frozen: list[tuple[str, nn.Parameter]] = []  # the optimiser's
+        self._thaws = False  # they may have a gradient in this step
         self.buffers: list[Buffer] = []
         self.num_pushed = 0  # of TRAINED, in this step
+        self._random = random.Random(0)  # the script has one of its own
         self._copier = Copier()
         group_of = {p: i for i, group in enumerate(groups) for p in group}
         for name, parameter in model.named_parameters():
-            if parameter in group_of and parameter.requires_grad:
+            trains = parameter.requires_grad or run.frozen == "trained"
+            if parameter in group_of and trains:
                 self._declare_trained(name, parameter, group_of[parameter])
             else:
+                if parameter in group_of:
+                    self._frozen.append((name, parameter))
                 self._declare_buffer(name, parameter, "assigned")
         unknown = set(group_of).difference(model.parameters())
         if unknown:
@@ -234,17 +337,21 @@ class Exchange:
             b.arrived()
 
     def _take_weights(self, trained: list[Trained]) -> None:
+        """What no rank has moved stays as autograd knows it."""
+        trained = [t for t in trained if t.has_moved()]
         for t in trained:
-            if t.values.data_ptr() != t.address:
+            if not t.is_run_memory:
                 t.parameter.data.copy_(t.values, non_blocking=True)
         increment_version([t.parameter for t in trained])
-        for t in trained:
-            t.taken = t.parameter._version if self.in_place else None
+        if trained and self.in_place:
+            seen = self._random.choice(trained)
+            for t in trained:
+                t.has_arrived(t is seen)
 
     def give_weights(self) -> None:
         """The run has the weights that the caller computed."""
         for t in self.trained:
-            if t.values.data_ptr() != t.address:
+            if not t.is_run_memory:
                 t.values.copy_(t.parameter.detach())
 
     def _take_means(self, trained: list[Trained]) -> None:
@@ -254,6 +361,24 @@ class Exchange:
                 t.parameter.grad.copy_(t.mean, non_blocking=True)
             elif not t.mean.isnan().all():  # another rank had a gradient
                 t.parameter.grad = t.mean.to(t.parameter.device, copy=True)
+
+    def may_push(self) -> bool:
+        """May backward() send gradients, or does step() look at all first?"""
+        if not self.num_pushed:
+            self._thaws = any(p.requires_grad for _, p in self._frozen)
+        return not self._thaws
+
+    def _check_frozen(self) -> None:
+        for name, parameter in self._frozen:
+            if parameter.grad is not None:
+                raise wrong(
+                    f'parameter "{name}" was frozen at DistributedOptimizer '
+                    "and has a gradient now, which the run does not take: set "
+                    "requires_grad before DistributedOptimizer; or save the "
+                    "model, end this run, and wrap the model anew in another; "
+                    "or take DistributedOptimizer(..., rule='worker') and "
+                    "init(frozen='trained'), which train it as torch does"
+                )
 
     def push(self, t: Trained, gradient: Tensor | None) -> None:
         """Sends GRADIENT, which is kept until the wait."""
@@ -266,6 +391,7 @@ class Exchange:
         check_memory(t.name, gradient, "the gradient of ")
         if t.number in self.run._pushed:
             self.wait([t])  # lazy, and not read since
+        t.sends()
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1
@@ -285,6 +411,8 @@ class Exchange:
 
     def push_rest(self) -> None:
         """Pushes what has not been pushed in this step."""
+        if not self.num_pushed:
+            self._check_frozen()
         has_batch = self.num_pushed > 0 or any(
             t.parameter.grad is not None for t in self.trained
         )
@@ -292,23 +420,31 @@ class Exchange:
             if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)
         self._send_copied(wait=True)
-        self._push_without(ZERO if has_batch else EMPTY)
+        self._push_without(ZERO if has_batch else EMPTY, EMPTY)
         self._push_buffers(has_batch)
 
     def push_void(self) -> None:
         """Pushes a step whose gradients overflowed."""
-        self._push_without(VOID)
+        self._push_without(VOID, VOID)
         self._push_buffers(False)
 
-    def _push_without(self, contribution: Contribution) -> None:
+    def _push_without(
+        self, contribution: Contribution, of_frozen: Contribution
+    ) -> None:
         for t in self.trained:
             if not t.pushed:
                 if t.number in self.run._pushed:
                     self.wait([t])
+                t.sends()
                 t.pushed = True
+                if self.in_place:
+                    t.before = t.read()
                 if t.mean is not None:
                     t.mean.fill_(torch.nan)  # stays if no rank has bytes
-                self.run.push(t.number, contribution=contribution)
+                trains = t.parameter.requires_grad
+                self.run.push(
+                    t.number, contribution=contribution if trains else of_frozen
+                )
 
     def _push_buffers(self, has_batch: bool) -> None:
         for b in self.buffers:

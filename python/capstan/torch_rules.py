@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -62,12 +63,44 @@ _STATES: dict[type, list[tuple[str, Callable[[dict[str, Any]], Any]]]] = {
     ],
 }
 _STATES[torch.optim.AdamW] = _STATES[torch.optim.Adam]
+_DECOUPLED = "decoupled_weight_decay"  # Adam's: AdamW's rule
+# Arguments of constructors that say how torch computes a step, not what.
+_HOW = ("foreach", "fused")
+
+
+def _server_rule(kind: type, group: dict[str, Any]) -> str:
+    """The ps's name of the rule of KIND's GROUP."""
+    if not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
+        return kind.__name__
+    decoupled = group.get(_DECOUPLED, kind is torch.optim.AdamW)
+    return "AdamW" if decoupled else "Adam"
+
+
+def server_lacks(kind: type, groups: list[dict[str, Any]]) -> str:
+    """What the ps would not do as KIND does with GROUPS; "": nothing."""
+    if kind not in SERVER_RULES:
+        names = ", ".join(known.__name__ for known in SERVER_RULES)
+        return f"rule server knows {names}; not {kind.__name__}"
+    if len({_server_rule(kind, group) for group in groups}) > 1:
+        return f"rule server knows no groups that differ in {_DECOUPLED}"
+    known = ("params", *SERVER_RULES[kind], *_HOW, _DECOUPLED)
+    for name, argument in inspect.signature(kind).parameters.items():
+        for group in groups if name not in known else ():
+            if group.get(name, argument.default) != argument.default:
+                return (
+                    f"rule server does not know {kind.__name__}'s "
+                    f"{name}={group[name]!r}: leave it out, or take "
+                    "DistributedOptimizer(..., rule='worker')"
+                )
+    return ""
 
 
 class Rule(torch.optim.Optimizer):
     """What both rules share."""
 
     _kind: type  # the optimiser's own class
+    _opt_called: bool
+    _hooks: list[Any] = []
 
     def capstan_open(
         self, run: Run, model: nn.Module, scaler: Any, lazy: bool
@@ -79,10 +112,21 @@ class Rule(torch.optim.Optimizer):
         self._exchange = run.exchange = Exchange(
             run, model, groups, in_place=isinstance(self, Server)
         )
-        for t in self._exchange.trained:
-            t.parameter.register_post_accumulate_grad_hook(self._hook(t))
+        self._hooks = [self._hooked(t) for t in self._exchange.trained]
         self._start()
         self._exchange.start()
+
+    def _hooked(self, t: Trained) -> Any:
+        trains = t.parameter.requires_grad
+        t.parameter.requires_grad_(True)  # else a hook is refused
+        hook = t.parameter.register_post_accumulate_grad_hook(self._hook(t))
+        t.parameter.requires_grad_(trains)
+        return hook
+
+    def capstan_close(self) -> None:
+        """The model may be in another run."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         raise NotImplementedError
@@ -103,12 +147,34 @@ def has_state(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def mixed(rule: type[Rule], optimizer: torch.optim.Optimizer) -> Any:
-    """An instance of RULE and OPTIMIZER's own class, with its groups."""
+    """OPTIMIZER, now of RULE and its own class: schedulers go on with it."""
     kind = type(optimizer)
+    if issubclass(kind, Rule):
+        raise wrong("the optimiser was in a run before: make another")
+    step = optimizer.__dict__.pop("step", None)
+    by_scheduler = "_wrapped_by_lr_sched", "_with_counter"  # of older torch
+    if step and not any(hasattr(step, mark) for mark in by_scheduler):
+        raise wrong(
+            "optimizer.step was replaced before DistributedOptimizer: replace "
+            "it afterwards"
+        )
+    mixed: Any = optimizer
+    # A Worker's step() calls KIND's, which calls the hooks.
+    rule.step.hooked = issubclass(rule, Worker)  # type: ignore[attr-defined]
     made: Any = type(kind.__name__, (rule, kind), {"_kind": kind})
-    wrapper = made.__new__(made)
-    wrapper.__setstate__(optimizer.__dict__)
-    return wrapper
+    mixed.__class__ = made
+    mixed.__setstate__(optimizer.__dict__)
+    made.step._wrapped_by_lr_sched = True  # it sets _opt_called itself
+    return mixed
+
+
+def _without_tensors(value: Any) -> Any:
+    """A group's VALUE as it is now: a scheduler changes tensors in place."""
+    if isinstance(value, Tensor):
+        return value.item()
+    if isinstance(value, tuple):
+        return tuple([_without_tensors(v) for v in value])
+    return value
 
 
 class Server(Rule):
@@ -117,9 +183,11 @@ class Server(Rule):
     _step_supports_amp_scaling = True  # GradScaler leaves infinities to step()
     _sent: list[dict[str, float]] = []  # what the run knows of the groups,
     _set: list[tuple[Any, ...]] = []  # and the values that it was made of
+    _name: str  # of the ps's rule
 
     def _start(self) -> None:
-        self._run.set_optimizer(self._kind.__name__)
+        self._name = _server_rule(self._kind, self.param_groups[0])
+        self._run.set_optimizer(self._name)
         self.state.clear()  # Adagrad's first, which is the ps's
         self._send_groups()
         if self._lazy:
@@ -127,7 +195,8 @@ class Server(Rule):
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
-            if self._run.syncs and self._scaler is None:
+            sends = self._run.syncs and self._scaler is None
+            if sends and self._exchange.may_push():
                 if not self._exchange.num_pushed:
                     self._send_groups()
                 self._exchange.push(t, parameter.grad)
@@ -148,6 +217,9 @@ class Server(Rule):
         """Tells the run which rates and other values have changed."""
         if not self._groups_changed():
             return
+        for group in self.param_groups:
+            if _server_rule(self._kind, group) != self._name:
+                raise wrong(f"{_DECOUPLED} was changed after the start")
         groups = self._groups()
         for number, group in enumerate(groups):
             sent = self._sent[number] if self._sent else {}
@@ -157,11 +229,9 @@ class Server(Rule):
         self._sent, self._set = groups, self._values()
 
     def _values(self) -> list[tuple[Any, ...]]:
-        keys = SERVER_RULES[self._kind]
+        keys = (*SERVER_RULES[self._kind], _DECOUPLED)
         return [
-            tuple(
-                [v.item() if isinstance(v := g[k], Tensor) else v for k in keys]
-            )
+            tuple([_without_tensors(g.get(k)) for k in keys])
             for g in self.param_groups
         ]
 
@@ -170,6 +240,7 @@ class Server(Rule):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Ends the step; the model then has the new weights."""
+        self._opt_called = True  # for schedulers
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -302,6 +373,7 @@ class Worker(Rule):
     """When backward() returns, .grad is the mean over the ranks."""
 
     _averaged = False  # since the last step()
+    _queued = False  # _average() is, at the end of this backward pass
     _agreed: Agreed
 
     def capstan_open(
@@ -328,17 +400,20 @@ class Worker(Rule):
         def push(parameter: Tensor) -> None:
             if not self._run.syncs or _accumulates():
                 return
-            if not self._exchange.num_pushed:
+            if not self._queued:
                 engine = torch.autograd.Variable._execution_engine
                 engine.queue_callback(self._average)
-            self._exchange.push(t, parameter.grad)
+                self._queued = True
+            if self._exchange.may_push():
+                self._exchange.push(t, parameter.grad)
 
         return push
 
     def _average(self) -> None:
         """The end of a backward pass."""
-        self._agreed.push()
+        self._queued = False
         self._exchange.push_rest()
+        self._agreed.push()
         self._exchange.end_step()
         self._exchange.wait()
         self._agreed.check()
@@ -346,6 +421,7 @@ class Worker(Rule):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""
+        self._opt_called = True  # for schedulers
         if closure is None:
             self._take_part()
             loss = super().step()

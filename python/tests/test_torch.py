@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """capstan.torch against plain torch; processes are started for real."""
 
+import inspect
 import itertools
 import json
 import signal
@@ -22,6 +23,11 @@ from capstan.torch import Run
 
 CLUSTERS = {"ps": (1, 2), "all-reduce": (0, 2)}
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+# Arguments of optimizers that are on or off.
+FLAGS = [
+    *("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay"),
+    *("foreach", "fused", "capturable", "differentiable"),
+]
 ADAM = {"optimizer": "AdamW", "settings": {"lr": 0.01, "weight_decay": 0.1}}
 
 
@@ -50,6 +56,7 @@ def reference(
     decay=False,
     split=False,
     clip=None,
+    toggles=(),
 ):
     """One process: the parts of two ranks, gradients and buffers averaged."""
     nets = [torch_ranks.model_of(model, 0) for _ in range(2)]
@@ -61,6 +68,7 @@ def reference(
     share = torch_ranks.BATCH // 2
     for step in range(steps):
         for rank, net in enumerate(nets):
+            torch_ranks.toggle(net, step, toggles)
             if model == "branches":
                 net.branch = (step + rank) % 2
             rows = slice(rank * share, (rank + 1) * share)
@@ -100,6 +108,7 @@ class Equality(unittest.TestCase):
                 zero, one = run.result("worker0"), run.result("worker1")
                 self.assertEqual(zero["last"], one["last"])
                 known = ("model", "optimizer", "settings", "decay", "clip")
+                known += ("toggles",)
                 used = {k: v for k, v in arguments.items() if k in known}
                 if "own_clip" in arguments:
                     used["clip"] = arguments["own_clip"]
@@ -117,6 +126,49 @@ class Equality(unittest.TestCase):
 
     def test_frozen_parameters(self):
         self.check(model="frozen")
+
+    def test_parameters_that_are_frozen_later_keep_weights_and_state(self):
+        names = "0.weight", "0.bias"
+        toggles = [
+            (step, n, trains)
+            for step, trains in ((5, False), (12, True))
+            for n in names
+        ]
+        for rule in "server", "worker":
+            self.check(steps=20, rule=rule, toggles=toggles)
+
+    def test_parameters_that_train_later_by_rule_worker(self):
+        """First one of those that train goes on, then none of them."""
+        toggles = [(5, "0.weight", True), (5, "2.weight", False)]
+        toggles += [(12, n, False) for n in ("0.bias", "2.bias")]
+        adam = {"optimizer": "Adam", "settings": {"lr": 0.01}}
+        for optimizer, bound in (({}, 1e-5), (adam, 5e-4)):
+            self.check(
+                steps=20,
+                rule="auto",
+                bound=bound,
+                model="frozen",
+                frozen="trained",
+                toggles=toggles,
+                own_clip=0.2,
+                **optimizer,
+            )
+
+    def test_a_generator_and_a_discriminator_take_turns(self):
+        net, optimizer = torch_ranks.gan_of(SGD)
+        torch_ranks.gan_steps(net, optimizer, 20)
+        expected = {k: v.tolist() for k, v in net.state_dict().items()}
+        for name, (ps, workers) in CLUSTERS.items():
+            with (
+                self.subTest(name),
+                ranks("gan", ps, workers, steps=20, settings=SGD) as run,
+            ):
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                for worker in "worker0", "worker1":
+                    found = run.result(worker)
+                    self.assertLess(distance(found, expected), 1e-5)
 
     def test_unused_parameters(self):
         self.check(model="branches", steps=40)
@@ -168,6 +220,44 @@ class Equality(unittest.TestCase):
                 bound = 1e-5 if case["steps"] == 1 else 5e-4
                 expected = reference(found["first"], **case)
                 self.assertLess(distance(found["last"], expected), bound)
+
+    def test_each_argument_is_understood_or_refused_by_name(self):
+        values = {
+            "lr": torch.tensor(0.02).item(),
+            "momentum": 0.7,
+            "dampening": 0.3,
+            "weight_decay": 0.2,
+            "betas": [0.5, 0.7],
+            "eps": 0.01,
+            "alpha": 0.6,
+            "lr_decay": 0.2,
+            "initial_accumulator_value": 0.3,
+            **dict.fromkeys(FLAGS, True),
+        }
+        bases = {"SGD": {"momentum": 0.9}, "RMSprop": {"momentum": 0.5}}
+        cases = []
+        for kind in "SGD", "Adam", "AdamW", "Adagrad", "RMSprop":
+            names = inspect.signature(getattr(torch.optim, kind)).parameters
+            base = {"lr": 0.01, "weight_decay": 0.1, **bases.get(kind, {})}
+            for name in names.keys() - {"params"}:
+                settings = {**base, name: values[name]}
+                case = {"optimizer": kind, "settings": settings, "steps": 4}
+                cases.append((name, case))
+        with ranks("arguments", 0, 1, cases=[c for _, c in cases]) as run:
+            run.wait()
+            results = run.results("worker0")
+        for (name, case), found in zip(cases, results, strict=True):
+            with self.subTest(argument=name, **case):
+                if name in ("capturable", "differentiable"):
+                    text = f"{case['optimizer']}'s {name}=True"
+                    self.assertIn(text, found["refused"])
+                    continue
+                expected = reference(found["first"], **case)
+                self.assertLess(distance(found["last"], expected), 1e-5)
+
+    def test_a_scheduler_that_was_made_before(self):
+        for rule in "server", "worker":
+            self.check(steps=20, rule=rule, decay="before")
 
     def test_the_state_is_that_of_plain_torch(self):
         rms = {"lr": 0.005, "momentum": 0.5, "centered": True}
@@ -376,6 +466,45 @@ class Errors(unittest.TestCase):
 
     def test_a_changed_gradient(self):
         self.check("was changed after backward()", steps=9, do="clip")
+
+    def test_a_parameter_that_was_frozen_at_the_start(self):
+        for rule in "server", "worker":
+            with self.subTest(rule), ranks("thaws", 1, rule=rule) as run:
+                self.assertEqual(run.wait()["worker1"], 2)
+                self.assertEqual(run.result("worker1"), [3, 0])
+                for process in run.processes:
+                    found = run.error(process)
+                    self.assertIn('"0.weight" was frozen at Distr', found)
+                    self.assertIn("init(frozen='trained')", found)
+
+    def test_what_trains_later_by_rule_server(self):
+        keys = {"frozen": "trained", "rule": "server"}
+        with ranks("train", 1, 1, steps=9, **keys) as run:
+            self.assertEqual(run.wait()["worker0"], 2)
+            self.assertIn("init(frozen='trained') takes", run.error("worker0"))
+
+    def test_a_gradient_that_is_dropped(self):
+        self.check("was changed after backward()", steps=9, do="drop")
+
+    def test_weights_that_are_written_past_autograd(self):
+        """An element within 128 steps, all of a parameter sooner."""
+        for ps, where, how in (
+            (1, "backward", "data"),
+            (0, "backward", "numpy"),
+            (0, "step", "data"),
+        ):
+            with (
+                self.subTest(ps=ps, where=where, how=how),
+                ranks("writes", ps, where=where, how=how) as run,
+            ):
+                self.assertEqual(
+                    run.wait()["worker1"], 2, run.error("worker1")
+                )
+                self.assertLess(run.result("worker1"), 130)
+                for process in run.processes:
+                    found = run.error(process)
+                    self.assertIn('"1.weight" was changed', found)
+                    self.assertIn("rule='worker'", found)
 
     def test_other_rates_by_rule_worker(self):
         text = "the ranks' optimisers differ: lr of group 0 is"

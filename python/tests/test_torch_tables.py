@@ -24,7 +24,7 @@ def ranks(ps=2, **arguments):
     return Cluster("torch_tables_ranks.py", "train", ps, 2, **arguments)
 
 
-def reference(first, make, settings, scaled, rare):
+def reference(first, make, settings, scaled, rare, frozen):
     """Rows and other weights of one process with the whole batch, in double."""
     torch.manual_seed(0)
     bags = [
@@ -33,6 +33,7 @@ def reference(first, make, settings, scaled, rare):
     ]
     torch.manual_seed(0)
     net = program.Net(*bags, scaled).double()
+    net.last.bias.requires_grad_(not frozen)
     with torch.no_grad():
         for bag, rows in zip(bags, first):
             bag.weight.copy_(torch.tensor(rows))
@@ -78,12 +79,12 @@ class Equality(unittest.TestCase):
             )
             zero, one = run.result("worker0"), run.result("worker1")
         self.assertEqual(zero, one)
+        known = ("scaled", "rare", "frozen")
         rows, weight, scale = reference(
             zero["first"],
             make,
             settings,
-            arguments.get("scaled", False),
-            arguments.get("rare", False),
+            **{k: arguments.get(k, False) for k in known},
         )
         close = frameworks.distance
         self.assertLess(close(zero["rows"], rows), 1e-5)
@@ -146,6 +147,10 @@ class Equality(unittest.TestCase):
     def test_weights_of_samples_may_be_trained(self):
         zero = self.check("Adagrad", scaled=True)
         self.assertNotEqual(zero["last"]["scale"], [1])
+
+    def test_rows_train_beside_a_parameter_that_was_frozen_later(self):
+        for ps in 2, 0:
+            self.check("Adagrad", frozen=True, ps=ps)
 
     def test_an_evaluation_pushes_nothing(self):
         self.check("Adagrad", staged=True)

@@ -158,26 +158,31 @@ def train(
     decay=False,
     split=False,
     own_clip=None,
+    toggles=(),
     **keys,
 ):
     """Trains and prints the first state and the last; DO names what to do in
-    step 3. OWN_CLIP: the script clips the gradients."""
+    step 3. TOGGLES freeze parameters and let them train. OWN_CLIP: the script
+    clips the gradients. DECAY "before": the scheduler is made before
+    DistributedOptimizer."""
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     run = capstan.init(**keys)
     net = model_of(model, run.rank)
-    wrapped = capstan.DistributedOptimizer(
-        optimizer_of(optimizer, net, settings, split),
-        net,
-        rule=rule,
-        lazy=lazy,
-    )
+    plain = optimizer_of(optimizer, net, settings, split)
+    scheduler_of = torch.optim.lr_scheduler.StepLR
+    scheduler = scheduler_of(plain, 5) if decay == "before" else None
+    counted = []
+    plain.register_step_post_hook(lambda *_: counted.append(1))
+    wrapped = capstan.DistributedOptimizer(plain, net, rule=rule, lazy=lazy)
     first = state(net)
-    scheduler = torch.optim.lr_scheduler.StepLR(wrapped, 5) if decay else None
+    if decay and not scheduler:
+        scheduler = scheduler_of(wrapped, 5)
     x, y = data(steps)
     share = BATCH // run.size
     for step in run.steps(steps):
         if model == "branches":
             net.branch = (step + run.rank) % 2
+        toggle(net, step, toggles)
         wrapped.zero_grad(set_to_none)
         begin, part = run.rank * share, share // passes
         for i in range(passes):
@@ -196,7 +201,67 @@ def train(
         wrapped.step()
         if scheduler:
             scheduler.step()
+    assert len(counted) == steps, counted
     print(json.dumps({"first": first, "last": state(net)}), flush=True)
+
+
+def toggle(net, step, toggles):
+    """Of (step, parameter, does it train) of TOGGLES those of STEP."""
+    for when, name, trains in toggles:
+        if when == step:
+            net.get_parameter(name).requires_grad_(trains)
+
+
+def thaws(rule):
+    """Rank 1 lets a parameter train that was frozen; prints what was sent of
+    the step that ends the run."""
+    run = capstan.init()
+    net = model_of("frozen", 0)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net, rule=rule
+    )
+    x, y = data(9)
+    for step in range(9):
+        if step == 3 and run.rank == 1:
+            net.requires_grad_(True)
+        try:
+            step_of(net, optimizer, x[step], y[step])
+        except capstan.ConfigError:
+            print(json.dumps([step, len(run._pushed)]))
+            raise
+
+
+def gan_steps(net, optimizer, steps):
+    """A generator, net[0], and a discriminator take turns; what was generated
+    before the discriminator's step is used after it."""
+    x, y = data(steps)
+    loss = nn.functional.cross_entropy
+    for step in range(steps):
+        made = net[0](x[step])
+        optimizer.zero_grad()
+        loss(net[1](made.detach()), y[step]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        net[1].requires_grad_(False)
+        (-loss(net[1](made), y[step])).backward()
+        optimizer.step()
+        net[1].requires_grad_(True)
+
+
+def gan_of(settings):
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 16))
+    net = nn.Sequential(made, nn.Linear(16, CLASSES))
+    return net, optimizer_of("SGD", net, settings)
+
+
+def gan(steps, settings):
+    """All ranks have the same batches; prints the last state."""
+    capstan.init()
+    net, plain = gan_of(settings)
+    optimizer = capstan.DistributedOptimizer(plain, net)
+    gan_steps(net, optimizer, steps)
+    print(json.dumps(state(net)))
 
 
 def several(cases):
@@ -204,6 +269,47 @@ def several(cases):
     for case in cases:
         train(keep_env=True, **case)
         capstan.current().close()
+
+
+def arguments(cases):
+    """Trains each of CASES in a run of its own, unless it is refused."""
+    for case in cases:
+        try:
+            train(keep_env=True, **case)
+        except capstan.ConfigError as error:
+            print(json.dumps({"refused": str(error)}), flush=True)
+            capstan.current().fail("refused")
+        else:
+            capstan.current().close()
+
+
+def writes(where, how="data", **keys):
+    """Rank 1 writes an element of a parameter of 512 KiB in each step before
+    backward(), or all of them before step(); prints the steps that it took."""
+    run = capstan.init(**keys)
+    net = nn.Sequential(nn.Linear(INPUTS, 512), nn.Linear(512, 256))
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 1e-6), net
+    )
+    x = torch.randn(2, INPUTS)
+
+    def write():
+        weight = net[1].weight
+        weight = weight.data if how == "data" else weight.detach().numpy()
+        weight[(200, 5) if where == "backward" else ...] += 1
+
+    for step in range(1000):
+        optimizer.zero_grad()
+        if where == "backward" and run.rank == 1:
+            write()
+        net(x).sum().backward()
+        if where == "step" and run.rank == 1:
+            write()
+        try:
+            optimizer.step()
+        except capstan.ConfigError:
+            print(json.dumps(step))
+            raise
 
 
 def clip(run, net, optimizer, loss):
@@ -224,6 +330,10 @@ def other_rule():
 
 def again(run, net, optimizer, loss):
     net(torch.ones(2, INPUTS)).sum().backward()
+
+
+def drop(run, net, optimizer, loss):
+    net.zero_grad()
 
 
 def replace(run, net, optimizer, loss):
@@ -424,10 +534,10 @@ def states(optimizer, settings, split=False, runs=1, **keys):
     x, y = data(14)
     plain_net, apart = model_of("mlp", 0), []
     plain = optimizer_of(optimizer, plain_net, settings, split)
-    saved = None
+    saved = net = None
     for steps in (range(0, 7), range(7, 14))[:runs]:
         run = capstan.init(keep_env=True, **keys)
-        net = copy.deepcopy(plain_net)
+        net = net or copy.deepcopy(plain_net)  # the same in both runs
         begun = optimizer_of(optimizer, net, settings, split)
         if saved:
             begun.load_state_dict(saved)

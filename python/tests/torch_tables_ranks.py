@@ -74,12 +74,14 @@ def train(
     scaled=False,
     rare=False,
     stop=None,
+    frozen=False,
     **keys,
 ):
     """Prints the rows before the first step and after the last, and the other
     weights. RULE None: that of the optimiser, SGD. PASSES: backward passes of
     a step. STAGED: in an evaluation nothing is pushed. RARE: every third step
-    uses the tables. STOP: the script ends before that step."""
+    uses the tables. STOP: the script ends before that step. FROZEN: the tensor
+    that is pushed last is, in all steps."""
     run = capstan.init(seed=4, **keys)
     torch.manual_seed(0)
     net = Net(
@@ -90,6 +92,7 @@ def train(
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), lr=0.1), net
     )
+    net.last.bias.requires_grad_(not frozen)
     tables = [net.summed, net.averaged]
 
     def rows():

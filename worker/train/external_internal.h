@@ -66,7 +66,8 @@ struct external {
     struct state_read state_read;
 
     struct external_tables *tables; /* NULL: none is declared */
-    enum contribution last_kind;    /* of the last push of a trained tensor */
+    bool trained_pushed;            /* a trained tensor, in this step */
+    enum contribution last_kind;    /* of the last such push that counts */
 
     pthread_mutex_t kept_mutex;
     struct kept_item kept[KEPT_FILE_KEYS];

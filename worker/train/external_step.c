@@ -163,6 +163,7 @@ static void begin_step(struct external *external, struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->progress.pushing = trainer->clock + 1;
     pthread_mutex_unlock(&trainer->mutex);
+    external->trained_pushed = false;
     if (trainer->exchange.provides_first_weights)
         external->first = external->count;
     uint32_t num_groups = external->values_changed ? external->num_groups : 0;
@@ -183,8 +184,11 @@ static enum external_result push_tensor(struct external *external,
     if (!external->num_pushed)
         begin_step(external, trainer);
     external->tensors[p].pushed = true;
-    if (external->parameters[p].kind == PARAMETER_TRAINED)
-        external->last_kind = kind;
+    if (external->parameters[p].kind == PARAMETER_TRAINED) {
+        if (!external->trained_pushed || kind != CONTRIBUTION_EMPTY)
+            external->last_kind = kind;
+        external->trained_pushed = true;
+    }
     external->num_pushed++;
     if (reduces) {
         external->tensors[p].stale = true;
