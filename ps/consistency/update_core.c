@@ -373,7 +373,7 @@ static void set_waiting(struct update_core *x, uint32_t b, uint32_t rank,
 }
 
 /* What a contribution is. */
-struct brought {
+struct contributed {
     bool bytes, overflowed;
     double overflow_scale;
 };
@@ -381,7 +381,7 @@ struct brought {
 static enum update_core_result contribute(struct update_core *x, uint32_t b,
                                           uint32_t rank, uint64_t clock,
                                           uint64_t seq,
-                                          struct brought brought) {
+                                          struct contributed with) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
     if (ledger_has(&x->ledger, b, rank, incarnation, clock)) {
         set_waiting(x, b, rank, clock, seq);
@@ -398,10 +398,10 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
     ledger_record(&x->ledger, b, rank, incarnation, clock);
     set_waiting(x, b, rank, clock, seq);
     x->blocks[b].num_contributions++;
-    x->blocks[b].has_bytes |= brought.bytes;
-    if (brought.overflowed) {
+    x->blocks[b].has_bytes |= with.bytes;
+    if (with.overflowed) {
         x->blocks[b].overflowed = true;
-        x->blocks[b].overflow_scale = brought.overflow_scale;
+        x->blocks[b].overflow_scale = with.overflow_scale;
     }
     if (is_synchronous(x)) {
         try_close(x, b);
@@ -415,7 +415,8 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
 enum update_core_result update_core_push(struct update_core *x, uint32_t b,
                                          uint32_t rank, uint64_t clock,
                                          uint64_t seq) {
-    return contribute(x, b, rank, clock, seq, (struct brought){.bytes = true});
+    return contribute(x, b, rank, clock, seq,
+                      (struct contributed){.bytes = true});
 }
 
 enum update_core_result update_core_push_without_bytes(struct update_core *x,
@@ -423,7 +424,7 @@ enum update_core_result update_core_push_without_bytes(struct update_core *x,
                                                        uint32_t rank,
                                                        uint64_t clock,
                                                        uint64_t seq) {
-    return contribute(x, b, rank, clock, seq, (struct brought){0});
+    return contribute(x, b, rank, clock, seq, (struct contributed){0});
 }
 
 enum update_core_result update_core_push_overflowed(struct update_core *x,
@@ -431,9 +432,9 @@ enum update_core_result update_core_push_overflowed(struct update_core *x,
                                                     uint64_t clock,
                                                     uint64_t seq,
                                                     double overflow_scale) {
-    return contribute(
-        x, b, rank, clock, seq,
-        (struct brought){.overflowed = true, .overflow_scale = overflow_scale});
+    return contribute(x, b, rank, clock, seq,
+                      (struct contributed){.overflowed = true,
+                                           .overflow_scale = overflow_scale});
 }
 
 /* The weights of the snapshot that BLOCK waits for. */
