@@ -105,10 +105,30 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     _signalled = number
 
 
+def _meets_no_group(error: BaseException) -> bool:
+    """Did a function of torch.distributed raise ERROR for want of a group?"""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is None or module.is_initialized():
+        return False
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(f.f_globals is vars(module) for f, _ in frames)
+
+
 def _hint(error: BaseException) -> str:
-    """What to write in place of variables that ERROR misses."""
+    """What to write in place of what the launcher gave, which ERROR misses."""
+    if isinstance(error, Error):
+        return ""
+    if _meets_no_group(error):
+        return (
+            "capstan: a run has no process group of torch.distributed: leave "
+            "init_process_group, barrier, DistributedDataParallel and "
+            "destroy_process_group out; write run.rank and run.size for "
+            "get_rank and get_world_size, and capstan.horovod's allreduce and "
+            "broadcast_object for collectives; gradients are averaged by "
+            "DistributedOptimizer"
+        )
     missed = sorted(n for n in taken if re.search(rf"\b{n}\b", str(error)))
-    if not missed or isinstance(error, Error):
+    if not missed:
         return ""
     return (
         f"capstan: init() has taken {', '.join(missed)} out of os.environ, so "

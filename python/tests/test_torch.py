@@ -519,6 +519,21 @@ class Errors(unittest.TestCase):
     def test_a_replaced_parameter(self):
         self.check("has other memory than at the start", steps=9, do="replace")
 
+    def test_what_there_is_in_place_of_a_process_group(self):
+        for call in "barrier", "all_reduce", "init", "ddp", "own":
+            with (
+                self.subTest(call),
+                ranks("without_group", 0, 1, call=call) as run,
+            ):
+                self.assertEqual(run.wait(), {"worker0": 1})
+                found = run.error("worker0")
+                self.assertIn("Error: ", found)  # torch's own
+                self.assertEqual(
+                    found.count("capstan: a run has no process group"),
+                    call != "own",
+                    found,
+                )
+
     def test_float64(self):
         self.check("torch.float64; expected is a dense tensor", "double")
 

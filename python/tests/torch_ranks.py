@@ -10,6 +10,7 @@ import time
 
 import processes
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -338,6 +339,26 @@ def drop(run, net, optimizer, loss):
 
 def replace(run, net, optimizer, loss):
     net[0].weight.data = net[0].weight.data.clone()
+
+
+def without_group(call):
+    """Calls torch.distributed's CALL after init()."""
+    capstan.init()
+    calls = {
+        "barrier": dist.barrier,
+        "all_reduce": lambda: dist.all_reduce(torch.ones(2)),
+        "init": lambda: dist.init_process_group("gloo"),
+        "ddp": lambda: nn.parallel.DistributedDataParallel(nn.Linear(1, 1)),
+        "own": own_group,
+    }
+    calls[call]()
+
+
+def own_group():
+    """A group that the script makes itself has its own errors."""
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    dist.broadcast(torch.ones(2), 5)
 
 
 def double():
