@@ -14,15 +14,28 @@ model.fit(
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from . import EMPTY, ConfigError, Run, current
 from .agreed import Agreed
+
+_NEEDED = (
+    "capstan.keras needs Keras 3 over TensorFlow: pip install 'keras>=3' "
+    "'tensorflow>=2.16', without TF_USE_LEGACY_KERAS, and with "
+    "KERAS_BACKEND=tensorflow"
+)
+if int(keras.__version__.split(".")[0]) < 3:
+    raise ConfigError(f"Keras is {keras.__version__}; {_NEEDED}", "USAGE")
+if keras.backend.backend() != "tensorflow":
+    raise ConfigError(
+        f"Keras' backend is {keras.backend.backend()}; {_NEEDED}", "USAGE"
+    )
+
+import tensorflow as tf  # noqa: E402
 
 __all__ = ["Callback", "DistributedOptimizer", "fit", "start"]
 
@@ -154,11 +167,26 @@ class _Mean(keras.optimizers.Optimizer):
     """Mixed into an optimiser's class: it applies the ranks' mean."""
 
     capstan_exchange: Exchange | None = None
+    # Of a model that fit() builds: starts the run once it has its variables.
+    capstan_start: Callable[[], None] | None = None
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        variables = list(trainable_variables or self._trainable_variables)
+        if self.capstan_exchange is None and self.capstan_start:
+            if tf.executing_eagerly():
+                raise wrong(
+                    "fit() builds the model in its first step, which "
+                    "run_eagerly computes with this rank's own weights: build "
+                    "the model before, such as by model.build(shape)"
+                )
+            with tf.init_scope():
+                made = all(v._value.is_initialized() for v in variables)
+                if made:
+                    self.capstan_start()
+            if not made:  # but after this trace, which another follows
+                return super().apply(grads, trainable_variables)
         if self.capstan_exchange is None:
             raise wrong("fit() needs callbacks=[capstan.keras.Callback()]")
-        variables = list(trainable_variables or self._trainable_variables)
         means = self.capstan_exchange.mean(list(grads), variables)
         super().apply(means, trainable_variables)
 
@@ -172,6 +200,9 @@ def DistributedOptimizer(
     Capstan. A LossScaleOptimizer is given to DistributedOptimizer, and not the
     other way round.
     """
+    name = type(optimizer).__name__
+    if any(c.__module__.startswith("tf_keras") for c in type(optimizer).mro()):
+        raise wrong(f"{name} is of Keras 2 (tf_keras); {_NEEDED}")
     made = keras.optimizers.get(optimizer)
     kind = type(made)
     made.__class__ = type(
@@ -186,6 +217,11 @@ def start(model: keras.Model) -> None:
     fit() does it; a script that goes on with a checkpoint calls it before, and
     finds in run.position where it is. MODEL is built and compiled.
     """
+    if not model.built:
+        raise wrong(
+            f'model "{model.name}" has no weights yet: build it, such as by '
+            "model.build(shape) or by a first layer keras.Input(shape)"
+        )
     optimizer = model.optimizer
     if not isinstance(optimizer, _Mean):
         raise wrong(
@@ -209,6 +245,12 @@ def fit(
     epoch that was begun first.
     """
     arguments["callbacks"] = [*arguments.get("callbacks", ()), Callback()]
+    if not _is_built(model):
+        x, *_ = tf.nest.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name),
+            data.element_spec,
+        )
+        model(x)
     start(model)
     at = current().position
     rest = data.skip(at.epoch_step)
@@ -222,12 +264,20 @@ def fit(
         model.fit(data, initial_epoch=first, epochs=epochs, **arguments)
 
 
+def _is_built(model: keras.Model) -> bool:
+    return all(layer.built for layer in model._flatten_layers())
+
+
 class Callback(keras.callbacks.Callback):
     """Starts the run with fit(): all ranks begin with rank 0's weights.
+
+    A model that fit() builds starts it when its first step has its variables.
 
     It sets jit_compile to False, as XLA cannot call the exchange, and stops
     the training when the run ends.
     """
+
+    _epoch: int | None = None  # of fit(), that has begun
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
@@ -238,19 +288,40 @@ class Callback(keras.callbacks.Callback):
                 print("capstan: jit_compile is set to False", file=sys.stderr)
 
     def on_train_begin(self, logs: Any = None) -> None:
+        optimizer = self.model.optimizer
+        self._epoch = None
+        begun = getattr(optimizer, "capstan_exchange", None) is not None
+        if begun or not isinstance(optimizer, _Mean) or _is_built(self.model):
+            self._start()
+        else:
+            optimizer.capstan_start = self._start
+
+    def _start(self) -> None:
         start(self.model)
         if current().ended:
             current()._leave()
+        if self._epoch is not None:
+            self.on_epoch_begin(self._epoch)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        if self.model.optimizer.capstan_exchange is None:
+            return  # _start() comes back
         at = current()._position()
         if epoch != at.epoch or not at.epoch_step:
             current().begin_epoch(epoch)
 
     def on_train_end(self, logs: Any = None) -> None:
-        self.model.optimizer.capstan_exchange.give_weights()
+        if self.model.optimizer.capstan_exchange is not None:
+            self.model.optimizer.capstan_exchange.give_weights()
         if current().ended:
             current()._end_loop()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.model.optimizer.capstan_exchange is None:
+            raise wrong(
+                "fit() has taken a step that this rank computed alone, as the "
+                "model is not built: build it before, such as by "
+                "model.build(shape)"
+            )
         self.model.stop_training |= current().ended

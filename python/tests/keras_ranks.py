@@ -15,19 +15,54 @@ import tensorflow as tf
 import capstan.keras
 
 
-def network(seed=0, norm=False):
+def layers_of(seed, norm):
     """NORM: with statistics, and with frozen weights."""
     keras.utils.set_random_seed(seed)
     more = [keras.layers.Dense(16, trainable=False)]
     more.append(keras.layers.BatchNormalization())
-    return keras.Sequential(
-        [
-            keras.Input((frameworks.INPUTS,)),
-            *(more if norm else []),
-            keras.layers.Dense(16, activation="tanh"),
-            keras.layers.Dense(frameworks.CLASSES),
-        ]
-    )
+    return [
+        *(more if norm else []),
+        keras.layers.Dense(16, activation="tanh"),
+        keras.layers.Dense(frameworks.CLASSES),
+    ]
+
+
+def network(seed=0, norm=False):
+    layers = [keras.Input((frameworks.INPUTS,)), *layers_of(seed, norm)]
+    return keras.Sequential(layers)
+
+
+class Subclassed(keras.Model):
+    """LAYERS, whose variables the first call makes, and one that none uses."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.parts = layers
+        self.unused = keras.layers.Dense(3)
+
+    def call(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def built_by_fit(kind, steps, own=False, eager=False, **keys):
+    """As train(), of a model that fit() builds; OWN: capstan.keras.fit()."""
+    run = capstan.init(**keys)
+    layers = layers_of(run.rank, kind == "norm")
+    made = keras.Sequential if kind == "sequential" else Subclassed
+    optimizer = capstan.keras.DistributedOptimizer(sgd())
+    net = compiled(made(layers), optimizer)
+    net.run_eagerly = eager
+    data = dataset().shard(run.size, run.rank)
+    data = data.batch(frameworks.BATCH // run.size, drop_remainder=True)
+    if own:
+        capstan.keras.fit(net, data.take(steps), 1, verbose=0)
+    else:
+        callback = capstan.keras.Callback()
+        net.fit(data.take(steps), callbacks=[callback], verbose=0)
+    found = {"weights": weights(net), "step": run.position.step}
+    print(json.dumps(found), flush=True)
 
 
 def sgd():

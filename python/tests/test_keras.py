@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras over TensorFlow with capstan.keras."""
 
+import os
 import signal
+import subprocess
+import sys
 import unittest
 
 import frameworks
-from processes import Cluster, check_complete
+from processes import TESTS, Cluster, check_complete
 
 frameworks.need("keras")
 frameworks.need("tensorflow")
@@ -75,6 +78,58 @@ class Keras(frameworks.Framework, unittest.TestCase):
             run.wait_for("worker1", "pauses")
             run.processes["worker1"].kill()
             self.assertEqual(run.wait()["worker0"], 138, run.error("worker0"))
+
+    def built_by_fit(self, kind, **arguments):
+        """Of both ranks, which end alike."""
+        with self.cluster("built_by_fit", kind=kind, **arguments) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            zero, one = run.result("worker0"), run.result("worker1")
+            self.assertEqual(zero, one)
+            return zero
+
+    def test_a_model_that_fit_builds_ends_as_one_process(self):
+        for kind, own in ("subclass", 0), ("subclass", 1), ("sequential", 0):
+            with self.subTest(kind=kind, own=own):
+                steps = {"steps": frameworks.STEPS}
+                found = self.built_by_fit(kind, own=bool(own), **steps)
+                self.assertEqual(found["step"], frameworks.STEPS)
+                distance = frameworks.distance(found["weights"], self.expected)
+                self.assertLess(distance, 1e-5)
+        self.built_by_fit("norm", steps=4)
+
+    def test_a_model_that_fit_builds_goes_on_where_its_run_is(self):
+        with self.cluster(
+            "built_by_fit", kind="subclass", steps=4, checkpoint="run"
+        ) as run:
+            run.wait()
+            keys = {"checkpoint": str(run.path("run")), "own": True}
+            found = self.built_by_fit("subclass", steps=8, **keys)
+        distance = frameworks.distance(found["weights"], self.expected)
+        self.assertLess(distance, 1e-5)
+
+    def test_a_first_step_with_weights_of_the_rank_is_refused(self):
+        with self.cluster(
+            "built_by_fit", kind="subclass", steps=4, eager=True
+        ) as run:
+            self.assertNotIn(0, run.wait().values())
+            self.assertIn("build the model before", run.error("worker1"))
+
+    def test_keras_2_and_other_backends_are_named(self):
+        for version, backend in ("2.15.0", "tensorflow"), ("3.9.0", "jax"):
+            code = (
+                "import sys, types; k = types.ModuleType('keras'); "
+                f"k.__version__ = '{version}'; "
+                f"k.backend = types.SimpleNamespace(backend=lambda: '{backend}')"
+                "; sys.modules['keras'] = k; import capstan.keras"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", code],
+                env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+                capture_output=True,
+                text=True,
+            )
+            self.assertIn("needs Keras 3 over TensorFlow", done.stderr)
 
     def test_a_missing_callback_is_named(self):
         with Cluster(self.program, "train", 0, 1, steps=1, start=False) as run:
