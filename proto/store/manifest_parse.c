@@ -245,6 +245,8 @@ static enum status parse_parameter(struct parameter *out, const json_t *value,
                                       out->name, sizeof out->name, why);
     json_t *dims;
     if (!status)
+        layout_plain_name(out->name);
+    if (!status)
         status = require_array(value, "dims", LAYOUT_MAX_DIMS, &dims, why);
     if (status)
         return status;
@@ -349,6 +351,8 @@ static enum status parse_table(struct table *out, const json_t *value,
     uint64_t dim = 0;
     enum status status = require_text(json_object_get(value, "name"), "name",
                                       out->name, sizeof out->name, why);
+    if (!status)
+        layout_plain_name(out->name);
     if (!status)
         status = require_integer(value, "dim", LAYOUT_MAX_DIM, &dim, why);
     out->dim = (uint32_t)dim;

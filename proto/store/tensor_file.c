@@ -356,10 +356,29 @@ static enum status tensor_missing(const struct tensor_file *file,
                        file->path, name, count, found, more);
 }
 
+/* The entry of the tensor NAME, which may have it by torch.compile's. */
+static const json_t *find_entry(const struct tensor_file *file,
+                                const char *name) {
+    json_t *entry = json_object_get(file->header, name);
+    const char *other;
+    char plain[LAYOUT_MAX_NAME];
+    if (entry)
+        return entry;
+    json_object_foreach(file->header, other, entry) {
+        if (strlen(other) >= sizeof plain)
+            continue;
+        strcpy(plain, other);
+        layout_plain_name(plain);
+        if (strcmp(plain, name) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
 enum status tensor_file_read(struct tensor_file *file,
                              const struct parameter *tensor, float *floats,
                              struct failure *why) {
-    const json_t *entry = json_object_get(file->header, tensor->name);
+    const json_t *entry = find_entry(file, tensor->name);
     const json_t *shape = json_object_get(entry, "shape");
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     if (!entry)

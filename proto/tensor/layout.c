@@ -385,6 +385,16 @@ void layout_init_row(const struct layout *layout, uint32_t t, uint64_t id,
                      layout->tables[t].dim);
 }
 
+void layout_plain_name(char *name) {
+    static const char part[] = "_orig_mod.";
+    const size_t length = sizeof part - 1;
+    for (char *at = strstr(name, part); at; at = strstr(at, part))
+        if ((at == name || at[-1] == '.') && at[length])
+            memmove(at, at + length, strlen(at + length) + 1);
+        else
+            at += length;
+}
+
 void layout_describe_parameter(const struct layout *layout, uint32_t p,
                                char *text, size_t size) {
     static const char *const kinds[] = {[PARAMETER_TRAINED] = "trained",

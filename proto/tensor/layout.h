@@ -158,6 +158,10 @@ void layout_init_block(const struct layout *layout, uint32_t b, uint64_t seed,
 void layout_init_row(const struct layout *layout, uint32_t t, uint64_t id,
                      uint64_t seed, float *weights);
 
+/* Takes the parts "_orig_mod." out of NAME, which torch.compile adds to the
+ * names of a model that other processes may have without it. */
+void layout_plain_name(char *name);
+
 /* Writes `"w" [3, 4] float32 trained of group 0` of PARAMETER, or "none" if
  * there is no such. */
 void layout_describe_parameter(const struct layout *layout, uint32_t parameter,

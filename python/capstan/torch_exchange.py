@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import string_at
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,25 @@ def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
         )
     if not tensor.is_contiguous():
         raise wrong(f'{part}tensor "{name}" is not contiguous')
+
+
+def namer(model: nn.Module) -> Callable[[str], str]:
+    """Makes of a name in MODEL that of the module in its wrappers.
+
+    torch.compile, DataParallel and DistributedDataParallel change names, and
+    other processes or runs may do without them.
+    """
+    wrapped = getattr(model, "_orig_mod", model)
+    parallel = nn.DataParallel, nn.parallel.DistributedDataParallel
+    outer = ["module"] if isinstance(wrapped, parallel) else []
+
+    def name_of(name: str) -> str:
+        parts = [part for part in name.split(".") if part != "_orig_mod"]
+        if parts[:1] == outer:
+            del parts[0]
+        return ".".join(parts)
+
+    return name_of
 
 
 class Given:
@@ -268,8 +287,10 @@ class Exchange:
         self.num_pushed = 0  # of TRAINED, in this step
         self._random = random.Random(0)  # the script has one of its own
         self._copier = Copier()
+        name_of = namer(model)
         group_of = {p: i for i, group in enumerate(groups) for p in group}
-        for name, parameter in model.named_parameters():
+        for given, parameter in model.named_parameters():
+            name = name_of(given)
             trains = parameter.requires_grad or run.frozen == "trained"
             if parameter in group_of and trains:
                 self._declare_trained(name, parameter, group_of[parameter])
@@ -286,10 +307,10 @@ class Exchange:
             )
         for name, buffer in model.named_buffers():
             kind = "averaged" if buffer.is_floating_point() else "assigned"
-            self._declare_buffer(name, buffer, kind)
+            self._declare_buffer(name_of(name), buffer, kind)
         for name, module in model.named_modules():
             if isinstance(module, EmbeddingBag):
-                module.declare(run, name)
+                module.declare(run, name_of(name))
 
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int

@@ -7,6 +7,7 @@ import json
 import signal
 import tempfile
 import unittest
+from pathlib import Path
 from types import SimpleNamespace
 
 try:
@@ -405,6 +406,31 @@ class Resuming(unittest.TestCase):
                     self.assertEqual(found, {0}, run.error("worker0"))
                     seen = run.result("worker1")["seen"]
                     self.assertEqual(seen, expected)
+
+    def test_a_model_goes_on_in_other_wrappers_by_the_same_names(self):
+        modules, parts = ("0", "1", "2", "module"), ("bias", "weight")
+        names = [f"{m}.{p}" for m in modules for p in parts]
+        buffers = "num_batches_tracked", "running_mean", "running_var"
+        names += [f"1.{b}" for b in buffers]
+        with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
+            last = None
+            for steps, how in enumerate(
+                ("compiled", "plain", "parallel", "part"), 2
+            ):
+                keys = {"steps": steps, "checkpoint": folder}
+                with ranks("wrapped_as", 0, 1, how=how, **keys) as run:
+                    found = run.wait()
+                    self.assertEqual(
+                        found, {"worker0": 0}, run.error("worker0")
+                    )
+                    first, then = run.results("worker0")
+                self.assertIn(last, (None, first))
+                self.assertNotEqual(first, then)
+                last = then
+                manifest = Path(folder, f"step-{steps:09}/manifest.json")
+                saved = json.loads(manifest.read_text())["parameters"]
+                found = sorted(p["name"] for p in saved)
+                self.assertEqual(found, sorted(names))
 
     def test_a_complete_run_takes_no_step_when_started_again(self):
         for rule in "server", "worker":

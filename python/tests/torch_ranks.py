@@ -213,6 +213,36 @@ def toggle(net, step, toggles):
             net.get_parameter(name).requires_grad_(trains)
 
 
+def wrapped_as(how, steps, checkpoint, rule="server"):
+    """Trains in a model that is wrapped as HOW says; prints the weights that
+    it begins with, and the last."""
+    run = capstan.init(steps=steps, checkpoint=checkpoint)
+    net = nn.Sequential(
+        nn.Linear(INPUTS, 16), nn.BatchNorm1d(16), nn.Linear(16, CLASSES)
+    )
+    net.module = nn.Linear(CLASSES, CLASSES)
+    model = {
+        "plain": lambda: net,
+        "compiled": lambda: torch.compile(net, backend="eager"),
+        "parallel": lambda: torch.compile(
+            nn.DataParallel(net), backend="eager"
+        ),
+        "part": lambda: net,
+    }[how]()
+    if how == "part":
+        net[0] = torch.compile(net[0], backend="eager")
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), model, rule=rule
+    )
+    weights = [p.flatten().tolist() for p in net.parameters()]
+    print(json.dumps(weights), flush=True)
+    x, y = data(steps)
+    for step in run.steps(steps):
+        step_of(model, optimizer, x[step], y[step])
+    weights = [p.flatten().tolist() for p in net.parameters()]
+    print(json.dumps(weights), flush=True)
+
+
 def thaws(rule):
     """Rank 1 lets a parameter train that was frozen; prints what was sent of
     the step that ends the run."""

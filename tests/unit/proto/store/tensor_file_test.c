@@ -80,6 +80,27 @@ static void written_tensors_read_back(void **state) {
     free(floats);
 }
 
+static void a_compiled_models_tensor_is_read_by_its_plain_name(void **state) {
+    struct checkpoint_fixture_file *place = *state;
+    struct parameter tensor = tensors[0];
+    const struct tensor_source source = {&tensor, 1, fetch, NULL};
+    struct tensor_file *file;
+    struct failure why;
+    float found[15];
+    strcpy(tensor.name, "a._orig_mod.b_orig_mod.w");
+    assert_int_equal(
+        tensor_file_write(place->path, TENSOR_SAFETENSORS, &source, &why),
+        STATUS_OK);
+    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
+    strcpy(tensor.name, "a.b_orig_mod.w");
+    assert_int_equal(tensor_file_read(file, &tensor, found, &why), STATUS_OK);
+    assert_true(found[14] == value_of(0, 14));
+    strcpy(tensor.name, "a.bw");
+    assert_fails(tensor_file_read(file, &tensor, found, &why), &why,
+                 FAILURE_WEIGHTS_MISMATCH);
+    tensor_file_close(&file);
+}
+
 static void a_difference_from_the_model_is_named(void **state) {
     struct checkpoint_fixture_file *place = *state;
     static const struct {
@@ -343,6 +364,7 @@ static void the_safetensors_file_follows_its_format(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_PLACE(written_tensors_read_back),
+        IN_PLACE(a_compiled_models_tensor_is_read_by_its_plain_name),
         IN_PLACE(a_difference_from_the_model_is_named),
         cmocka_unit_test(the_file_extension_selects_the_format),
         IN_PLACE(a_failed_fetch_keeps_the_existing_file),
