@@ -357,8 +357,8 @@ static enum status tensor_missing(const struct tensor_file *file,
 }
 
 /* The entry of the tensor NAME, which may have it by torch.compile's. */
-static const json_t *find_entry(const struct tensor_file *file,
-                                const char *name) {
+static const json_t *find_tensor_entry(const struct tensor_file *file,
+                                       const char *name) {
     json_t *entry = json_object_get(file->header, name);
     const char *other;
     char plain[LAYOUT_MAX_NAME];
@@ -378,7 +378,7 @@ static const json_t *find_entry(const struct tensor_file *file,
 enum status tensor_file_read(struct tensor_file *file,
                              const struct parameter *tensor, float *floats,
                              struct failure *why) {
-    const json_t *entry = find_entry(file, tensor->name);
+    const json_t *entry = find_tensor_entry(file, tensor->name);
     const json_t *shape = json_object_get(entry, "shape");
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     if (!entry)
