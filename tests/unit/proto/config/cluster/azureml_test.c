@@ -248,7 +248,8 @@ static void what_a_file_lacks_is_said_with_its_place(void **state) {
     struct failure why;
     assert_int_equal(azureml_read(&distribution, "/none.yml", NULL, NULL, &why),
                      STATUS_CONFIG);
-    assert_non_null(strstr(why.text, "/none.yml: cannot open the file: No such file"));
+    assert_non_null(
+        strstr(why.text, "/none.yml: cannot open the file: No such file"));
 }
 
 /* Each with the path of its key, what was found and what is allowed. */
