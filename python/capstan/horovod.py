@@ -23,7 +23,7 @@ from . import EMPTY, FULL, ConfigError, PeerLost
 from .run import current
 from .torch import init, torch_run
 from .torch_exchange import Buffer, wrong
-from .torch_rules import Worker, mixed
+from .torch_rules import Worker, at_end_of_pass, mixed
 
 __all__ = [
     "Average",
@@ -140,9 +140,8 @@ class Deferred(Worker):
 
         def push(parameter: Tensor) -> None:
             if not self._in_pass:
+                at_end_of_pass(t.name, self._end_pass)
                 self._in_pass = True
-                engine = torch.autograd.Variable._execution_engine
-                engine.queue_callback(self._end_pass)
             if self._left == 1:
                 send(parameter)
 

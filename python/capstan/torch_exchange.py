@@ -407,7 +407,8 @@ class Exchange:
             raise wrong(
                 f'parameter "{t.name}" has a second gradient in this step: '
                 "optimizer.step() was left out, or a backward pass before the "
-                "last is not in run.no_sync()"
+                "last is not in run.no_sync(), or checkpoint(..., "
+                "use_reentrant=True) makes passes of its own: take False"
             )
         check_memory(t.name, gradient, "the gradient of ")
         if t.number in self.run._pushed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
 from .agreed import Agreed
 from .torch_exchange import Exchange, Trained, wrong
@@ -369,6 +370,25 @@ def _accumulates() -> bool:
     )
 
 
+def at_end_of_pass(name: str, function: Callable[[], None]) -> None:
+    """Calls FUNCTION at the end of the backward pass that gives NAME's gradient.
+
+    The end of a pass that has begun another in a node is out of reach here.
+    """
+    frame = sys._getframe()
+    while frame and frame.f_code is not BackwardCFunction.apply.__code__:
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame:
+        raise wrong(
+            f'the gradient of "{name}", the first of the step, is of a '
+            "backward pass within another, whose end rule worker does not "
+            "see: take checkpoint(..., use_reentrant=False), with "
+            "transformers gradient_checkpointing_kwargs="
+            "{'use_reentrant': False}"
+        )
+    torch.autograd.Variable._execution_engine.queue_callback(function)
+
+
 class Worker(Rule):
     """When backward() returns, .grad is the mean over the ranks."""
 
@@ -401,8 +421,7 @@ class Worker(Rule):
             if not self._run.syncs or _accumulates():
                 return
             if not self._queued:
-                engine = torch.autograd.Variable._execution_engine
-                engine.queue_callback(self._average)
+                at_end_of_pass(t.name, self._average)
                 self._queued = True
             if self._exchange.may_push():
                 self._exchange.push(t, parameter.grad)

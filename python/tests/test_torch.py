@@ -174,6 +174,11 @@ class Equality(unittest.TestCase):
     def test_unused_parameters(self):
         self.check(model="branches", steps=40)
 
+    def test_reentrant_checkpoints(self):
+        self.check(model="nested01", steps=20, rule="server")
+        self.check(model="nested012", steps=20, rule="server")
+        self.check(model="nested01", steps=20, rule="worker", own_clip=0.2)
+
     def test_accumulation(self):
         self.check(steps=20, passes=2)
 
@@ -482,10 +487,16 @@ class Joining(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    def check(self, text, name="train", own=2, **arguments):
-        with ranks(name, 1, **arguments) as run:
+    def check(self, text, name="train", own=2, ps=1, **arguments):
+        """OWN None: every rank fails, with 2 unless it is told of another's
+        failure before."""
+        with ranks(name, ps, **arguments) as run:
             found = run.wait()
-            self.assertEqual(found["worker1"], own, run.error("worker1"))
+            if own is None:
+                self.assertIn(2, found.values())
+                self.assertLessEqual(set(found.values()), {1, 2})
+            else:
+                self.assertEqual(found["worker1"], own, run.error("worker1"))
             self.assertNotIn(0, found.values())
             for process in run.processes:
                 self.assertIn(text, run.error(process))
@@ -542,6 +553,13 @@ class Errors(unittest.TestCase):
     def test_a_second_backward_pass(self):
         self.check("has a second gradient in this step", steps=9, do="again")
 
+    def test_reentrant_checkpoints_that_take_a_step_apart(self):
+        cases = ("nested012", "worker"), ("nested001", "server")
+        for model, rule in (*cases, ("nested001", "worker")):
+            keys = {"model": model, "rule": rule}
+            with self.subTest(**keys):
+                self.check("use_reentrant", own=None, steps=9, **keys)
+
     def test_a_replaced_parameter(self):
         self.check("has other memory than at the start", steps=9, do="replace")
 
@@ -571,12 +589,8 @@ class Errors(unittest.TestCase):
 
     def test_a_state_in_parts(self):
         zero = {"zero_optimization": {"stage": 1}}
-        with ranks("states", 0, **ADAM, **zero) as run:
-            found = set(run.wait().values())
-            self.assertIn(2, found)
-            self.assertLessEqual(found, {1, 2})
-            for process in run.processes:
-                self.assertIn("a part of the state", run.error(process))
+        text = "a part of the state"
+        self.check(text, "states", own=None, ps=0, **ADAM, **zero)
 
     def test_weights_that_are_loaded_too_late(self):
         self.check("load weights before", "loads_late")

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import capstan.torch as capstan
@@ -67,6 +68,26 @@ class Rare(nn.Module):
         return sum(self.layers[i](x) for i in used)
 
 
+class Checkpointed(nn.Module):
+    """Reentrant checkpoints: a backward pass of its own for each layer of
+    NESTED, which are used one after the other."""
+
+    def __init__(self, nested):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Linear(INPUTS, INPUTS if i < 2 else CLASSES) for i in range(3)
+        )
+        self.nested = nested
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        for i in self.nested:
+            x = torch.tanh(
+                checkpoint(self.layers[i], x, use_reentrant=True)
+            )
+        return x if 2 in self.nested else self.layers[2](x)
+
+
 def model_of(name, seed):
     """The first weights and data of all processes."""
     torch.manual_seed(seed)
@@ -76,6 +97,8 @@ def model_of(name, seed):
         return Branches()
     if name == "rare":
         return Rare()
+    if name.startswith("nested"):
+        return Checkpointed([int(i) for i in name.removeprefix("nested")])
     norm = [nn.BatchNorm1d(16)] if name == "norm" else []
     model = nn.Sequential(
         nn.Linear(INPUTS, 16), *norm, nn.Tanh(), nn.Linear(16, CLASSES)
