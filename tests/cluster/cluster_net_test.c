@@ -232,6 +232,31 @@ static void a_ps_that_no_trainer_reaches_ends_the_run(void **state) {
                    "is out of reach of every trainer (worker 0 on host"));
 }
 
+/* Worker 0's process leads: its trainer ends, and it leads on. */
+static void a_chief_whose_trainer_is_cut_off_leads_on(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_blockable(net, tasks);
+    net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
+    cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
+                      BLOCKED + 5);
+    end_blockable(tasks, true);
+}
+
+/* Packets of worker 1 to the chief are dropped, those of the chief pass. */
+static void a_worker_that_the_chief_does_not_hear_ends_alone(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_blockable(net, tasks);
+    net_hosts_block(net, NUM_PS, HOSTS - 1, "drop");
+    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, BLOCKED + 5);
+    assert_non_null(strstr(cluster_run_errors(tasks[HOSTS - 1]),
+                           "10.0.0.3:2222 was silent for 10 s"));
+    cluster_run_await(tasks[NUM_PS], "is gone: silent for",
+                      CLUSTER_RUN_DEADLINE);
+    end_blockable(tasks, false);
+}
+
 static void a_firewall_for_four_seconds_harms_nobody(void **state) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
@@ -359,6 +384,12 @@ int main(void) {
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_firewall_for_four_seconds_harms_nobody, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_chief_whose_trainer_is_cut_off_leads_on, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_worker_that_the_chief_does_not_hear_ends_alone, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
                                         net_hosts_setup, net_hosts_teardown),
