@@ -33,8 +33,8 @@ def wrong(text: str) -> ConfigError:
     return ConfigError(text, "MODEL_INVALID")
 
 
-# Bytes of a parameter that are compared in a step: a part of the large ones,
-# at most 1 % of a step in all.
+# Bytes of a parameter that are compared in a step: at least these, and of large
+# ones a part, so that a write of one element is found within as many steps.
 _COMPARED = 1 << 12
 _COMPARED_PART = 128
 
