@@ -127,10 +127,10 @@ class Deferred(Worker):
     def _start(self) -> None:
         super()._start()
         values = torch.zeros(_SCRATCH)
-        self._scratch = Scratch(values, "averaged")
+        self._scratch = Scratch("capstan.between", values, "averaged")
         exchange = self._exchange
         self._scratch.number = exchange._declare(
-            "capstan.between", values, "averaged", 0
+            self._scratch.name, values, "averaged", 0
         )
         exchange.buffers.append(self._scratch)
         self._between = 0  # the steps between so far
@@ -327,7 +327,7 @@ def allreduce(
             f"allreduce of {tensor.nbytes} bytes; allowed is {_MAX_BYTES}"
         )
     optimizer = _session.joined("allreduce")
-    values = tensor.detach().cpu().flatten()
+    values = tensor.detach().cpu().contiguous().flatten()
     adds = op == Sum or average is False
     if values.dtype in _SHORT and not adds:
         found = _mean(optimizer, values)

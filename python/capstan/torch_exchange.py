@@ -2,8 +2,9 @@
 """The exchange of a torch module's parameters and buffers with a run.
 
 A gradient is pushed from autograd's own tensor as soon as it is there, and the
-new weights arrive in the parameter's own memory. A tensor on a GPU has a copy
-in pinned host memory instead, in each direction.
+new weights arrive in the parameter's own memory. The run has tensors in host
+memory and row-major order: what is on a GPU or in another order, such as
+channels_last, has a copy there instead, in each direction.
 """
 
 from __future__ import annotations
@@ -40,14 +41,62 @@ _COMPARED_PART = 128
 
 
 def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
-    """Raises ConfigError unless TENSOR is float32, dense and row-major."""
+    """Raises ConfigError unless TENSOR is dense float32 of its own elements."""
     if tensor.dtype is not torch.float32 or tensor.layout is not torch.strided:
         raise wrong(
             f'{part}tensor "{name}" is {tensor.layout} of {tensor.dtype}; '
             "expected is a dense tensor of torch.float32"
         )
-    if not tensor.is_contiguous():
-        raise wrong(f'{part}tensor "{name}" is not contiguous')
+    check_elements(name, tensor, part)
+
+
+def check_elements(name: str, tensor: Tensor, part: str = "") -> None:
+    """Raises ConfigError if elements of TENSOR have, or may have, one place."""
+    if tensor.is_contiguous():
+        return
+    end = 0  # the last place of the dimensions so far
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1 and stride <= end:
+            raise wrong(
+                f'elements of {part}tensor "{name}" share memory, with strides '
+                f"{tensor.stride()} of shape {tuple(tensor.shape)}: make it by "
+                "tensor.contiguous()"
+            )
+        end += stride * (size - 1)
+
+
+_Named = list[tuple[str, Tensor]]
+
+
+def check_apart(trained: _Named, others: _Named) -> None:
+    """Raises ConfigError if a TRAINED tensor shares memory with another."""
+    storages: dict[int, _Named] = {}
+    for name, tensor in (*trained, *others):
+        if tensor.dtype is torch.float32 and tensor.numel():
+            address = tensor.untyped_storage().data_ptr()
+            storages.setdefault(address, []).append((name, tensor))
+    names = {name for name, _ in trained}
+    for found in storages.values():
+        if len(found) > 1:
+            _check_places(found, names)
+
+
+def _check_places(tensors: _Named, trained: set[str]) -> None:
+    """TENSORS of one storage, first those that are TRAINED."""
+    size = tensors[0][1].untyped_storage().nbytes()
+    owners = torch.zeros(size // 4, dtype=torch.int32)
+    for number, (name, tensor) in enumerate(tensors, 1):
+        shape, strides = tensor.shape, tensor.stride()
+        places = owners.as_strided(shape, strides, tensor.storage_offset())
+        if other := int(places.max()):
+            raise wrong(
+                f'tensors "{tensors[other - 1][0]}" and "{name}" share memory, '
+                "and the ps would have two of them: make them one "
+                "nn.Parameter, transposed where it is used, or take "
+                "DistributedOptimizer(..., rule='worker')"
+            )
+        if name in trained:
+            places.fill_(number)
 
 
 def namer(model: nn.Module) -> Callable[[str], str]:
@@ -203,7 +252,8 @@ class Trained:
 class Buffer:
     """A tensor of the model that has no gradient."""
 
-    def __init__(self, tensor: Tensor, kind: str) -> None:
+    def __init__(self, name: str, tensor: Tensor, kind: str) -> None:
+        self.name = name
         self.tensor = tensor
         self.version = tensor._version  # when it was pushed
         self.kind = kind
@@ -224,15 +274,24 @@ class Buffer:
 
 
 def host_copy(tensor: Tensor) -> Tensor:
-    """TENSOR itself if the run can write into it, else a pinned copy."""
+    """TENSOR itself if the run can write into it, else a copy."""
     tensor = tensor.detach()
-    return tensor if tensor.device.type == "cpu" else pinned(tensor)
+    if tensor.is_cpu and tensor.is_contiguous():
+        return tensor
+    return empty_on_host(tensor).copy_(tensor)
 
 
-def pinned(tensor: Tensor) -> Tensor:
-    """A copy of TENSOR in pinned host memory."""
-    copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
-    return copy.copy_(tensor)
+def empty_on_host(tensor: Tensor) -> Tensor:
+    """Row-major host memory for TENSOR, pinned if that is on a GPU."""
+    return torch.empty(
+        tensor.shape, dtype=tensor.dtype, pin_memory=not tensor.is_cpu
+    )
+
+
+def like(tensor: Tensor, values: Tensor) -> Tensor:
+    """A copy of VALUES on the device and in the order of TENSOR."""
+    made = torch.empty_like(tensor.detach(), dtype=values.dtype)
+    return made.copy_(values)
 
 
 class Copier:
@@ -246,7 +305,7 @@ class Copier:
         """Begins to copy GRADIENT once the present stream has computed it."""
         if self._stream is None:
             self._stream = torch.cuda.Stream(gradient.device)
-        copy = torch.empty_like(gradient, device="cpu", pin_memory=True)
+        copy = empty_on_host(gradient)
         self._stream.wait_stream(torch.cuda.current_stream(gradient.device))
         with torch.cuda.stream(self._stream):
             copy.copy_(gradient, non_blocking=True)
@@ -308,6 +367,11 @@ class Exchange:
         for name, buffer in model.named_buffers():
             kind = "averaged" if buffer.is_floating_point() else "assigned"
             self._declare_buffer(name_of(name), buffer, kind)
+        if in_place:
+            check_apart(
+                [(t.name, t.parameter) for t in self.trained],
+                [(b.name, b.tensor) for b in self.buffers],
+            )
         for name, module in model.named_modules():
             if isinstance(module, EmbeddingBag):
                 module.declare(run, name_of(name))
@@ -322,9 +386,8 @@ class Exchange:
     def _declare_buffer(self, name: str, tensor: Tensor, kind: str) -> None:
         if tensor.dtype not in (torch.float32, torch.int64):
             return
-        if not tensor.is_contiguous():
-            raise wrong(f'tensor "{name}" is not contiguous')
-        b = Buffer(tensor, kind)
+        check_elements(name, tensor)
+        b = Buffer(name, tensor, kind)
         b.number = self._declare(name, b.values, kind, 0)
         self.buffers.append(b)
 
@@ -381,7 +444,7 @@ class Exchange:
             if t.parameter.grad is not None:
                 t.parameter.grad.copy_(t.mean, non_blocking=True)
             elif not t.mean.isnan().all():  # another rank had a gradient
-                t.parameter.grad = t.mean.to(t.parameter.device, copy=True)
+                t.parameter.grad = like(t.parameter, t.mean)
 
     def may_push(self) -> bool:
         """May backward() send gradients, or does step() look at all first?"""
@@ -418,7 +481,7 @@ class Exchange:
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1
         if gradient.is_cpu:
-            self._send(t, gradient)
+            self._send(t, gradient.contiguous())
         else:
             self._copier.start(t, gradient)
             self._send_copied(wait=False)
@@ -471,7 +534,7 @@ class Exchange:
     def _push_buffers(self, has_batch: bool) -> None:
         for b in self.buffers:
             if has_batch and b.has_news(self.run.rank):
-                sent = b.tensor.detach().to("cpu", copy=True)
+                sent = empty_on_host(b.tensor).copy_(b.tensor.detach())
                 self.run._push(
                     b.number, sent.data_ptr(), sent.nbytes, FULL, sent
                 )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from .agreed import Agreed
-from .torch_exchange import Exchange, Trained, wrong
+from .torch_exchange import Exchange, Trained, like, wrong
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -305,7 +305,7 @@ class Server(Rule):
             state["step"] = step
         for key in keys:
             floats = self._fetch(t, key, torch.empty_like(t.values))
-            state[key] = floats.to(t.parameter.device)
+            state[key] = like(t.parameter, floats)
 
     def _fetch(self, t: Trained, key: str, floats: Tensor) -> Tensor:
         if not self._run._state(t.number, key, floats.data_ptr()):
@@ -415,6 +415,21 @@ class Worker(Rule):
             if key != "params"
             for place, value in enumerate(_numbers(values))
         }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What was saved in another memory format takes the parameter's.
+
+        Torch's fused rules read all tensors in the order of one.
+        """
+        super().load_state_dict(state_dict)
+        for parameter, state in self.state.items():
+            for key, value in state.items():
+                if (
+                    isinstance(value, Tensor)
+                    and value.shape == parameter.shape
+                    and value.stride() != parameter.stride()
+                ):
+                    state[key] = like(parameter, value)
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:

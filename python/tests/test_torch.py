@@ -274,6 +274,7 @@ class Equality(unittest.TestCase):
             {"optimizer": "Adam", "settings": {"lr": 0.01, "amsgrad": True}},
             {"optimizer": "Adagrad", "settings": {"lr": 0.05}},
             {"optimizer": "RMSprop", "settings": rms},
+            {**ADAM, "model": "formats"},
         ]
         twice = [{**case, "runs": 2} for case in cases]  # the second loads it
         clusters = [(0, twice), *((1, [case]) for case in cases)]
@@ -336,6 +337,37 @@ class Equality(unittest.TestCase):
                         steps, ps, [{**case, "steps": steps}]
                     )
                 self.assertEqual(counts, [14, 14, 7, 7, 7, 7, 5, 5])
+
+    def test_memory_formats(self):
+        """channels_last, transposed, parts of a matrix; as of one rank only;
+        gradients in another order than their parameters."""
+        swapped = {"gradients": "swapped", "set_to_none": False}
+        for rule, more in itertools.product(("server", "worker"), ({}, swapped)):
+            with self.subTest(rule=rule, **more):
+                self.check(steps=20, rule=rule, model="formats", **more)
+        self.check(steps=20, rule="server", model="either", lazy=True)
+        self.check(steps=20, rule="worker", model="row_major", **swapped)
+
+    def test_a_run_goes_on_with_the_model_in_other_memory_formats(self):
+        settings = {"lr": 0.01, "eps": 1e-3, "fused": True}
+        adam = {"optimizer": "Adam", "settings": settings}
+        models = "channels_last", "row_major", "channels_last"
+        for rule, ps in itertools.product(("server", "worker"), (1, 0)):
+            folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+            with folder, self.subTest(rule=rule, ps=ps):
+                keys = {**adam, "rule": rule, "checkpoint": folder.name}
+                results = []
+                for model, until in zip(models, (6, 12, 20)):
+                    more = {"model": model, "until": until, **keys}
+                    with ranks("train", ps, steps=20, **more) as run:
+                        found = set(run.wait().values())
+                        self.assertEqual(found, {0}, run.error("worker1"))
+                        results.append(run.result("worker1"))
+                for before, after in itertools.pairwise(results):
+                    self.assertEqual(before["last"], after["first"])
+                first = results[0]["first"]
+                expected = reference(first, 20, models[0], **adam)
+                self.assertLess(distance(results[-1]["last"], expected), 1e-5)
 
     def test_two_ps(self):
         self.check(steps=20, clusters={"two": (2, 2)})
@@ -580,6 +612,18 @@ class Errors(unittest.TestCase):
 
     def test_float64(self):
         self.check("torch.float64; expected is a dense tensor", "double")
+
+    def test_elements_that_share_memory(self):
+        for how, text in (
+            ("expanded", 'elements of tensor "2.bias" share memory'),
+            ("windows", 'elements of tensor "more" share memory'),
+            ("buffer", 'elements of tensor "more" share memory'),
+            ("gradient", 'elements of the gradient of tensor "2.bias" share'),
+            ("two", 'tensors "a" and "b" share memory'),
+        ):
+            with self.subTest(how), ranks("shared", 0, 1, how=how) as run:
+                self.assertEqual(run.wait(), {"worker0": 2})
+                self.assertIn(text, run.error("worker0"))
 
     def test_an_optimiser_without_a_rule_on_the_ps(self):
         self.check("rule server knows SGD", "unknown_rule")

@@ -51,6 +51,33 @@ class Branches(nn.Module):
         return self.layers[self.branch](x)
 
 
+class Formats(nn.Module):
+    """A convolution and buffers, CHANNELS_LAST and transposed or not, and a
+    matrix in two PARTS, whose rows take turns in memory or not."""
+
+    def __init__(self, channels_last, parts):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 6, 2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.register_buffer("scale", torch.rand(2, 6, 3, 3) + 0.5)
+        self.register_buffer("order", torch.randperm(54).view(6, 9))
+        self.inner = nn.Linear(54, 6)
+        weight = torch.randn(CLASSES, 6) / 4
+        both = [weight[:, :2], weight[:, 2:]]
+        both = both if parts else [part.contiguous() for part in both]
+        self.left, self.right = (nn.Parameter(part) for part in both)
+        if channels_last:
+            self.to(memory_format=torch.channels_last)
+            self.order = self.order.t().contiguous().t()
+            transposed = self.inner.weight.detach().t().contiguous().t()
+            self.inner.weight = nn.Parameter(transposed)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x.view(-1, 2, 2, 2))) * self.scale.sum(0)
+        x = torch.tanh(self.inner(x.flatten(1)[:, self.order.flatten()]))
+        return x[:, :2] @ self.left.t() + x[:, 2:] @ self.right.t()
+
+
 class Rare(nn.Module):
     """One layer is used in each step, two take turns, one is used from step 10
     on, in that step by rank 0 alone."""
@@ -97,6 +124,10 @@ def model_of(name, seed):
         return Branches()
     if name == "rare":
         return Rare()
+    if name in ("formats", "channels_last", "row_major", "either"):
+        odd = name == "either" and seed % 2 == 1
+        parts = name == "formats" or odd
+        return Formats(parts or name == "channels_last", parts)
     if name.startswith("nested"):
         return Checkpointed([int(i) for i in name.removeprefix("nested")])
     norm = [nn.BatchNorm1d(16)] if name == "norm" else []
@@ -183,10 +214,13 @@ def train(
     split=False,
     own_clip=None,
     toggles=(),
+    until=None,
+    gradients=None,
     **keys,
 ):
     """Trains and prints the first state and the last; DO names what to do in
-    step 3. TOGGLES freeze parameters and let them train. OWN_CLIP: the script
+    step 3. UNTIL: the step at which it leaves. GRADIENTS "swapped": they are
+    in memory of the other order than their parameters. TOGGLES freeze parameters and let them train. OWN_CLIP: the script
     clips the gradients. DECAY "before": the scheduler is made before
     DistributedOptimizer."""
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
@@ -203,7 +237,10 @@ def train(
         scheduler = scheduler_of(wrapped, 5)
     x, y = data(steps)
     share = BATCH // run.size
-    for step in run.steps(steps):
+    last_step, begun = until or steps, run.position.step
+    for p in net.parameters() if gradients == "swapped" else ():
+        p.grad = torch.zeros(p.shape[::-1]).permute(*range(p.dim())[::-1])
+    for step in run.steps(last_step):
         if model == "branches":
             net.branch = (step + run.rank) % 2
         toggle(net, step, toggles)
@@ -225,7 +262,7 @@ def train(
         wrapped.step()
         if scheduler:
             scheduler.step()
-    assert len(counted) == steps, counted
+    assert len(counted) == last_step - begun, counted
     print(json.dumps({"first": first, "last": state(net)}), flush=True)
 
 
@@ -412,6 +449,25 @@ def own_group():
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     dist.broadcast(torch.ones(2), 5)
+
+
+def shared(how, rule="server"):
+    """Trains a model with memory that is in HOW places at once."""
+    capstan.init()
+    net, weight = model_of("mlp", 0), torch.randn(CLASSES, CLASSES)
+    if how == "expanded":
+        net[2].bias = nn.Parameter(torch.ones(1).expand(CLASSES))
+    elif how == "windows":
+        net.more = nn.Parameter(weight.flatten().unfold(0, 4, 2).detach())
+    elif how == "buffer":
+        net.register_buffer("more", torch.ones(1).expand(CLASSES))
+    elif how == "gradient":
+        net[2].bias.grad = torch.ones(1).expand(CLASSES)
+    else:
+        net.a, net.b = nn.Parameter(weight), nn.Parameter(weight.t())
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(optimizer, net, rule=rule)
+    optimizer.step()
 
 
 def double():
@@ -602,11 +658,11 @@ def step_of(net, optimizer, x, y):
     optimizer.step()
 
 
-def states(optimizer, settings, split=False, runs=1, **keys):
+def states(optimizer, settings, split=False, runs=1, model="mlp", **keys):
     """All ranks train on the same batches, and plain torch beside them: prints
     how far states are apart, then weights after a run that has loaded one."""
     x, y = data(14)
-    plain_net, apart = model_of("mlp", 0), []
+    plain_net, apart = model_of(model, 0), []
     plain = optimizer_of(optimizer, plain_net, settings, split)
     saved = net = None
     for steps in (range(0, 7), range(7, 14))[:runs]:
@@ -631,6 +687,7 @@ def states(optimizer, settings, split=False, runs=1, **keys):
             for key, value in state.items():
                 off = (found[key] - value).norm() / value.norm()
                 apart.append(float(off))
+                assert found[key].stride() == value.stride(), key
         assert not saved["state"]
         saved = copy.deepcopy(expected)
     for a, b in zip(net.parameters(), plain_net.parameters()):
