@@ -260,7 +260,9 @@ static void check_lost_peer(struct run *run, int64_t now) {
         if (run->roster.slots[r].state == ROSTER_HELD &&
             run->roster.slots[r].last_seen < run->membership.peer_lost_at)
             membership_remove(run, &run->roster.slots[r], false);
-    run_stop(run, FAILURE_PEER_LOST, "%s; start the same command again",
+    run_stop(run, FAILURE_PEER_LOST,
+             "%s; every trainer still sends heartbeats; start the same command "
+             "again",
              run->membership.lost_reason);
 }
 

@@ -269,6 +269,85 @@ static void a_firewall_for_four_seconds_harms_nobody(void **state) {
     assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "has not reached"));
 }
 
+/* Every host trains by all-reduce; rank 0 leads. The first step is done. */
+static void start_all_reduce(struct net_hosts *net,
+                             struct cluster_process *tasks[HOSTS]) {
+    const char *const arguments[] = {"job.json", NULL};
+    net_hosts_require(net);
+    cluster_run_job(net->run, BLOCKED_JOB);
+    json_decref(net->run->cluster);
+    net->run->cluster =
+        json_pack("{s:[s, s, s, s]}", "worker", "10.0.0.1:2222",
+                  "10.0.0.2:2222", "10.0.0.3:2222", "10.0.0.4:2222");
+    for (int i = 0; i < HOSTS; i++)
+        tasks[i] =
+            net_hosts_task(net, i, "worker", (unsigned)i, i ? NULL : arguments);
+    cluster_run_await(tasks[0], "examples/s", CLUSTER_RUN_DEADLINE);
+}
+
+/* The line of SAID that says why all end names both ranks. */
+static void expect_both_named(const char *said) {
+    const char *end = strstr(said, "every trainer still sends heartbeats");
+    const char *from = end;
+    char line[1024] = "";
+    assert_non_null(end);
+    while (from > said && from[-1] != '\n')
+        from--;
+    snprintf(line, sizeof line, "%.*s", (int)(end - from), from);
+    if (!(strstr(line, "rank 2") || strstr(line, "worker 2 on host")) ||
+        !(strstr(line, "rank 3") || strstr(line, "worker 3 on host")))
+        fail_msg("%s", line);
+}
+
+/* Ranks 2 and 3 lose each other by a firewall, as in expect_cut_off. */
+static void expect_parted(void **state, int at, int from, const char *verdict) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_all_reduce(net, tasks);
+    net_hosts_block(net, at, from, verdict);
+    for (int i = 0; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 5);
+    for (int i = 0; i < HOSTS; i++)
+        expect_both_named(cluster_run_errors(tasks[i]));
+}
+
+static void ranks_of_which_one_drops_the_others_packets_are_named(
+    void **state) {
+    expect_parted(state, 2, 3, "drop");
+}
+
+static void ranks_of_which_the_next_drops_packets_are_named(void **state) {
+    expect_parted(state, 3, 2, "drop");
+}
+
+static void ranks_of_which_one_rejects_the_other_are_named(void **state) {
+    expect_parted(state, 3, 2, "reject with tcp reset");
+}
+
+static void ranks_that_a_firewall_prohibits_are_named(void **state) {
+    expect_parted(state, 2, 3, "reject with icmpx type admin-prohibited");
+}
+
+/* As where an MTU is too large and nobody says so. */
+static void ranks_whose_large_packets_are_dropped_are_named(void **state) {
+    expect_parted(state, 3, 2, "meta length > 600 drop");
+}
+
+static void a_firewall_for_four_seconds_harms_no_rank(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_all_reduce(net, tasks);
+    net_hosts_block(net, 3, 2, "drop");
+    cluster_fixture_sleep(4); /* how long it stays */
+    net_hosts_unblock(net, 3);
+    cluster_run_await(tasks[0], "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(tasks[0], SIGTERM);
+    cluster_run_expect(tasks[0], 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    for (int i = 1; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], EXIT_RETRY, CLUSTER_RUN_DEADLINE);
+    assert_null(strstr(cluster_run_errors(tasks[0]), "do not reach"));
+}
+
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
 static void ranks_need_only_the_address_of_rank_0(void **state) {
     struct net_hosts *net = *state;
@@ -390,6 +469,24 @@ int main(void) {
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_worker_that_the_chief_does_not_hear_ends_alone, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_of_which_one_drops_the_others_packets_are_named,
+            net_hosts_setup, net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_of_which_the_next_drops_packets_are_named, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_of_which_one_rejects_the_other_are_named, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_that_a_firewall_prohibits_are_named, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            ranks_whose_large_packets_are_dropped_are_named, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_firewall_for_four_seconds_harms_no_rank, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
                                         net_hosts_setup, net_hosts_teardown),

@@ -53,6 +53,9 @@ struct collective_settings {
     const struct collective_store *store;
     enum collective_algorithm algorithm;
     double timeout;  /* time limit of a call in seconds */
+    double silence;  /* seconds without an acknowledgement after which a
+                        connection to another host is cut off; 0: no limit. A
+                        backend may have no such limit */
     bool shm;        /* shared memory with ranks on this host, of this user */
     uint32_t device; /* local rank; a backend with devices uses this one */
     void *stream; /* a stream to join (`native_stream` of worker/ops/device.h),

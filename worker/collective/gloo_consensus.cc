@@ -22,9 +22,49 @@ static bool has_verdict(const gloo_verdict *verdict) {
     return *static_cast<const volatile uint32_t *>(&verdict->received) != 0;
 }
 
+/* Two ranks that do not reach each other, as one of them has noticed. */
+struct cut {
+    uint32_t from, to; /* GLOO_NO_RANK: none */
+};
+
+/* A rank hands on what it hears: the verdict of the one that has noticed does
+ * not reach the other. */
+static struct cut find_cut(const struct gloo_group *group) {
+    uint32_t own = group->cut_off.load();
+    if (own != GLOO_NO_RANK)
+        return {group->rank, own};
+    for (const gloo_verdict &verdict : group->verdicts)
+        if (has_verdict(&verdict) && verdict.cut_off &&
+            verdict.witness < group->size && verdict.blamed < group->size)
+            return {verdict.witness, verdict.blamed};
+    return {GLOO_NO_RANK, GLOO_NO_RANK};
+}
+
+static enum status report_cut(const struct gloo_group *group,
+                              const struct cut *cut, struct failure *why) {
+    char from[32] = "this rank", to[32] = "this rank";
+    if (cut->from != group->rank)
+        snprintf(from, sizeof from, "rank %u", cut->from);
+    if (cut->to != group->rank)
+        snprintf(to, sizeof to, "rank %u", cut->to);
+    return status_fail(why, FAILURE_PEER_LOST,
+                       "%s and %s do not reach each other: of what %s sends, "
+                       "nothing was acknowledged for %.3g s (timeouts.peer, at "
+                       "least 8 s); does a firewall drop packets between their "
+                       "hosts?",
+                       from, to, from, group->silence);
+}
+
 void gloo_consensus_send(struct gloo_group *group, uint32_t blamed,
                          bool disconnected) {
-    group->own_verdict = {1, blamed, disconnected, group->timed_out.load()};
+    struct cut cut = find_cut(group);
+    bool cut_off = cut.to != GLOO_NO_RANK;
+    group->own_verdict = {1,
+                          cut_off ? cut.to : blamed,
+                          disconnected && !cut_off,
+                          group->timed_out.load(),
+                          cut_off,
+                          cut.from};
     for (uint32_t i = 0; i < group->size; i++) {
         if (i == group->rank)
             continue;
@@ -109,11 +149,14 @@ static uint32_t blamed_rank(const struct gloo_group *group,
     return verdict->blamed < group->size ? verdict->blamed : GLOO_NO_RANK;
 }
 
-static uint32_t reported_lost(const struct gloo_group *group) {
-    for (const gloo_verdict &verdict : group->verdicts)
-        if (has_verdict(&verdict) && verdict.disconnected &&
-            blamed_rank(group, &verdict) != GLOO_NO_RANK)
-            return verdict.blamed;
+/* The rank that reports another as lost. */
+static uint32_t reporter_of_loss(const struct gloo_group *group) {
+    for (uint32_t i = 0; i < group->size; i++) {
+        const gloo_verdict *verdict = &group->verdicts[i];
+        if (has_verdict(verdict) && verdict->disconnected &&
+            blamed_rank(group, verdict) != GLOO_NO_RANK)
+            return i;
+    }
     return GLOO_NO_RANK;
 }
 
@@ -200,7 +243,9 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
                            "this rank has aborted the collective");
     /* A connection that ends here was closed by a rank that will send its
      * verdict, or by a lost one. */
-    if (!group->timed_out.load() && group->waiting_for != GLOO_NO_RANK)
+    struct cut cut = find_cut(group);
+    if (!group->timed_out.load() && group->waiting_for != GLOO_NO_RANK &&
+        cut.to == GLOO_NO_RANK)
         gloo_consensus_receive(group, group->waiting_for,
                                gloo_group::clock::now() + GRACE);
     uint32_t lost = find_lost(group);
@@ -208,6 +253,9 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
     gloo_consensus_send(group, disconnected ? lost : group->waiting_for,
                         disconnected);
     gloo_pairs_shutdown(&group->pairs);
+    cut = find_cut(group);
+    if (cut.to != GLOO_NO_RANK)
+        return report_cut(group, &cut, why);
     if (disconnected && group->timed_out.load())
         return status_fail(why, FAILURE_PEER_LOST,
                            "rank %u was lost: its connections have ended",
@@ -216,10 +264,14 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
         return status_fail(why, FAILURE_PEER_LOST, "rank %u was lost: %s", lost,
                            cause.c_str());
     struct diagnosis found = find_suspect(group);
-    lost = reported_lost(group);
-    if (lost != GLOO_NO_RANK)
+    cut = find_cut(group);
+    if (cut.to != GLOO_NO_RANK)
+        return report_cut(group, &cut, why);
+    uint32_t witness = reporter_of_loss(group);
+    if (witness != GLOO_NO_RANK)
         return status_fail(why, FAILURE_PEER_LOST,
-                           "rank %u was lost, as another rank says", lost);
+                           "rank %u was lost, as rank %u says",
+                           group->verdicts[witness].blamed, witness);
     return report_suspect(group, &found, cause, why);
 }
 

@@ -27,6 +27,8 @@ static constexpr double CONNECT_SECONDS = 10;
 static constexpr seconds CLOSE_SECONDS{2};
 /* Polling interval for a cancelled rendezvous or a stopped thread of Gloo's. */
 static constexpr milliseconds POLL_INTERVAL{50};
+static const int64_t LOOK_INTERVAL = TIME_S / 4; /* at connections that may be
+                                                    cut */
 /* A wait ended without its result. */
 struct wait_ended : std::exception {
     const char *what() const noexcept override {
@@ -34,12 +36,32 @@ struct wait_ended : std::exception {
     }
 };
 
+/* Shuts the connections down if one of them has been cut. Of the time since the
+ * last look this thread, or the machine, may have stood still. */
+static void check_cut(struct gloo_group *group, int64_t elapsed) {
+    int64_t limit = time_from_seconds(group->silence);
+    int64_t silent = gloo_pairs_find_silent(
+        &group->pairs, std::min(elapsed, 2 * LOOK_INTERVAL), limit);
+    if (silent < 0)
+        return;
+    group->cut_off.store((uint32_t)silent);
+    gloo_pairs_shutdown(&group->pairs);
+}
+
 static void gloo_group_watch(struct gloo_group *group) {
     gloo_thread_own_code own_code;
     int64_t longest = time_from_seconds(group->timeout);
+    int64_t looked_at = time_now();
+    if (group->silence > 0)
+        longest = std::min(longest, LOOK_INTERVAL);
     std::unique_lock<std::mutex> lock(group->mutex);
     while (!group->closed) {
         int64_t now = time_now(), deadline = group->deadline.load();
+        if (group->silence > 0 && group->cut_off.load() == GLOO_NO_RANK &&
+            now - looked_at >= LOOK_INTERVAL) {
+            check_cut(group, now - looked_at);
+            looked_at = now;
+        }
         if (deadline <= now) {
             if (group->deadline.compare_exchange_strong(deadline, TIME_NEVER)) {
                 group->timed_out.store(true);
@@ -47,7 +69,7 @@ static void gloo_group_watch(struct gloo_group *group) {
             }
             continue;
         }
-        int64_t rest = deadline == TIME_NEVER ? longest : deadline - now;
+        int64_t rest = std::min(longest, deadline - now);
         group->closing.wait_for(lock, nanoseconds(rest));
     }
 }
@@ -264,6 +286,8 @@ enum status gloo_group_open(struct gloo_group *group,
     group->rank = settings->rank;
     group->size = settings->size;
     group->timeout = settings->timeout;
+    group->silence = settings->silence;
+    group->cut_off.store(GLOO_NO_RANK);
     group->deadline.store(TIME_NEVER);
     group->verdicts.resize(group->size);
     group->waiting_for = GLOO_NO_RANK;
@@ -293,6 +317,8 @@ enum status gloo_group_open(struct gloo_group *group,
         status = connect_all(group, settings->store, until, why);
     if (status)
         return status;
+    if (group->silence > 0)
+        gloo_pairs_keep_alive(&group->pairs, group->silence);
     gloo_consensus_listen(group);
     group->watchdog = std::thread(gloo_group_watch, group);
     return STATUS_OK;

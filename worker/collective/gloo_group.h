@@ -36,6 +36,8 @@ struct gloo_verdict {
     uint32_t blamed;       /* a rank, or GLOO_NO_RANK */
     uint32_t disconnected; /* all its connections are lost */
     uint32_t timed_out;    /* it timed out; else its connection ended */
+    uint32_t cut_off;      /* `witness` and `blamed` do not reach each other */
+    uint32_t witness;
 };
 enum : uint32_t { GLOO_NO_RANK = UINT32_MAX };
 
@@ -45,6 +47,7 @@ struct gloo_group {
     uint32_t rank, size;
     double timeout, connect_timeout; /* time limits in seconds of a call and of
                                         a connection */
+    double silence;                  /* as in collective_settings */
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
@@ -62,7 +65,8 @@ struct gloo_group {
     bool failed;
     bool thread_stuck; /* a thread waits in Gloo forever and uses this group */
 
-    /* Shuts the connections down at `deadline`; sleeps at most `timeout`. */
+    /* Shuts the connections down at `deadline`, and when the network between
+     * this rank and another has been cut for `silence`. */
     std::thread watchdog;
     std::mutex mutex;
     std::condition_variable closing;
@@ -70,6 +74,7 @@ struct gloo_group {
     std::atomic<int64_t>
         deadline;                /* of the current call, on time_now's clock */
     std::atomic<bool> timed_out; /* the watchdog has shut them down */
+    std::atomic<uint32_t> cut_off; /* it has, as this rank is out of reach */
     std::atomic<bool> aborted;
 };
 

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/tcp.h> /* its tcp_info is longer than the C library's */
+#include <netinet/in.h>
 #include <stdexcept>
 #include <string>
 #include <sys/socket.h>
@@ -66,8 +68,8 @@ static int find_socket(const std::string &local_address,
 enum : size_t { MAX_AHEAD = GLOO_SHM_WINDOW / GLOO_CHUNK };
 
 static void gloo_pairs_set(int socket, int option, const void *value,
-                           socklen_t size) {
-    if (setsockopt(socket, SOL_SOCKET, option, value, size) == -1)
+                           socklen_t size, int level = SOL_SOCKET) {
+    if (setsockopt(socket, level, option, value, size) == -1)
         throw std::system_error(errno, std::generic_category(), "setsockopt");
 }
 
@@ -100,6 +102,7 @@ void gloo_pairs_listen(struct gloo_pairs *pairs, const char *host,
     pairs->devices.resize(size);
     pairs->contexts.resize(size);
     pairs->sockets.assign(size, -1);
+    pairs->unanswered.assign(size, 0);
     pairs->peers.resize(size);
     pairs->shm.resize(size);
     pairs->errors.resize(size);
@@ -359,6 +362,54 @@ void gloo_pairs_add(struct gloo_pairs *pairs, uint32_t from, float *sum,
     }
     receive_by_tcp(pairs, from, GLOO_SUM);
     gloo_pairs_add_floats(sum, pairs->receive_buffer.data(), count);
+}
+
+static bool carries_data(const struct gloo_pairs *pairs, uint32_t peer) {
+    return pairs->partners[peer] && !pairs->shm[peer] &&
+           pairs->sockets[peer] != -1;
+}
+
+/* So many probes that this process notices the silence before the kernel. */
+void gloo_pairs_keep_alive(struct gloo_pairs *pairs, double limit) {
+    int on = 1, idle = 1, count = 127, interval = 1 + (int)(limit / 64);
+    for (uint32_t i = 0; i < pairs->sockets.size(); i++) {
+        int socket = pairs->sockets[i];
+        if (!carries_data(pairs, i))
+            continue;
+        gloo_pairs_set(socket, TCP_KEEPIDLE, &idle, sizeof idle, IPPROTO_TCP);
+        gloo_pairs_set(socket, TCP_KEEPINTVL, &interval, sizeof interval,
+                       IPPROTO_TCP);
+        gloo_pairs_set(socket, TCP_KEEPCNT, &count, sizeof count, IPPROTO_TCP);
+        gloo_pairs_set(socket, SO_KEEPALIVE, &on, sizeof on);
+    }
+}
+
+/* Data or a keepalive probe is unacknowledged, and no acknowledgement has come
+ * for ELAPSED ns. Not while the window is closed, as that of a peer which reads
+ * nothing for long: its kernel answers, but is asked ever less often. Such a
+ * peer has nothing to send and finds a cut by keepalive. */
+static bool is_unanswered(int socket, int64_t elapsed) {
+    struct tcp_info info = {};
+    socklen_t size = sizeof info;
+    return !getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) &&
+           info.tcpi_snd_wnd &&
+           (info.tcpi_unacked ||
+            (info.tcpi_probes && !info.tcpi_notsent_bytes)) &&
+           (int64_t)info.tcpi_last_ack_recv * 1000000 >= elapsed;
+}
+
+int64_t gloo_pairs_find_silent(struct gloo_pairs *pairs, int64_t elapsed,
+                               int64_t limit) {
+    for (uint32_t i = 0; i < pairs->sockets.size(); i++) {
+        if (!carries_data(pairs, i))
+            continue;
+        int64_t *unanswered = &pairs->unanswered[i];
+        bool silent = is_unanswered(pairs->sockets[i], elapsed);
+        *unanswered = silent ? *unanswered + elapsed : 0;
+        if (*unanswered > limit)
+            return i;
+    }
+    return -1;
 }
 
 void gloo_pairs_shutdown(struct gloo_pairs *pairs) noexcept {

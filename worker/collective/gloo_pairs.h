@@ -33,6 +33,8 @@ struct gloo_pairs {
     std::vector<std::shared_ptr<gloo::transport::Context>> contexts;
     /* By rank; duplicates, so that a shutdown is safe. */
     std::vector<int> sockets;
+    /* By rank: for how long what was sent has been unacknowledged, in ns. */
+    std::vector<int64_t> unanswered;
     struct pair_buffers {
         std::unique_ptr<gloo::transport::Buffer> to[2], from[2];
         size_t largest; /* bytes sent; Gloo sizes the socket's buffer by it */
@@ -99,6 +101,16 @@ void gloo_pairs_receive(struct gloo_pairs *pairs, uint32_t from, void *place,
 /* Waits for the next message and adds its COUNT floats to SUM. */
 void gloo_pairs_add(struct gloo_pairs *pairs, uint32_t from, float *sum,
                     size_t count);
+
+/* Has the kernels of all partners acknowledge each second that a connection
+ * stands, also an idle one; for gloo_pairs_find_silent with LIMIT seconds. */
+void gloo_pairs_keep_alive(struct gloo_pairs *pairs, double limit);
+
+/* From one thread: the rank whose kernel has acknowledged nothing for more than
+ * LIMIT ns, by repeated calls of which the last was ELAPSED ns ago; -1: none.
+ */
+int64_t gloo_pairs_find_silent(struct gloo_pairs *pairs, int64_t elapsed,
+                               int64_t limit);
 
 /* From any thread, while open: current and later calls fail. */
 void gloo_pairs_shutdown(struct gloo_pairs *pairs) noexcept;

@@ -7,6 +7,8 @@
  * calls. */
 #include "worker/exchange/allreduce/allreduce.h"
 
+#include "proto/base/time.h"
+#include "proto/net/messages/ps_links.h"
 #include "worker/collective/group.h"
 #include "worker/exchange/allreduce/rendezvous.h"
 
@@ -119,6 +121,8 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                                    ? COLLECTIVE_RING
                                    : COLLECTIVE_HALVING_DOUBLING,
                   .timeout = settings->job->timeouts.step,
+                  .silence = time_to_seconds(ps_links_lost_limit(
+                      time_from_seconds(settings->job->timeouts.peer))),
                   .shm = settings->process->shm,
                   .device = settings->device},
         .weights = settings->weights,

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Each case is played over TCP, and over shared memory. */
@@ -120,6 +121,41 @@ static void a_closed_connection_is_not_a_timeout(void **state) {
     }
 }
 
+static void limit_silence(uint32_t rank, struct collective_settings *settings) {
+    (void)rank;
+    settings->silence = 1;
+}
+
+/* Rank 1 comes late: the others have sent all that the connections hold. */
+static void come_late(struct rendezvous_fake *rendezvous, uint32_t rank,
+                      const void *context) {
+    static float data[8 << 20];
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
+    struct failure why = {0};
+    struct timespec late = {rank == 1 ? 5 : 0, 0}; /* what is tested */
+    nanosleep(&late, NULL);
+    enum status status = fixture->ops->all_reduce(group, data, 8 << 20, &why);
+    fixture->ops->close(&group);
+    gloo_fixture_end(rendezvous, rank, status, why.text);
+}
+
+/* Its kernel answers for it: nothing is cut off. */
+static void a_rank_that_computes_for_long_is_not_cut_off(void **state) {
+    for (uint32_t size = 2; size <= 3; size++) {
+        struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                       .shm = transports_of(state),
+                                       .size = size,
+                                       .timeout = 30,
+                                       .prepare = limit_silence};
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+        for (uint32_t i = 0; i < size; i++)
+            rendezvous_fake_start(rendezvous, i, come_late, &fixture);
+        gloo_fixture_expect_success(rendezvous, size);
+        rendezvous_fake_close(&rendezvous);
+    }
+}
+
 struct aborter {
     const struct gloo_fixture *fixture;
     struct rendezvous_fake *rendezvous;
@@ -196,6 +232,7 @@ int main(void) {
         BOTH(a_killed_rank_is_named_by_all_within_seconds),
         BOTH(a_stopped_rank_is_named_by_all_at_the_timeout),
         BOTH(a_closed_connection_is_not_a_timeout),
+        BOTH(a_rank_that_computes_for_long_is_not_cut_off),
         BOTH(abort_ends_the_current_call_and_later_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
