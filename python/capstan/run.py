@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import importlib
 import os
 import pickle
 import random
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from . import _library, process_hooks, tables
+from . import _library, alone, process_hooks, tables
 from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
 from .overrides import overrides
@@ -731,9 +730,7 @@ def join(
         raise
     if not keep_env:
         _take_rank_variables()
-    if "torch" in sys.modules:
-        alone = importlib.import_module(".torch_alone", __package__)
-        run._end_watch = alone.watch(run)
+    run._end_watch = alone.watch(run)
     _current = run
     return run
 

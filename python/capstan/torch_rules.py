@@ -334,20 +334,38 @@ class Server(Rule):
     def _wait_in_modules(self, model: nn.Module) -> None:
         """A module that owns parameters waits for its whole subtree."""
         of_parameter = {t.parameter: t for t in self._exchange.trained}
-
-        def hook_of(trained: list[Trained]) -> Callable[..., None]:
-            def wait(module: nn.Module, inputs: Any) -> None:
-                trains = module.training and torch.is_grad_enabled()
-                self._exchange.wait(trained if trains else None)
-
-            return wait
-
         for module in model.modules():
+            found = [of_parameter.get(p) for p in module.parameters()]
+            waits = _Waits(self._exchange, [t for t in found if t])
             if next(module.parameters(recurse=False), None) is not None:
-                found = [of_parameter.get(p) for p in module.parameters()]
-                hook = hook_of([t for t in found if t])
-                module.register_forward_pre_hook(hook)
-        model.register_state_dict_pre_hook(lambda *_: self._exchange.wait())
+                module.register_forward_pre_hook(waits)
+            # Before the weights, in whose order a copy is made.
+            state = dict(module.__dict__)
+            module.__dict__.clear()
+            module.__dict__.update(_capstan_waits=waits, **state)
+        model.register_state_dict_pre_hook(_Waits(self._exchange))
+
+
+class _Waits:
+    """A hook that waits for a module's weights of the last step. Who copies or
+    pickles it has waited too, and the copy waits for nothing."""
+
+    def __init__(
+        self,
+        exchange: Exchange | None = None,
+        trained: list[Trained] | None = None,
+    ) -> None:
+        self._exchange, self._trained = exchange, trained
+
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        trains = module.training and torch.is_grad_enabled()
+        if self._exchange is not None:
+            self._exchange.wait(self._trained if trains else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._exchange is not None:
+            self._exchange.wait()
+        return _Waits, ()
 
 
 def _numbers(value: Any) -> list[float]:

@@ -148,6 +148,27 @@ def complete(checkpoint):
     print("after the loop", flush=True)
 
 
+def alone(steps, how):
+    """Trains STEPS without the others, and prints how many; then with them."""
+    run = capstan.init()
+    optimizer = sgd()
+    net = compiled(network(), optimizer)
+    wrapped = capstan.keras.DistributedOptimizer(sgd())
+    data = dataset().repeat()
+    try:
+        if how == "fit":
+            net.fit(data.batch(1), steps_per_epoch=steps, verbose=0)
+        for _ in range(steps if how == "loop" else 0):
+            variables = net.trainable_variables
+            ones = [tf.ones(v.shape) for v in variables]
+            optimizer.apply(ones, variables)
+    finally:
+        print(json.dumps([int(optimizer.iterations)]), flush=True)
+    net = compiled(network(), wrapped)
+    fit(net, data, 1, 0, 200, [capstan.keras.Callback()])
+    run.close()
+
+
 class Die(keras.callbacks.Callback):
     """Rank 1 is killed in epoch 2, in its first life."""
 

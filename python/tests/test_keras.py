@@ -131,6 +131,21 @@ class Keras(frameworks.Framework, unittest.TestCase):
             )
             self.assertIn("needs Keras 3 over TensorFlow", done.stderr)
 
+    def test_a_loop_that_never_reaches_the_run_ends_on_every_rank(self):
+        for how in "fit", "loop":
+            with Cluster(self.program, "alone", 1, 2, steps=300, how=how) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {1}, run.error("worker0"))
+                for process in run.processes:
+                    text = "100 steps of SGD after init(), and none has met"
+                    self.assertIn(text, run.error(process))
+                self.assertEqual(run.result("worker0"), [100])
+
+    def test_fewer_steps_before_the_run_are_the_scripts_own(self):
+        with Cluster(self.program, "alone", 1, 2, steps=99, how="fit") as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("ps0"))
+            self.assertEqual(run.result("worker0"), [99])
+
     def test_a_missing_callback_is_named(self):
         with Cluster(self.program, "train", 0, 1, steps=1, start=False) as run:
             self.assertEqual(run.wait(), {"worker0": 2})

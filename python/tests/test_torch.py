@@ -191,6 +191,12 @@ class Equality(unittest.TestCase):
     def test_lazy_batch_norm_and_zero_grad(self):
         self.check(steps=20, lazy=True, model="norm", set_to_none=False)
 
+    def test_copies_of_a_lazy_model_have_the_weights_of_the_last_step(self):
+        with ranks("lazy_copies", 1, workers=1, steps=12) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            self.assertEqual(run.result("worker0"), [True] * 25)
+
     def test_clipping_by_the_run(self):
         self.check(steps=40, clip=0.2)
 

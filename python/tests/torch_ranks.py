@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import io
 import json
 import os
 import signal
@@ -264,6 +265,37 @@ def train(
             scheduler.step()
     assert len(counted) == last_step - begun, counted
     print(json.dumps({"first": first, "last": state(net)}), flush=True)
+
+
+def lazy_copies(steps):
+    """Copies that are made while a step's weights are under way; prints whether
+    each has the model's."""
+    run = capstan.init()
+    net = nn.Sequential(nn.Linear(INPUTS, 200000), nn.Linear(200000, CLASSES))
+    plain = torch.optim.SGD(net.parameters(), lr=0.1)
+    wrapped = capstan.DistributedOptimizer(plain, net, lazy=True)
+    x, y = data(steps)
+    ways, found = [copy.deepcopy, saved_and_loaded], []
+    for step in range(steps):
+        wrapped.zero_grad()
+        nn.functional.cross_entropy(net(x[step]), y[step]).backward()
+        wrapped.step()
+        part = ways[step % 2](net[0])
+        other = ways[step % 2](net)
+        with torch.no_grad():
+            found.append(torch.equal(other(x[0]), net(x[0])))
+            found.append(torch.equal(part.weight, net[0].weight))
+    run.close()
+    with torch.no_grad():
+        found.append(torch.equal(other(x[0]), net(x[0])))
+    print(json.dumps(found), flush=True)
+
+
+def saved_and_loaded(module):
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
 
 
 def toggle(net, step, toggles):

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends a run whose script trains by a framework and never reaches the others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .errors import Failed
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_MOST = 100  # steps before the run has started
+_TORCH = (
+    "Wrap the optimiser, and train with what this returns: capstan.torch."
+    "DistributedOptimizer(optimizer, model); a Trainer takes it by "
+    "optimizers=(DistributedOptimizer(...), None)"
+)
+_KERAS = (
+    "Wrap the optimiser before compile(), by capstan.keras."
+    "DistributedOptimizer(optimizer), and give fit() callbacks="
+    "[capstan.keras.Callback()]"
+)
+
+
+def watch(run: Run) -> Callable[[], None]:
+    """Fails RUN at the _MOST-th step of an optimiser of torch or Keras, until
+    what it returns is called."""
+    ends = []
+    if "torch" in sys.modules:
+        ends.append(_watch_torch(run))
+    if "keras" in sys.modules:
+        ends.append(_watch_keras(run))
+
+    def end() -> None:
+        while ends:
+            ends.pop()()
+
+    return end
+
+
+def _counter(run: Run, advice: str) -> Callable[[Any], None]:
+    """Counts a step of an optimiser."""
+    count = 0
+
+    def count_step(optimizer: Any) -> None:
+        nonlocal count
+        count += run._open is not None
+        if run._open is None or count < _MOST:
+            return
+        text = (
+            f"{_MOST} steps of {type(optimizer).__name__} after init(), and "
+            f"none has met the other ranks: each trains alone. {advice}"
+        )
+        run.fail(text)  # a framework may change what is raised
+        raise Failed(text, "CALLER_FAILED")
+
+    return count_step
+
+
+def _watch_torch(run: Run) -> Callable[[], None]:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    count = _counter(run, _TORCH)
+    return register_optimizer_step_post_hook(lambda o, *_: count(o)).remove
+
+
+def _watch_keras(run: Run) -> Callable[[], None]:
+    """Batches of fit(), whose graph calls the optimiser, and calls of a loop
+    that has no graph."""
+    import keras
+
+    lists, optimizers = keras.callbacks.CallbackList, keras.optimizers.Optimizer
+    end_batch, apply = lists.on_train_batch_end, optimizers.apply
+    count_batch, count_call = _counter(run, _KERAS), _counter(run, _KERAS)
+
+    def counted_batch(self: Any, *arguments: Any, **named: Any) -> Any:
+        count_batch(self._model.optimizer)
+        return end_batch(self, *arguments, **named)
+
+    def counted_apply(self: Any, *arguments: Any, **named: Any) -> Any:
+        done = apply(self, *arguments, **named)
+        count_call(self)
+        return done
+
+    def end() -> None:
+        lists.on_train_batch_end, optimizers.apply = end_batch, apply
+
+    lists.on_train_batch_end = counted_batch
+    optimizers.apply = counted_apply
+    return end
