@@ -8,6 +8,7 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/background_task.h"
 #include "proto/base/time.h"
+#include "proto/config/byte_size.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/dir_lock.h"
 #include "proto/tensor/rule.h"
@@ -222,13 +223,13 @@ static void record_written(struct run *run,
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < run->plan.num_holders; i++)
         bytes += snapshot->files[i].size;
-    char delta[48] = "";
+    char delta[48] = "", size[16];
+    byte_size_text(bytes, size, sizeof size);
     if (snapshot->delta)
         snprintf(delta, sizeof delta, ", a delta of step %llu",
                  (unsigned long long)commit->manifest.base_name.step);
-    log_info(run->log, "checkpoint_written",
-             "checkpoint %s: %.1f MB in %.2f s%s", commit->folder,
-             (double)bytes / 1e6, snapshot->seconds, delta);
+    log_info(run->log, "checkpoint_written", "checkpoint %s: %s in %.2f s%s",
+             commit->folder, size, snapshot->seconds, delta);
     if (!snapshot->delta) {
         run->checkpoints.has_base = true;
         run->checkpoints.base = (struct manifest_name){commit->manifest.step,

@@ -9,6 +9,7 @@
 #include "chief/snapshot/weights_transfer.h"
 #include "proto/base/background_task.h"
 #include "proto/base/time.h"
+#include "proto/config/byte_size.h"
 #include "proto/store/fs_info.h"
 #include "proto/store/tensor_file.h"
 
@@ -170,6 +171,9 @@ static enum status weights_io_start(struct run *run, const char *path,
 static void end_export(struct run *run, uint64_t id, enum status status,
                        const struct failure *why) {
     const char *path = run->job->export_path;
+    char size[16];
+    byte_size_text(run->plan.layout->elements * sizeof(float), size,
+                   sizeof size);
     if (status) {
         log_error(run->log, "export_failed",
                   "the weights were not exported to %s: %s", path, why->text);
@@ -177,10 +181,9 @@ static void end_export(struct run *run, uint64_t id, enum status status,
                  why->text);
     } else {
         log_info(run->log, "weights_exported",
-                 "exported %u tensor%s, %.1f MB, to %s in %.2f s%s",
+                 "exported %u tensor%s, %s, to %s in %.2f s%s",
                  run->plan.layout->num_parameters,
-                 log_plural(run->plan.layout->num_parameters),
-                 (double)run->plan.layout->elements * sizeof(float) / 1e6, path,
+                 log_plural(run->plan.layout->num_parameters), size, path,
                  time_to_seconds(time_now() - run->weights_io->began),
                  run->plan.layout->num_tables
                      ? "; rows of tables: capstan ckpt export --table"

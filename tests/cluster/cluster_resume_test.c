@@ -230,6 +230,20 @@ static uint64_t samples_of_newest(struct cluster_run *run) {
     return samples;
 }
 
+static void ckpt_ls_and_the_log_give_a_checkpoint_the_same_size(void **state) {
+    const char *ls[] = {"ckpt", "ls", "checkpoint", NULL};
+    char size[16], unit[8], said[64];
+    cluster_run_job(*state, "{\"model\": {\"layers\":"
+                            " [64, 9000, 10]}}");
+    struct cluster_process *local =
+        CLUSTER_FIXTURE_RUN(*state, 2, 1, 0, "steps=10", "epochs=null");
+    const char *row =
+        strstr(cluster_run_output(cluster_fixture_tool(*state, 0, ls)), "\n");
+    assert_int_equal(sscanf(row, "%*d %*d %*d %15s %7s", size, unit), 2);
+    snprintf(said, sizeof said, "step-000000010: %s %s in ", size, unit);
+    assert_non_null(strstr(cluster_run_errors(local), said));
+}
+
 /* 46 steps of 20 are an epoch of 600 and 320 samples of the next, which are 10
  * steps of 30, and 20 samples are read again; 4 steps more make 420. */
 static void another_number_of_workers_resumes_at_a_whole_batch(void **state) {
@@ -374,6 +388,7 @@ int main(void) {
         RESUME_TEST(checkpoints_are_saved_by_steps_and_by_epochs),
         RESUME_TEST(checkpoints_are_saved_by_seconds),
         RESUME_TEST(the_job_limits_the_number_of_kept_checkpoints),
+        RESUME_TEST(ckpt_ls_and_the_log_give_a_checkpoint_the_same_size),
         RESUME_TEST(
             with_resume_never_a_run_starts_over_and_moves_old_steps_aside),
         RESUME_TEST(a_checkpoint_past_the_last_step_is_only_evaluated),
