@@ -254,19 +254,25 @@ static void ps_send_interrupted(struct ps *ps) {
     control_client_send_reliable(ps->control_client, &control);
 }
 
+static enum status end_by_signal(enum failure_code code, struct failure *why) {
+    status_fail(why, code, "ended by a signal");
+    return status_mark_reported(why);
+}
+
 /* On the first signal the chief is told and arranges the checkpoint; a second
- * one ends this ps at once. */
+ * one, or the chief's silence, ends this ps. */
 static enum status interrupt(struct ps *ps, struct failure *why) {
     eventfd_t number = 0;
+    if (ps->interrupted &&
+        control_client_is_abandoned(ps->control_client, ps->job->timeouts.stop))
+        return end_by_signal(ps->interrupted, why);
     if (eventfd_read(ps->process.interrupts, &number))
         return STATUS_OK;
     enum failure_code code = failure_code_of_signal((int)number);
     if (control_client_is_joined(ps->control_client))
         ps_send_interrupted(ps);
-    if (ps->interrupted || !ps->plan) {
-        status_fail(why, code, "ended by signal %d", (int)number);
-        return status_mark_reported(why);
-    }
+    if (ps->interrupted || !ps->plan)
+        return end_by_signal(code, why);
     ps->interrupted = code;
     log_info(ps->process.log, "signal_received",
              "signal %d: asking the chief for a checkpoint", (int)number);
@@ -333,7 +339,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         control_client_step(ps->control_client, time_now(), why);
     if (!status)
         status = ps_handle_control(ps, why);
-    if (!status && items[1].revents)
+    if (!status && (items[1].revents || ps->interrupted))
         status = interrupt(ps, why);
     if (!status && ps->snapshot_agent) {
         snapshot_agent_step(ps->snapshot_agent);
@@ -369,8 +375,7 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
         status = ps_run_once(ps, why);
     health_leave_loop(ps->process.health, HEALTH_ENDING);
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
-        status_fail(why, ps->interrupted, "ended by a signal");
-        status = status_mark_reported(why);
+        status = end_by_signal(ps->interrupted, why);
     } else if (status && !ps->stopped && ps->control_client &&
                control_client_is_joined(ps->control_client)) {
         if (!why->reported) /* else the chief knows: a signal */

@@ -541,6 +541,9 @@ static enum status worker_run_once(struct worker *worker, struct failure *why) {
     if (!status)
         status = handle_reports(worker, why);
     worker->stopped |= worker->leaves_at && time_now() >= worker->leaves_at;
+    worker->stopped |= worker->interrupted && !worker->stopped && worker->job &&
+                       control_client_is_abandoned(worker->control_client,
+                                                   worker->job->timeouts.stop);
     report_health(worker, time_now());
     return status;
 }

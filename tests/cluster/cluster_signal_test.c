@@ -300,6 +300,32 @@ static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
     cluster_run_expect(worker, 128 + SIGINT, SHORT_TIMEOUT);
 }
 
+/* Long before timeouts.peer, after which they would know of it by themselves:
+ * it bounds neither the checkpoint that a ps asks for nor the round that a
+ * worker waits for. */
+static void a_signal_ends_ps_and_worker_after_the_chiefs_death(void **state) {
+    enum { SILENCE = 5, SLACK = 5 };
+    static const char *const jobs[] = {
+        endless, endless_asynchronous,
+        "{\"steps\": 1000000, \"steps_per_epoch\": 1000000, \"strategy\":"
+        " {\"type\": \"allreduce\"}, \"chief\": \"coordinate\"}"};
+    for (int i = 0; i < 3; i++) {
+        struct cluster_fixture fixture;
+        struct cluster_run *run = cluster_fixture_reset(state);
+        cluster_run_job(run, jobs[i]);
+        cluster_fixture_describe(&fixture, run, 1, i < 2 ? PS : 0, WORKERS);
+        cluster_fixture_start_all(&fixture);
+        struct cluster_process *chief = fixture.tasks[0].process;
+        cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_signal(chief, SIGKILL);
+        for (unsigned t = 1; t < fixture.count; t++)
+            cluster_run_signal(fixture.tasks[t].process, SIGTERM);
+        for (unsigned t = 1; t < fixture.count; t++)
+            cluster_run_expect(fixture.tasks[t].process, 128 + SIGTERM,
+                               SILENCE + SLACK);
+    }
+}
+
 static void a_signal_before_training_ends_its_process_at_once(void **state) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, endless);
@@ -413,6 +439,7 @@ int main(void) {
         SIGNAL_TEST(a_signal_to_every_process_leaves_one_checkpoint),
         SIGNAL_TEST(a_death_long_before_costs_no_checkpoint),
         SIGNAL_TEST(a_second_signal_to_ps_or_worker_ends_it_at_once),
+        SIGNAL_TEST(a_signal_ends_ps_and_worker_after_the_chiefs_death),
         SIGNAL_TEST(a_signal_before_training_ends_its_process_at_once),
         SIGNAL_TEST(a_worker_that_leaves_before_training_may_rejoin),
         SIGNAL_TEST(a_chief_that_cannot_start_is_the_only_reported_cause),

@@ -18,6 +18,7 @@
 static const int64_t RESEND_INTERVAL = 2 * TIME_S, REJOIN_INTERVAL = 2 * TIME_S;
 static const int64_t MEMORY_READ_INTERVAL = TIME_S;
 static const double FIRST_PEER_TIMEOUT = 30;
+static const double ABANDONED_AFTER = 5; /* seconds, at least */
 
 static void format_chief_name(struct control_client *client) {
     if (client->member->chief_inproc)
@@ -266,6 +267,19 @@ enum status control_client_step(struct control_client *client, int64_t now,
         control_client_send_one_heartbeat(client);
     }
     return STATUS_OK;
+}
+
+bool control_client_is_abandoned(const struct control_client *client,
+                                 double stop) {
+    double limit = stop > ABANDONED_AFTER ? stop : ABANDONED_AFTER;
+    if (!client->joined ||
+        time_now() - client->last_received < time_from_seconds(limit))
+        return false;
+    log_warning(client->process->log, "heartbeat_missed",
+                "%s has been silent for %.0f s (timeouts.stop, at least 5): "
+                "this process ends without it",
+                client->chief_name, limit);
+    return true;
 }
 
 int64_t control_client_deadline(const struct control_client *client) {

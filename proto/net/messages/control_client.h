@@ -49,6 +49,11 @@ bool control_client_chief_address(const struct control_client *client,
 enum status control_client_step(struct control_client *client, int64_t now,
                                 struct failure *why) MUST_CHECK;
 
+/* Has the chief, whose part in the end of a process that got a signal is
+ * awaited, been silent for STOP seconds, at least 5? Logs it. */
+bool control_client_is_abandoned(const struct control_client *client,
+                                 double stop);
+
 /* When control_client_step is due next. */
 int64_t control_client_deadline(const struct control_client *client);
 
