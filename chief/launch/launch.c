@@ -18,6 +18,7 @@
 /* Seconds: processes that a failed chief has told of its end are about to
  * leave; the others wait for it in vain. */
 static const double AFTER_FAILURE = 0.5;
+static const int64_t LOOK_INTERVAL = TIME_S / 5;
 
 #define NOT_CLOSED "before it had closed its run"
 
@@ -52,11 +53,36 @@ static void signal_chief(struct launch *launch, int number) {
         enter(launch, CHIEF_SIGNALLED, options->grace + options->stop);
 }
 
+/* The run cannot start without PROCESS, and no launcher restarts it. */
+static void abort_run(struct launch *launch, struct launch_process *process,
+                      int code) {
+    bool config = code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED;
+    launch->failed = config                  ? STATUS_CONFIG
+                     : code == STATUS_FAILED ? STATUS_FAILED
+                                             : STATUS_RETRY;
+    launch->cause = process;
+    signal_chief(launch, SIGTERM);
+}
+
+/* A command that ended without an error before it had joined, while the chief
+ * has a run, or begins one later: until then it may be a command that has none.
+ */
+static void abort_for_absent(struct launch *launch) {
+    launch->deadline = TIME_NEVER;
+    if (!launch->absent || !launch->processes[0].pid)
+        return;
+    if (launch_record_in_run(launch->processes[0].record))
+        abort_run(launch, launch->absent, STATUS_FAILED);
+    else
+        launch->deadline = time_now() + LOOK_INTERVAL;
+}
+
 static void launch_pass_deadline(struct launch *launch) {
     double stop = launch->options->stop;
     char message[128];
     switch (launch->shutdown_phase) {
     case RUNNING:
+        abort_for_absent(launch);
         break;
     case CHIEF_SIGNALLED:
         log_warning(launch->options->log, "process_overdue",
@@ -129,17 +155,6 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     enter(launch, ENDING, launch->stop_grace);
 }
 
-/* The run cannot start without PROCESS, and no launcher restarts it. */
-static void abort_run(struct launch *launch, struct launch_process *process,
-                      int code) {
-    bool config = code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED;
-    launch->failed = config                  ? STATUS_CONFIG
-                     : code == STATUS_FAILED ? STATUS_FAILED
-                                             : STATUS_RETRY;
-    launch->cause = process;
-    signal_chief(launch, SIGTERM);
-}
-
 /* If the death was reported to the chief, the chief logs it and decides the
  * consequence. */
 static void handle_early_exit(struct launch *launch,
@@ -155,9 +170,13 @@ static void handle_early_exit(struct launch *launch,
                     exit_text);
     if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
         abort_run(launch, process, code);
-    if (!joined && WIFSIGNALED(wait_status))
+    if (!joined && (WIFSIGNALED(wait_status) || code == STATUS_OK))
         snprintf(process->exit_text, sizeof process->exit_text,
                  "before it had joined it %s", exit_text);
+    if (code != STATUS_OK || joined || !launch_runs_command(launch, process))
+        return;
+    launch->absent = process;
+    abort_for_absent(launch);
 }
 
 /* A command that failed, or ended before it had closed its run, which may go on

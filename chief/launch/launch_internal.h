@@ -27,7 +27,7 @@ struct launch_process {
 
 /* Progress of the shutdown. */
 enum shutdown_phase {
-    RUNNING,         /* no deadline here: the chief has its own */
+    RUNNING,         /* a deadline only while `absent` is set */
     CHIEF_SIGNALLED, /* the chief got a signal */
     ENDING,          /* the chief has ended */
     OTHERS_SIGNALLED,
@@ -48,6 +48,7 @@ struct launch {
     int failed; /* exit code of a process that kept the run from starting; 0:
                    none */
     unsigned num_lost;
+    struct launch_process *absent; /* ended without an error or a run; NULL */
     /* Logged last; NULL: its own line is the last. */
     const struct launch_process *cause;
 };

@@ -210,6 +210,31 @@ static void local_has_the_code_of_a_rank_that_does_not_close(void **state) {
                                  "code 0 before it had closed its run"));
 }
 
+/* It would be awaited for timeouts.join, ten minutes. Whether the chief has its
+ * run by then, or later, as the leader waits here. */
+static void local_does_not_await_a_rank_that_ends_before_it_joins(
+    void **state) {
+    static const char *const waits[] = {":", "until [ -e gone ]; do :; done"};
+    char caller[PATH_MAX], line[PATH_MAX + 256];
+    caller_path(caller);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        snprintf(line, sizeof line,
+                 "case $TF_CONFIG in *'\"index\":1}}') touch gone; exit 0;; "
+                 "*'\"worker\",\"index\":0}}') %s;; esac; exec %s learns",
+                 waits[i], caller);
+        struct cluster_process *local =
+            cluster_run_start(run, "local",
+                              SETS("local", "--ps", "1", "--workers", "2", "--",
+                                   "sh", "-c", line),
+                              NULL);
+        cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
+        assert_non_null(strstr(cluster_run_errors(local),
+                               "worker 1 ended the run: before it had joined "
+                               "it ended with exit code 0"));
+    }
+}
+
 static void local_forgives_a_rank_that_comes_back(void **state) {
     const char *text =
         cluster_run_errors(play(state, "1", "2", "joins-heir", 0, NULL));
@@ -638,6 +663,7 @@ int main(void) {
         LIBRARY_TEST(a_call_before_the_join_is_named_at_once),
         LIBRARY_TEST(an_early_end_leaves_the_others_training),
         LIBRARY_TEST(local_has_the_code_of_a_rank_that_does_not_close),
+        LIBRARY_TEST(local_does_not_await_a_rank_that_ends_before_it_joins),
         LIBRARY_TEST(local_forgives_a_rank_that_comes_back),
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
         LIBRARY_TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on),
