@@ -223,6 +223,22 @@ static void a_ps_that_the_chief_does_not_hear_either_is_not_judged(
     assert_int_equal(fault_at(32 * TIME_S), REACHABILITY_NONE);
     report(1, NOTHING, 0, 32 * TIME_S);
     assert_int_equal(fault_at(32 * TIME_S), REACHABILITY_TRAINER);
+    report(0, 1, TIME_S, 34 * TIME_S);
+    report(1, NOTHING, 0, 34 * TIME_S);
+    assert_int_equal(fault_at(34 * TIME_S), REACHABILITY_NONE);
+    hear_ps(34 * TIME_S);
+    assert_int_equal(fault_at(34 * TIME_S), REACHABILITY_TRAINER);
+}
+
+/* What it said last may have been made good. */
+static void a_trainer_that_the_chief_does_not_hear_is_not_judged(void **state) {
+    (void)state;
+    report(0, 1, TIME_S, 32 * TIME_S);
+    report(1, NOTHING, 0, 34 * TIME_S);
+    hear_ps(34 * TIME_S);
+    assert_int_equal(fault_at(34 * TIME_S), REACHABILITY_NONE);
+    report(0, 1, TIME_S, 34 * TIME_S);
+    assert_int_equal(fault_at(34 * TIME_S), REACHABILITY_TRAINER);
 }
 
 static void a_standstill_of_the_chief_does_not_count(void **state) {
@@ -235,6 +251,9 @@ static void a_standstill_of_the_chief_does_not_count(void **state) {
     report(0, 0, 21 * TIME_S, 52 * TIME_S);
     hear_ps(52 * TIME_S);
     assert_int_equal(fault_at(52 * TIME_S), REACHABILITY_PS);
+    reachability_shift(&reachability, 20 * TIME_S, 72 * TIME_S);
+    hear_ps(72 * TIME_S);
+    assert_int_equal(fault_at(72 * TIME_S), REACHABILITY_PS);
 }
 
 #define REACHABILITY_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -245,6 +264,7 @@ int main(void) {
         REACHABILITY_TEST(only_trainers_that_have_begun_are_asked),
         REACHABILITY_TEST(
             a_ps_that_the_chief_does_not_hear_either_is_not_judged),
+        REACHABILITY_TEST(a_trainer_that_the_chief_does_not_hear_is_not_judged),
         REACHABILITY_TEST(a_standstill_of_the_chief_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
