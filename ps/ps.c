@@ -234,7 +234,7 @@ static enum status ps_serve(struct ps *ps, struct failure *why) {
         status = serve_frame(ps, &frame, why);
         report_step(ps);
         if (ps->snapshot_agent && !status)
-            ps_snapshot_check_memory(ps);
+            status = ps_snapshot_check_memory(ps, why);
         if (ps->memory_short)
             break; /* the next turn may pause */
     }
@@ -343,7 +343,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         status = interrupt(ps, why);
     if (!status && ps->snapshot_agent) {
         snapshot_agent_step(ps->snapshot_agent);
-        ps_snapshot_check_memory(ps);
+        status = ps_snapshot_check_memory(ps, why);
     }
     if (!status && ps->server)
         status = server_repeat_wants(ps->server, ps->polled, why);

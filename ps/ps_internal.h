@@ -27,11 +27,13 @@ struct ps {
     struct background_task *init_task; /* while weights are set, else NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
-    uint64_t held_now;    /* the snapshot of blocks as they are; 0: none */
-    uint64_t copy_bytes;  /* limit of copies for snapshots */
-    bool copies_full;     /* they have reached it, and the log says so */
-    bool memory_short;    /* the run ends with the next requested snapshot */
-    uint64_t memory_seen; /* bytes of rows at the last look at memory */
+    uint64_t held_now;      /* the snapshot of blocks as they are; 0: none */
+    uint64_t copy_bytes;    /* limit of copies for snapshots */
+    bool copies_full;       /* they have reached it, and the log says so */
+    bool memory_short;      /* the run ends with the next requested snapshot */
+    uint64_t memory_seen;   /* bytes of rows, and of those of a round, at the
+                               last look at memory; */
+    uint64_t largest_round; /* those of a round */
     int64_t memory_seen_at;
     uint64_t added_id;  /* the snapshot that blocks were added to last, */
     uint32_t num_added; /* and how many of them */
@@ -71,8 +73,10 @@ void ps_snapshot_send_square_sums(void *context, uint64_t round,
  * the last snapshot is complete. */
 bool ps_snapshot_is_full(struct ps *ps);
 
-/* If rows of tables leave no more memory than the next checkpoint takes: asks
- * the chief for that checkpoint and the end of the run. */
-void ps_snapshot_check_memory(struct ps *ps);
+/* If rows of tables, and what a round may add, leave no more memory than the
+ * next checkpoint takes: asks the chief for that checkpoint and the end of the
+ * run. FAILURE_TOO_LITTLE_MEMORY: there is not room for the round. */
+enum status ps_snapshot_check_memory(struct ps *ps,
+                                     struct failure *why) MUST_CHECK;
 
 #endif

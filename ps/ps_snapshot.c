@@ -184,23 +184,35 @@ static uint64_t checkpoint_bytes(uint64_t rows,
            (limit->addresses ? 3 * rows + UNWRITTEN_BYTES : 0);
 }
 
+/* Of LIMIT, until the snapshot with which the run ends is held: what the next
+ * rounds add, the floats of one on their ways, and the checkpoint. Without
+ * staleness it is taken at the round after the next at the latest. */
+static uint64_t end_bytes(const struct ps *ps, uint64_t rows,
+                          const struct free_memory_limit *limit) {
+    struct server_round most = server_largest_round(ps->server);
+    uint64_t added = (ps->job->staleness ? 1 : 2) * most.rows;
+    return added + 2 * most.floats + checkpoint_bytes(rows + added, limit);
+}
+
 static void end_for_memory(struct ps *ps, uint64_t bytes,
                            const struct free_memory_limit *limit) {
     const struct row_shard *rows = server_row_shard(ps->server);
     Capstan__Interrupted interrupted = CAPSTAN__INTERRUPTED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    char taken[16], left[16], text[400];
+    char taken[16], added[16], left[16], text[400];
     uint64_t count = 0;
     for (uint32_t t = 0; t < ps->plan->layout->num_tables; t++)
         count += row_shard_rows(rows, t);
     byte_size_text(bytes, taken, sizeof taken);
+    byte_size_text(server_largest_round(ps->server).rows, added, sizeof added);
     byte_size_text(limit->free, left, sizeof left);
-    snprintf(text, sizeof text,
-             "%" PRIu64
-             " rows of tables take %s, and there is %s (%s), which a "
-             "checkpoint needs: more ps on other hosts, a higher limit, or "
-             "max_rows, admit or expire of the tables",
-             count, taken, left, limit->name);
+    snprintf(
+        text, sizeof text,
+        "%" PRIu64
+        " rows of tables take %s, a step adds up to %s, and there is %s (%s), "
+        "which a checkpoint needs: more ps on other hosts, a higher limit, or "
+        "max_rows, admit or expire of the tables",
+        count, taken, added, left, limit->name);
     log_warning(ps->process.log, "row_memory_short", "%s", text);
     interrupted.code = FAILURE_TOO_LITTLE_MEMORY;
     interrupted.text = text;
@@ -211,22 +223,49 @@ static void end_for_memory(struct ps *ps, uint64_t bytes,
     ps->added_id = 0;
 }
 
+/* Rows that trainers have looked up are pushed before a snapshot can be held,
+ * and this ps could not end by itself while it takes them. */
+static enum status fail_too_large_round(const struct server_round *most,
+                                        const struct free_memory_limit *limit,
+                                        struct failure *why) {
+    char rows[16], floats[16], left[16];
+    byte_size_text(most->rows, rows, sizeof rows);
+    byte_size_text(2 * most->floats, floats, sizeof floats);
+    byte_size_text(limit->free, left, sizeof left);
+    return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                       "the rows of tables that a step of all trainers reads "
+                       "take up to %s if they are new, %s more on their ways, "
+                       "and there is %s (%s): smaller batches, more ps on "
+                       "other hosts, or a higher limit",
+                       rows, floats, left, limit->name);
+}
+
 /* Others of the host take memory too, so it is looked at now and then even if
  * no row was added. */
-void ps_snapshot_check_memory(struct ps *ps) {
+enum status ps_snapshot_check_memory(struct ps *ps, struct failure *why) {
     const struct row_shard *rows =
         ps->server ? server_row_shard(ps->server) : NULL;
+    if (!rows || ps->interrupted || ps->init_task)
+        return STATUS_OK;
     struct free_memory_limit limits[FREE_MEMORY_LIMITS];
-    uint64_t bytes = rows ? row_shard_bytes(rows) : 0;
+    struct server_round most = server_largest_round(ps->server);
+    uint64_t bytes = row_shard_bytes(rows), seen = bytes + most.rows;
     int64_t now = time_now();
-    if (!bytes || ps->memory_short || ps->interrupted || ps->init_task ||
-        (bytes < ps->memory_seen + ps->memory_seen / 64 + LOOK_BYTES &&
-         now - ps->memory_seen_at < TIME_S))
-        return;
+    bool grown = seen >= ps->memory_seen + ps->memory_seen / 64 + LOOK_BYTES;
+    if (!seen ||
+        (!grown && (ps->memory_short || now - ps->memory_seen_at < TIME_S)))
+        return STATUS_OK;
     unsigned count = free_memory_unswapped(limits);
-    for (unsigned i = 0; i < count && !ps->memory_short; i++)
-        if (limits[i].free < checkpoint_bytes(bytes, &limits[i]))
+    for (unsigned i = 0; i < count; i++) {
+        if (most.rows > ps->largest_round &&
+            limits[i].free < most.rows + 2 * most.floats)
+            return fail_too_large_round(&most, &limits[i], why);
+        if (!ps->memory_short &&
+            limits[i].free < end_bytes(ps, bytes, &limits[i]))
             end_for_memory(ps, bytes, &limits[i]);
-    ps->memory_seen = bytes;
+    }
+    ps->largest_round = most.rows;
+    ps->memory_seen = seen;
     ps->memory_seen_at = now;
+    return STATUS_OK;
 }

@@ -64,6 +64,14 @@ void server_close(struct server **server);
  * after server_drain. */
 struct shard *server_shard(struct server *server);
 
+/* The most that the trainers have looked up for one round: bytes that its rows
+ * take if all are new, and of their floats, which lookups bring to trainers and
+ * pushes back. */
+struct server_round {
+    uint64_t rows, floats;
+};
+struct server_round server_largest_round(const struct server *server);
+
 /* The partitions; NULL: there are none. A view, as server_shard. */
 struct row_shard *server_row_shard(struct server *server);
 

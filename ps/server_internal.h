@@ -11,6 +11,17 @@
 #include "ps/server.h"
 #include "ps/work_item.h"
 
+/* What one trainer has looked up for one clock. */
+struct server_asked {
+    uint64_t clock;
+    struct server_round bytes;
+};
+
+/* The last list of it for one partition. */
+struct server_asked_part {
+    uint64_t clock, size, end; /* bytes, and the last 8 of them */
+};
+
 struct server {
     struct server_settings settings;
     struct update_core *update_core;
@@ -19,6 +30,9 @@ struct server {
     struct row_lookups *row_lookups; /* likewise */
     struct row_table **held_tables;  /* [num_partitions, num_stacks], of */
     uint64_t held_id;                /* this snapshot; NULL where not opened */
+    struct server_asked *asked;      /* [num_ranks] */
+    struct server_asked_part *asked_parts; /* [num_partitions, num_ranks] */
+    struct server_round most_asked;
     struct snapshots *snapshots;
     struct schedule schedule;
     uint64_t factor_step; /* of the step that was computed last, */

@@ -38,7 +38,10 @@ enum status server_open_rows(struct server *server, struct failure *why) {
     if (!rows.loops)
         rows.loops = rule_variants(&variants)[0];
     server->row_lookups = row_lookups_open(s->num_partitions, s->num_ranks);
-    if (!server->row_lookups)
+    server->asked = calloc(s->num_ranks + 1, sizeof *server->asked);
+    server->asked_parts = calloc((size_t)s->num_partitions * s->num_ranks + 1,
+                                 sizeof *server->asked_parts);
+    if (!server->row_lookups || !server->asked || !server->asked_parts)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for lookups");
     return row_shard_open(&server->row_shard, &rows, why);
 }
@@ -58,6 +61,8 @@ static void close_held_rows(struct server *server) {
 void server_close_rows(struct server *server) {
     close_held_rows(server);
     row_lookups_close(&server->row_lookups);
+    free(server->asked);
+    free(server->asked_parts);
     row_shard_close(&server->row_shard);
 }
 
@@ -190,6 +195,50 @@ const char *server_push_rows(struct server *server, struct link_frame *frame,
     return error;
 }
 
+struct server_round server_largest_round(const struct server *server) {
+    return server->most_asked;
+}
+
+/* Has RANK looked up PART with CLOCK just before? A read is sent again until it
+ * is answered. */
+static bool is_repeated(struct server *server, uint32_t rank, uint64_t clock,
+                        const struct row_lookup_part *part) {
+    struct server_asked_part *last =
+        server->asked_parts + (size_t)part->p * server->settings.num_ranks +
+        rank;
+    struct server_asked_part now = {clock, part->list.size, 0};
+    size_t end =
+        part->list.size < sizeof now.end ? part->list.size : sizeof now.end;
+    memcpy(&now.end, part->bytes + part->list.size - end, end);
+    bool same = now.clock == last->clock && now.size == last->size &&
+                now.end == last->end;
+    *last = now;
+    return same;
+}
+
+/* A trainer looks up the rows of a step in several messages of one clock. */
+static void count_asked(struct server *server,
+                        const struct row_lookup *lookup) {
+    struct server_asked *of = &server->asked[lookup->rank];
+    struct server_round all = {0}, *most = &server->most_asked;
+    if (of->clock != lookup->clock)
+        *of = (struct server_asked){.clock = lookup->clock};
+    for (uint32_t i = 0; i < lookup->num_parts; i++) {
+        const struct row_lookup_part *part = &lookup->parts[i];
+        if (is_repeated(server, lookup->rank, lookup->clock, part))
+            continue;
+        of->bytes.rows +=
+            row_shard_list_bytes(server->row_shard, part->p, &part->list);
+        of->bytes.floats += part->list.floats * sizeof(float);
+    }
+    for (uint32_t r = 0; r < server->settings.num_ranks; r++) {
+        all.rows += server->asked[r].bytes.rows;
+        all.floats += server->asked[r].bytes.floats;
+    }
+    most->rows = all.rows > most->rows ? all.rows : most->rows;
+    most->floats = all.floats > most->floats ? all.floats : most->floats;
+}
+
 static const char *fill_lookup(struct server *server,
                                const struct link_frame *frame,
                                const Capstan__DataHeader *header,
@@ -214,6 +263,8 @@ static const char *fill_lookup(struct server *server,
         floats += part->list.floats;
         bytes += header->sizes[i];
     }
+    if (!header->snapshot)
+        count_asked(server, lookup);
     if (floats * sizeof(float) > MESSAGE_MAX_PAYLOAD)
         return "more rows than one answer can have";
     lookup->floats = reply_queue_take_buffer(server->reply_queue,

@@ -485,6 +485,17 @@ void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
     }
 }
 
+uint64_t row_shard_list_bytes(const struct row_shard *shard, uint32_t p,
+                              const struct row_list *list) {
+    enum { INDEX_BYTES = 16 }; /* of a row, while the index is doubled too */
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < list->num_stacks; k++)
+        bytes +=
+            list->keys[k].count *
+            (INDEX_BYTES + row_table_row_bytes(shard->partitions[p].tables[k]));
+    return bytes;
+}
+
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
                                   uint32_t stack) {
     return shard->partitions[p].tables[stack];

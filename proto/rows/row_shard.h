@@ -138,6 +138,10 @@ void row_shard_set_base(struct row_shard *shard, uint64_t id);
 /* Bytes of pages that only snapshots keep. */
 size_t row_shard_copied_bytes(const struct row_shard *shard);
 
+/* Bytes that LIST's rows take in partition P if none of them is there. */
+uint64_t row_shard_list_bytes(const struct row_shard *shard, uint32_t p,
+                              const struct row_list *list);
+
 /* The rows of STACK in partition P; view. */
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
                                   uint32_t stack);

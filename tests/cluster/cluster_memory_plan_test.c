@@ -251,21 +251,32 @@ static const char many_rows[] =
     " \"train_micro_batch_size_per_gpu\": 2048}";
 
 /* The kernel kills it at the limit: it cannot be told of a failed allocation.
- */
+ * With 32768 samples a batch a round brings 39 MB of new rows; with 65536 one
+ * round is more than there is. */
 static void a_ps_in_a_small_control_group_writes_its_last_checkpoint(
     void **state) {
-    static const char *const cases[] = {"strategy.staleness=0",
-                                        "strategy.staleness=inf"};
+    static const struct {
+        const char *staleness, *batch, *says;
+    } cases[] = {
+        {"strategy.staleness=0", "2048", "; the same command resumes from "},
+        {"strategy.staleness=inf", "2048", "; the same command resumes from "},
+        {"strategy.staleness=0", "32768", "; the same command resumes from "},
+        {"strategy.staleness=0", "65536", "a step of all trainers reads"},
+    };
+    enum { CASES = sizeof cases / sizeof *cases };
     struct group group;
-    char line[256];
+    char line[256], batch[64];
     make_group(&group, "125829120\n");
     snprintf(line, sizeof line,
              "echo $$ > %s/cgroup.procs && exec \"$CAPSTAN\" run", group.path);
     const char *const limited[] = {"-c", line, NULL};
-    int codes[2];
-    for (int i = 0; i < 2; i++) {
+    int codes[CASES];
+    for (int i = 0; i < CASES; i++) {
         struct cluster_run *run = cluster_fixture_reset(state);
-        const char *const job[] = {"job.json", "--set", cases[i], NULL};
+        snprintf(batch, sizeof batch, "train_micro_batch_size_per_gpu=%s",
+                 cases[i].batch);
+        const char *const job[] = {"job.json", "--set", cases[i].staleness,
+                                   "--set",    batch,   NULL};
         write_ids(run, MANY_IDS);
         cluster_run_job(run, many_rows);
         cluster_run_describe(run, 1, 1, 1);
@@ -276,12 +287,13 @@ static void a_ps_in_a_small_control_group_writes_its_last_checkpoint(
         codes[i] = cluster_run_exit(ps, 2 * CLUSTER_RUN_DEADLINE);
         if (codes[i] == EXIT_FAILED) {
             cluster_run_expect(chief, EXIT_FAILED, CLUSTER_RUN_DEADLINE);
-            expect_logged(chief, "; the same command resumes from ");
+            expect_logged(chief, cases[i].says);
+            expect_logged(chief, "left by control group /");
         }
     }
     rmdir(group.path);
-    assert_int_equal(codes[0], EXIT_FAILED);
-    assert_int_equal(codes[1], EXIT_FAILED);
+    for (int i = 0; i < CASES; i++)
+        assert_int_equal(codes[i], EXIT_FAILED);
 }
 
 /* Fills 352 MB of GROUP from a process of its own, until it is killed. */
