@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const struct link_settings settings = {
-    .max_frame = LINK_FIXTURE_MAX_FRAME, .receive_frames = 1000};
+static const struct link_settings settings = {.max_frame =
+                                                  LINK_FIXTURE_MAX_FRAME};
 
 static struct link *open_link(void *zmq, enum link_kind kind) {
     struct link *link;

@@ -5,8 +5,9 @@
 #include "proto/net/link/resolve.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static const int64_t LOOKUP_INTERVAL = 5 * TIME_S;
+static const int64_t LOOKUP_INTERVAL = 5 * TIME_S, GREET_INTERVAL = TIME_S / 4;
 /* TCP may need four seconds to notice a cut, and libzmq two to connect again
  * after its end. */
 static const int64_t LEAST_LOST = 8 * TIME_S;
@@ -19,7 +20,7 @@ struct lookup {
     char host[256];
     uint16_t port;
     bool found;
-    int64_t started_at;
+    int64_t started_at, greeted_at;
     struct resolve *resolve;
 };
 
@@ -36,7 +37,6 @@ static enum status open_link(struct ps_links *links, uint32_t p,
     const struct ps_links_settings *s = &links->settings;
     struct lookup *lookup = &links->lookups[p];
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                 .receive_frames = s->receive_frames,
                                  .address = s->process->address};
     enum status status =
         link_open(&links->links[p], s->process->zmq, LINK_CLIENT, &link, why);
@@ -47,6 +47,7 @@ static enum status open_link(struct ps_links *links, uint32_t p,
     if (s->process->shm && s->ps[p].shm_key)
         link_prefer_shm(links->links[p], s->ps[p].shm_key);
     lookup->started_at = -LOOKUP_INTERVAL;
+    lookup->greeted_at = -GREET_INTERVAL;
     return resolve_split(s->ps[p].address, lookup->host, sizeof lookup->host,
                          &lookup->port)
                ? STATUS_OK
@@ -120,13 +121,35 @@ enum status ps_links_connect(struct ps_links *links, uint32_t p, int64_t now,
     return status;
 }
 
-bool ps_links_send(struct ps_links *links, uint32_t p,
-                   Capstan__DataHeader *header, struct link_payload *payload) {
+static bool sign_and_send(struct ps_links *links, uint32_t p,
+                          Capstan__DataHeader *header,
+                          struct link_payload *payload) {
     header->run = links->settings.process->run;
     header->incarnation = links->settings.process->incarnation;
     header->rank = links->settings.rank;
     size_t bytes = message_write_data(header, links->header);
     return link_commit(links->links[p], 0, links->header, bytes, payload);
+}
+
+bool ps_links_greet(struct ps_links *links, uint32_t p) {
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    int64_t now = time_now();
+    if (link_is_answered(links->links[p]))
+        return true;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PROBE;
+    if (now - links->lookups[p].greeted_at >= GREET_INTERVAL &&
+        sign_and_send(links, p, &header, NULL))
+        links->lookups[p].greeted_at = now;
+    return false;
+}
+
+bool ps_links_send(struct ps_links *links, uint32_t p,
+                   Capstan__DataHeader *header, struct link_payload *payload) {
+    if (payload && payload->bytes && !ps_links_greet(links, p)) {
+        link_drop(payload);
+        return false;
+    }
+    return sign_and_send(links, p, header, payload);
 }
 
 /* A refusal names no run, as a ps refuses those of other runs too. */
@@ -138,6 +161,37 @@ static bool ps_links_is_addressed(const struct ps_links *links, uint32_t p,
             (!incarnation || header->incarnation == incarnation));
 }
 
+void ps_links_answer_probe(struct link *server_link,
+                           const struct process *process, bool echoes,
+                           const struct link_frame *frame,
+                           const Capstan__DataHeader *header) {
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char space[256];
+    struct link_payload payload;
+    size_t size = frame->payload.size;
+    if (!process->run || header->run != process->run)
+        return;
+    link_admit(server_link, frame->peer);
+    link_no_payload(&payload);
+    if (size && (!echoes || size > MESSAGE_GROUP_BYTES ||
+                 !link_reserve(server_link, frame->peer, &payload, size)))
+        return;
+    if (size)
+        memcpy(link_reserved(&payload), frame->payload.data, size);
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
+    reply.run = process->run;
+    reply.incarnation = process->incarnation;
+    reply.seq = header->seq;
+    size_t bytes = message_write_data(&reply, space);
+    link_commit(server_link, frame->peer, space, bytes, &payload);
+}
+
+static bool is_greeting(const Capstan__DataHeader *header,
+                        const struct link_frame *frame) {
+    return header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY &&
+           !frame->payload.size;
+}
+
 bool ps_links_receive(struct ps_links *links, uint32_t p,
                       Capstan__DataHeader **header, struct link_frame *frame) {
     struct failure why;
@@ -147,7 +201,8 @@ bool ps_links_receive(struct ps_links *links, uint32_t p,
             log_warning(links->settings.process->log,
                         "malformed_message_rejected", "from ps %u: %s", p,
                         why.text);
-        else if (ps_links_is_addressed(links, p, *header))
+        else if (ps_links_is_addressed(links, p, *header) &&
+                 !is_greeting(*header, frame))
             return true;
         link_release(frame);
     }
