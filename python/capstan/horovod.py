@@ -23,7 +23,7 @@ from . import EMPTY, FULL, ConfigError, PeerLost
 from .run import current
 from .torch import init, torch_run
 from .torch_exchange import Buffer, wrong
-from .torch_rules import Worker, at_end_of_pass, mixed
+from .torch_rules import Worker, mixed
 
 __all__ = [
     "Average",
@@ -113,10 +113,8 @@ class Deferred(Worker):
     def capstan_prepare(
         self, named: list[tuple[str, nn.Parameter]], passes: int
     ) -> None:
-        """PASSES backward passes, whose gradients are added, make a step."""
         self._named = named
-        self._passes = self._left = passes
-        self._in_pass = False
+        self.capstan_count(passes)
 
     def capstan_join(self, more: dict[str, Tensor]) -> None:
         """The run's weights are in the parameters, and in the tensors MORE."""
@@ -135,29 +133,12 @@ class Deferred(Worker):
         exchange.buffers.append(self._scratch)
         self._between = 0  # the steps between so far
 
-    def _hook(self, t: Any) -> Callable[[Tensor], None]:
-        send = super()._hook(t)
-
-        def push(parameter: Tensor) -> None:
-            if not self._in_pass:
-                at_end_of_pass(t.name, self._end_pass)
-                self._in_pass = True
-            if self._left == 1:
-                send(parameter)
-
-        return push
-
-    def _end_pass(self) -> None:
-        self._in_pass = False
-        self._left = self._left - 1 or self._passes
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.capstan_join({})
         super().zero_grad(set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         self.capstan_join({})
-        self._left = self._passes
         return super().step(closure)
 
     def synchronize(self) -> None:

@@ -266,6 +266,7 @@ def DistributedOptimizer(
     rule: str = "auto",
     lazy: bool = False,
     scaler: Any = None,
+    backward_passes_per_step: int = 1,
 ) -> torch.optim.Optimizer:
     """An optimiser whose step() is a step of the run on all ranks.
 
@@ -274,7 +275,8 @@ def DistributedOptimizer(
     RMSprop; gradients are sent during backward(). RULE "worker": after
     backward() each .grad is the mean over the ranks, and OPTIMIZER applies it.
     LAZY: step() returns at once and each module waits for its own weights.
-    SCALER: the GradScaler whose step() calls this one's.
+    SCALER: the GradScaler whose step() calls this one's. With rule "worker"
+    the mean is of the sum of BACKWARD_PASSES_PER_STEP passes.
     """
     run = torch_run()
     if run.optimizer:
@@ -289,6 +291,11 @@ def DistributedOptimizer(
         lacks = (
             "init(frozen='trained') takes DistributedOptimizer(..., "
             "rule='worker')"
+        )
+    if backward_passes_per_step != 1:
+        lacks = (
+            "backward_passes_per_step is of rule 'worker': with rule 'server' "
+            "do the passes before the last in run.no_sync()"
         )
     if rule == "auto":
         framework = any(name in sys.modules for name in _FRAMEWORKS)
@@ -310,5 +317,7 @@ def DistributedOptimizer(
     if lazy and rule == "worker":
         raise wrong("lazy=True does not work with rule worker")
     wrapper = mixed(Server if rule == "server" else Worker, optimizer)
+    if rule == "worker":
+        wrapper.capstan_count(backward_passes_per_step)
     wrapper.capstan_open(run, model, scaler, lazy)
     return wrapper

@@ -407,12 +407,27 @@ def at_end_of_pass(name: str, function: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(function)
 
 
+_MEAN = "_capstan_mean"  # set in a gradient that is one
+
+
 class Worker(Rule):
-    """When backward() returns, .grad is the mean over the ranks."""
+    """When the last backward pass of a step returns, .grad is the mean over
+    the ranks."""
 
     _averaged = False  # since the last step()
-    _queued = False  # _average() is, at the end of this backward pass
+    _queued = False  # _end_pass() is, at the end of this backward pass
+    _passes = _left = 1  # of a step, and those before its end
+    _versions: list[int | None] = []  # of the gradients of passes so far
     _agreed: Agreed
+
+    def capstan_count(self, passes: int) -> None:
+        """PASSES backward passes, whose gradients are added, make a step."""
+        if not isinstance(passes, int) or passes < 1:
+            raise wrong(
+                f"backward_passes_per_step is {passes!r}; allowed is an "
+                "integer, at least 1"
+            )
+        self._passes = self._left = passes
 
     def capstan_open(
         self, run: Run, model: nn.Module, scaler: Any, lazy: bool
@@ -451,25 +466,73 @@ class Worker(Rule):
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
+            if self._averaged:
+                self._begin_anew(t)
             if not self._run.syncs or _accumulates():
                 return
             if not self._queued:
-                at_end_of_pass(t.name, self._average)
+                at_end_of_pass(t.name, self._end_pass)
                 self._queued = True
-            if self._exchange.may_push():
+            if self._left == 1 and self._exchange.may_push():
                 self._exchange.push(t, parameter.grad)
 
         return push
 
-    def _average(self) -> None:
-        """The end of a backward pass."""
+    def _begin_anew(self, t: Trained) -> None:
+        """A pass after the mean, and before step(): that may be left out."""
+        grads = [t.parameter.grad for t in self._exchange.trained]
+        if any(getattr(grad, _MEAN, False) for grad in grads):
+            raise wrong(
+                f'the gradient of "{t.name}" comes after the mean over the '
+                f"ranks, in a step of {self._passes} backward passes: say in "
+                "DistributedOptimizer(..., backward_passes_per_step=) how many "
+                "it has, or do those before the last in run.no_sync(); a "
+                "script that leaves step() out calls optimizer.zero_grad()"
+            )
+        self._averaged, self._left = False, self._passes
+
+    def _mark(self, is_mean: bool) -> None:
+        for t in self._exchange.trained:
+            if t.parameter.grad is not None:
+                setattr(t.parameter.grad, _MEAN, is_mean)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        if not set_to_none:
+            self._mark(False)
+        if not self._averaged:
+            self._left = self._passes
+
+    def _end_pass(self) -> None:
         self._queued = False
+        self._left -= 1
+        if not self._left:
+            return self._average()
+        self._versions = self._grad_versions()
+
+    def _grad_versions(self) -> list[int | None]:
+        grads = [t.parameter.grad for t in self._exchange.trained]
+        return [None if grad is None else grad._version for grad in grads]
+
+    def _check_local(self) -> None:
+        """step() comes before the last pass: nothing has seen the mean."""
+        done = self._passes - self._left
+        if done and self._versions != self._grad_versions():
+            raise wrong(
+                f"gradients were changed after {done} of {self._passes} "
+                "backward passes, before the mean over the ranks: call "
+                "optimizer.synchronize() before what changes them"
+            )
+
+    def _average(self) -> None:
+        """The end of the last backward pass of a step."""
         self._exchange.push_rest()
         self._agreed.push()
         self._exchange.end_step()
         self._exchange.wait()
         self._agreed.check()
         self._averaged = True
+        self._mark(True)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""
@@ -488,15 +551,17 @@ class Worker(Rule):
         return loss
 
     def synchronize(self) -> None:
-        """Waits for the means in a step without a backward pass.
+        """Waits for the means in a step without its last backward pass.
 
-        backward() has done it otherwise. A script that clips calls it first;
-        else step() calls it, after the script's clipping.
+        That has done it otherwise. A script that clips calls it first; else
+        step() calls it, after the script's clipping.
         """
         if not self._averaged:
             with torch.no_grad():
                 self._average()
 
     def _take_part(self) -> None:
+        if not self._averaged:
+            self._check_local()
         self.synchronize()
-        self._averaged = False
+        self._averaged, self._left = False, self._passes

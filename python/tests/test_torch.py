@@ -182,6 +182,33 @@ class Equality(unittest.TestCase):
     def test_accumulation(self):
         self.check(steps=20, passes=2)
 
+    def test_passes_that_the_optimiser_counts(self):
+        """A step() is a step of the run, also where it comes early."""
+        keys = {"rule": "auto", "steps": 20, "passes": 4, "counts": True}
+        short = {"short": [3, 4, 19]}
+        for more in {"own_clip": 0.2}, short, {**short, "own_clip": 0.2}:
+            for set_to_none in True, False:
+                self.check(set_to_none=set_to_none, **keys, **more)
+
+    def test_a_run_of_counted_passes_goes_on_at_a_step(self):
+        """As plain torch, with saves within what were steps of passes."""
+        keys = {"rule": "worker", "passes": 2, "counts": True}
+        for ps, workers in CLUSTERS.values():
+            folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+            with folder:
+                keys["checkpoint"] = {"dir": folder.name, "every_steps": 3}
+                results = []
+                for until in 7, 20:
+                    more = {"steps": 20, "until": until, **keys}
+                    with ranks("train", ps, workers, **more) as run:
+                        found = set(run.wait().values())
+                        self.assertEqual(found, {0}, run.error("worker1"))
+                        results.append(run.result("worker1"))
+                first, last = results
+                self.assertEqual(first["last"], last["first"])
+                expected = reference(first["first"], 20)
+                self.assertLess(distance(last["last"], expected), 1e-5)
+
     def test_zero_grad_to_zero(self):
         self.check(steps=20, set_to_none=False)
 
@@ -590,6 +617,14 @@ class Errors(unittest.TestCase):
 
     def test_a_second_backward_pass(self):
         self.check("has a second gradient in this step", steps=9, do="again")
+        for passes, counts in (1, False), (2, True):
+            keys = {"rule": "worker", "passes": passes, "counts": counts}
+            text = "(..., backward_passes_per_step=) how many"
+            self.check(text, steps=9, do="again", **keys)
+        keys = {"passes": 2, "counts": True, "steps": 9}
+        early = {"rule": "worker", "short": [3], "do": "clip"}
+        self.check("optimizer.synchronize() before", **keys, **early)
+        self.check("is of rule 'worker'", own=None, **keys, rule="server")
 
     def test_reentrant_checkpoints_that_take_a_step_apart(self):
         cases = ("nested012", "worker"), ("nested001", "server")
@@ -657,8 +692,9 @@ class Errors(unittest.TestCase):
 
 class Scaling(unittest.TestCase):
     def test_an_overflow_of_one_rank_changes_nothing(self):
-        for ps, workers in CLUSTERS.values():
-            with ranks("overflow", ps, workers) as run:
+        cases = itertools.product(CLUSTERS.values(), ("server", "worker"))
+        for (ps, workers), rule in cases:
+            with ranks("overflow", ps, workers, rule=rule) as run:
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker1")
                 )

@@ -217,13 +217,17 @@ def train(
     toggles=(),
     until=None,
     gradients=None,
+    counts=False,
+    short=(),
     **keys,
 ):
     """Trains and prints the first state and the last; DO names what to do in
     step 3. UNTIL: the step at which it leaves. GRADIENTS "swapped": they are
-    in memory of the other order than their parameters. TOGGLES freeze parameters and let them train. OWN_CLIP: the script
-    clips the gradients. DECAY "before": the scheduler is made before
-    DistributedOptimizer."""
+    in memory of the other order than their parameters. TOGGLES freeze
+    parameters and let them train. OWN_CLIP: the script clips the gradients.
+    DECAY "before": the scheduler is made before DistributedOptimizer. COUNTS:
+    the optimiser counts backward passes, in place of no_sync(). Steps in SHORT
+    have one."""
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     run = capstan.init(**keys)
     net = model_of(model, run.rank)
@@ -232,7 +236,14 @@ def train(
     scheduler = scheduler_of(plain, 5) if decay == "before" else None
     counted = []
     plain.register_step_post_hook(lambda *_: counted.append(1))
-    wrapped = capstan.DistributedOptimizer(plain, net, rule=rule, lazy=lazy)
+    counted_passes = passes if counts else 1
+    wrapped = capstan.DistributedOptimizer(
+        plain,
+        net,
+        rule=rule,
+        lazy=lazy,
+        backward_passes_per_step=counted_passes,
+    )
     first = state(net)
     if decay and not scheduler:
         scheduler = scheduler_of(wrapped, 5)
@@ -246,15 +257,18 @@ def train(
             net.branch = (step + run.rank) % 2
         toggle(net, step, toggles)
         wrapped.zero_grad(set_to_none)
-        begin, part = run.rank * share, share // passes
-        for i in range(passes):
+        used = 1 if step in short else passes
+        begin, part = run.rank * share, share // used
+        for i in range(used):
             rows = slice(begin + i * part, begin + (i + 1) * part)
-            last = i + 1 == passes
-            with contextlib.nullcontext() if last else run.no_sync():
+            sends = counts or i + 1 == used
+            with contextlib.nullcontext() if sends else run.no_sync():
                 loss = nn.functional.cross_entropy(
                     net(x[step, rows]), y[step, rows]
                 )
-                (loss / passes).backward()
+                (loss / used).backward()
+        if own_clip and step in short:
+            wrapped.synchronize()
         if own_clip:
             nn.utils.clip_grad_norm_(net.parameters(), own_clip)
         if step == 3 and do and run.rank == 1:
@@ -264,6 +278,7 @@ def train(
         if scheduler:
             scheduler.step()
     assert len(counted) == last_step - begun, counted
+    assert run.position.step == last_step, run.position
     print(json.dumps({"first": first, "last": state(net)}), flush=True)
 
 
@@ -662,13 +677,13 @@ def refused():
     print(json.dumps(found))
 
 
-def overflow():
+def overflow(rule="server"):
     """With a GradScaler rank 1's gradients overflow in step 2."""
     run = capstan.init()
     net = model_of("mlp", 0)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), 0.1), net, scaler=scaler
+        torch.optim.SGD(net.parameters(), 0.1), net, rule, scaler=scaler
     )
     x, y = data(4)
     states = []
