@@ -143,8 +143,11 @@ def complete(checkpoint):
     run = capstan.init(steps=6, checkpoint=checkpoint)
     made = capstan.keras.DistributedOptimizer(sgd())
     net = compiled(network(run.rank), made)
+    tell = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: print("a step", flush=True)
+    )
     for _ in range(2):
-        fit(net, dataset(), 16, 0, 8, [capstan.keras.Callback()])
+        fit(net, dataset(), 16, 0, 8, [capstan.keras.Callback(), tell])
     print("after the loop", flush=True)
 
 

@@ -84,18 +84,23 @@ def planned(steps, loop, early=False, **keys):
 
 
 def complete(checkpoint, first="push"):
-    """A loop that does not ask where the run is, which begins with FIRST."""
+    """A loop that does not ask where the run is, which begins with FIRST, and
+    prints behind it."""
     run = capstan.init(optimizer=SGD, steps=6, checkpoint=checkpoint)
     table = run.table("rows", 2, {"type": "SGD", "params": {"lr": 0.1}})
     number = run.declare("w", np.zeros(3, np.float32))
     run.start()
     if first == "step" and run.position.step == 6:
         run.step()
+        print("a step", flush=True)
     for _ in range(10):
         rows = table.lookup([1, 2])
         if first == "rows":
             table.push([1, 2], rows + 1)
+            print("a step", flush=True)
         run.push(number, np.ones(3, np.float32))
+        if first != "rows":
+            print("a step", flush=True)
         run.step()
         run.wait()
     print("after the loop", flush=True)

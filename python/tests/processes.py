@@ -268,9 +268,10 @@ class Cluster:
 
 def check_complete(test: Any, program: str, ps: int, **arguments: Any) -> None:
     """Starts complete() of PROGRAM, whose run ends with step 6 and whose loop
-    does not, three times: neither step nor checkpoint follows."""
+    does not, three times: neither step nor checkpoint follows, and a start
+    that finds the run complete ends with its first push or step."""
     with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
-        for _ in range(3):
+        for steps in 6, 0, 0:
             cluster = Cluster(
                 program, "complete", ps, 2, checkpoint=folder, **arguments
             )
@@ -283,6 +284,7 @@ def check_complete(test: Any, program: str, ps: int, **arguments: Any) -> None:
                     told = run.error(rank).count("is complete with step 6")
                     test.assertEqual(told, 1, run.error(rank))
                     printed = run.path(f"{rank}.out").read_text()
+                    test.assertEqual(printed.count("a step"), steps)
                     test.assertNotIn("after the loop", printed)
 
 
