@@ -599,6 +599,25 @@ static float float_at(const char *at, const struct npy_header *header) {
     return header->kind == BF16 ? bf16_to_float(half) : fp16_to_float(half);
 }
 
+/* An Example has no integers of 2^63 or more: a row with one is a list of
+ * texts, which features read as CSV's. */
+static bool exceeds_int64(const struct npy_header *header, const char *row) {
+    if (header->kind != 'u' || header->bytes != sizeof(uint64_t))
+        return false;
+    for (uint64_t i = 0; i < header->row; i++, row += header->bytes)
+        if (integer_at(row, 'u', sizeof(uint64_t)) < 0)
+            return true;
+    return false;
+}
+
+static char *put_decimal(char *at, uint64_t value) {
+    char text[24];
+    int size = snprintf(text, sizeof text, "%" PRIu64, value);
+    at = put_part(at, 1, (size_t)size);
+    memcpy(at, text, (size_t)size);
+    return at + size;
+}
+
 /* The values of ROW as TO, a list's content without its tag; *FIELD of a
  * Feature. */
 static size_t npz_put_values(const struct npy_header *header, const char *row,
@@ -607,8 +626,12 @@ static size_t npz_put_values(const struct npy_header *header, const char *row,
     *field = header->kind == 'f' || header->kind == BF16  ? FEATURE_FLOAT
              : header->kind == 'S' || header->kind == 'U' ? FEATURE_BYTES
                                                           : FEATURE_INT64;
+    bool decimal = exceeds_int64(header, row);
+    *field = decimal ? FEATURE_BYTES : *field;
     for (uint64_t i = 0; i < header->row; i++, row += header->bytes) {
-        if (*field == FEATURE_INT64) {
+        if (decimal) {
+            at = put_decimal(at, (uint64_t)integer_at(row, 'u', 8));
+        } else if (*field == FEATURE_INT64) {
             at = put_varint(
                 at, (uint64_t)integer_at(row, header->kind, header->bytes));
         } else if (*field == FEATURE_BYTES) {

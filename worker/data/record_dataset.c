@@ -101,6 +101,12 @@ static enum status find_files(glob_t *found, const struct job_files *files,
         int problem = errno;
         int error =
             glob(path, is_name ? flags | GLOB_NOCHECK : flags, NULL, found);
+        if (!is_name && strstr(path, "**")) /* glob() reads it as one `*` */
+            return status_fail(why, FAILURE_DATA_UNREADABLE,
+                               "%s: found **, which no pattern has here; write "
+                               "a pattern for each depth of folders, such as "
+                               "[\"*.csv\", \"*/*.csv\"]",
+                               path);
         if (error == GLOB_NOMATCH && problem != ENOENT)
             return status_errno(why, FAILURE_DATA_UNREADABLE, problem, "%s",
                                 path);

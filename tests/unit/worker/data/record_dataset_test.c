@@ -566,6 +566,10 @@ static void missing_files_and_columns_are_named(void **state) {
                  FAILURE_DATA_UNREADABLE);
     assert_string_equal(fixture->why.text,
                         "data.test: /no/*.csv: no such file");
+    fixture->files.paths[0] = "/**";
+    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+                 FAILURE_DATA_UNREADABLE);
+    assert_non_null(strstr(fixture->why.text, "data.test: /**: found **"));
 }
 
 /* An array of NumPy of two elements, whose fields are x and y. */
