@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +142,35 @@ static void ranks_of_local_use_the_loopback_address(void **state) {
     train_there(*state, "0", "strategy.type=allreduce", NULL, "0100007F");
 }
 
+/* The command's processes too. */
+static void a_command_of_local_uses_the_loopback_address(void **state) {
+    struct cluster_run *run = *state;
+    static const char *const num_ps[] = {"2", "0"};
+    char caller[PATH_MAX];
+    const char *capstan = getenv("CAPSTAN");
+    assert_non_null(realpath(capstan ? capstan : "build/capstan", caller));
+    strcpy(strrchr(caller, '/'), "/tests/caller");
+    for (int i = 0; i < 2; i++) {
+        struct sockets sockets = {0};
+        struct cluster_process *local = cluster_run_start(
+            run, "local",
+            (const char *[]){"local", "--ps", num_ps[i], "--workers", "2",
+                             "--lane", "tcp", "--set", "steps=1000000", "--set",
+                             "timeouts.stop=1", "--", caller, "resume", NULL},
+            NULL);
+        cluster_run_await(local, "examples/s", CLUSTER_RUN_DEADLINE);
+        find_sockets(&sockets, cluster_run_pid(local));
+        check_table(&sockets, "/proc/net/tcp", "0100007F");
+        check_table(&sockets, "/proc/net/tcp6", "0100007F");
+        assert_true(sockets.listening >= 3);
+        assert_true(sockets.connected >= 4);
+        cluster_run_signal(local, SIGTERM);
+        cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+        cluster_fixture_reset(state);
+        run = *state;
+    }
+}
+
 static void an_unknown_network_is_refused_with_those_there_are(void **state) {
     struct cluster_run *run = *state;
     static const char *const unknown[] = {"ib7", "203.0.113.0/24", "10.0.0.0/x",
@@ -176,6 +206,7 @@ int main(void) {
         TEST(ranks_of_all_reduce_use_one_address),
         TEST(processes_of_local_use_the_loopback_address),
         TEST(ranks_of_local_use_the_loopback_address),
+        TEST(a_command_of_local_uses_the_loopback_address),
         TEST(an_unknown_network_is_refused_with_those_there_are),
         TEST(the_variable_does_as_the_flag),
     };
