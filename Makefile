@@ -350,6 +350,8 @@ COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
     _cmocka_run_group_tests)
 TEST_FLAGS = $(COUNTED) -Wl,--export-dynamic-symbol=*_test_main -o $@ \
     $(filter %.o,$^) $(filter %.a,$^) $(VERSION) $(LIBS) -lcmocka
+# cmocka 2 warns of functions that cmocka 1 has under no other name.
+$(BUILD)/tests/%.o: private CFLAGS_ALL += -DCMOCKA_DISABLE_DEPRECATION_WARNINGS
 $(BUILD)/tests/%_test.o: tests/%_test.c | generated $(BUILD)/packages-test
 	@mkdir -p $(@D)
 	$(call say,cc)
@@ -581,7 +583,7 @@ deb: deps-deb all ## pack packages for this release of Debian or Ubuntu; prints 
 HERE := $(shell sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2> /dev/null)
 DEBS = $(addprefix $(BUILD)/,$(addsuffix _$(RELEASE)-1_*.deb,capstan libcapstan-dev))
 check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and 13 and Ubuntu 24.04
-	@for suite in bookworm trixie noble; do \
+	@for suite in bookworm trixie noble resolute; do \
 	    mirror=http://deb.debian.org/debian; \
 	    [[ $$suite == [bt]* ]] || mirror=http://archive.ubuntu.com/ubuntu; \
 	    debs=(); [[ $$suite != "$(HERE)" ]] || debs=($(DEBS)); \

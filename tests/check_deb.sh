@@ -14,7 +14,7 @@ shift 3
 . tests/fresh_root.sh
 
 make_root "$suite" "$mirror"
-mount -t proc proc "$root/proc"
+mount_root
 install='apt-get -q install -y --no-install-recommends'
 
 # All but what apt and dpkg keep of what has been there, and the traces of the group

@@ -14,7 +14,7 @@ shift 3
 . tests/fresh_root.sh
 
 make_root "$suite" "$mirror"
-mount -t proc proc "$root/proc"
+mount_root
 mkdir "$root/sources"
 git archive HEAD | tar -x -C "$root/sources"
 inside 'apt-get -q install -y --no-install-recommends make' > /dev/null

@@ -24,8 +24,17 @@ make_root() {
     inside 'apt-get -q update' > /dev/null
 }
 
+# What a running machine has there, at a mount point of its own, so that programs there
+# may mount too.
+mount_root() {
+    mount --bind --make-private "$root" "$root"
+    mount -t proc proc "$root/proc"
+    mount -t devpts devpts "$root/dev/pts"
+    mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+}
+
 remove_root() {
-    umount -l "$root/proc" 2> /dev/null || true
+    umount -lR "$root" 2> /dev/null || true
     rm -rf --one-file-system "$root"
 }
 

@@ -24,7 +24,9 @@ export results XDG_CACHE_HOME="$results/cache"
 list_skipped() {
     awk '/^# skipped: / { reason = substr($0, 12) }
          /^(not )?ok [0-9].* # SKIP/ {
-             sub(/^.*# SKIP */, "")
+             # The name is behind SKIP, or before it (cmocka 2).
+             sub(/^(not )?ok [0-9]+ (- )?/, "")
+             sub(/ *# SKIP */, "")
              print "    skipped: " $0 ": " (reason ? reason : "no reason given")
              reason = ""
          }' "$1"

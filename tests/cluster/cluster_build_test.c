@@ -154,21 +154,23 @@ static void skipped_tests_are_counted_and_shown_with_reasons(void **state) {
     arrange(run, "-");
     write_script(run, "one_test",
                  "echo 'ok 1 - a'; echo '# skipped: no such thing here'\n"
-                 "echo 'not ok 2 # SKIP b'; echo 'ok 3 # SKIP c'");
+                 "echo 'not ok 2 # SKIP b'; echo 'ok 3 # SKIP c'\n"
+                 "echo 'ok 4 - d # SKIP'");
     write_script(run, "two_test", "echo 'ok 1 - a'; echo 'ok 2 - b'");
     const char *said = cluster_run_output(
         shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/*_test", 0));
-    expect(said, "1 passed, 2 skipped (");
+    expect(said, "1 passed, 3 skipped (");
     expect(said, "\n    skipped: b: no such thing here\n");
     expect(said, "\n    skipped: c: no reason given\n");
-    expect(said, "\n3 passed, 0 failed, 2 skipped\n");
+    expect(said, "\n    skipped: d: no reason given\n");
+    expect(said, "\n3 passed, 0 failed, 3 skipped\n");
     said = cluster_run_output(
         shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/two_test", 0));
     expect(said, "\n2 passed, 0 failed\n");
     write_script(run, "three_test", "echo 'not ok 1 - a'; exit 1");
     said = cluster_run_output(
         shell(run, "\"$TREE\"/tests/run.sh \"$PWD\"/*_test", FAILED));
-    expect(said, "\n3 passed, 1 failed, 2 skipped\n");
+    expect(said, "\n3 passed, 1 failed, 3 skipped\n");
 }
 
 /* Stages that count like tests/run.sh or unittest, and stages that do not. */

@@ -2,6 +2,7 @@
 /* Signals that a scheduler or a terminal sends: SIGUSR1 for a checkpoint after
  * which the run goes on, SIGHUP as its terminal goes away. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -143,6 +144,7 @@ static pid_t start_on_a_terminal(struct cluster_run *run, int *terminal,
 /* Its lines have nowhere to go from then on. */
 static void sighup_leaves_a_checkpoint(void **state) {
     int terminal, status;
+    skip_unless_terminals();
     cluster_run_job(*state, endless);
     pid_t local = start_on_a_terminal(*state, &terminal, "/s");
     int end = pidfd_open(local, 0);

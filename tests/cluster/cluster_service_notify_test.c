@@ -153,7 +153,7 @@ static struct cluster_process *start_watched(struct cluster_fixture *fixture,
                                              const char *role,
                                              const struct manager *manager) {
     unsigned task = cluster_fixture_find(fixture, role, 0);
-    char *equals = strchr(manager->variable, '=');
+    const char *equals = strchr(manager->variable, '=');
     assert_int_equal(setenv("NOTIFY_SOCKET", equals + 1, 1), 0);
     assert_int_equal(setenv("WATCHDOG_USEC", "2000000", 1), 0);
     cluster_fixture_start(fixture, task);

@@ -36,7 +36,7 @@ static void begin(struct cluster_fixture *fixture, struct cluster_run *run,
 
 /* A stop takes effect when each thread has come to it: on a busy machine what
  * is sent afterwards may be there before. */
-static void stop(const struct cluster_process *process) {
+static void freeze_process(const struct cluster_process *process) {
     siginfo_t found = {0};
     cluster_run_signal(process, SIGSTOP);
     for (int tries = 0; !found.si_pid && tries < 500; tries++) {
@@ -201,7 +201,7 @@ static void a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint(
     struct cluster_process *chief = fixture.tasks[0].process;
     unsigned stopped = cluster_fixture_find(&fixture, "ps", 1);
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
-    stop(fixture.tasks[stopped].process);
+    freeze_process(fixture.tasks[stopped].process);
     cluster_run_signal(chief, SIGINT);
     cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
     cluster_run_signal(chief, SIGINT);
@@ -219,7 +219,7 @@ static void a_second_sighup_still_waits_for_the_checkpoint(void **state) {
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     struct cluster_process *ps =
         fixture.tasks[cluster_fixture_find(&fixture, "ps", 1)].process;
-    stop(ps);
+    freeze_process(ps);
     cluster_run_signal(chief, SIGHUP);
     cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
     cluster_run_signal(chief, SIGHUP);
@@ -289,7 +289,7 @@ static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
     struct cluster_process *worker =
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
-    stop(chief);
+    freeze_process(chief);
     cluster_run_signal(ps, SIGTERM);
     cluster_run_await(ps, "asking the chief", SHORT_TIMEOUT);
     cluster_run_signal(ps, SIGTERM);

@@ -308,7 +308,7 @@ int cuda_streams_begin_capture(struct CUstream_st *stream) {
     if (here()->refuses_capture)
         return CUDA_STREAMS_UNSUPPORTED;
     stream->capturing = std::make_shared<capture>();
-    stream->capturing->streams = {stream};
+    stream->capturing->streams.assign(1, stream);
     stream->front.clear();
     ours = stream->capturing;
     return 0;

@@ -69,7 +69,7 @@ static enum status save(void *context, uint64_t round, uint32_t b,
     return STATUS_OK;
 }
 
-static void pause(void *context, uint64_t round) {
+static void after_round(void *context, uint64_t round) {
     struct reducer_fixture *fixture = context;
     if (fixture->pause)
         fixture->pause(fixture, round);
@@ -129,7 +129,7 @@ void reducer_fixture_open(struct reducer_fixture *fixture, uint32_t ranks,
         .load = load,
         .note = note,
         .save = save,
-        .pause = pause,
+        .pause = after_round,
     };
 }
 

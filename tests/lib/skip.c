@@ -7,8 +7,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
+#include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 noreturn void skip_test(const char *format, ...) {
     char reason[512];
@@ -26,4 +30,13 @@ void skip_unless_installed(const char *program, const char *package) {
     snprintf(command, sizeof command, "command -v %s > /dev/null", program);
     if (system(command))
         skip_test("there is no %s here (%s)", program, package);
+}
+
+void skip_unless_terminals(void) {
+    int ours, theirs;
+    if (openpty(&ours, &theirs, NULL, NULL, NULL))
+        skip_test("no terminal opens here (%s): is /dev/pts mounted?",
+                  strerror(errno));
+    close(ours);
+    close(theirs);
 }

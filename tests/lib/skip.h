@@ -15,4 +15,7 @@ noreturn void skip_test(const char *format, ...) PRINTF_LIKE(1, 2);
  */
 void skip_unless_installed(const char *program, const char *package);
 
+/* Skips the running test where no terminal can be opened. */
+void skip_unless_terminals(void);
+
 #endif

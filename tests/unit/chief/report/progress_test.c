@@ -2,6 +2,7 @@
 #include "chief/report/progress.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -306,6 +307,7 @@ static struct screen log_into_pipe(void) {
 static struct screen log_into_terminal(unsigned short columns) {
     int writer, reader;
     struct winsize window = {.ws_row = 24, .ws_col = columns};
+    skip_unless_terminals();
     assert_int_equal(openpty(&reader, &writer, NULL, NULL, &window), 0);
     return log_into(writer, reader);
 }

@@ -24,7 +24,7 @@
 enum { NUM_PS = 2, MAX_BLOCKS = 32 };
 enum { RUN = 11, CHIEF = 22, SNAPSHOT = 33 };
 
-/* A ps that serves on a thread of its own between start and stop. */
+/* A ps that serves on a thread of its own between start and stop_node. */
 struct node {
     uint32_t ids[MAX_BLOCKS], num_blocks;
     struct process process;
@@ -142,7 +142,7 @@ static void start(struct node *node) {
     assert_int_equal(pthread_create(&node->thread, NULL, serve, node), 0);
 }
 
-static void stop(struct node *node) {
+static void stop_node(struct node *node) {
     eventfd_t count;
     if (!node->running)
         return;
@@ -183,7 +183,7 @@ static int tear_down(void **state) {
     weights_transfer_close(&fixture->weights_transfer);
     for (uint32_t p = 0; p < NUM_PS; p++) {
         struct node *node = &fixture->servers[p];
-        stop(node);
+        stop_node(node);
         snapshots_close(&node->snapshots);
         server_close(&node->server);
         link_close(&node->link);
@@ -207,7 +207,7 @@ static void open_transfer(struct fixture *fixture) {
 static void take_snapshots(struct fixture *fixture) {
     for (uint32_t p = 0; p < NUM_PS; p++) {
         struct node *node = &fixture->servers[p];
-        stop(node);
+        stop_node(node);
         shard_snapshot_take(node->snapshots, SNAPSHOT,
                             server_shard(node->server));
         start(node);

@@ -3,6 +3,7 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -135,6 +136,7 @@ static void the_progress_bar_of_a_terminal_is_cleared_first(void **state) {
 static void a_log_of_json_draws_nothing_on_a_terminal(void **state) {
     struct log plain, json;
     (void)state;
+    skip_unless_terminals();
     int terminal = posix_openpt(O_RDWR | O_NOCTTY);
     int saved = dup(STDERR_FILENO);
     dup2(terminal, STDERR_FILENO);

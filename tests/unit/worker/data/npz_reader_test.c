@@ -100,7 +100,7 @@ static const float points[3][2] = {{1.5f, -2}, {0, 1e30f}, {3, 4}};
 static const double wide[3] = {0.1, -1e300, 7};
 static const int8_t small[3] = {-1, 127, -128};
 static const uint64_t hashes[3] = {UINT64_MAX, 1, 1ull << 63};
-static const char words[3][4] = {"ab", "", "abcd"};
+static const char words[3][4] = {"ab", "", {'a', 'b', 'c', 'd'}};
 /* UCS-4, with zeros behind: e with an acute accent and a, a euro, a face. */
 static const uint32_t texts[3][2] = {{0xe9, 'a'}, {0x20ac}, {0x1f600}};
 static const char *const utf8[3] = {"\xc3\xa9"
