@@ -29,6 +29,7 @@ make_root() {
 mount_root() {
     mount --bind --make-private "$root" "$root"
     mount -t proc proc "$root/proc"
+    mount -t sysfs -o ro sysfs "$root/sys"
     mount -t devpts devpts "$root/dev/pts"
     mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 }
