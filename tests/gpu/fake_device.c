@@ -488,6 +488,10 @@ const struct device_ops *fake_device_ops(void) {
     return &capstan_device;
 }
 
+bool fake_device_has_graphs(const struct device *device) {
+    return !device->settings.no_graphs;
+}
+
 uint64_t fake_device_calls(const struct device *device) {
     return device->calls;
 }

@@ -39,6 +39,7 @@ void fake_device_configure(const struct fake_device_settings *plan);
 const struct device_ops *fake_device_ops(void);
 
 /* Calls made to DEVICE that go to a stream, and bytes that were copied. */
+bool fake_device_has_graphs(const struct device *device);
 uint64_t fake_device_calls(const struct device *device);
 uint64_t fake_device_uploaded(const struct device *device);
 uint64_t fake_device_downloaded(const struct device *device);

@@ -50,6 +50,7 @@ struct device_settings {
                  const char *line); /* NULL, or receives a line */
     void *warn_context;             /* about what makes the device slower */
     const struct rule_loops *loops; /* on the CPU; NULL: the best */
+    bool no_graphs;                 /* every op is launched by itself */
 };
 
 /* Seconds that `synchronize` waits. Work that does not end by then counts as

@@ -88,9 +88,20 @@ static void warn(void *warn_context, const char *line) {
     log_warning(warn_context, "device_degraded", "%s", line);
 }
 
+/* For whoever suspects a graph of what a run does on a GPU. */
+static enum status read_graphs(bool *no_graphs, struct failure *why) {
+    const char *given = getenv("CAPSTAN_CUDA_GRAPHS");
+    if (given && strcmp(given, "0") && strcmp(given, "1"))
+        return status_fail(
+            why, FAILURE_BAD_VARIABLE,
+            "CAPSTAN_CUDA_GRAPHS is '%.64s'; allowed are 0 and 1", given);
+    *no_graphs = given && *given == '0';
+    return STATUS_OK;
+}
+
 static enum status open_gpu(struct local_device *device,
                             const struct local_device_request *request,
-                            struct failure *why) {
+                            bool no_graphs, struct failure *why) {
     struct device_description description;
     enum status status = find_backend(&device->ops, request, why);
     if (status)
@@ -110,6 +121,7 @@ static enum status open_gpu(struct local_device *device,
         .context = request->context,
         .warn = warn,
         .warn_context = (void *)device->log,
+        .no_graphs = no_graphs,
     };
     if (!status)
         status = device->ops->open(&device->handle, &settings, why);
@@ -148,10 +160,14 @@ enum status local_device_open(struct local_device *device,
                               const struct local_device_request *request,
                               const struct log *log, struct failure *why) {
     struct failure reason;
+    bool no_graphs = false;
     *device = (struct local_device){.log = log};
+    enum status status = read_graphs(&no_graphs, why);
+    if (status)
+        return status;
     if (request->kind == JOB_DEVICE_CPU)
         return open_cpu(device, request, why);
-    enum status status = open_gpu(device, request, &reason);
+    status = open_gpu(device, request, no_graphs, &reason);
     if (!status)
         return STATUS_OK;
     *device = (struct local_device){.log = log};

@@ -122,6 +122,7 @@ static enum status open_device(struct device **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a device");
     device->index = (int)settings->index;
     device->settings = *settings;
+    device->captures.disabled = settings->no_graphs;
     snprintf(device->name, sizeof device->name, "cuda %u (%s)", settings->index,
              description.name);
     status = open_streams(device, why);

@@ -33,8 +33,8 @@ struct ops_cuda_capture {
  * the order of other streams relative to them is kept here. */
 struct ops_cuda_captures {
     bool open, capturing;
-    bool disabled;               /* no more graphs: a capture has failed */
-    uint64_t number;             /* of the last capture begun */
+    bool disabled;   /* no graphs: asked for, or a capture has failed */
+    uint64_t number; /* of the last capture begun */
     struct ops_cuda_call *calls; /* of the open capture */
     uint32_t count;
     struct ops_cuda_capture cached[OPS_CUDA_CAPTURES];

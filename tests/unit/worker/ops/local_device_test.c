@@ -137,6 +137,27 @@ static void a_requested_but_missing_gpu_is_an_error(void **state) {
     expect_refusal(wanted, FAILURE_PLUGIN_MISSING, "capstan-cuda.so");
 }
 
+static void graphs_are_made_unless_the_environment_forbids_it(void **state) {
+    static const char *const given[] = {NULL, "1", "0"};
+    struct local_device_request wanted = request(JOB_DEVICE_AUTO);
+    struct local_device device;
+    struct failure why;
+    (void)state;
+    fake_device_configure(&two);
+    for (int i = 0; i < 3; i++) {
+        if (given[i])
+            setenv("CAPSTAN_CUDA_GRAPHS", given[i], 1);
+        assert_int_equal(local_device_open(&device, &wanted, NULL, &why), 0);
+        assert_int_equal(fake_device_has_graphs(device.handle), i < 2);
+        local_device_close(&device);
+    }
+    setenv("CAPSTAN_CUDA_GRAPHS", "off", 1);
+    assert_fails(local_device_open(&device, &wanted, NULL, &why), &why,
+                 FAILURE_BAD_VARIABLE);
+    expect_text(why.text, "CAPSTAN_CUDA_GRAPHS is 'off'; allowed are 0 and 1");
+    unsetenv("CAPSTAN_CUDA_GRAPHS");
+}
+
 static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
     (void)state;
     struct local_device device;
@@ -203,6 +224,7 @@ int main(void) {
         TEST(a_requested_cpu_is_used_silently),
         TEST(without_a_gpu_auto_uses_the_cpu_and_logs_why),
         TEST(a_requested_but_missing_gpu_is_an_error),
+        TEST(graphs_are_made_unless_the_environment_forbids_it),
         TEST(an_allocation_failure_names_the_keys_to_reduce),
         TEST(a_pinning_failure_is_logged),
         TEST(closing_null_does_nothing),

@@ -48,14 +48,18 @@ static float *allocate(struct fixture *f) {
     return memory;
 }
 
-static void open_fixture(struct fixture *f, const char *arranged) {
+static void open_fixture_with(struct fixture *f, const char *arranged,
+                              bool no_graphs) {
     struct failure why;
     setenv("CAPSTAN_EMULATED", arranged, 1);
     *f = (struct fixture){.ops = real ? real : emulated_device_ops()};
     if (!f->ops)
         skip_test("built where CUDA's headers are");
-    struct device_settings settings = {
-        .threads = 1, .timeout = 60, .warn = warn, .warn_context = f};
+    struct device_settings settings = {.threads = 1,
+                                       .timeout = 60,
+                                       .warn = warn,
+                                       .warn_context = f,
+                                       .no_graphs = no_graphs};
     if (f->ops->open(&f->device, &settings, &why))
         fail_msg("%s", why.text);
     f->host = aligned_alloc(PAGE, PAGE);
@@ -67,6 +71,10 @@ static void open_fixture(struct fixture *f, const char *arranged) {
     f->w = allocate(f);
     f->y = allocate(f);
     f->z = allocate(f);
+}
+
+static void open_fixture(struct fixture *f, const char *arranged) {
+    open_fixture_with(f, arranged, false);
 }
 
 /* Of a device that may have failed. */
@@ -634,6 +642,15 @@ static void an_uncapturable_sequence_runs_call_by_call(void **state) {
     }
 }
 
+static void without_graphs_every_call_is_launched(void **state) {
+    struct fixture f;
+    (void)state;
+    open_fixture_with(&f, "", true);
+    for (int times = 0; times < 4; times++)
+        expect_graph(&f, 2, 0);
+    close_fixture(&f);
+}
+
 /* That an event had not come yet is no reason for it. */
 static void a_failed_product_is_reported_with_the_cublas_error(void **state) {
     struct fixture f;
@@ -710,6 +727,7 @@ int main(void) {
         cmocka_unit_test(a_stream_continues_before_a_graph_has_ended),
         cmocka_unit_test(a_parallel_graph_computes_the_same_as_single_calls),
         cmocka_unit_test(an_uncapturable_sequence_runs_call_by_call),
+        cmocka_unit_test(without_graphs_every_call_is_launched),
         cmocka_unit_test(a_failed_product_is_reported_with_the_cublas_error),
         cmocka_unit_test(a_long_graph_is_split),
         cmocka_unit_test(graphs_beyond_the_cache_run_call_by_call),
