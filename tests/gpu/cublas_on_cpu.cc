@@ -2,10 +2,10 @@
 /* What capstan-cuda.so calls of cuBLAS, as its manual defines it: matrices are
  * column-major, op(A) is [m, k], op(B) [k, n], and what BETA 0 multiplies is
  * not read. A product joins the handle's stream, factors are read at once, and
- * without a workspace of the caller's it takes memory of its own. Leading
- * dimensions, the workspace and the thread's device are what the manual asks
- * for, or the call fails; with "refuse=product" in CAPSTAN_EMULATED each
- * product does. */
+ * without a workspace of the caller's, or as the handle's first of a type, it
+ * takes memory of its own. Leading dimensions, the workspace and the thread's
+ * device are what the manual asks for, or the call fails; with "refuse=product"
+ * in CAPSTAN_EMULATED each product does. */
 extern "C" {
 #include "proto/tensor/bf16.h"
 #include "proto/tensor/fp16.h"
@@ -54,6 +54,7 @@ struct cublasContext {
     int device;
     cudaStream_t stream;
     void *workspace; /* the caller's */
+    uint64_t types;  /* whose products it has done, by number */
 };
 
 enum { WORKSPACE_ALIGNMENT = 256 };
@@ -100,8 +101,11 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
         return CUBLAS_STATUS_INVALID_VALUE;
     if (refuses())
         return CUBLAS_STATUS_EXECUTION_FAILED;
-    if (!handle->workspace && (cudaMalloc(&own, 64) || cudaFree(own)))
+    bool first = !(handle->types >> a.type & 1);
+    if ((first || !handle->workspace) &&
+        (cudaMalloc(&own, 64) || cudaFree(own)))
         return CUBLAS_STATUS_ALLOC_FAILED;
+    handle->types |= UINT64_C(1) << a.type;
     return cuda_streams_submit(handle->stream,
                                [a, b, m, n, k, alpha, beta, c, ldc] {
                                    multiply(&a, &b, m, n, k, alpha, beta, c,
@@ -118,7 +122,7 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle) {
     if (cuda_streams_check_uncaptured())
         return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle =
-        new cublasContext{cuda_streams_current_device(), nullptr, nullptr};
+        new cublasContext{cuda_streams_current_device(), nullptr, nullptr, 0};
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -43,26 +43,32 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
     return STATUS_OK;
 }
 
-/* Computes 0 = 0 * 0, which makes cuBLAS allocate now. */
-static cublasStatus_t warm_up(struct ops_cuda_blas *blas) {
+/* Computes 0 = 0 * 0 in TYPE, which makes cuBLAS allocate now, and not in the
+ * first such product, which may be part of a graph. An older GPU has no
+ * products of bf16. */
+static cublasStatus_t warm_up(struct ops_cuda_blas *blas, cudaDataType_t type) {
     float *workspace = blas->workspace;
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
                                        .right_as = CUBLAS_OP_N,
                                        .m = 1,
                                        .n = 1,
                                        .k = 1,
-                                       .type = CUDA_R_32F,
+                                       .type = type,
                                        .left = workspace,
                                        .right = workspace,
                                        .left_row = 1,
                                        .right_row = 1,
                                        .c = workspace + 1};
-    return ops_cuda_blas_multiply(blas, &product);
+    cublasStatus_t status = ops_cuda_blas_multiply(blas, &product);
+    bool unsupported = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       status == CUBLAS_STATUS_ARCH_MISMATCH;
+    return unsupported && type != CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : status;
 }
 
 /* Deterministic products: no atomics, no TF32, no reduced-precision sums. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) {
+    static const cudaDataType_t types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
     cudaError_t error = cudaMalloc(&blas->workspace, WORKSPACE);
     if (!error)
         error = cudaMemsetAsync(blas->workspace, 0, 2 * sizeof(float), stream);
@@ -82,8 +88,8 @@ enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
         status = blas->set_math_mode(
             blas->handle, CUBLAS_DEFAULT_MATH |
                               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-    if (!status)
-        status = warm_up(blas);
+    for (size_t i = 0; !status && i < sizeof types / sizeof *types; i++)
+        status = warm_up(blas, types[i]);
     return status ? status_fail(why, FAILURE_DEVICE_LOST, "cuBLAS: %s",
                                 blas->status_string(status))
                   : STATUS_OK;

@@ -31,8 +31,8 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
                                struct failure *why) MUST_CHECK;
 
 /* Opens it for the current device and STREAM with deterministic settings, and
- * runs a first product so that its allocations are done. STATUS_RETRY if the
- * device has no memory or does not answer. */
+ * runs a first product of each type so that its allocations are done.
+ * STATUS_RETRY if the device has no memory or does not answer. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) MUST_CHECK;
 
