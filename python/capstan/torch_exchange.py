@@ -34,10 +34,13 @@ def wrong(text: str) -> ConfigError:
     return ConfigError(text, "MODEL_INVALID")
 
 
-# Bytes of a parameter that are compared in a step: at least these, and of large
+# Bytes of a parameter that are compared at a time: at least these, and of large
 # ones a part, so that a write of one element is found within as many steps.
 _COMPARED = 1 << 12
-_COMPARED_PART = 128
+_COMPARED_STEPS = 128
+# The largest parameter is compared in each step, of as many others one: what
+# each costs is the time of Python.
+_TURNS = 4
 
 
 def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
@@ -119,7 +122,7 @@ def namer(model: nn.Module) -> Callable[[str], str]:
 
 
 class Given:
-    """Some of a parameter's weights as the run gave them, others in each step.
+    """Some of a parameter's weights as the run gave them, others at each turn.
 
     A script that writes by .data or NumPy changes them past autograd.
     """
@@ -127,39 +130,52 @@ class Given:
     def __init__(self, parameter: Tensor, values: Tensor) -> None:
         """VALUES: where the run writes."""
         self._parameter = parameter
-        self._address, self._bytes = values.data_ptr(), values.nbytes
+        self._bytes = values.numpy().reshape(-1).view(np.uint8).data
         self._copy: Tensor | None = None  # where the run has a copy
-        self._given = self._seen = b""  # else, of the bytes from PLACE on
-        self._place = 0
+        self._given = self._seen = b""  # else, of the bytes at PLACE
+        self._size = 0
+        self._place = slice(0)
         self._changed = False
-        self._is_seen = False  # at the end of this step
+        self.is_kept = False  # in this step
+        self.is_seen = False  # at the end of it, too
+
+    def take_turns(self, turns: int, first: int) -> None:
+        """The weights are kept each TURNS steps, and after FIRST steps."""
+        self._turns, self._left = turns, first
+        part = -(-len(self._bytes) * turns // _COMPARED_STEPS)
+        self._size = max(_COMPARED, part + -part % 4)
 
     def keep(self, is_run_memory: bool, is_seen: bool) -> None:
         """The run has given the weights. IS_SEEN: is_changed() reads them."""
-        self._is_seen = is_seen
+        self.is_seen = self.is_kept = is_seen
         if not is_run_memory:
             self._copy = self._parameter.detach().clone() if is_seen else None
             return
-        size = max(_COMPARED, self._bytes // _COMPARED_PART)
-        self._place += size
-        if self._place >= self._bytes:
-            self._place = 0
-        self._given = self._read(min(size, self._bytes - self._place))
+        if self._left == 0:
+            self.is_kept, self._left = True, self._turns
+        self._left -= 1
+        if not self.is_kept:
+            return
+        first = self._place.stop
+        if first >= len(self._bytes):
+            first = 0
+        self._place = slice(first, first + self._size)
+        self._given = self._read()
 
-    def _read(self, size: int) -> bytes:
-        return string_at(self._address + self._place, size)
+    def _read(self) -> bytes:
+        return self._bytes[self._place].tobytes()
 
     def compare(self) -> None:
         """Before the push, from which on the run may write."""
-        self._changed = self._read(len(self._given)) != self._given
+        self._changed = self._read() != self._given
 
     def is_changed(self) -> bool:
         """At the end of the step, before the wait."""
         if self._copy is not None:
             copy, self._copy = self._copy, None
             return not torch.equal(copy, self._parameter)
-        if self._is_seen and self._given:
-            self._seen = self._read(len(self._given))
+        if self.is_seen and self._given:
+            self._seen = self._read()
         return self._changed
 
     def is_lost(self) -> bool:
@@ -167,7 +183,7 @@ class Given:
         given, seen, self._seen = self._given, self._seen, b""
         if seen == given or not seen:
             return False
-        brought = self._read(len(given))
+        brought = self._read()
         if seen == brought:
             return False
         a, b, c = (np.frombuffer(v, np.int32) for v in (given, seen, brought))
@@ -208,14 +224,13 @@ class Trained:
 
     def sends(self) -> None:
         """The run may write new weights from now on."""
-        if self.given and self.is_run_memory:
+        if self.given and self.given.is_kept and self.is_run_memory:
             self.given.compare()
 
     def has_arrived(self, is_seen: bool) -> None:
         """The run's weights are in the parameter."""
-        self.taken = self.parameter._version
         if self.given:
-            if self.given.is_lost():
+            if self.given.is_seen and self.given.is_lost():
                 raise self._changed()
             self.given.keep(self.is_run_memory, is_seen)
 
@@ -235,7 +250,8 @@ class Trained:
                 "move or replace parameters before DistributedOptimizer"
             )
         if self.given and (
-            self.given.is_changed() or self.taken != self.parameter._version
+            (self.given.is_kept and self.given.is_changed())
+            or self.taken != self.parameter._version
         ):
             raise self._changed()
         if self.gradient is not None and (
@@ -368,6 +384,7 @@ class Exchange:
             kind = "averaged" if buffer.is_floating_point() else "assigned"
             self._declare_buffer(name_of(name), buffer, kind)
         if in_place:
+            self._take_turns()
             check_apart(
                 [(t.name, t.parameter) for t in self.trained],
                 [(b.name, b.tensor) for b in self.buffers],
@@ -375,6 +392,13 @@ class Exchange:
         for name, module in model.named_modules():
             if isinstance(module, EmbeddingBag):
                 module.declare(run, name_of(name))
+
+    def _take_turns(self) -> None:
+        largest = max(self.trained, key=lambda t: t.nbytes, default=None)
+        for number, t in enumerate(self.trained):
+            if t.given:
+                turns = 1 if t is largest else _TURNS
+                t.given.take_turns(turns, number % turns)
 
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int
@@ -422,11 +446,13 @@ class Exchange:
 
     def _take_weights(self, trained: list[Trained]) -> None:
         """What no rank has moved stays as autograd knows it."""
-        trained = [t for t in trained if t.has_moved()]
-        for t in trained:
+        moved = [t for t in trained if t.has_moved()]
+        for t in moved:
             if not t.is_run_memory:
                 t.parameter.data.copy_(t.values, non_blocking=True)
-        increment_version([t.parameter for t in trained])
+        increment_version([t.parameter for t in moved])
+        for t in moved:
+            t.taken = t.parameter._version
         if trained and self.in_place:
             seen = self._random.choice(trained)
             for t in trained:

@@ -589,23 +589,24 @@ class Errors(unittest.TestCase):
         self.check("was changed after backward()", steps=9, do="drop")
 
     def test_weights_that_are_written_past_autograd(self):
-        """An element within 128 steps, all of a parameter sooner."""
-        for ps, where, how in (
-            (1, "backward", "data"),
-            (0, "backward", "numpy"),
-            (0, "step", "data"),
+        """An element within 128 steps, a parameter in 4, all at once."""
+        for ps, what, of, steps, keys in (
+            (1, "element", "1.weight", 128, {}),
+            (0, "element", "2.weight", 128, {"how": "numpy"}),
+            (0, "parameter", "0.bias", 4, {}),
+            (1, "parameter", "2.weight", 4, {"how": "numpy"}),
+            (1, "clamp", "", 1, {}),
+            (0, "parameter", "1.weight", 128, {"where": "step"}),
         ):
-            with (
-                self.subTest(ps=ps, where=where, how=how),
-                ranks("writes", ps, where=where, how=how) as run,
-            ):
+            keys = {"where": "backward", "what": what, "of": of, **keys}
+            with self.subTest(ps=ps, **keys), ranks("writes", ps, **keys) as run:
                 self.assertEqual(
                     run.wait()["worker1"], 2, run.error("worker1")
                 )
-                self.assertLess(run.result("worker1"), 130)
+                self.assertLessEqual(run.result("worker1"), steps)
                 for process in run.processes:
                     found = run.error(process)
-                    self.assertIn('"1.weight" was changed', found)
+                    self.assertRegex(found, f'"{of or ".*"}" was changed')
                     self.assertIn("rule='worker'", found)
 
     def test_other_rates_by_rule_worker(self):

@@ -422,22 +422,28 @@ def arguments(cases):
             capstan.current().close()
 
 
-def writes(where, how="data", **keys):
-    """Rank 1 writes an element of a parameter of 512 KiB in each step before
-    backward(), or all of them before step(); prints the steps that it took."""
+def writes(where, what, of, how="data", **keys):
+    """Rank 1 writes an element or all of the parameter OF in each step,
+    before backward() or before step(); prints the steps until it was found."""
     run = capstan.init(**keys)
-    net = nn.Sequential(nn.Linear(INPUTS, 512), nn.Linear(512, 256))
+    net = nn.Sequential(
+        nn.Linear(INPUTS, 512), nn.Linear(512, 256), nn.Linear(256, 512)
+    )
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 1e-6), net
     )
     x = torch.randn(2, INPUTS)
 
     def write():
-        weight = net[1].weight
+        if what == "clamp":
+            for weight in net.parameters():
+                weight.data.clamp_(-0.01, 0.01)
+            return
+        weight = net.get_parameter(of)
         weight = weight.data if how == "data" else weight.detach().numpy()
-        weight[(200, 5) if where == "backward" else ...] += 1
+        weight[(200, 5) if what == "element" else ...] += 1
 
-    for step in range(1000):
+    for step in range(1, 1000):
         optimizer.zero_grad()
         if where == "backward" and run.rank == 1:
             write()
