@@ -582,8 +582,8 @@ deb: deps-deb all ## pack packages for this release of Debian or Ubuntu; prints 
 # For the other releases they are built there, from the commit.
 HERE := $(shell sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2> /dev/null)
 DEBS = $(addprefix $(BUILD)/,$(addsuffix _$(RELEASE)-1_*.deb,capstan libcapstan-dev))
-check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and 13 and Ubuntu 24.04
-	@for suite in bookworm trixie noble; do \
+check-deb: deb ## install, try and remove the packages in fresh root file systems of Debian 12 and 13 and Ubuntu 24.04 and 26.04
+	@for suite in bookworm trixie noble resolute; do \
 	    mirror=http://deb.debian.org/debian; \
 	    [[ $$suite == [bt]* ]] || mirror=http://archive.ubuntu.com/ubuntu; \
 	    debs=(); [[ $$suite != "$(HERE)" ]] || debs=($(DEBS)); \
