@@ -18,13 +18,14 @@ static uint32_t threads(const struct job *job) {
 }
 
 /* Bytes that one peer may have in flight: its credit; with clipping or an
- * external model all of this shard; lookups, which have no credit. */
+ * external model all of this shard, and once more what is WANTED of it;
+ * lookups, which have no credit. */
 static uint64_t most_in_flight(const struct ps *ps) {
     const struct layout *layout = ps->plan->layout;
     uint64_t elements = 0;
     for (uint32_t i = 0; i < ps->num_blocks - ps->num_partitions; i++)
         elements += layout->blocks[ps->ids[i]].elements;
-    return MESSAGE_CREDIT + elements * sizeof(float) +
+    return MESSAGE_CREDIT + 2 * elements * sizeof(float) +
            ps->num_partitions * (uint64_t)MESSAGE_MAX_PAYLOAD;
 }
 

@@ -181,7 +181,6 @@ enum status link_connect_inproc(struct link *link, const char *name,
         return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
                             "cannot connect to %s", endpoint);
     link->lost = 0;
-    link->answered = true;
     return STATUS_OK;
 }
 
@@ -393,9 +392,6 @@ bool link_view(struct link *link, struct link_frame *frame) {
     link->shm_frames = 0;
     if (link->transport == LINK_TCP && view_tcp(link, frame)) {
         link->received_tcp = true;
-        if (!link->answered)
-            link_read_client_events(link); /* its connection's start */
-        link->answered = true;
         return true;
     }
     return link->shm_endpoint && view_shm(link, frame);

@@ -207,10 +207,9 @@ enum link_answer link_answer(struct link *link, int64_t *since);
  * at least each second. */
 bool link_is_lost(struct link *link, int64_t *since);
 
-/* Client: has the server answered on the present connection? Before that it may
- * not be admitted, and large frames would end the connection. True of shared
- * memory and of a server in this process. */
-bool link_is_answered(struct link *link);
+/* Client: the number of the present or next TCP connection; 0: messages go over
+ * none, or there has been none yet. */
+uint64_t link_connection(struct link *link);
 
 /* Client over the network: has a new connection been established since the last
  * call? Then messages in flight on an earlier one are lost. */

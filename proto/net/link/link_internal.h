@@ -96,8 +96,7 @@ struct link {
                                     since link_busy_poll */
     struct spin_policy spin_policy;
     bool renewed, transport_changed, transport_pending;
-    bool answered; /* a client: a frame came on the present connection, or the
-                      server is in this process */
+    uint64_t connection; /* a client's: number of the present one, from 1 */
     enum link_handshake handshake;
     enum link_answer answer;
     int64_t lost;    /* since when a client has no connection; 0: it has one */
@@ -127,6 +126,7 @@ struct link {
     uint64_t credit;       /* bytes that an admitted peer may be ahead */
     uint64_t ended_unread; /* bytes that ended connections may have left unread
                               since the last time that nothing was unread */
+    int64_t ended_at;      /* when some were added last */
     bool violations[LINK_VIOLATIONS]; /* not yet logged */
     pthread_t guard;
     atomic_bool guard_waits; /* for the mutex */

@@ -43,6 +43,9 @@
 enum { UNREAD_OF_ONE = 256 << 10, UNREAD_OF_ALL = 1 << 20 };
 /* Milliseconds between two looks: while a peer is not admitted, else. */
 enum { LOOK_OFTEN = 5, LOOK = 100 };
+enum { GREETING_BYTES = 1 << 10 /* and more than a handshake */ };
+/* So long what ended connections may have left unread keeps others out. */
+static const int64_t ENDED_LIMIT = TIME_S;
 static const int64_t LOG_INTERVAL = 10 * TIME_S, HEARD_LIMIT = 2 * TIME_S;
 enum { CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
 /* Half of the descriptors that limits.h reserves for the process itself. */
@@ -138,6 +141,15 @@ void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
         *heard = now - info.tcpi_last_ack_recv * TIME_MS;
 }
 
+/* Is DESCRIPTOR a connection of LINK's? libzmq may have closed it by now, and
+ * this process reused it. */
+static bool is_own_port(const struct link *link, int descriptor) {
+    struct sockaddr_in6 own = {0};
+    socklen_t size = sizeof own;
+    return !getsockname(descriptor, (struct sockaddr *)&own, &size) &&
+           ntohs(own.sin6_port) == link->port;
+}
+
 /* CONNECTION has ended. */
 static void note_closed(struct link *link,
                         const struct link_connection *connection, int64_t now) {
@@ -156,10 +168,12 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     int64_t now = time_now();
     if (event == ZMQ_EVENT_DISCONNECTED)
         note_closed(link, connection, now);
-    if (connection->since && !connection->admitted)
+    if (connection->since && !connection->admitted && !connection->expired) {
         link->ended_unread += UNREAD_OF_ONE;
+        link->ended_at = now;
+    }
     *connection = (struct link_connection){0};
-    if (event != ZMQ_EVENT_ACCEPTED)
+    if (event != ZMQ_EVENT_ACCEPTED || !is_own_port(link, (int)descriptor))
         return;
     *connection = (struct link_connection){
         .since = now, .cookie = link_cookie((int)descriptor)};
@@ -198,6 +212,8 @@ void link_admit_within(struct link *link, int64_t limit, uint64_t credit) {
     link->admit_from = time_now();
     link->credit = credit;
     pthread_mutex_unlock(&link->mutex);
+    if (link->guard_wake >= 0)
+        eventfd_write(link->guard_wake, 1);
 }
 
 void link_set_credit(struct link *link, uint64_t credit) {
@@ -249,7 +265,9 @@ bool link_count_message(struct link *link, uint32_t peer, zmq_msg_t *part,
     bool first = false;
     guard_lock(link);
     struct link_connection *connection = peer_connection(link, peer);
-    if (!connection) {
+    /* Known, but ended: its descriptor may be another's by now. */
+    bool ended = link->senders[peer % LINK_SENDERS].peer == peer && !connection;
+    if (!connection && !ended) {
         int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
         if (descriptor >= 0)
             connection = sender_connection(link, descriptor);
@@ -330,7 +348,8 @@ static void bound_unread(struct link *link, unsigned descriptor, int64_t now) {
     reset_connection(link, descriptor);
 }
 
-/* Of peers that are not admitted those that have more unread than the mean. */
+/* Of peers that are not admitted those that have more unread than the mean, and
+ * than a greeting takes. */
 static void bound_unadmitted(struct link *link, uint64_t unread,
                              unsigned count) {
     if (unread + link->ended_unread <= UNREAD_OF_ALL)
@@ -338,6 +357,7 @@ static void bound_unadmitted(struct link *link, uint64_t unread,
     link->violations[LINK_UNREAD] = true;
     for (unsigned i = 0; i < link->num_connections; i++)
         if (may_be_closed(&link->connections[i]) &&
+            link->connections[i].ahead > GREETING_BYTES &&
             link->connections[i].ahead * count >= unread)
             reset_connection(link, i);
 }
@@ -362,6 +382,8 @@ static int look_at_connections(struct link *link, int64_t now) {
     }
     if (all)
         link->looked = now;
+    if (now - link->ended_at >= ENDED_LIMIT)
+        link->ended_unread = 0;
     if (unadmitted)
         bound_unadmitted(link, unread, unadmitted);
     return unadmitted ? LOOK_OFTEN : members ? LOOK : -1;

@@ -153,7 +153,7 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
                               int64_t now) {
     switch (event) {
     case ZMQ_EVENT_CONNECTED:
-        link->answered = false;
+        link->connection++;
         link->descriptor = (int)value;
         link->cookie = link_cookie((int)value);
         link->handshake = LINK_HANDSHAKE_PENDING;
@@ -216,9 +216,9 @@ bool link_is_lost(struct link *link, int64_t *since) {
     return link->lost;
 }
 
-bool link_is_answered(struct link *link) {
+uint64_t link_connection(struct link *link) {
     link_read_client_events(link);
-    return link->answered || link->transport != LINK_TCP;
+    return link->transport == LINK_TCP ? link->connection : 0;
 }
 
 bool link_renewed(struct link *link) {

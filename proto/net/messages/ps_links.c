@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t LOOKUP_INTERVAL = 5 * TIME_S, GREET_INTERVAL = TIME_S / 4;
+static const int64_t LOOKUP_INTERVAL = 5 * TIME_S, GREET_INTERVAL = TIME_S;
 /* TCP may need four seconds to notice a cut, and libzmq two to connect again
  * after its end. */
 static const int64_t LEAST_LOST = 8 * TIME_S;
@@ -21,6 +21,7 @@ struct lookup {
     uint16_t port;
     bool found;
     int64_t started_at, greeted_at;
+    uint64_t greeted, admitted; /* numbers of connections */
     struct resolve *resolve;
 };
 
@@ -47,7 +48,6 @@ static enum status open_link(struct ps_links *links, uint32_t p,
     if (s->process->shm && s->ps[p].shm_key)
         link_prefer_shm(links->links[p], s->ps[p].shm_key);
     lookup->started_at = -LOOKUP_INTERVAL;
-    lookup->greeted_at = -GREET_INTERVAL;
     return resolve_split(s->ps[p].address, lookup->host, sizeof lookup->host,
                          &lookup->port)
                ? STATUS_OK
@@ -131,25 +131,34 @@ static bool sign_and_send(struct ps_links *links, uint32_t p,
     return link_commit(links->links[p], 0, links->header, bytes, payload);
 }
 
+/* The greeting has the number of its connection, so that a late answer by the
+ * one before does not count. */
 bool ps_links_greet(struct ps_links *links, uint32_t p) {
+    struct lookup *lookup = &links->lookups[p];
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     int64_t now = time_now();
-    if (link_is_answered(links->links[p]))
+    if (links->settings.inproc || link_is_over_shm(links->links[p]))
         return true;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PROBE;
-    if (now - links->lookups[p].greeted_at >= GREET_INTERVAL &&
-        sign_and_send(links, p, &header, NULL))
-        links->lookups[p].greeted_at = now;
+    header.seq = link_connection(links->links[p]);
+    if (header.seq && lookup->admitted == header.seq)
+        return true;
+    if ((lookup->greeted != header.seq ||
+         now - lookup->greeted_at >= GREET_INTERVAL) &&
+        sign_and_send(links, p, &header, NULL)) {
+        lookup->greeted = header.seq;
+        lookup->greeted_at = now;
+    }
     return false;
 }
 
 bool ps_links_send(struct ps_links *links, uint32_t p,
                    Capstan__DataHeader *header, struct link_payload *payload) {
-    if (payload && payload->bytes && !ps_links_greet(links, p)) {
+    if (ps_links_greet(links, p))
+        return sign_and_send(links, p, header, payload);
+    if (payload)
         link_drop(payload);
-        return false;
-    }
-    return sign_and_send(links, p, header, payload);
+    return false;
 }
 
 /* A refusal names no run, as a ps refuses those of other runs too. */
@@ -186,10 +195,15 @@ void ps_links_answer_probe(struct link *server_link,
     link_commit(server_link, frame->peer, space, bytes, &payload);
 }
 
-static bool is_greeting(const Capstan__DataHeader *header,
-                        const struct link_frame *frame) {
-    return header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY &&
-           !frame->payload.size;
+/* Takes the answer to a greeting. */
+static bool take_admission(struct ps_links *links, uint32_t p,
+                           const Capstan__DataHeader *header,
+                           const struct link_frame *frame) {
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY ||
+        frame->payload.size)
+        return false;
+    links->lookups[p].admitted = header->seq;
+    return true;
 }
 
 bool ps_links_receive(struct ps_links *links, uint32_t p,
@@ -202,7 +216,7 @@ bool ps_links_receive(struct ps_links *links, uint32_t p,
                         "malformed_message_rejected", "from ps %u: %s", p,
                         why.text);
         else if (ps_links_is_addressed(links, p, *header) &&
-                 !is_greeting(*header, frame))
+                 !take_admission(links, p, *header, frame))
             return true;
         link_release(frame);
     }

@@ -55,13 +55,13 @@ struct link *const *ps_links_all(const struct ps_links *links);
 enum status ps_links_connect(struct ps_links *links, uint32_t ps, int64_t now,
                              int64_t heard, struct failure *why);
 
-/* Has PS answered on the present connection? Before that it may not have
- * admitted this client, and a payload would end the connection. If not, asks it
- * by a PROBE without payload, whose answer ps_links_receive takes. */
+/* Has PS admitted this client on the present connection? Before that requests
+ * that it does not read would end the connection. If not, asks it by a PROBE
+ * without payload, whose answer ps_links_receive takes. */
 bool ps_links_greet(struct ps_links *links, uint32_t ps);
 
 /* Sends HEADER, signed by run, incarnation and rank, and PAYLOAD to PS. False:
- * they cannot leave now, or the payload has to wait for ps_links_greet. */
+ * they cannot leave now, or have to wait for ps_links_greet. */
 bool ps_links_send(struct ps_links *links, uint32_t ps,
                    Capstan__DataHeader *header, struct link_payload *payload);
 

@@ -232,6 +232,35 @@ static void an_unknown_peer_with_much_unread_is_disconnected(void **state) {
     assert_non_null(strstr(text, "faster than it is read"));
 }
 
+/* As health checks and scanners do it, while the server reads nothing. */
+static void connections_that_end_keep_nobody_out_for_long(void **state) {
+    enum { CHECKS = 12 };
+    struct link_fixture *fixture = *state;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    struct timeval limit = {.tv_usec = 300000};
+    bool stays = false;
+    link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
+    int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
+    for (int i = 0; i < CHECKS; i++) {
+        int check = link_fixture_connect_plain(fixture->port);
+        char greeting;
+        recv(check, &greeting, 1, 0);
+        close(check);
+    }
+    while (!stays && time_now() < deadline) {
+        char bytes[64];
+        ssize_t got;
+        int newcomer = link_fixture_connect_plain(fixture->port);
+        setsockopt(newcomer, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        while ((got = recv(newcomer, bytes, sizeof bytes, 0)) > 0)
+            ;
+        stays = got < 0 && errno == EAGAIN;
+        close(newcomer);
+    }
+    assert_true(stays);
+    close(peer_socket);
+}
+
 /* Its credit, and a frame of LINK_FIXTURE_MAX_FRAME. */
 static void an_admitted_peer_may_have_its_credit_unread(void **state) {
     struct link_fixture *fixture = *state;
@@ -330,6 +359,7 @@ int main(void) {
             replies_do_not_accumulate_for_a_peer_that_does_not_read),
         LINK_FIXTURE_TEST(bad_peers_do_not_exhaust_descriptors),
         LINK_FIXTURE_TEST(an_unknown_peer_with_much_unread_is_disconnected),
+        LINK_FIXTURE_TEST(connections_that_end_keep_nobody_out_for_long),
         LINK_FIXTURE_TEST(an_admitted_peer_may_have_its_credit_unread),
         LINK_FIXTURE_TEST(a_connection_closed_by_its_peer_is_reported),
         LINK_FIXTURE_TEST(a_client_does_not_guard_against_bad_peers),
