@@ -58,11 +58,6 @@ void client_fixture_run(struct client_fixture *fixture);
  * messages are lost. */
 void client_fixture_poll(struct client_fixture *fixture);
 
-/* The client's next request, greetings being answered; the caller releases
- * FRAME. */
-Capstan__DataHeader *client_fixture_view_request(struct client_fixture *fixture,
-                                                 struct link_frame *frame);
-
 /* In the compute thread: waits for all weights; false: they do not come. */
 bool client_fixture_await_weights(struct client_fixture *fixture);
 

@@ -153,7 +153,6 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
                               int64_t now) {
     switch (event) {
     case ZMQ_EVENT_CONNECTED:
-        link->connection++;
         link->descriptor = (int)value;
         link->cookie = link_cookie((int)value);
         link->handshake = LINK_HANDSHAKE_PENDING;
@@ -214,11 +213,6 @@ bool link_is_lost(struct link *link, int64_t *since) {
                         &link->heard);
     *since = link->lost;
     return link->lost;
-}
-
-uint64_t link_connection(struct link *link) {
-    link_read_client_events(link);
-    return link->transport == LINK_TCP ? link->connection : 0;
 }
 
 bool link_renewed(struct link *link) {

@@ -53,6 +53,7 @@ enum status control_client_open(struct control_client **out,
     if (!client)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory to join");
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
+                                 .receive_frames = 10000,
                                  .address = settings->process->address,
                                  .flush_ms = 1000};
     unsigned ports =

@@ -47,14 +47,13 @@ static struct bandwidth_meter *open_probe(struct link_fixture *fixture,
     return probe;
 }
 
-/* What has come goes back, said to be of RUN; greetings are answered first.
- * Returns how many have a payload. */
+/* What has come goes back, said to be of RUN. */
 static unsigned echo(struct link_fixture *fixture, uint64_t run) {
     static struct message_arena arena;
     static unsigned char space[MESSAGE_MAX_HEADER];
     struct link_frame frame;
     unsigned count = 0;
-    while (link_view(fixture->server_link, &frame)) {
+    for (; link_view(fixture->server_link, &frame); count++) {
         Capstan__DataHeader *header;
         struct link_payload payload;
         struct failure why;
@@ -62,17 +61,12 @@ static unsigned echo(struct link_fixture *fixture, uint64_t run) {
                                            frame.header.size, &why),
                          0);
         assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PROBE);
-        bool greets = !frame.payload.size;
-        link_no_payload(&payload);
+        assert_int_equal(frame.payload.size, BYTES);
         header->kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
-        header->run = greets ? RUN : run;
-        if (!greets) {
-            assert_int_equal(frame.payload.size, BYTES);
-            assert_true(link_reserve(fixture->server_link, frame.peer, &payload,
-                                     BYTES));
-            memset(link_reserved(&payload), 0, BYTES);
-        }
-        count += !greets;
+        header->run = run;
+        assert_true(
+            link_reserve(fixture->server_link, frame.peer, &payload, BYTES));
+        memset(link_reserved(&payload), 0, BYTES);
         size_t bytes = message_write_data(header, space);
         link_commit(fixture->server_link, frame.peer, space, bytes, &payload);
         link_release(&frame);
