@@ -65,7 +65,8 @@ static const struct rule {
     NESTEROV("optimizers.wide"),
     NESTEROV("optimizers.deep"),
     {"on_nan", "skip", "model.type",
-     "{\"not\": {\"type\": \"string\", \"pattern\": \"^[eE][xX][tT][eE][rR][nN][aA][lL]$\"}}",
+     "{\"not\": {\"type\": \"string\","
+     " \"pattern\": \"^[eE][xX][tT][eE][rR][nN][aA][lL]$\"}}",
      WAY_OPTIONAL},
     {"scale_lr", "linear", "strategy.staleness", ZERO_IF_ANY, WAY_OPTIONAL},
     {"strategy.type", "allreduce", "strategy.staleness", ZERO_IF_ANY,
