@@ -51,12 +51,13 @@ void client_fixture_start(struct client_fixture *fixture,
                           void *(*work)(void *));
 
 /* Turns client and ps until the compute thread is done, and joins it: all was
- * right. */
+ * right. Time passes for the client as it does here, and 300 ms more in a turn
+ * without messages where some are lost. */
 void client_fixture_run(struct client_fixture *fixture);
 
-/* Waits for what comes, at most 5 ms, which are 300 ms more for the client when
- * messages are lost. */
-void client_fixture_poll(struct client_fixture *fixture);
+/* Waits for what comes, at most 5 ms; did something come? For the client it is
+ * 1 ms, so that a pause of this machine is no silence of its ps. */
+bool client_fixture_poll(struct client_fixture *fixture);
 
 /* In the compute thread: waits for all weights; false: they do not come. */
 bool client_fixture_await_weights(struct client_fixture *fixture);
