@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that compute on a GPU: a fake one (tests/gpu/fake_device.h),
  * which lies as a plugin beside a copy of the program. */
+#include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
@@ -96,6 +97,32 @@ static void gpus_that_recompute_end_in_the_bits_of_the_cpu(void **state) {
         cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
                            DEADLINE);
         cluster_fixture_expect_same_checkpoints(run, "kept0", dir);
+    }
+}
+
+static void gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu(
+    void **state) {
+    static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
+                                       "devices=2,order=3,seed=4"};
+    static const char ps[] = "strategy.type=ps";
+    struct cluster_run *run = *state;
+    cluster_clicks_write(run);
+    cluster_run_job(
+        run,
+        "{" CLUSTER_CLICKS_DATA
+        "\"model\": {\"type\": \"wide_deep\", \"wide\": [\"cross\"],"
+        " \"deep\": [\"e_user\", \"e_item\", \"weight\"],"
+        " \"hidden\": [16, 8], \"activation\": \"tanh\","
+        " \"dropout\": 0.3},"
+        " \"gradient_accumulation_steps\": 2, \"epochs\": 1,"
+        " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.02}}}");
+    cluster_run_expect(start(run, "cpu", "1", NULL, ps), 0, DEADLINE);
+    for (int i = 0; i < 3; i++) {
+        char dir[16];
+        snprintf(dir, sizeof dir, "gpu%d", i);
+        cluster_run_expect(start(run, dir, "1", gpus[i], ps), 0, DEADLINE);
+        cluster_fixture_expect_same_checkpoints(run, "cpu", dir);
+        cluster_clicks_expect_same_rows(run, "cpu", dir, "e_user");
     }
 }
 
@@ -345,6 +372,7 @@ int main(void) {
         TEST(gpus_with_ps_end_in_the_bits_of_the_cpu),
         TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu),
         TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu),
+        TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu),
         TEST(more_workers_than_devices_share_them),
         TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
         TEST(a_lost_device_ends_the_run_with_its_cause_for_all),

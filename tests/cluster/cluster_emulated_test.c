@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
  * (tests/gpu/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
+#include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
@@ -151,11 +152,13 @@ static const char deep[] =
     " \"epochs\": 5, \"optimizer\": {\"type\": \"SGD\","
     " \"params\": {\"lr\": 0.02, \"momentum\": 0.9}}}";
 
-static void check_bits(struct cluster_run *run, const char *num_ps,
-                       const char *change) {
+/* JOB in the folders graphs and none; returns the launches of graphs. */
+static unsigned long long check_bits(struct cluster_run *run,
+                                     const char *of_job, const char *num_ps,
+                                     const char *change) {
     static unsigned seed;
     char emulated[64];
-    cluster_run_job(run, deep);
+    cluster_run_job(run, of_job);
     snprintf(emulated, sizeof emulated,
              "CAPSTAN_EMULATED=order=2,seed=%u,count", ++seed);
     struct cluster_process *graphs =
@@ -164,11 +167,11 @@ static void check_bits(struct cluster_run *run, const char *num_ps,
         train(run, "none", "CAPSTAN_EMULATED=order=1,refuse=capture,count",
               num_ps, change);
     cluster_fixture_expect_same_checkpoints(run, "graphs", "none");
-    assert_true(calls_of(graphs).launches > 50);
     assert_int_equal(calls_of(none).launches, 0);
     assert_false(
         cluster_fixture_has_logged(graphs, "no CUDA graph can be made"));
     assert_true(cluster_fixture_has_logged(none, "no CUDA graph can be made"));
+    return calls_of(graphs).launches;
 }
 
 static void graphs_change_no_bits(void **state) {
@@ -183,9 +186,23 @@ static void graphs_change_no_bits(void **state) {
     };
     skip_without_headers();
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        check_bits(cluster_fixture_reset(state), "1", changes[i]);
-        check_bits(cluster_fixture_reset(state), "0", changes[i]);
+        for (int ps = 0; ps < 2; ps++)
+            assert_true(check_bits(cluster_fixture_reset(state), deep,
+                                   ps ? "1" : "0", changes[i]) > 50);
     }
+}
+
+/* Three graphs a step, for each of the two batches on the device, from their
+ * second time on. */
+static void each_dropout_mask_comes_of_the_same_graph(void **state) {
+    enum { STEPS = 40, GRAPHS = 3, BATCHES = 2 };
+    static const char dropping[] = "{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 40}";
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    cluster_clicks_write(run);
+    assert_true(check_bits(run, dropping, "1", "model.dropout=0.4") >=
+                GRAPHS * (STEPS - BATCHES));
+    cluster_clicks_expect_same_rows(run, "graphs", "none", "user/factors");
 }
 
 static double train_loss(const struct cluster_process *process) {
@@ -273,6 +290,7 @@ int main(void) {
         TEST(in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns),
         TEST(in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns),
         TEST(graphs_change_no_bits),
+        TEST(each_dropout_mask_comes_of_the_same_graph),
         TEST(three_devices_learn_what_one_learns),
         TEST(a_step_makes_few_host_calls),
     };

@@ -51,6 +51,7 @@ struct batch_lookup {
  * rows. */
 struct batch_spec {
     bool regression; /* labels are numbers, of which none is right or wrong */
+    bool numbered;   /* the model reads the batch's number on the device */
     uint32_t num_columns;
     struct batch_column columns[BATCH_MAX_COLUMNS];
     uint32_t features[BATCH_MAX_FEATURES]; /* of all columns: numbers as in
@@ -71,9 +72,12 @@ struct batch_ids {
 };
 
 struct batch {
-    uint64_t number;    /* micro batch number from the start of the run */
-    uint32_t count;     /* samples */
-    uint32_t bad_lines; /* left out of it (data.bad_lines) */
+    uint64_t number; /* micro batch number from the start of the run */
+    const uint64_t *device_number; /* the same in the memory of the device, if
+                                      the spec says `numbered`; NULL: that is
+                                      the host's */
+    uint32_t count;                /* samples */
+    uint32_t bad_lines;            /* left out of it (data.bad_lines) */
     void *columns[BATCH_MAX_COLUMNS];    /* [count, width], 4 bytes a value */
     float *gradients[BATCH_MAX_COLUMNS]; /* BATCH_ROWS, when training: where the
                                             model writes the column's gradient,

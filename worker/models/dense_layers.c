@@ -130,24 +130,31 @@ static const float *dense_layers_input(const struct dense_layers *layers,
 }
 
 /* Y becomes X, dropped. The mask follows from the batch, the layer and the
- * element, so that the backward pass and a resumed run have the same. */
+ * element, so that the backward pass and a resumed run have the same. The
+ * batch's number is read from memory, so that the ops of all batches are equal
+ * (graphs: device.h). */
 static void dense_layers_drop(const struct dense_layers *layers,
                               const struct model_pass *pass, uint32_t layer,
                               const float *x, float *y) {
     uint32_t width = layers->widths.items[layer + 1];
+    const struct batch *batch = pass->batch;
     if (!drops(layers, pass, layer))
         return;
     const struct op drop = {.kind = OP_ROWS_DROPOUT,
                             .key = layers->key,
-                            .number =
-                                pass->batch->number * JOB_MAX_WIDTHS + layer,
+                            .number = layer,
+                            .step = JOB_MAX_WIDTHS,
                             .rate = layers->dropout,
-                            .n = pass->batch->count,
+                            .n = batch->count,
                             .fields = 1,
                             .width = width,
                             .x_row = width,
                             .y_row = width};
-    model_pass_run(pass, op_rows(drop, x, NULL, y));
+    model_pass_run(pass,
+                   op_rows_dropout(drop, x,
+                                   batch->device_number ? batch->device_number
+                                                        : &batch->number,
+                                   y));
 }
 
 const float *dense_layers_forward(const struct dense_layers *layers,

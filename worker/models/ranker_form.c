@@ -330,6 +330,7 @@ static void form_finish(struct form *form) {
     for (int tag = 0; tag < RANKER_LABEL; tag++)
         add_column(form, (enum ranker_column)tag);
     spec->regression = loss == JOB_MSE;
+    spec->numbered = form->settings->dropout > 0;
     spec->columns[spec->num_columns++] =
         (struct batch_column){.type = BATCH_FLOATS,
                               .width = 1,

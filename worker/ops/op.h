@@ -74,10 +74,10 @@ enum op_kind {
     /* Reads x, dy[pairs]; writes y[fields, width], the gradient of x. */
     OP_ROWS_DOTS_GRADIENT,
 
-    /* Reads x; writes y[fields * width] = x with a share of `rate` dropped:
-     * dropout.h. x may be y. Without `add`. Philox's key and stream are `key`
-     * and `number`; the position is that of the element in y's rows without
-     * gaps. */
+    /* Reads x, and a uint64, the batch's number; writes y[fields * width] = x
+     * with a share of `rate` dropped: dropout.h. x may be y. Without `add`.
+     * Philox's key is `key`, its stream `step` * the batch's number + `number`;
+     * the position is that of the element in y's rows without gaps. */
     OP_ROWS_DROPOUT,
 
     /* Vectors; these run on any stream. Writes x[count] = scale. */
@@ -266,6 +266,14 @@ static inline struct op op_rows(struct op op, const float *x, const float *dy,
     op.reads[1] = op_spaced(dy, op.n, op.dy_row,
                             op.kind == OP_ROWS_DOTS_GRADIENT ? pairs : 1);
     op.writes[0] = op_spaced(y, op.n, op.y_row, y_values);
+    return op;
+}
+
+/* OP_ROWS_DROPOUT by the kind and fields of OP, which are set. */
+static inline struct op op_rows_dropout(struct op op, const float *x,
+                                        const uint64_t *batch, float *y) {
+    op = op_rows(op, x, NULL, y);
+    op.reads[1] = op_tensor(batch, sizeof *batch);
     return op;
 }
 

@@ -5,24 +5,42 @@
  * until its copy of a batch may be overwritten. */
 #include "worker/train/batch_prefetch.h"
 
+#include <stdlib.h>
+
+enum { PAGE = 4096 };
+
 static struct batch_prefetch_slot *batch_prefetch_slot_of(
     struct batch_prefetch *prefetch, uint64_t batch) {
     return &prefetch->slots[batch % BATCH_PREFETCH_SLOTS];
 }
 
-static bool open_slot(const struct local_device *device,
-                      struct batch_prefetch_slot *slot, size_t max_batch,
-                      const struct batch_spec *spec) {
+static bool open_slot(struct batch_prefetch *prefetch, int i,
+                      size_t max_batch) {
+    const struct local_device *device = prefetch->device;
     const struct device_ops *ops = device->ops;
+    const struct batch_spec *spec = &prefetch->spec;
+    struct batch_prefetch_slot *slot = &prefetch->slots[i];
     bool complete = true;
     for (uint32_t c = 0; complete && c < spec->num_columns; c++) {
         slot->columns[c] = ops->allocate(
             device->handle, batch_column_bytes(&spec->columns[c], max_batch));
         complete = slot->columns[c] != NULL;
     }
+    if (spec->numbered) {
+        slot->number = ops->allocate(device->handle, sizeof *slot->number);
+        complete = complete && slot->number;
+    }
     slot->uploaded = ops->event_open(device->handle);
     slot->consumed = ops->event_open(device->handle);
     return complete && slot->uploaded && slot->consumed;
+}
+
+/* A copy of pageable memory would make the host wait for the stream. */
+static bool open_numbers(struct batch_prefetch *prefetch) {
+    prefetch->numbers = aligned_alloc(PAGE, PAGE);
+    if (prefetch->numbers)
+        local_device_pin(prefetch->device, prefetch->numbers, PAGE);
+    return prefetch->numbers;
 }
 
 enum status batch_prefetch_open(struct batch_prefetch *prefetch,
@@ -30,11 +48,12 @@ enum status batch_prefetch_open(struct batch_prefetch *prefetch,
                                 uint32_t max_batch,
                                 const struct batch_spec *spec,
                                 struct failure *why) {
-    bool complete = true;
     *prefetch = (struct batch_prefetch){.device = device, .spec = *spec};
+    bool complete =
+        !device->ops->async || !spec->numbered || open_numbers(prefetch);
     for (int i = 0; device->ops->async && complete && i < BATCH_PREFETCH_SLOTS;
          i++)
-        complete = open_slot(device, &prefetch->slots[i], max_batch, spec);
+        complete = open_slot(prefetch, i, max_batch);
     if (complete)
         return STATUS_OK;
     batch_prefetch_close(prefetch);
@@ -51,12 +70,26 @@ void batch_prefetch_close(struct batch_prefetch *prefetch) {
         struct batch_prefetch_slot *slot = &prefetch->slots[i];
         for (uint32_t c = 0; c < prefetch->spec.num_columns; c++)
             device->ops->release(device->handle, slot->columns[c]);
+        device->ops->release(device->handle, slot->number);
         if (slot->uploaded)
             device->ops->event_close(device->handle, &slot->uploaded);
         if (slot->consumed)
             device->ops->event_close(device->handle, &slot->consumed);
     }
+    if (prefetch->numbers)
+        local_device_unpin(device, prefetch->numbers);
+    free(prefetch->numbers);
     *prefetch = (struct batch_prefetch){0};
+}
+
+static void upload_number(struct batch_prefetch *prefetch,
+                          struct batch_prefetch_slot *slot) {
+    const struct local_device *device = prefetch->device;
+    uint64_t *number = &prefetch->numbers[slot - prefetch->slots];
+    *number = slot->batch.number;
+    device->ops->upload(device->handle, STREAM_SAMPLES, slot->number, number,
+                        sizeof *number);
+    slot->batch.device_number = slot->number;
 }
 
 bool batch_prefetch_ready(const struct batch_prefetch *batch_prefetch) {
@@ -79,6 +112,8 @@ void batch_prefetch_push(struct batch_prefetch *prefetch,
             batch_column_bytes(&prefetch->spec.columns[c], batch->count));
         slot->batch.columns[c] = slot->columns[c];
     }
+    if (prefetch->numbers)
+        upload_number(prefetch, slot);
     ops->record(handle, STREAM_SAMPLES, slot->uploaded);
 }
 

@@ -17,6 +17,7 @@ enum { BATCH_PREFETCH_SLOTS = 2 };
 struct batch_prefetch_slot {
     struct batch batch;               /* columns on the device; ids are not */
     void *columns[BATCH_MAX_COLUMNS]; /* of MAX_BATCH samples, or NULL */
+    uint64_t *number;                 /* on the device; or NULL */
     struct device_event *uploaded, *consumed;
 };
 
@@ -24,6 +25,8 @@ struct batch_prefetch {
     const struct local_device *device;
     struct batch_spec spec;
     uint64_t pushed, popped; /* batches */
+    uint64_t *numbers; /* of the slots' batches, a page of pinned host memory;
+                          NULL: none is uploaded */
     struct batch_prefetch_slot slots[BATCH_PREFETCH_SLOTS];
 };
 
@@ -41,9 +44,10 @@ void batch_prefetch_close(struct batch_prefetch *prefetch);
 /* True if a batch can be popped. */
 bool batch_prefetch_ready(const struct batch_prefetch *prefetch);
 
-/* Starts the upload of BATCH; at most one batch is ahead of the popped one. Its
- * memory must not change until batch_prefetch_sync, or, on a device without
- * ops.async, until the computation that uses it is done. */
+/* Starts the upload of BATCH; at most one batch is ahead of the popped one, and
+ * the uploads of the one before that are done. Its memory must not change until
+ * batch_prefetch_sync, or, on a device without ops.async, until the computation
+ * that uses it is done. */
 void batch_prefetch_push(struct batch_prefetch *prefetch,
                          const struct batch *batch);
 

@@ -102,13 +102,15 @@ static void dots_gradient(const struct op *c, const float *x, const float *dy,
 static void ops_cpu_rows_dropout(const struct op *c, uint32_t i, const float *x,
                                  float *y) {
     uint32_t count = c->fields * c->width, words[4];
+    const uint64_t *batch = c->reads[1].data;
+    uint64_t stream = c->step * *batch + c->number;
     uint64_t first = (uint64_t)i * count, known = UINT64_MAX;
     uint32_t threshold = dropout_threshold(c->rate);
     float gain = dropout_scale(c->rate);
     for (uint32_t j = 0; j < count; j++) {
         uint64_t position = (first + j) / 4;
         if (position != known)
-            philox(c->key, c->number, known = position, words);
+            philox(c->key, stream, known = position, words);
         y[j] = dropout_element(x[j], words[(first + j) % 4], threshold, gain);
     }
 }

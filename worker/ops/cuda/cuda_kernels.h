@@ -3,7 +3,7 @@
  * on STREAM and returns at once: 0, or the cudaError_t of a refused launch.
  * Nothing here allocates, waits or copies, so that every call may be captured
  * in a CUDA graph; values that change between replays are read from device
- * memory (`factor`, `round` below).
+ * memory (`factor` below, the batch's number of a dropout).
  *
  * Pointers are device memory, aligned as their type; two of a call do not
  * overlap unless its contract says so. Matrices are row-major. Any size is
@@ -149,22 +149,6 @@ int cuda_kernels_round_to_half(struct CUstream_st *stream,
 int cuda_kernels_uniform(struct CUstream_st *stream, uint64_t key,
                          uint64_t number, uint64_t first, float bound,
                          float *values, size_t count);
-
-/* The elements that a dropout drops: a pure function of key, number and
- * element, so that the backward pass recomputes the mask. */
-struct cuda_kernels_mask {
-    double rate;           /* fraction dropped, 0 <= rate < 1 */
-    uint64_t key, number;  /* each use in a layer has its own */
-    const uint64_t *round; /* device memory, added to `number`; NULL: 0 */
-    uint64_t first;        /* the index of element x[0] */
-};
-
-/* y[count] = x[count] / (1 - rate) if the element is kept, else x * 0 (a NaN
- * shows). Y may be X. The gradient uses the same function. The CPU's bits
- * (dropout.h). */
-int cuda_kernels_dropout(struct CUstream_st *stream,
-                         const struct cuda_kernels_mask *dropout,
-                         const float *x, float *y, size_t count);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 #define CUDA_ELEMENT static __device__ __forceinline__
 #define ACTIVATION_ELEMENT CUDA_ELEMENT
 #define BF16_ELEMENT CUDA_ELEMENT
-#define DROPOUT_ELEMENT static __host__ __device__ __forceinline__
+#define DROPOUT_ELEMENT CUDA_ELEMENT
 #define FP16_ELEMENT CUDA_ELEMENT
 #define LOSS_ELEMENT CUDA_ELEMENT
 #define PHILOX_ELEMENT CUDA_ELEMENT

@@ -5,7 +5,6 @@
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "proto/tensor/philox_element.h"
-#include "worker/ops/dropout.h"
 
 enum { WORDS = 4 };
 
@@ -37,31 +36,4 @@ int cuda_kernels_uniform(struct CUstream_st *stream, uint64_t key,
     unsigned blocks = cuda_blocks(positions_of(first, count), CUDA_THREADS);
     return cuda_launch(stream, count ? blocks : 0, uniform, key, number, first,
                        bound, values, count);
-}
-
-/* y[count] from x[count]; they may be the same. */
-static __global__ void apply_dropout(struct cuda_kernels_mask dropout,
-                                     uint32_t threshold, float gain,
-                                     const float *x, float *y, size_t count) {
-    uint64_t positions = positions_of(dropout.first, count);
-    uint64_t number = dropout.number + (dropout.round ? *dropout.round : 0);
-    for (uint64_t p = cuda_first(); p < positions; p += cuda_stride()) {
-        uint32_t words[WORDS];
-        philox_words(dropout.key, number, dropout.first / WORDS + p, words);
-        for (unsigned w = 0; w < WORDS; w++) {
-            uint64_t i = p * WORDS + w - dropout.first % WORDS;
-            if (i < count)
-                y[i] = dropout_element(x[i], words[w], threshold, gain);
-        }
-    }
-}
-
-int cuda_kernels_dropout(struct CUstream_st *stream,
-                         const struct cuda_kernels_mask *dropout,
-                         const float *x, float *y, size_t count) {
-    uint64_t positions = positions_of(dropout->first, count);
-    unsigned blocks = count ? cuda_blocks(positions, CUDA_THREADS) : 0;
-    return cuda_launch(stream, blocks, apply_dropout, *dropout,
-                       dropout_threshold(dropout->rate),
-                       dropout_scale(dropout->rate), x, y, count);
 }

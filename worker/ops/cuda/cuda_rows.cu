@@ -25,6 +25,15 @@ CUDA_ELEMENT float cuda_rows_dot(const struct op &c, const float *x,
     return rows_dot(x + (size_t)a * c.width, x + (size_t)b * c.width, c.width);
 }
 
+/* Element E of y without gaps. */
+CUDA_ELEMENT float cuda_rows_dropout(const struct op &c, float x, size_t e) {
+    const uint64_t *batch = (const uint64_t *)c.reads[1].data;
+    uint32_t words[4];
+    philox_words(c.key, c.step * *batch + c.number, e / 4, words);
+    return dropout_element(x, words[e % 4], dropout_threshold(c.rate),
+                           dropout_scale(c.rate));
+}
+
 /* Element J of sample I. */
 template <enum op_kind KIND>
 CUDA_ELEMENT float cuda_rows_element(const struct op &c, size_t i, uint32_t j,
@@ -32,7 +41,6 @@ CUDA_ELEMENT float cuda_rows_element(const struct op &c, size_t i, uint32_t j,
     const float *x = (const float *)c.reads[0].data + i * c.x_row;
     const float *dy = (const float *)c.reads[1].data + i * c.dy_row;
     float squares;
-    uint32_t words[4];
     switch (KIND) {
     case OP_ROWS_PAIRS:
         return sum_pairs(c, x);
@@ -46,10 +54,7 @@ CUDA_ELEMENT float cuda_rows_element(const struct op &c, size_t i, uint32_t j,
         return rows_dot_gradient(x, dy, c.fields, c.width, j / c.width,
                                  j % c.width);
     case OP_ROWS_DROPOUT:
-        philox_words(c.key, c.number, (i * count + j) / 4, words);
-        return dropout_element(x[j], words[(i * count + j) % 4],
-                               dropout_threshold(c.rate),
-                               dropout_scale(c.rate));
+        return cuda_rows_dropout(c, x[j], i * count + j);
     default:
         return x[j];
     }

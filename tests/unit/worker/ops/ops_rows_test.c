@@ -194,11 +194,12 @@ static void products_of_pairs_agree_with_double_precision(void **state) {
     check_shapes(OP_ROWS_DOTS_GRADIENT);
 }
 
-static void dropout_follows_from_key_number_and_element(void **state) {
+static void dropout_follows_from_key_batch_number_and_element(void **state) {
     enum { N = 5, WIDTH = 7, ROW = WIDTH + GAP };
     struct op call = {.kind = OP_ROWS_DROPOUT,
                       .key = 11,
                       .number = 3,
+                      .step = 8,
                       .rate = 0.4,
                       .n = N,
                       .fields = 1,
@@ -206,12 +207,15 @@ static void dropout_follows_from_key_number_and_element(void **state) {
                       .x_row = ROW,
                       .y_row = WIDTH};
     uint32_t dropped = 0;
+    const uint64_t batch = 70000000001;
     (void)state;
     fill_rows(x, N, ROW, WIDTH, 1);
-    ops->run(device, STREAM_COMPUTE, op_rows(call, x, NULL, y));
+    memcpy(dy, &batch, sizeof batch);
+    ops->run(device, STREAM_COMPUTE,
+             op_rows_dropout(call, x, (const uint64_t *)dy, y));
     for (uint32_t e = 0; e < N * WIDTH; e++) {
         uint32_t words[4];
-        philox(11, 3, e / 4, words);
+        philox(11, 8 * batch + 3, e / 4, words);
         bool drops = words[e % 4] < (uint32_t)(0.4 * 0x1p32);
         float of_x = x[e / WIDTH * ROW + e % WIDTH];
         assert_true(y[e] == (drops ? 0 : of_x * (float)(1 / 0.6)));
@@ -229,7 +233,7 @@ static int test_device(const char *name) {
         TEST(one_row_is_repeated_for_all_samples),
         TEST(sums_of_pairs_agree_with_double_precision),
         TEST(products_of_pairs_agree_with_double_precision),
-        TEST(dropout_follows_from_key_number_and_element),
+        TEST(dropout_follows_from_key_batch_number_and_element),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 enum { SAMPLES = 6, FEATURES = 7, BATCHES = 9 };
 
 static const struct batch_spec spec = {
+    .numbered = true,
     .num_columns = 2,
     .columns = {{BATCH_FLOATS, .width = FEATURES},
                 {BATCH_CLASSES, .width = 1, .num_classes = 10}}};
@@ -23,7 +24,8 @@ static const struct batch_spec spec = {
 struct fixture {
     struct local_device device;
     struct batch_prefetch batch_prefetch;
-    float *sums; /* of each batch, by the device */
+    float *sums;       /* of each batch, by the device */
+    uint64_t *numbers; /* of each batch, copied there */
     float found[BATCHES * FEATURES];
     float inputs[SAMPLES * FEATURES];
     uint32_t labels[SAMPLES];
@@ -43,11 +45,14 @@ static void open_fixture(struct fixture *fixture, enum job_device kind,
     const struct local_device *device = &fixture->device;
     fixture->sums =
         device->ops->allocate(device->handle, sizeof fixture->found);
+    fixture->numbers = device->ops->allocate(
+        device->handle, BATCHES * sizeof *fixture->numbers);
 }
 
 static void close_fixture(struct fixture *fixture) {
     const struct local_device *device = &fixture->device;
     device->ops->release(device->handle, fixture->sums);
+    device->ops->release(device->handle, fixture->numbers);
     batch_prefetch_close(&fixture->batch_prefetch);
     local_device_close(&fixture->device);
 }
@@ -74,7 +79,19 @@ static void add_up(struct fixture *fixture, uint32_t number) {
                      op_column_sums(batch->columns[0],
                                     fixture->sums + number * FEATURES,
                                     batch->count, FEATURES, false));
+    device->ops->copy(device->handle, STREAM_COMPUTE, &fixture->numbers[number],
+                      batch->device_number, sizeof *fixture->numbers);
     batch_prefetch_release(&fixture->batch_prefetch);
+}
+
+static void expect_numbers(struct fixture *fixture) {
+    const struct local_device *device = &fixture->device;
+    uint64_t found[BATCHES];
+    device->ops->download(device->handle, STREAM_COMPUTE, found,
+                          fixture->numbers, sizeof found);
+    assert_int_equal(device->ops->synchronize(device->handle, NULL), STATUS_OK);
+    for (uint64_t number = 0; number < BATCHES; number++)
+        assert_int_equal(found[number], number);
 }
 
 static void expect_sums(struct fixture *fixture) {
@@ -106,6 +123,7 @@ static void each_batch_is_computed_as_submitted(void **state) {
                 put(&fixture, number + 1);
             }
             expect_sums(&fixture);
+            expect_numbers(&fixture);
             close_fixture(&fixture);
         }
 }
@@ -120,6 +138,7 @@ static void with_unified_memory_nothing_is_copied(void **state) {
     assert_ptr_equal(batch->columns[0], fixture.inputs);
     assert_ptr_equal(batch->columns[1], fixture.labels);
     assert_int_equal(batch->count, 4);
+    assert_null(batch->device_number);
     batch_prefetch_release(&fixture.batch_prefetch);
     close_fixture(&fixture);
 }
@@ -136,7 +155,7 @@ static void an_allocation_failure_reports_the_size(void **state) {
     (void)state;
     three.columns[0].width = 3;
     fake_device_configure(
-        &(struct fake_device_settings){.devices = 1, .fail_allocation = 3});
+        &(struct fake_device_settings){.devices = 1, .fail_allocation = 4});
     assert_int_equal(local_device_open(&device, &request, NULL, &why),
                      STATUS_OK);
     assert_fails(batch_prefetch_open(&prefetch, &device, 10, &three, &why),
