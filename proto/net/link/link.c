@@ -19,6 +19,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,15 +64,36 @@ static void link_configure(void *socket, const struct link_settings *settings) {
     zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
 }
 
-static void link_watch(struct link *link, int events) {
+/* A name of its own: libzmq frees that of a closed socket only later, when the
+ * next link may have this one's memory. */
+static bool link_watch(struct link *link, int events) {
+    static atomic_uint number;
     char name[64];
-    snprintf(name, sizeof name, "inproc://monitor-%p", (void *)link);
+    snprintf(name, sizeof name, "inproc://monitor-%u",
+             atomic_fetch_add(&number, 1));
     if (zmq_socket_monitor(link->socket, name, events))
-        return;
+        return false;
     link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
+    if (!link->monitor)
+        return false;
     link_set_int(link->monitor, ZMQ_LINGER, 0);
     link_set_int(link->monitor, ZMQ_RCVHWM, 0); /* else libzmq blocks */
-    zmq_connect(link->monitor, name);
+    return !zmq_connect(link->monitor, name);
+}
+
+static bool open_sockets(struct link *link,
+                         const struct link_settings *settings) {
+    bool serves = link->kind == LINK_SERVER;
+    link->socket = zmq_socket(link->zmq, serves ? ZMQ_ROUTER : ZMQ_DEALER);
+    if (!link->socket)
+        return false;
+    link_configure(link->socket, settings);
+    if (!serves)
+        return link_watch(link, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+                                    ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                                    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
+    link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
+    return link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
 }
 
 enum status link_open(struct link **out, void *zmq, enum link_kind kind,
@@ -83,27 +105,18 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->zmq = zmq;
     link->kind = kind;
     link->max_frame = settings->max_frame;
+    link->lost = link->heard = time_now();
     snprintf(link->source, sizeof link->source, "%s",
              settings->address ? settings->address : "");
-    link->socket =
-        zmq_socket(zmq, kind == LINK_SERVER ? ZMQ_ROUTER : ZMQ_DEALER);
-    if (!link->socket) {
-        free(link);
-        return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
-                            "cannot open a socket");
-    }
-    link_configure(link->socket, settings);
-    if (kind == LINK_SERVER) {
-        link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
-        link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
-    } else {
-        link->lost = link->heard = time_now();
-        link_watch(link, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
-                             ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                             ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
-    }
+    enum status status =
+        open_sockets(link, settings)
+            ? STATUS_OK
+            : status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
+                           "cannot open a socket");
+    if (status)
+        link_close(&link);
     *out = link;
-    return STATUS_OK;
+    return status;
 }
 
 void link_close(struct link **where) {
@@ -111,15 +124,16 @@ void link_close(struct link **where) {
     *where = NULL;
     if (!link)
         return;
-    if (link->monitor) {
+    if (link->socket)
         zmq_socket_monitor(link->socket, NULL, 0);
+    if (link->monitor)
         zmq_close(link->monitor);
-    }
     if (link->port)
         fork_guard_remove_port(link->port);
     if (link->inproc[0]) /* closing alone frees the name only later */
         zmq_unbind(link->socket, link->inproc);
-    zmq_close(link->socket);
+    if (link->socket)
+        zmq_close(link->socket);
     shm_endpoint_close(&link->shm_endpoint);
     for (int i = 0; i < LINK_REPLIES; i++)
         buffer_release(&link->replies[i].buffer);

@@ -40,6 +40,23 @@ static void an_inproc_name_is_free_once_its_link_is_closed(void **state) {
     }
 }
 
+/* The next one has the memory of the one before, mostly. */
+static void a_link_opened_after_another_sees_its_connection(void **state) {
+    struct link_fixture *fixture = *state;
+    static const struct link_settings settings = {.max_frame = 100};
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE, since;
+    for (int i = 0; i < 100; i++) {
+        struct link *link;
+        struct failure why;
+        assert_int_equal(
+            link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
+        assert_int_equal(link_connect(link, fixture->address, &why), 0);
+        while (link_is_lost(link, &since))
+            assert_true(time_now() < deadline);
+        link_close(&link);
+    }
+}
+
 /* A raw DEALER that may send what a link would not. NAME: its own, or NULL. */
 static void *raw_socket(struct link_fixture *fixture, const char *name,
                         size_t size) {
@@ -371,6 +388,7 @@ int main(void) {
         LINK_FIXTURE_TEST(a_peer_that_leaves_unread_does_no_harm),
         LINK_FIXTURE_TEST(an_idle_link_sends_nothing),
         LINK_FIXTURE_TEST(an_inproc_name_is_free_once_its_link_is_closed),
+        LINK_FIXTURE_TEST(a_link_opened_after_another_sees_its_connection),
         LINK_FIXTURE_SHM_TEST(header_and_payload_arrive_both_ways),
         LINK_FIXTURE_SHM_TEST(a_server_distinguishes_its_peers),
         LINK_FIXTURE_SHM_TEST(a_kept_payload_outlives_its_frame),
