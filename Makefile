@@ -257,11 +257,11 @@ $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
 # no other one is found.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
-    libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so \
+    libcapstan.so.0 libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so \
     $(if $(filter 2,$(words $(NCCL_HEADERS))),capstan-nccl.so))
 EMULATED_LIBS := $(filter %/libcublas.so.$(NVCC_MAJOR) %/libcuda_on_cpu.so,$(EMULATED))
 endif
-$(BUILD)/emulated/capstan $(BUILD)/emulated/capstan-gloo.so: $(BUILD)/emulated/%: $(BUILD)/%
+$(addprefix $(BUILD)/emulated/,capstan capstan-gloo.so libcapstan.so.0): $(BUILD)/emulated/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
@@ -397,7 +397,7 @@ gpu-kernels: $(GPU_TESTS) ## build and run the kernels' tests on this machine's 
 
 # The tests of deploy/gpu-check.sh, a script because a bundle may be without make.
 GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_capture collective_nccl \
-    cluster_device cluster_emulated cluster_gpu_bench)
+    cluster_device cluster_emulated cluster_gpu_bench cluster_nccl)
 # 77: no test failed, but without a GPU not all of them ran; the last lines say so.
 gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## run every test that uses this machine's GPU, and compute-sanitizer
 	@deploy/gpu-check.sh $(BUILD) || [ $$? = 77 ]

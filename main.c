@@ -12,11 +12,13 @@
 #include "commands/run_command.h"
 #include "commands/schema_command.h"
 #include "proto/base/log.h"
+#include "proto/base/plugin.h"
 #include "proto/base/status.h"
 #include "proto/config/cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv) {
     static enum status (*const verbs[CLI_COMMANDS])(const struct options *,
@@ -47,5 +49,9 @@ int main(int argc, char **argv) {
         status = verbs[options.cli_command](&options, &why);
     if (status && why.text[0])
         log_failure_of_command(&why);
+    if (plugin_threads_left(NULL)) {
+        fflush(NULL);
+        _exit((int)status);
+    }
     return status;
 }

@@ -6,6 +6,7 @@
 #include "commands/roles.h"
 
 #include "chief/launch/children.h"
+#include "proto/base/plugin.h"
 #include "proto/base/time.h"
 
 #include <errno.h>
@@ -185,8 +186,25 @@ static enum status first_status(const struct roles *roles,
     return failure_code_status(why->code);
 }
 
+/* A process that keeps a thread of a plugin is to end, however its run did, and
+ * may be started again unless a retry does not help or a signal has ended it.
+ */
+static enum status add_thread_left(enum status status, struct failure *why) {
+    struct failure before = *why;
+    const char *name;
+    plugin_threads_left(&name);
+    if (status && status != STATUS_RETRY)
+        return status;
+    return status_fail(
+        why, FAILURE_COLLECTIVE_FAILED,
+        "%s has not closed its group of ranks within its time limit; one of "
+        "its threads and the memory of its device stay until this process "
+        "ends: end it, and start the same command again%s%s",
+        name, before.text[0] ? ". Before that: " : "", before.text);
+}
+
 enum status roles_run(struct roles *roles, struct failure *why) {
-    unsigned started = 0;
+    unsigned started = 0, left = plugin_threads_left(NULL);
     int error = 0;
     for (; !error && started < roles->count; started += !error)
         error = pthread_create(&roles->list[started].thread, NULL, run_role,
@@ -204,5 +222,6 @@ enum status roles_run(struct roles *roles, struct failure *why) {
         if (roles->list[i].status)
             log_warning(&roles->list[i].log, "role_failed", "%s",
                         roles->list[i].why.text);
-    return status;
+    return plugin_threads_left(NULL) > left ? add_thread_left(status, why)
+                                            : status;
 }

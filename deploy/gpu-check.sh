@@ -77,7 +77,7 @@ kernels=()
 [[ -d $build/gpu ]] && take kernels "$build/gpu" $(cd "$build/gpu" && ls)
 take together "$build/tests" ops_test ops_cuda_capture_test collective_nccl_test
 take alone "$build/tests" cluster_device_test cluster_emulated_test \
-    cluster_gpu_bench_test
+    cluster_gpu_bench_test cluster_nccl_test
 ran+=("operations, all-reduce and whole runs, on the CPU and stand-ins")
 reason=$(host_libs_no_gpu)
 sanitizer=$(find_sanitizer)

@@ -4,10 +4,14 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static atomic_uint threads_left;
+static const char *_Atomic left_in;
 
 /* The program's own file, or that of the library in another's program. */
 static void own_file(char *path) {
@@ -66,4 +70,16 @@ enum status plugin_find(const void **table, const char *name,
     *table = NULL;
     return status_fail(why, FAILURE_PLUGIN_MISSING, "cannot work here: %s",
                        missing.text);
+}
+
+void plugin_leave_thread(const char *name) {
+    atomic_store(&left_in, name);
+    atomic_fetch_add(&threads_left, 1);
+}
+
+unsigned plugin_threads_left(const char **name) {
+    unsigned count = atomic_load(&threads_left);
+    if (name)
+        *name = atomic_load(&left_in);
+    return count;
 }

@@ -33,4 +33,14 @@ enum status plugin_find(const void **table, const char *name,
                         const char *symbol, uint32_t abi,
                         struct failure *why) MUST_CHECK;
 
+/* A library behind plugin NAME (not copied) does not return to one of this
+ * process's threads, which stays as long as the process. Such a process ends by
+ * _exit: what exit(3) calls in the library may wait for that thread.
+ * Thread-safe. */
+void plugin_leave_thread(const char *name);
+
+/* How many threads were left so far; sets *NAME (may be NULL) to the last
+ * one's. */
+unsigned plugin_threads_left(const char **name);
+
 #endif

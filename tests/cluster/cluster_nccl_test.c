@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capstan-nccl.so and capstan-cuda.so themselves where there is no GPU: kernels
- * run on the CPU, which plays CUDA's libraries and NCCL
+/* capstan-nccl.so and capstan-cuda.so: two ranks on the first GPU. Where there
+ * is none, kernels run on the CPU, which plays CUDA's libraries and NCCL
  * (tests/gpu/cuda_runtime_on_cpu.cc, nccl_on_cpu.cc). */
+#include "proto/base/plugin.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "worker/collective/collective.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,15 +22,29 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
+enum { RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE, ARGUMENTS = 24 };
 
 #define GPU "strategy.type=allreduce", "device=cuda"
 
 static bool is_built; /* the program beside those plugins */
+static bool has_gpu;  /* and they are the real ones */
+
+static bool works_here(const char *plugin) {
+    struct failure why;
+    const void *table;
+    enum status status =
+        plugin_load(&table, plugin, COLLECTIVE_SYMBOL, COLLECTIVE_ABI, &why);
+    const struct plugin_head *head = table;
+    return !status && !head->check(&why);
+}
 
 static bool find_program(void) {
     char folder[PATH_MAX], plugin[PATH_MAX + 32];
     (void)build_folder_find(folder);
+    snprintf(plugin, sizeof plugin, "%s/capstan-nccl.so", folder);
+    has_gpu = works_here(plugin);
+    if (has_gpu)
+        return true;
     snprintf(plugin, sizeof plugin, "%s/emulated/capstan-nccl.so", folder);
     return build_folder_use("emulated") && access(plugin, R_OK) == 0;
 }
@@ -37,6 +53,42 @@ static void skip_without_headers(void) {
     if (!is_built)
         skip_test("built where CUDA's and NCCL's headers are");
 }
+
+static void skip_on_a_gpu(void) {
+    skip_without_headers();
+    if (has_gpu)
+        skip_test("the NCCL that the CPU plays does what this needs");
+}
+
+/* Starts RANK: NCCL refuses two ranks of one host on a GPU. */
+static struct cluster_process *start_rank(struct cluster_run *run,
+                                          unsigned rank, const char *program,
+                                          const char *const *arguments) {
+    char host[16];
+    snprintf(host, sizeof host, "rank%u", rank);
+    setenv("NCCL_HOSTID", host, 1);
+    return cluster_run_task_program(run, "worker", rank, program, arguments);
+}
+
+/* Two ranks with CHANGES of job.json, to their end: rank 0. */
+static struct cluster_process *run_two(struct cluster_run *run,
+                                       const char *const *changes) {
+    const char *arguments[ARGUMENTS] = {"job.json", "--json"};
+    for (unsigned count = 2; *changes; changes++) {
+        assert_true(count + 2 < ARGUMENTS);
+        arguments[count++] = "--set";
+        arguments[count++] = *changes;
+    }
+    if (!run->cluster)
+        cluster_run_describe(run, 0, 0, 2);
+    struct cluster_process *zero = start_rank(run, 0, NULL, arguments);
+    struct cluster_process *one = start_rank(run, 1, NULL, NULL);
+    cluster_run_expect(zero, 0, DEADLINE);
+    cluster_run_expect(one, 0, DEADLINE);
+    return zero;
+}
+
+#define RUN_TWO(run, ...) run_two(run, (const char *[]){__VA_ARGS__, NULL})
 
 static void write_job(struct cluster_run *run, int stage, const char *rule) {
     char changes[512];
@@ -61,8 +113,8 @@ static void updates_on_the_device_have_the_bits_of_the_host(void **state) {
         snprintf(host, sizeof host, "checkpoint.dir=host%d", stage);
         snprintf(device, sizeof device, "checkpoint.dir=device%d", stage);
         write_job(run, stage, rules[stage]);
-        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=gloo", host);
-        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl", device);
+        RUN_TWO(run, GPU, "strategy.backend=gloo", host);
+        RUN_TWO(run, GPU, "strategy.backend=nccl", device);
         cluster_fixture_expect_same_checkpoints(run, strchr(host, '=') + 1,
                                                 strchr(device, '=') + 1);
     }
@@ -80,10 +132,8 @@ static void updates_with_state_on_the_host_have_the_same_bits(void **state) {
         snprintf(gloo, sizeof gloo, "checkpoint.dir=gloo%d", stage);
         snprintf(nccl, sizeof nccl, "checkpoint.dir=nccl%d", stage);
         write_job(run, stage, "Adam");
-        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=gloo", offload,
-                            gloo);
-        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl", offload,
-                            nccl);
+        RUN_TWO(run, GPU, "strategy.backend=gloo", offload, gloo);
+        RUN_TWO(run, GPU, "strategy.backend=nccl", offload, nccl);
         cluster_fixture_expect_same_checkpoints(run, strchr(gloo, '=') + 1,
                                                 strchr(nccl, '=') + 1);
     }
@@ -96,12 +146,10 @@ static void in_fp16_overflows_are_found_on_the_device(void **state) {
     struct cluster_run *run = *state;
     skip_without_headers();
     write_job(run, 1, "SGD");
-    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=gloo", scale,
-                        "checkpoint.dir=host");
-    cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl", scale,
-                            "checkpoint.dir=device"),
-        "step 1 is skipped");
+    RUN_TWO(run, GPU, "strategy.backend=gloo", scale, "checkpoint.dir=host");
+    cluster_fixture_expect_logged(RUN_TWO(run, GPU, "strategy.backend=nccl",
+                                          scale, "checkpoint.dir=device"),
+                                  "step 1 is skipped");
     cluster_fixture_expect_same_checkpoints(run, "host", "device");
 }
 
@@ -109,33 +157,65 @@ static void a_run_resumes_from_a_checkpoint_of_devices(void **state) {
     struct cluster_run *run = *state;
     skip_without_headers();
     write_job(run, 2, "Adam");
-    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl",
-                        "checkpoint.dir=whole");
-    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl", "steps=5");
+    RUN_TWO(run, GPU, "strategy.backend=nccl", "checkpoint.dir=whole");
+    RUN_TWO(run, GPU, "strategy.backend=nccl", "steps=5");
     write_job(run, 0, "Adam");
-    cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, GPU, "strategy.backend=nccl"),
-        "checkpoint/step-000000005");
+    cluster_fixture_expect_logged(RUN_TWO(run, GPU, "strategy.backend=nccl"),
+                                  "checkpoint/step-000000005");
     cluster_fixture_expect_same_checkpoints(run, "whole", "checkpoint");
 }
 
 /* NCCL does not tell who is gone: the chief does. */
-static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
-    struct cluster_fixture fixture;
-    struct cluster_run *run = *state;
-    skip_without_headers();
+static void expect_end_after_a_kill(struct cluster_run *run, const char *text) {
+    static const char *const job[] = {"job.json", "--json", NULL};
     cluster_run_job(run, "{\"steps\": 10000000, \"device\": \"cuda\","
                          " \"strategy\": {\"type\": \"allreduce\","
                          " \"backend\": \"nccl\"}, \"timeouts\": {\"peer\": 3},"
                          " \"steps_per_epoch\": 10000000}");
-    cluster_fixture_describe(&fixture, run, 0, 0, 2);
-    cluster_fixture_start_all(&fixture);
-    cluster_run_await(fixture.tasks[0].process, "steps 0 to",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_describe(run, 0, 0, 2);
+    struct cluster_process *zero = start_rank(run, 0, NULL, job);
+    struct cluster_process *one = start_rank(run, 1, NULL, NULL);
+    cluster_run_await(zero, "steps 0 to", DEADLINE);
     cluster_fixture_sleep(1);
-    cluster_run_signal(fixture.tasks[1].process, SIGKILL);
-    cluster_fixture_expect(&fixture, 1, RETRY, DEADLINE);
-    cluster_fixture_expect_logged(fixture.tasks[0].process, "worker 1 on host");
+    cluster_run_signal(one, SIGKILL);
+    cluster_run_expect(zero, RETRY, DEADLINE);
+    cluster_fixture_expect_logged(zero, text);
+}
+
+static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
+    skip_without_headers();
+    expect_end_after_a_kill(*state, "worker 1 on host");
+}
+
+/* Nor does exit(3), which waits for NCCL then. */
+static void an_abort_of_nccl_that_hangs_ends_with_138_too(void **state) {
+    skip_on_a_gpu();
+    setenv("NCCL_ON_CPU_ABORT_HANGS", "1", 1);
+    expect_end_after_a_kill(*state, "nccl has not closed its group of ranks");
+    unsetenv("NCCL_ON_CPU_ABORT_HANGS");
+}
+
+/* Rank 1 of the caller is gone in step 10. */
+static void an_abort_of_nccl_that_hangs_fails_a_call_of_the_library(
+    void **state) {
+    static const char *const gone[] = {"gone-3", NULL};
+    struct cluster_run *run = *state;
+    char folder[PATH_MAX], caller[PATH_MAX + 32];
+    skip_on_a_gpu();
+    (void)build_folder_find(folder);
+    snprintf(caller, sizeof caller, "%s/../tests/caller", folder);
+    setenv("LD_LIBRARY_PATH", folder, 1);
+    setenv("CAPSTAN_SET", "strategy.type=allreduce\nstrategy.backend=nccl", 1);
+    setenv("NCCL_ON_CPU_ABORT_HANGS", "1", 1);
+    cluster_run_describe(run, 0, 0, 2);
+    struct cluster_process *zero = start_rank(run, 0, caller, gone);
+    struct cluster_process *one = start_rank(run, 1, caller, gone);
+    cluster_run_expect(one, 3, DEADLINE);
+    cluster_run_expect(zero, RETRY, DEADLINE);
+    cluster_fixture_expect_logged(zero, "COLLECTIVE_FAILED: nccl has not");
+    unsetenv("NCCL_ON_CPU_ABORT_HANGS");
+    unsetenv("CAPSTAN_SET");
+    unsetenv("LD_LIBRARY_PATH");
 }
 
 int main(void) {
@@ -148,7 +228,11 @@ int main(void) {
         TEST(in_fp16_overflows_are_found_on_the_device),
         TEST(a_run_resumes_from_a_checkpoint_of_devices),
         TEST(a_killed_rank_ends_all_with_138_and_is_named),
+        TEST(an_abort_of_nccl_that_hangs_ends_with_138_too),
+        TEST(an_abort_of_nccl_that_hangs_fails_a_call_of_the_library),
     };
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_IB_DISABLE", "1", 0);
     is_built = find_program();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

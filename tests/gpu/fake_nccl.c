@@ -142,20 +142,21 @@ static void abort_group(struct collective *group) {
     pthread_mutex_unlock(&group->shared->mutex);
 }
 
-static void close_group(struct collective **where) {
+static bool close_group(struct collective **where) {
     struct collective *group = *where;
     *where = NULL;
     if (!group)
-        return;
+        return true;
     if (group->joined) {
-        stream_collective_ops()->close(&group->joined);
+        bool closed = stream_collective_ops()->close(&group->joined);
         free(group);
-        return;
+        return closed;
     }
     pthread_mutex_lock(&group->shared->mutex);
     atomic_fetch_add(&left_whole, !group->shared->aborted);
     pthread_mutex_unlock(&group->shared->mutex);
     free(group);
+    return true;
 }
 
 static void protect(const float *data, size_t count, int rights) {

@@ -7,7 +7,8 @@
  * refused. What is summed is memory of the thread's device. Sums are in rank
  * order, or, as a switch adds them where NVLS is not turned off, in one that
  * chance chooses. A rank that does not come fails the call after PATIENCE, and
- * with it the communicator. Ranks that have one device may share it here. */
+ * with it the communicator. Ranks that have one device may share it here. With
+ * NCCL_ON_CPU_ABORT_HANGS an abort never returns, and exit(3) waits for it. */
 #include "tests/gpu/cuda_ranges.h"
 #include "tests/gpu/cuda_streams.h"
 
@@ -191,6 +192,13 @@ static board *async_error(const char *name, int flags) {
     return memory == MAP_FAILED ? nullptr : (board *)memory;
 }
 
+static std::atomic<bool> abort_hangs;
+
+__attribute__((destructor)) static void wait_for_abort() {
+    while (abort_hangs)
+        pause();
+}
+
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
@@ -239,6 +247,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 /* What was put and not made yet is not made any more. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    abort_hangs = getenv("NCCL_ON_CPU_ABORT_HANGS") != nullptr;
+    while (abort_hangs)
+        pause();
     if (!comm->name.empty())
         shm_unlink(comm->name.c_str());
     if (comm->shared)

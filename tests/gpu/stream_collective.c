@@ -109,14 +109,15 @@ static void abort_group(struct collective *group) {
     group->ops->abort(group->inner);
 }
 
-static void close_group(struct collective **where) {
+static bool close_group(struct collective **where) {
     struct collective *group = *where;
     *where = NULL;
     if (!group)
-        return;
-    group->ops->close(&group->inner);
+        return true;
+    bool closed = group->ops->close(&group->inner);
     group->closed = true;
     forget(group);
+    return closed;
 }
 
 static enum status all_reduce(struct collective *group, float *data,

@@ -160,9 +160,10 @@ static void abort_group(struct collective *group) {
     pthread_mutex_unlock(&group->fixture->mutex);
 }
 
-static void close_group(struct collective **group) {
+static bool close_group(struct collective **group) {
     free(*group);
     *group = NULL;
+    return true;
 }
 
 /* Each rank writes its own piece of its own data, which no other reads. */

@@ -776,10 +776,13 @@ static int play(struct caller *caller, const char *name) {
 static int finish(struct caller *caller, int result) {
     if (!result)
         result = capstan_end(caller->run, CAPSTAN_DONE, NULL, -1);
+    const char *error = capstan_error_name(caller->run);
+    bool keeps_thread = !strcmp(error, "COLLECTIVE_FAILED");
     if (result && result != WRONG)
-        fprintf(stderr, "%s: %s\n", capstan_error_name(caller->run),
-                capstan_error(caller->run));
+        fprintf(stderr, "%s: %s\n", error, capstan_error(caller->run));
     capstan_close(caller->run);
+    if (keeps_thread)
+        _exit(result);
     for (uint32_t n = 0; n < caller->count; n++) {
         free(caller->values[n]);
         free(caller->gradients[n]);

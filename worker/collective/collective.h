@@ -74,7 +74,7 @@ struct collective_ops {
 
     /* Connects all ranks. The caller owns *OUT. STATUS_RETRY names the rank
      * that is missing or whose connection was lost, here and below; after such
-     * an error only abort and close may be called. */
+     * an error only abort and close may be called, if *OUT is not NULL. */
     enum status (*open)(struct collective **out,
                         const struct collective_settings *settings,
                         struct failure *why);
@@ -82,8 +82,10 @@ struct collective_ops {
     /* From any thread: current and later calls fail at once. */
     void (*abort)(struct collective *group);
 
-    /* Closes *GROUP (may be NULL) and clears it. */
-    void (*close)(struct collective **group);
+    /* Closes *GROUP (may be NULL) and clears it. False: the library behind it
+     * does not return in time; its thread and all memory stay, and the process
+     * is to end (plugin_leave_thread). */
+    bool (*close)(struct collective **group);
 
     /* DATA[0..count) becomes the sum over ranks, the same bits everywhere. */
     enum status (*all_reduce)(struct collective *group, float *data,

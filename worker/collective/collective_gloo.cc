@@ -291,7 +291,8 @@ static enum status collective_gloo_check(struct failure *) {
     return STATUS_OK;
 }
 
-static void collective_gloo_end(struct collective **all) {
+/* A part that stays in use does not keep the process from ending. */
+static bool collective_gloo_end(struct collective **all) {
     if (*all) {
         no_sigpipe guard;
         gloo_thread_own_code own_code;
@@ -299,6 +300,7 @@ static void collective_gloo_end(struct collective **all) {
             delete *all;
     }
     *all = nullptr;
+    return true;
 }
 
 static enum status collective_gloo_begin(

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ struct wait_limit {
     int64_t start, until;
 };
 static const int64_t SPIN = 100 * TIME_US;
+static const double END_SECONDS = 10; /* of a group; an abort takes far less */
 
 static enum status cuda_failed(struct collective *group, cudaError_t error,
                                const char *operation, struct failure *why) {
@@ -169,24 +171,59 @@ static enum status share_id(ncclUniqueId *id,
                                   "nccl: rank 0 has another version of NCCL");
 }
 
-static void collective_nccl_end(struct collective **out) {
+static void *destroy_comm(void *argument) {
+    struct collective *group = argument;
+    cudaSetDevice(group->device);
+    ncclCommDestroy(group->comm);
+    return NULL;
+}
+
+static void *abort_comm(void *argument) {
+    struct collective *group = argument;
+    cudaSetDevice(group->device);
+    ncclCommAbort(group->comm);
+    return NULL;
+}
+
+/* Calls END, which may never return where a rank was lost, on a thread that is
+ * left behind then. */
+static bool end_in_time(struct collective *group, void *(*end)(void *)) {
+    double limit = group->timeout < END_SECONDS ? group->timeout : END_SECONDS;
+    int64_t until = time_now() + time_from_seconds(limit);
+    struct timespec time = {until / TIME_S, until % TIME_S};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, end, group))
+        return false;
+    if (!pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &time))
+        return true;
+    pthread_detach(thread);
+    return false;
+}
+
+/* Without the end of the group nothing is freed: that would wait for the
+ * device, whose work may not end either. */
+static bool collective_nccl_end(struct collective **out) {
     struct collective *group = *out;
     *out = NULL;
     if (!group)
-        return;
+        return true;
     int64_t until = time_now() + time_from_seconds(group->timeout);
     bool complete =
-        group->comm && !group->failed && !atomic_load(&group->aborted);
-    if (complete &&
-        !wait_started(group, ncclCommFinalize(group->comm), until, "end", NULL))
-        ncclCommDestroy(group->comm);
-    else if (group->comm)
-        ncclCommAbort(group->comm);
+        group->comm && !group->failed && !atomic_load(&group->aborted) &&
+        !wait_started(group, ncclCommFinalize(group->comm), until, "end", NULL);
+    if (group->comm &&
+        !end_in_time(group, complete ? destroy_comm : abort_comm))
+        return false;
     cudaFreeHost(group->pinned);
     cudaFree(group->on_device);
     if (group->stream && !group->shares_stream)
         cudaStreamDestroy(group->stream);
     free(group);
+    return true;
+}
+
+static void abort_group(struct collective *group) {
+    atomic_store(&group->aborted, true);
 }
 
 static enum status use_device(struct collective *group,
@@ -238,13 +275,9 @@ static enum status collective_nccl_begin(
     }
     group->rendezvous = NULL;
     if (status)
-        collective_nccl_end(&group);
+        abort_group(group);
     *out = group;
     return status;
-}
-
-static void abort_group(struct collective *group) {
-    atomic_store(&group->aborted, true);
 }
 
 static bool is_on_device(const void *data) {

@@ -55,8 +55,8 @@ void group_disconnect(struct group *ranks) {
     struct collective *group = ranks->group;
     ranks->group = NULL;
     pthread_mutex_unlock(&ranks->mutex);
-    if (group)
-        ranks->ops->close(&group);
+    if (group && !ranks->ops->close(&group))
+        plugin_leave_thread(ranks->ops->name);
 }
 
 void group_close(struct group *ranks) {

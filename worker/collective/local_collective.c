@@ -3,6 +3,7 @@
  * with an in-memory store. */
 #include "worker/collective/local_collective.h"
 
+#include "proto/base/plugin.h"
 #include "proto/base/time.h"
 
 #include <pthread.h>
@@ -153,6 +154,12 @@ void local_collective_close(struct local_collective **where) {
     free(collective);
 }
 
+static void close_member(const struct local_collective *collective,
+                         struct collective *group) {
+    if (!collective->ops->close(&group))
+        plugin_leave_thread(collective->ops->name);
+}
+
 enum status local_collective_join(struct local_collective *collective,
                                   uint32_t member, uint32_t device,
                                   struct failure *why) {
@@ -164,8 +171,10 @@ enum status local_collective_join(struct local_collective *collective,
                                            .timeout = collective->timeout,
                                            .device = device};
     enum status status = collective->ops->open(&group, &settings, why);
-    if (status)
+    if (status) {
+        close_member(collective, group);
         return status;
+    }
     pthread_mutex_lock(&collective->mutex);
     collective->groups[member] = group;
     if (collective->aborted)
@@ -198,5 +207,5 @@ void local_collective_leave(struct local_collective *collective,
     struct collective *group = collective->groups[member];
     collective->groups[member] = NULL;
     pthread_mutex_unlock(&collective->mutex);
-    collective->ops->close(&group);
+    close_member(collective, group);
 }

@@ -67,8 +67,9 @@ static enum status open_group(struct collective **out,
     return STATUS_OK;
 }
 
-static void close_group(struct collective **group) {
+static bool close_group(struct collective **group) {
     *group = NULL;
+    return true;
 }
 
 static void abort_group(struct collective *group) {
