@@ -3,12 +3,14 @@
  * it, beside what the copies and the wire allow.
  *
  *   gpu_bench [--device cuda|cpu] [--batches 256,4096,32768] [--seconds S]
- *             [--set KEY.PATH=VALUE]... [--json] [JOB.json]
+ *             [--set KEY.PATH=VALUE]... [--torch FILE] [--json] [JOB.json]
  *
- * S: of each figure (5). The model and the data are JOB's
- * (deploy/gpu-bench.json); the program is that of the variable CAPSTAN
- * (build/capstan), with its plugins beside it. Exit code 0: measured; 1: it
- * failed; 2: there is no such device, or the words are wrong. */
+ * S: of each figure (5). A job in float32 is measured in TF32, too. FILE has
+ * PyTorch's steps here in microseconds: {"256": {"fp32 eager": 90, "fp32
+ * graph": 50, "tf32 eager": 90, "tf32 graph": 40}, ...}. The model and the data
+ * are JOB's (deploy/gpu-bench.json); the program is that of the variable
+ * CAPSTAN (build/capstan), with its plugins beside it. Exit code 0: measured;
+ * 1: it failed; 2: there is no such device, or the words are wrong. */
 #include "tests/bench/gpu_cluster.h"
 #include "tests/bench/gpu_compute.h"
 #include "tests/bench/gpu_table.h"
@@ -17,6 +19,7 @@
 #include "worker/models/mlp.h"
 
 #include <getopt.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +29,14 @@ enum { MAX_SETS = 8, FEWEST_STEPS = 20, MAX_STEPS = 100000 };
 
 struct choices {
     enum job_device kind;
-    uint32_t batches[GPU_TABLE_MAX_ROWS];
+    uint32_t batches[GPU_TABLE_MAX_BATCHES];
     unsigned num_batches;
     double seconds;
     const char *sets[MAX_SETS + 1];
     unsigned num_sets;
     bool json;
     const char *job;
+    json_t *torch; /* what FILE has, or NULL */
 };
 
 static bool read_batches(struct choices *choices, const char *text) {
@@ -40,7 +44,7 @@ static bool read_batches(struct choices *choices, const char *text) {
     for (char *end; *text; text = *end ? end + 1 : end) {
         unsigned long batch = strtoul(text, &end, 10);
         if (end == text || (*end && *end != ',') || batch < 1 ||
-            batch > 1 << 24 || choices->num_batches == GPU_TABLE_MAX_ROWS)
+            batch > 1 << 24 || choices->num_batches == GPU_TABLE_MAX_BATCHES)
             return false;
         choices->batches[choices->num_batches++] = (uint32_t)batch;
     }
@@ -64,6 +68,8 @@ static bool read_word(struct choices *choices, int flag, const char *text) {
     case 'k':
         choices->sets[choices->num_sets++] = text;
         return choices->num_sets <= MAX_SETS;
+    case 't':
+        return (choices->torch = json_load_file(text, 0, NULL));
     case 'j':
         return choices->json = true;
     default:
@@ -77,6 +83,7 @@ static bool read_choices(struct choices *choices, int argc, char **argv) {
         {"batches", required_argument, NULL, 'b'},
         {"seconds", required_argument, NULL, 's'},
         {"set", required_argument, NULL, 'k'},
+        {"torch", required_argument, NULL, 't'},
         {"json", no_argument, NULL, 'j'},
         {0},
     };
@@ -96,10 +103,10 @@ static bool read_choices(struct choices *choices, int argc, char **argv) {
 /* The table of the plugin beside CAPSTAN; what it lacks is said as trainers say
  * it. */
 static enum status open_device(struct local_device *device,
-                               const struct choices *choices,
+                               const struct choices *choices, bool tf32,
                                const struct log *log, struct failure *why) {
     struct local_device_request request = {
-        .kind = choices->kind, .threads = 1, .timeout = 60};
+        .kind = choices->kind, .threads = 1, .timeout = 60, .tf32 = tf32};
     if (choices->kind == JOB_DEVICE_CUDA) {
         request.cuda = sync_device_plugin(why);
         if (!request.cuda) {
@@ -122,19 +129,33 @@ static double gflop(const struct job_model *model, uint32_t n) {
     return sum * 1e-9;
 }
 
-/* What is known of the model 784-512-512-10. */
-static void take_aims(struct gpu_table_row *row, uint64_t parameters) {
+/* Of the model 784-512-512-10 on an H200. */
+static double aim_us(const struct gpu_table_row *row, uint64_t parameters) {
     static const struct {
         uint32_t batch;
-        double aim_us, eager_us, graph_us;
-    } known[] = {{256, 80, 836, 90.6}, {4096, 200, 856, 216}};
-    row->aim_us = row->eager_us = row->graph_us = NAN;
-    for (size_t i = 0; parameters == 669706 && i < 2; i++)
-        if (known[i].batch == row->batch) {
-            row->aim_us = known[i].aim_us;
-            row->eager_us = known[i].eager_us;
-            row->graph_us = known[i].graph_us;
-        }
+        enum job_precision precision;
+        double us;
+    } known[] = {{256, JOB_PRECISION_FP32, 80},
+                 {256, JOB_PRECISION_TF32, 60},
+                 {4096, JOB_PRECISION_TF32, 110},
+                 {32768, JOB_PRECISION_TF32, 750}};
+    for (size_t i = 0; parameters == 669706 && i < 4; i++)
+        if (known[i].batch == row->batch &&
+            known[i].precision == row->precision)
+            return known[i].us;
+    return NAN;
+}
+
+/* PyTorch's step HOW ("eager", "graph") of ROW's batch and precision. */
+static double torch_us(const json_t *torch, const struct gpu_table_row *row,
+                       const char *how) {
+    char batch[16], name[16];
+    bool tf32 = row->precision == JOB_PRECISION_TF32;
+    snprintf(batch, sizeof batch, "%u", row->batch);
+    snprintf(name, sizeof name, "%s %s", tf32 ? "tf32" : "fp32", how);
+    const json_t *us = json_object_get(json_object_get(torch, batch), name);
+    bool same = tf32 || row->precision == JOB_PRECISION_FP32;
+    return same && json_is_number(us) ? json_number_value(us) : NAN;
 }
 
 static uint64_t count_parameters(const struct job_model *model) {
@@ -147,23 +168,38 @@ static uint64_t count_parameters(const struct job_model *model) {
 }
 
 /* Without a cluster around it. */
+static enum status measure_alone(struct gpu_table_row *row,
+                                 const struct local_device *device,
+                                 const struct job_model *model, double seconds,
+                                 struct failure *why) {
+    struct job_model in = *model;
+    in.precision = row->precision;
+    enum status status = gpu_compute_step(&row->alone, device, &in, row->batch,
+                                          false, seconds, why);
+    return status ? status
+                  : gpu_compute_step(&row->updated, device, &in, row->batch,
+                                     true, seconds, why);
+}
+
 static enum status measure_device(struct gpu_table *table,
                                   const struct local_device *device,
                                   const struct choices *choices,
                                   const struct job_model *model,
                                   struct failure *why) {
+    const enum job_precision modes[] = {model->precision, JOB_PRECISION_TF32};
+    unsigned num_modes =
+        device->ops->async && modes[0] == JOB_PRECISION_FP32 ? 2 : 1;
     enum status status =
         gpu_compute_copies(&table->copies, device, choices->seconds / 3, why);
-    for (unsigned i = 0; !status && i < choices->num_batches; i++) {
+    for (unsigned i = 0; !status && i < choices->num_batches * num_modes; i++) {
         struct gpu_table_row *row = &table->rows[table->num_rows++];
-        row->batch = choices->batches[i];
+        row->batch = choices->batches[i / num_modes];
+        row->precision = modes[i % num_modes];
         row->gflop = gflop(model, row->batch);
-        take_aims(row, table->parameters);
-        status = gpu_compute_step(&row->alone, device, model, row->batch, false,
-                                  choices->seconds, why);
-        if (!status)
-            status = gpu_compute_step(&row->updated, device, model, row->batch,
-                                      true, choices->seconds, why);
+        row->aim_us = aim_us(row, table->parameters);
+        row->eager_us = torch_us(choices->torch, row, "eager");
+        row->graph_us = torch_us(choices->torch, row, "graph");
+        status = measure_alone(row, device, model, choices->seconds, why);
     }
     return status;
 }
@@ -205,7 +241,9 @@ static enum status measure_cluster(struct gpu_table *table,
     model_mlp.inputs(model, NULL, &spec);
     for (unsigned i = 0; !status && i < table->num_rows; i++) {
         struct gpu_table_row *row = &table->rows[i];
-        status = measure_runs(row, cluster, choices->seconds, why);
+        struct gpu_cluster with = *cluster;
+        with.tf32 = row->precision == JOB_PRECISION_TF32;
+        status = measure_runs(row, &with, choices->seconds, why);
         gpu_table_derive(table, row, spec.columns[MLP_INPUTS].width);
     }
     return status;
@@ -221,6 +259,7 @@ static enum status measure(struct gpu_table *table, struct local_device *device,
                                   device->ops->name,
                                   choices->sets,
                                   choices->num_sets,
+                                  false,
                                   use};
     char id[DEVICE_ID] = "";
     uint64_t free_bytes;
@@ -252,7 +291,7 @@ static enum status bench(const struct choices *choices, struct gpu_table *table,
     log.quiet = true;
     enum status status = job_load(&job, &source, NULL, why);
     if (!status)
-        status = open_device(&device, choices, &log, why);
+        status = open_device(&device, choices, job->tf32, &log, why);
     if (!status) {
         memcpy(name, device.name, sizeof name);
         table->device = name;
@@ -274,7 +313,7 @@ int main(int argc, char **argv) {
     if (!read_choices(&choices, argc, argv)) {
         fprintf(stderr, "Usage: gpu_bench [--device cuda|cpu] [--batches "
                         "N,...] [--seconds S]\n       [--set KEY.PATH=VALUE]"
-                        "... [--json] [JOB.json]\n");
+                        "... [--torch FILE] [--json] [JOB.json]\n");
         return STATUS_CONFIG;
     }
     struct gpu_table *table = calloc(1, sizeof *table);
@@ -285,6 +324,7 @@ int main(int argc, char **argv) {
             : status_fail(&why, FAILURE_TOO_LITTLE_MEMORY, "no memory");
     if (status)
         fprintf(stderr, "gpu_bench: %s\n", why.text);
+    json_decref(choices.torch);
     free(table);
     free(use);
     return status == STATUS_CONFIG ? STATUS_CONFIG : status != STATUS_OK;

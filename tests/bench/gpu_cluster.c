@@ -159,6 +159,8 @@ enum status gpu_cluster_train(struct gpu_cluster_run *out,
     set(command, "devices", "1"); /* as many as compute alone */
     set_number(command, "steps", steps);
     set_number(command, "train_micro_batch_size_per_gpu", batch);
+    if (cluster->tf32)
+        set(command, "tf32", "true");
     for (unsigned i = 0; i < cluster->num_sets; i++) {
         add(command, "--set");
         add(command, cluster->sets[i]);

@@ -7,6 +7,7 @@
 #include "proto/base/status.h"
 #include "tests/bench/gpu_use.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gpu_cluster {
@@ -15,6 +16,7 @@ struct gpu_cluster {
     const char *device;      /* "cuda", "cpu" */
     const char *const *sets; /* more of --set */
     unsigned num_sets;
+    bool tf32;           /* the job's */
     struct gpu_use *use; /* sampled meanwhile */
 };
 

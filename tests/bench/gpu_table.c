@@ -8,6 +8,11 @@
 
 const char *const gpu_table_lanes[GPU_TABLE_LANES] = {"tcp", "auto"};
 
+static const char *const precisions[] = {[JOB_PRECISION_FP32] = "float32",
+                                         [JOB_PRECISION_BF16] = "bf16",
+                                         [JOB_PRECISION_FP16] = "fp16",
+                                         [JOB_PRECISION_TF32] = "tf32"};
+
 /* Of the bound, at least. */
 static const double AIM_REACHED = 85;
 
@@ -57,14 +62,13 @@ static void print_machine(const struct gpu_table *table, FILE *out) {
     fprintf(out, "\n\n");
 }
 
-/* The peer's: PyTorch 2.11 on one H200. */
 static void print_alone(const struct gpu_table *table, FILE *out) {
-    fprintf(out, "%-18s %9s %9s %9s %8s %8s %8s %8s %9s\n", "computing alone",
+    fprintf(out, "%-20s %9s %9s %9s %8s %8s %8s %8s %9s\n", "computing alone",
             "us a step", "min", "max", "TFLOP/s", "aim", "with SGD", "eager",
             "CUDA graph");
     for (unsigned i = 0; i < table->num_rows; i++) {
         const struct gpu_table_row *row = &table->rows[i];
-        fprintf(out, "batch %-12u", row->batch);
+        fprintf(out, "batch %-6u %-7s", row->batch, precisions[row->precision]);
         cell(out, 9, "%.1f", row->alone.median * 1e6);
         cell(out, 9, "%.1f", row->alone.least * 1e6);
         cell(out, 9, "%.1f", row->alone.most * 1e6);
@@ -76,7 +80,7 @@ static void print_alone(const struct gpu_table *table, FILE *out) {
         fprintf(out, "\n");
     }
     fprintf(out, "(with SGD: and the update on the device; eager, CUDA graph: "
-                 "a step of\nPyTorch 2.11 on one H200)\n\n");
+                 "PyTorch's such step\nin the same precision, of --torch)\n\n");
 }
 
 static double share(double part, double whole) {
@@ -86,7 +90,8 @@ static double share(double part, double whole) {
 static void print_run(const struct gpu_table_row *row, int lane, FILE *out) {
     const struct gpu_table_run *run = &row->runs[lane];
     double step = run->seconds.step;
-    fprintf(out, "batch %-7u %-4s", row->batch, gpu_table_lanes[lane]);
+    fprintf(out, "batch %-6u %-7s %-4s", row->batch, precisions[row->precision],
+            gpu_table_lanes[lane]);
     cell(out, 9, "%.1f", step * 1e6);
     cell(out, 9, "%.1f", run->bound * 1e6);
     cell(out, 7, "%.1f%%", share(run->bound, step));
@@ -101,7 +106,7 @@ static void print_run(const struct gpu_table_row *row, int lane, FILE *out) {
 }
 
 static void print_runs(const struct gpu_table *table, FILE *out) {
-    fprintf(out, "%-18s %9s %9s %7s %8s %7s %6s %7s %7s %8s %8s\n",
+    fprintf(out, "%-25s %9s %9s %7s %8s %7s %6s %7s %7s %8s %8s\n",
             "1 ps, 1 worker", "us a step", "bound", "reached", "compute",
             "copies", "wire", "update", "input", "waiting", "GPU used");
     for (unsigned i = 0; i < table->num_rows; i++)
@@ -149,6 +154,8 @@ static json_t *tell_run(const struct gpu_table_row *row, int lane) {
 static json_t *tell_row(const struct gpu_table_row *row) {
     json_t *object = json_object(), *alone = json_object();
     json_object_set_new(object, "batch", json_integer(row->batch));
+    json_object_set_new(object, "precision",
+                        json_string(precisions[row->precision]));
     set_real(alone, "median_us", row->alone.median * 1e6);
     set_real(alone, "min_us", row->alone.least * 1e6);
     set_real(alone, "max_us", row->alone.most * 1e6);

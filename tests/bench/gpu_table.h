@@ -11,7 +11,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { GPU_TABLE_MAX_ROWS = 16, GPU_TABLE_LANES = 2 };
+enum {
+    GPU_TABLE_MAX_BATCHES = 16,
+    GPU_TABLE_MAX_ROWS = 2 * GPU_TABLE_MAX_BATCHES, /* float32 and TF32 */
+    GPU_TABLE_LANES = 2
+};
 
 /* One ps and one worker by one lane. */
 struct gpu_table_run {
@@ -22,6 +26,7 @@ struct gpu_table_run {
 
 struct gpu_table_row {
     uint32_t batch;
+    enum job_precision precision;
     struct gpu_compute_figure alone, updated;   /* seconds a step */
     double gflop;                               /* of a step */
     double aim_us, eager_us, graph_us;          /* NAN: none is known */

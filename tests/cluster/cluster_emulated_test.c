@@ -89,6 +89,20 @@ static void in_float32_the_emulated_gpu_learns_what_the_cpu_learns(
     check_training(*state, "bf16.enabled=false", 1e-3);
 }
 
+/* The CPU computes in float32. */
+static void in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns(
+    void **state) {
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    cluster_run_job(run, job);
+    double cpu = loss_on(run, "cpu", "bf16.enabled=false");
+    double gpu = loss_on(run, "cuda", "tf32=true");
+    double whole = loss_on(run, "cuda", "bf16.enabled=false");
+    if (!(fabs(gpu - cpu) <= 1e-2 * cpu) || gpu == whole)
+        fail_msg("the CPU's loss is %.9g, the GPU's %.9g, in TF32 %.9g", cpu,
+                 whole, gpu);
+}
+
 static void in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns(
     void **state) {
     check_training(*state, "bf16.enabled=true", 1e-2);
@@ -178,6 +192,7 @@ static void graphs_change_no_bits(void **state) {
     static const char *const changes[] = {
         "bf16.enabled=false",
         "bf16.enabled=true",
+        "tf32=true",
         "fp16={\"enabled\":true,\"initial_scale_power\":26,"
         "\"loss_scale_window\":7,\"hysteresis\":2}",
         "gradient_accumulation_steps=3",
@@ -287,6 +302,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(every_operation_agrees_with_double),
         TEST(in_float32_the_emulated_gpu_learns_what_the_cpu_learns),
+        TEST(in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns),
         TEST(in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns),
         TEST(in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns),
         TEST(graphs_change_no_bits),

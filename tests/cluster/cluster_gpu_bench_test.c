@@ -47,6 +47,16 @@ static double number(const json_t *object, const char *part, const char *key) {
     return json_number_value(value);
 }
 
+static void expect_precision(const json_t *row, const char *precision,
+                             double eager, double graph) {
+    assert_string_equal(json_string_value(json_object_get(row, "precision")),
+                        precision);
+    assert_true(number(row, NULL, "batch") == 1);
+    assert_true(number(row, "alone", "with_sgd_us") > 0);
+    assert_true(number(row, "alone", "eager_us") == eager);
+    assert_true(number(row, "alone", "graph_us") == graph);
+}
+
 static bool near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(b);
 }
@@ -66,6 +76,19 @@ static void expect_run(const json_t *row, const char *lane, double wire) {
     assert_true(near(number(row, lane, "gpu_used_percent"), BUSY));
 }
 
+/* Of another batch, too. */
+static void write_torch(const struct cluster_run *run) {
+    char path[PATH_MAX];
+    cluster_run_path(run, "torch.json", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("{\"256\": {\"fp32 eager\": 1, \"fp32 graph\": 2}, \"1\":"
+          " {\"fp32 eager\": 90, \"fp32 graph\": 50, \"tf32 eager\": 80,"
+          " \"tf32 graph\": 40}}",
+          file);
+    assert_int_equal(fclose(file), 0);
+}
+
 /* Many weights and one sample, so that it is not the computing that takes
  * longest. One device is measured, whatever else is there: of two the batch
  * would be another. */
@@ -79,12 +102,20 @@ static void a_gpu_has_every_documented_figure(void **state) {
                                             "model.layers=[64, 4096, 10]",
                                             "--set",
                                             "train_batch_size=1",
+                                            "--torch",
+                                            "torch.json",
                                             "job.json",
                                             NULL};
+    write_torch(*state);
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=2", 0);
     json_t *object = cluster_run_json(process);
-    const json_t *row = json_array_get(json_object_get(object, "batches"), 0);
+    const json_t *rows = json_object_get(object, "batches");
+    const json_t *row = json_array_get(rows, 0),
+                 *tf32 = json_array_get(rows, 1);
+    assert_int_equal(json_array_size(rows), 2);
+    expect_precision(row, "float32", 90, 50);
+    expect_precision(tf32, "tf32", 80, 40);
     assert_string_equal(json_string_value(json_object_get(object, "device")),
                         "cuda 0 (Fake GPU)");
     double bytes = 4 * number(object, NULL, "parameters");
@@ -93,15 +124,14 @@ static void a_gpu_has_every_documented_figure(void **state) {
     assert_true(number(object, "copies", "down_gb_s") > 0);
     assert_true(number(object, "copies", "both_gb_s") > 0);
     assert_true(number(object, "loopback", "both_ways_gbit_s") > 0);
-    assert_true(number(row, NULL, "batch") == 1);
     double middle = number(row, "alone", "median_us");
     assert_true(number(row, "alone", "min_us") <= middle);
     assert_true(number(row, "alone", "max_us") >= middle);
-    assert_true(number(row, "alone", "with_sgd_us") > 0);
     double wire = bytes * 8e-3 / number(object, "loopback", "one_way_gbit_s");
     assert_true(near(number(row, "tcp", "wire_us"), wire));
     expect_run(row, "tcp", wire);
     expect_run(row, "auto", 0);
+    expect_run(tf32, "auto", 0);
     json_decref(object);
 }
 
@@ -115,8 +145,8 @@ static void the_cpu_has_the_same_table_without_copies(void **state) {
     assert_non_null(strstr(table, "device: cpu; model of 1210 parameters"));
     assert_non_null(strstr(table, "GB/s: up -, down -"));
     assert_non_null(strstr(table, "computing alone"));
-    assert_non_null(strstr(table, "\nbatch 20      tcp "));
-    assert_non_null(strstr(table, "\nbatch 20      auto "));
+    assert_non_null(strstr(table, "\nbatch 20     float32 tcp "));
+    assert_non_null(strstr(table, "\nbatch 20     float32 auto "));
 }
 
 static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {

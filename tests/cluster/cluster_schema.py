@@ -70,6 +70,7 @@ def bases():
                          "params": {"total_num_steps": 9}})
     yield job(mlp, IDX, "RMSprop", scale_lr="linear", checkpoint={
         "dir": "c", "every_steps": 5, "delta_every_steps": 2, "resume": 5})
+    yield job(mlp, IDX, tf32=True, device="cuda")
     yield job(mlp, IDX, "Adagrad", compare={"ps": [1, 2], "plot": "a.svg"})
     yield job({"type": "external"}, None, "None")
     yield job({"type": "linear"}, {"format": "libsvm", "train": "a"}, "Ftrl")

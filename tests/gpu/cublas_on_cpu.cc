@@ -28,14 +28,25 @@ struct matrix {
     cudaDataType_t type;
     cublasOperation_t as;
     int leading;
+    bool tf32; /* of a float32 the 10 bits behind the first are left */
 };
+
+static float tf32_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= ~UINT32_C(0x1fff);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 static float element(const struct matrix *a, int row, int column) {
     bool straight = a->as == CUBLAS_OP_N;
     size_t at = straight ? (size_t)column * (size_t)a->leading + (size_t)row
                          : (size_t)row * (size_t)a->leading + (size_t)column;
-    if (a->type == CUDA_R_32F)
-        return static_cast<const float *>(a->elements)[at];
+    if (a->type == CUDA_R_32F) {
+        float x = static_cast<const float *>(a->elements)[at];
+        return a->tf32 ? tf32_of(x) : x;
+    }
     uint16_t bits = static_cast<const uint16_t *>(a->elements)[at];
     return a->type == CUDA_R_16BF ? bf16_to_float(bits) : fp16_to_float(bits);
 }
@@ -56,6 +67,8 @@ struct cublasContext {
     void *workspace; /* the caller's */
     uint64_t types;  /* whose products it has done, by number */
 };
+
+enum { TF32 = 63 /* its number there */ };
 
 enum { WORKSPACE_ALIGNMENT = 256 };
 
@@ -93,7 +106,8 @@ static void multiply(const struct matrix *a, const struct matrix *b, int m,
 static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
                            struct matrix b, int m, int n, int k, float alpha,
                            float beta, float *c, int ldc) {
-    struct matrix result = {c, CUDA_R_32F, CUBLAS_OP_N, ldc};
+    struct matrix result = {c, CUDA_R_32F, CUBLAS_OP_N, ldc, false};
+    uint64_t type = UINT64_C(1) << (a.tf32 ? (int)TF32 : (int)a.type);
     void *own = nullptr;
     if (handle->device != cuda_streams_current_device())
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -101,11 +115,11 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
         return CUBLAS_STATUS_INVALID_VALUE;
     if (refuses())
         return CUBLAS_STATUS_EXECUTION_FAILED;
-    bool first = !(handle->types >> a.type & 1);
+    bool first = !(handle->types & type);
     if ((first || !handle->workspace) &&
         (cudaMalloc(&own, 64) || cudaFree(own)))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    handle->types |= UINT64_C(1) << a.type;
+    handle->types |= type;
     return cuda_streams_submit(handle->stream,
                                [a, b, m, n, k, alpha, beta, c, ldc] {
                                    multiply(&a, &b, m, n, k, alpha, beta, c,
@@ -163,8 +177,8 @@ cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t transa,
                            const float *alpha, const float *a, int lda,
                            const float *b, int ldb, const float *beta, float *c,
                            int ldc) {
-    struct matrix left = {a, CUDA_R_32F, transa, lda};
-    struct matrix right = {b, CUDA_R_32F, transb, ldb};
+    struct matrix left = {a, CUDA_R_32F, transa, lda, false};
+    struct matrix right = {b, CUDA_R_32F, transb, ldb, false};
     return give(handle, left, right, m, n, k, *alpha, *beta, c, ldc);
 }
 
@@ -175,11 +189,12 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                             cudaDataType type_b, int ldb, const void *beta,
                             void *c, cudaDataType type_c, int ldc,
                             cublasComputeType_t compute, cublasGemmAlgo_t) {
+    bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     if (type_a != type_b || type_c != CUDA_R_32F ||
-        compute != CUBLAS_COMPUTE_32F)
+        (tf32 ? type_a != CUDA_R_32F : compute != CUBLAS_COMPUTE_32F))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    struct matrix left = {a, type_a, transa, lda};
-    struct matrix right = {b, type_b, transb, ldb};
+    struct matrix left = {a, type_a, transa, lda, tf32};
+    struct matrix right = {b, type_b, transb, ldb, tf32};
     return give(handle, left, right, m, n, k, *(const float *)alpha,
                 *(const float *)beta, (float *)c, ldc);
 }

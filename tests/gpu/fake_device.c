@@ -96,7 +96,9 @@ static enum status describe(uint32_t index, struct device_description *out,
                             struct failure *why) {
     (void)why;
     *out = (struct device_description){.name = "Fake GPU",
-                                       .major = plan()->unsupported ? 3 : 9,
+                                       .major = plan()->unsupported   ? 3
+                                                : plan()->before_tf32 ? 7
+                                                                      : 9,
                                        .total = plan()->memory,
                                        .free = plan()->memory -
                                                atomic_load(&in_use[index]),

@@ -28,6 +28,7 @@ struct fake_device_settings {
     uint32_t machine;    /* whose devices they are: others have other ids */
     uint32_t first;      /* of the machine's devices that is shown here */
     bool unsupported;    /* than the build */
+    bool before_tf32;    /* of compute capability 7 */
     bool unpinnable;     /* no memory can be pinned */
     bool without_ids;    /* no device tells its id */
 };

@@ -245,7 +245,7 @@ static void mlp_memory(const struct job *job, uint64_t samples,
     const struct job_model *model = &job->model;
     const struct job_widths *widths = mlp_widths(model);
     uint64_t inputs = widths->items[0];
-    bool rounds = model->precision != JOB_PRECISION_FP32;
+    bool rounds = job_precision_is_half(model->precision);
     struct recompute plan;
     recompute_plan(&plan, widths, model->kept);
     uint64_t floats =

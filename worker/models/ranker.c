@@ -104,7 +104,7 @@ static void ranker_memory(const struct job *job, uint64_t samples,
     for (int i = 0; i < 3; i++)
         layers += dense_layers_floats(stacks[i], settings->activation,
                                       settings->dropout);
-    bool rounds = job->model.precision != JOB_PRECISION_FP32;
+    bool rounds = job_precision_is_half(job->model.precision);
     *out = (struct memory_footprint_model){
         .activations = samples * (3 * floats + layers) * sizeof(float),
         .rounded = rounds ? samples * 2 * floats * sizeof(float) : 0,

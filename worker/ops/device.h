@@ -142,8 +142,9 @@ struct device_ops {
     void (*capture_end)(struct device *device);
 
     /* From now on the operands x, w and dy of the three matrix products (op.h)
-     * are rounded to the nearest numbers of PRECISION, ties to even; products
-     * and sums stay float32. Initially JOB_PRECISION_FP32. */
+     * are rounded to the nearest numbers of PRECISION, ties to even; of TF32,
+     * which only GPUs have, as cuBLAS does it. Products and sums stay float32.
+     * Initially JOB_PRECISION_FP32. */
     void (*set_precision)(struct device *device, enum job_precision precision);
 
     /* True if `run` computes OP. Follows no address of it. */

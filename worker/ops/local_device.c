@@ -99,6 +99,24 @@ static enum status read_graphs(bool *no_graphs, struct failure *why) {
     return STATUS_OK;
 }
 
+/* cuBLAS obeys NVIDIA_TF32_OVERRIDE whatever its caller asks for. */
+static enum status check_override(bool tf32, struct failure *why) {
+    const char *given = getenv("NVIDIA_TF32_OVERRIDE");
+    if (!given || !*given || (*given == '0') != tf32)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_BAD_VARIABLE,
+                       "NVIDIA_TF32_OVERRIDE is '%.64s', which makes cuBLAS "
+                       "ignore the job's tf32, %s: unset it, or set tf32 to %s",
+                       given, tf32 ? "true" : "false", tf32 ? "false" : "true");
+}
+
+static void log_no_tf32(const struct local_device *device) {
+    log_info(device->log, "precision_chosen",
+             "tf32: device %s has none, and computes in float32", device->name);
+}
+
+enum { TF32_SINCE = 8 /* compute capability */ };
+
 static enum status open_gpu(struct local_device *device,
                             const struct local_device_request *request,
                             bool no_graphs, struct failure *why) {
@@ -124,12 +142,16 @@ static enum status open_gpu(struct local_device *device,
         .no_graphs = no_graphs,
     };
     if (!status)
+        status = check_override(request->tf32, why);
+    if (!status)
         status = device->ops->open(&device->handle, &settings, why);
     if (status)
         return status;
     snprintf(device->name, sizeof device->name, "%s %u (%s)", device->ops->name,
              device->index, description.name);
     log_device(device, request, &description, count);
+    if (request->tf32 && description.major < TF32_SINCE)
+        log_no_tf32(device);
     return STATUS_OK;
 }
 
@@ -171,6 +193,10 @@ enum status local_device_open(struct local_device *device,
     if (!status)
         return STATUS_OK;
     *device = (struct local_device){.log = log};
+    if (reason.code == FAILURE_BAD_VARIABLE) {
+        *why = reason;
+        return status;
+    }
     if (request->kind == JOB_DEVICE_CUDA)
         return status_fail(why, reason.code,
                            "device: \"cuda\": %s; docs/gpu.md lists what it "
@@ -178,7 +204,10 @@ enum status local_device_open(struct local_device *device,
                            reason.text);
     if (expects_gpu() || (log && log->json))
         log_info(log, "device_chosen", "device cpu; cuda: %s", reason.text);
-    return open_cpu(device, request, why);
+    status = open_cpu(device, request, why);
+    if (!status && request->tf32)
+        log_no_tf32(device);
+    return status;
 }
 
 void local_device_close(struct local_device *device) {

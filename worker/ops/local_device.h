@@ -28,6 +28,7 @@ struct local_device_request {
     uint32_t local_trainers; /* number of trainers on this host; 0: unknown */
     const struct device_ops *cuda; /* NULL: capstan-cuda.so, if it works */
     double timeout; /* time limit of a wait for the device in seconds */
+    bool tf32;      /* the job's */
     bool (*is_cancelled)(void *context); /* see device_settings, or NULL */
     void *context;
 };

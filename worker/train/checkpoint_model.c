@@ -64,7 +64,8 @@ static enum status open_executor_of_model(struct checkpoint_model *model,
     const struct job *job = model->job;
     struct local_device_request request = {.kind = job->device,
                                            .threads = job->threads,
-                                           .timeout = job->timeouts.step};
+                                           .timeout = job->timeouts.step,
+                                           .tf32 = job->tf32};
     const struct features *features = model->data->feature_set;
     struct executor_options use = {.evaluates = true, .features = features};
     enum status status =

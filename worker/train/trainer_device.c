@@ -25,6 +25,7 @@ static struct local_device_request make_request(struct trainer *trainer) {
         .local_trainers = trainer->settings.local_trainers,
         .cuda = trainer->settings.cuda,
         .timeout = job->timeouts.step,
+        .tf32 = job->tf32,
         .is_cancelled = is_aborted,
         .context = trainer,
     };

@@ -46,12 +46,17 @@ enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };
 /* Format of gradients and weights in messages; sums, master weights and files
  * are float32. */
 enum job_wire { JOB_WIRE_FLOAT32, JOB_WIRE_BF16 };
-/* Rounding of the operands of matrix products. */
+/* Rounding of the operands of matrix products; TF32's is a GPU's own, and other
+ * devices have float32 instead. */
 enum job_precision {
     JOB_PRECISION_FP32,
     JOB_PRECISION_BF16,
-    JOB_PRECISION_FP16
+    JOB_PRECISION_FP16,
+    JOB_PRECISION_TF32
 };
+static inline bool job_precision_is_half(enum job_precision precision) {
+    return precision == JOB_PRECISION_BF16 || precision == JOB_PRECISION_FP16;
+}
 enum job_device { JOB_DEVICE_AUTO, JOB_DEVICE_CPU, JOB_DEVICE_CUDA };
 enum job_chief { JOB_CHIEF_UNSET, JOB_CHIEF_TRAIN, JOB_CHIEF_COORDINATE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER, JOB_RESUME_STEP };
@@ -73,7 +78,7 @@ struct job_model {
                              has none, or the job was read without schemas */
     uint32_t kept; /* activation_checkpointing: number of hidden layers whose
                       outputs are kept for the backward pass; 0: all */
-    enum job_precision precision; /* from bf16.enabled and fp16.enabled */
+    enum job_precision precision; /* from bf16.enabled, fp16.enabled, tf32 */
     uint64_t seed;                /* the job's */
     uint32_t group[JOB_GROUPS];   /* the number of each group that has an
                                      optimizer, from 1; else 0 */
@@ -186,6 +191,7 @@ struct job {
     double gradient_clipping; /* 0: off */
     struct job_fp16 fp16;
     struct job_bf16 bf16;
+    bool tf32;
     struct optimizer optimizer; /* where each group has its own, the first's,
                                    as is schedule.lr */
     struct schedule schedule;   /* before scale_lr is applied */

@@ -110,6 +110,7 @@ static const struct {
      "bound of the global norm of the averaged gradient; 0 is off"},
     {"bf16.enabled", "operands of matrix products are rounded to bf16"},
     {"bf16.check_overflow", "skip steps whose gradients are infinite or NaN"},
+    {"tf32", "GPUs round the operands of matrix products to TF32"},
     {"fp16.enabled",
      "operands of matrix products are rounded to fp16; the loss is scaled, and steps whose gradients overflow are skipped"},
     {"fp16.loss_scale", "a fixed scale; 0: dynamic"},

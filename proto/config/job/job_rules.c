@@ -204,8 +204,17 @@ static void choose_precision(struct job *job, struct diagnostics *diagnostics) {
         diagnostics_add(
             diagnostics, "fp16.enabled",
             "found true beside bf16.enabled; allowed: one of the two");
+    if (job->tf32 && (job->fp16.enabled || job->bf16.enabled))
+        diagnostics_add(diagnostics, "tf32",
+                        "found true beside %s.enabled; allowed: one of the two",
+                        job->fp16.enabled ? "fp16" : "bf16");
+    if (job->tf32 && job->device == JOB_DEVICE_CPU)
+        diagnostics_add(diagnostics, "tf32",
+                        "found true with device \"cpu\"; allowed there: false, "
+                        "as only GPUs have it");
     job->model.precision = job->fp16.enabled   ? JOB_PRECISION_FP16
                            : job->bf16.enabled ? JOB_PRECISION_BF16
+                           : job->tf32         ? JOB_PRECISION_TF32
                                                : JOB_PRECISION_FP32;
 }
 
@@ -297,14 +306,19 @@ static void log_defaults(const struct job *job, const struct job_input *input) {
 
 static void log_precision(const struct job *job,
                           const struct job_input *input) {
-    static const char *const halves[] = {
-        [JOB_PRECISION_BF16] = "bf16", [JOB_PRECISION_FP16] = "fp16"};
-    const char *half = halves[job->model.precision];
-    if (half)
+    static const struct {
+        const char *key, *format;
+    } all[] = {
+        [JOB_PRECISION_BF16] = {"bf16.enabled", "bf16"},
+        [JOB_PRECISION_FP16] = {"fp16.enabled", "fp16"},
+        [JOB_PRECISION_TF32] = {"tf32", "TF32 on GPUs"},
+    };
+    enum job_precision precision = job->model.precision;
+    if (all[precision].key)
         log_info(input->log, "precision_chosen",
-                 "%s.enabled: operands of matrix products are rounded to %s; "
-                 "weights, sums and updates stay float32",
-                 half, half);
+                 "%s: operands of matrix products are rounded to %s; weights, "
+                 "sums and updates stay float32",
+                 all[precision].key, all[precision].format);
 }
 
 /* The effect depends on the cluster if the job does not set the strategy. */

@@ -205,6 +205,7 @@ static const struct job_key keys[] = {
      .models = BUILT_IN},
     {"bf16.check_overflow", BOOL(bf16.check_overflow), .default_value = "false",
      .models = BUILT_IN},
+    {"tf32", BOOL(tf32), .default_value = "false", .models = BUILT_IN},
 
     OPTIMIZER(OWN, optimizer, schedule.lr, "None") OPTIMIZER(
         WIDE, groups[JOB_GROUP_WIDE].optimizer, groups[JOB_GROUP_WIDE].lr, NULL)

@@ -43,7 +43,7 @@ static bool ops_cpu_layer_reserve(struct ops_cpu_operand *rounded,
 static const float *ops_cpu_layer_operand(const struct device *device,
                                           struct ops_cpu_operand *rounded,
                                           const float *floats, size_t count) {
-    if (device->precision == JOB_PRECISION_FP32)
+    if (!job_precision_is_half(device->precision))
         return floats;
     if (!ops_cpu_layer_reserve(rounded, count))
         return NULL;
@@ -82,7 +82,7 @@ static bool ops_cpu_layer_prepare(struct device *device, const struct op *op) {
     omp_set_num_threads(device->threads);
     if (uses_matmul(&p))
         (void)ops_cpu_matmul_prepare(&device->matmul, p.m, p.k, p.n);
-    return device->precision == JOB_PRECISION_FP32 ||
+    return !job_precision_is_half(device->precision) ||
            (ops_cpu_layer_reserve(&device->a, (size_t)p.m * p.k) &&
             ops_cpu_layer_reserve(&device->b, (size_t)p.k * p.n));
 }

@@ -46,7 +46,8 @@ enum status ops_cuda_blas_load(struct ops_cuda_blas *blas,
 /* Computes 0 = 0 * 0 in TYPE, which makes cuBLAS allocate now, and not in the
  * first such product, which may be part of a graph. An older GPU has no
  * products of bf16. */
-static cublasStatus_t warm_up(struct ops_cuda_blas *blas, cudaDataType_t type) {
+static cublasStatus_t warm_up(struct ops_cuda_blas *blas, cudaDataType_t type,
+                              bool tf32) {
     float *workspace = blas->workspace;
     struct ops_cuda_product product = {.left_as = CUBLAS_OP_N,
                                        .right_as = CUBLAS_OP_N,
@@ -54,6 +55,7 @@ static cublasStatus_t warm_up(struct ops_cuda_blas *blas, cudaDataType_t type) {
                                        .n = 1,
                                        .k = 1,
                                        .type = type,
+                                       .tf32 = tf32,
                                        .left = workspace,
                                        .right = workspace,
                                        .left_row = 1,
@@ -65,7 +67,8 @@ static cublasStatus_t warm_up(struct ops_cuda_blas *blas, cudaDataType_t type) {
     return unsupported && type != CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : status;
 }
 
-/* Deterministic products: no atomics, no TF32, no reduced-precision sums. */
+/* Deterministic products: no atomics, no reduced-precision sums, and no TF32
+ * unless a product asks for it. */
 enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
                                struct failure *why) {
     static const cudaDataType_t types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
@@ -89,7 +92,9 @@ enum status ops_cuda_blas_open(struct ops_cuda_blas *blas, cudaStream_t stream,
             blas->handle, CUBLAS_DEFAULT_MATH |
                               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     for (size_t i = 0; !status && i < sizeof types / sizeof *types; i++)
-        status = warm_up(blas, types[i]);
+        status = warm_up(blas, types[i], false);
+    if (!status)
+        status = warm_up(blas, CUDA_R_32F, true);
     return status ? status_fail(why, FAILURE_DEVICE_LOST, "cuBLAS: %s",
                                 blas->status_string(status))
                   : STATUS_OK;
@@ -107,12 +112,13 @@ cublasStatus_t ops_cuda_blas_multiply(struct ops_cuda_blas *blas,
     const float one = 1, kept = p->add ? 1 : 0;
     int m = (int)p->m, n = (int)p->n, k = (int)p->k;
     int left_row = (int)p->left_row, right_row = (int)p->right_row;
-    if (p->type == CUDA_R_32F)
+    if (p->type == CUDA_R_32F && !p->tf32)
         return blas->sgemm(blas->handle, p->left_as, p->right_as, m, n, k, &one,
                            p->left, left_row, p->right, right_row, &kept, p->c,
                            m);
-    return blas->gemm_ex(blas->handle, p->left_as, p->right_as, m, n, k, &one,
-                         p->left, p->type, left_row, p->right, p->type,
-                         right_row, &kept, p->c, CUDA_R_32F, m,
-                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return blas->gemm_ex(
+        blas->handle, p->left_as, p->right_as, m, n, k, &one, p->left, p->type,
+        left_row, p->right, p->type, right_row, &kept, p->c, CUDA_R_32F, m,
+        p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUBLAS_GEMM_DEFAULT);
 }

@@ -51,6 +51,7 @@ struct ops_cuda_product {
     uint32_t left_row, right_row;
     float *c;
     bool add;
+    bool tf32; /* float32 operands are rounded to TF32, if the GPU has it */
 };
 cublasStatus_t ops_cuda_blas_multiply(struct ops_cuda_blas *blas,
                                       const struct ops_cuda_product *product);

@@ -82,7 +82,7 @@ static bool prepare_product(struct device *device, const struct op *op) {
     struct ops_cuda_product product = ops_cuda_layer_product(op);
     size_t left = (size_t)product.m * product.k * sizeof(uint16_t);
     size_t right = (size_t)product.k * product.n * sizeof(uint16_t);
-    return device->precision == JOB_PRECISION_FP32 ||
+    return !job_precision_is_half(device->precision) ||
            (ops_cuda_layer_reserve(device, &scratches[0], left, "halves") &&
             ops_cuda_layer_reserve(device, &scratches[1], right, "halves"));
 }
@@ -95,7 +95,7 @@ static const void *ops_cuda_layer_operand(
     cudaDataType_t *type) {
     bool bf16 = device->precision == JOB_PRECISION_BF16;
     *type = CUDA_R_32F;
-    if (device->precision == JOB_PRECISION_FP32)
+    if (!job_precision_is_half(device->precision))
         return floats;
     *type = bf16 ? CUDA_R_16BF : CUDA_R_16F;
     int error = cuda_kernels_to_half(
@@ -111,6 +111,7 @@ static int ops_cuda_layer_multiply(struct device *device,
                                    const struct op *op) {
     struct ops_cuda_scratch *scratches = scratches_of(device, op);
     struct ops_cuda_product product = ops_cuda_layer_product(op);
+    product.tf32 = device->precision == JOB_PRECISION_TF32;
     if (device->failed)
         return 0;
     product.left =

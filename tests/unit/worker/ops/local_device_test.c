@@ -158,6 +158,53 @@ static void graphs_are_made_unless_the_environment_forbids_it(void **state) {
     unsetenv("CAPSTAN_CUDA_GRAPHS");
 }
 
+static void devices_without_tf32_log_what_they_compute_in(void **state) {
+    int index;
+    struct local_device_request wanted = request(JOB_DEVICE_AUTO);
+    wanted.tf32 = true;
+    fake_device_configure(&(struct fake_device_settings){.devices = 0});
+    expect_text(take(*state, &wanted, &index),
+                "tf32: device cpu has none, and computes in float32");
+    fake_device_configure(
+        &(struct fake_device_settings){.devices = 1, .before_tf32 = true});
+    expect_text(take(*state, &wanted, &index),
+                "tf32: device cuda 0 (Fake GPU) has none, and computes in");
+    assert_int_equal(index, 0);
+    fake_device_configure(&two);
+    assert_null(strstr(take(*state, &wanted, &index), "tf32"));
+}
+
+/* cuBLAS obeys it whatever it is asked for. */
+static void an_environment_that_overrides_the_jobs_tf32_is_refused(
+    void **state) {
+    static const struct {
+        const char *given;
+        bool tf32, refused;
+    } cases[] = {{"0", true, true},  {"0", false, false}, {"1", false, true},
+                 {"1", true, false}, {"", false, false},  {"", true, false}};
+    struct local_device_request wanted = request(JOB_DEVICE_AUTO);
+    struct local_device device;
+    struct failure why;
+    (void)state;
+    fake_device_configure(&two);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("NVIDIA_TF32_OVERRIDE", cases[i].given, 1);
+        wanted.tf32 = cases[i].tf32;
+        enum status status = local_device_open(&device, &wanted, NULL, &why);
+        if (cases[i].refused)
+            assert_fails(status, &why, FAILURE_BAD_VARIABLE);
+        else
+            assert_int_equal(status, STATUS_OK);
+        assert_true(cases[i].refused ? !device.ops : device.ops != ops_cpu());
+        local_device_close(&device);
+    }
+    fake_device_configure(&(struct fake_device_settings){.devices = 0});
+    setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* the CPU does not read it */
+    assert_int_equal(local_device_open(&device, &wanted, NULL, &why), 0);
+    local_device_close(&device);
+    unsetenv("NVIDIA_TF32_OVERRIDE");
+}
+
 static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
     (void)state;
     struct local_device device;
@@ -225,6 +272,8 @@ int main(void) {
         TEST(without_a_gpu_auto_uses_the_cpu_and_logs_why),
         TEST(a_requested_but_missing_gpu_is_an_error),
         TEST(graphs_are_made_unless_the_environment_forbids_it),
+        TEST(devices_without_tf32_log_what_they_compute_in),
+        TEST(an_environment_that_overrides_the_jobs_tf32_is_refused),
         TEST(an_allocation_failure_names_the_keys_to_reduce),
         TEST(a_pinning_failure_is_logged),
         TEST(closing_null_does_nothing),

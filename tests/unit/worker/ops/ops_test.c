@@ -565,6 +565,32 @@ static void precision_is_that_of_its_format(void **state) {
     release(fixture, y);
 }
 
+/* 1 + 2^-12 is 1 in TF32: of so many products a GPU's library makes it such. */
+static void only_a_gpu_rounds_to_tf32_and_only_if_asked(void **state) {
+    struct fixture *fixture = *state;
+    static const enum job_precision each[] = {
+        JOB_PRECISION_FP32, JOB_PRECISION_TF32, JOB_PRECISION_FP32};
+    enum { N = 256 };
+    float *x = values(fixture, N * N, 1), *w = values(fixture, N * N, 1);
+    float *dx = nans(fixture, N * N);
+    bool gpu = far && far != fake_device_ops();
+    for (int i = 0; i < N * N; i++) {
+        x[i] = 1 + 0x1p-12f;
+        w[i] = 1;
+    }
+    for (int p = 0; p < 3; p++) {
+        bool rounds = gpu && each[p] == JOB_PRECISION_TF32;
+        fixture->ops->set_precision(fixture->device, each[p]);
+        fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                          op_linear_input_gradient(x, w, dx, N, N, N));
+        for (int i = 0; i < N * N; i++)
+            assert_true(dx[i] == (rounds ? N : N + N * 0x1p-12f));
+    }
+    release(fixture, x);
+    release(fixture, w);
+    release(fixture, dx);
+}
+
 enum { VECTORS = 3, CASES = sizeof rule_cases / sizeof *rule_cases };
 static const size_t vectors[VECTORS] = {1, 1025, 3 * RULE_PIECE + 7};
 
@@ -771,6 +797,7 @@ static int test_every_device(const char *name) {
         TEST(the_same_call_gives_the_same_bits),
         TEST(operands_of_products_are_rounded_and_sums_are_not),
         TEST(precision_is_that_of_its_format),
+        TEST(only_a_gpu_rounds_to_tf32_and_only_if_asked),
         TEST(a_vector_is_filled_and_scaled),
         TEST(an_overflow_is_found_at_any_position),
         TEST(sums_of_squares_have_the_bits_of_the_rules_loops),

@@ -30,6 +30,29 @@ static void only_one_precision_may_be_enabled(void **state) {
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP32);
 }
 
+static void tf32_is_for_float32_on_gpus(void **state) {
+    struct job_fixture *fixture = *state;
+    static const char *const each[][2] = {
+        {"bf16.enabled=true", "tf32: found true beside bf16.enabled"},
+        {"fp16.enabled=true", "tf32: found true beside fp16.enabled"},
+        {"device=CPU", "tf32: found true with device \"cpu\""},
+        {"model={\"type\":\"external\"}", "tf32: "}};
+    for (int i = 0; i < 4; i++) {
+        const char *const both[] = {"tf32=true", each[i][0], NULL};
+        job_fixture_expect_refused(
+            fixture, job_fixture_load(fixture, job_fixture_least, NULL, both),
+            each[i][1]);
+    }
+    const char *const gpu[] = {"tf32=true", "device=cuda", NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, gpu));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_TF32);
+    assert_non_null(strstr(fixture->log, "products are rounded to TF32 on"));
+    job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "tf32=true"));
+    job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "device=cpu"));
+    assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP32);
+}
+
 static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
     struct job_fixture *fixture = *state;
     static const struct {
@@ -407,6 +430,7 @@ static void checkpoints_default_to_time_only_without_other_intervals(
 int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_FIXTURE_TEST(only_one_precision_may_be_enabled),
+        JOB_FIXTURE_TEST(tf32_is_for_float32_on_gpus),
         JOB_FIXTURE_TEST(each_optimizer_has_its_own_keys_and_defaults),
         JOB_FIXTURE_TEST(groups_have_optimizers_of_their_own),
         JOB_FIXTURE_TEST(a_job_with_an_optimizer_for_each_group_needs_no_other),

@@ -124,6 +124,7 @@ static const struct setting {
      "fp16.min_loss_scale=0"},
     {"bf16.enabled=true", "bf16.enabled=1", NULL},
     {"bf16.check_overflow=true", "bf16.check_overflow=1", NULL},
+    {"tf32=true", "tf32=1", NULL},
     {"optimizer.type=adamw", "optimizer.type=1", "optimizer.type=Lamb"},
     {"optimizer.params.lr=1e-3", "optimizer.params.lr=fast",
      "optimizer.params.lr=-1"},

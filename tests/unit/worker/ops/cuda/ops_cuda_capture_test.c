@@ -589,14 +589,14 @@ static void check_chances(struct chance *chance) {
 }
 
 static void a_parallel_graph_computes_the_same_as_single_calls(void **state) {
-    static const enum job_precision each[] = {JOB_PRECISION_FP32,
-                                              JOB_PRECISION_BF16};
+    static const enum job_precision each[] = {
+        JOB_PRECISION_FP32, JOB_PRECISION_BF16, JOB_PRECISION_TF32};
     static const uint32_t zeros[WIDTH] = {0};
     static float others[ALL];
     (void)state;
     for (int i = 0; i < ALL; i++)
         others[i] = (float)(i % 11);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct chance chance = {.seed = 0};
         open_fixture(&chance.f, "order=2,seed=5");
         const struct device_ops *ops = chance.f.ops;
