@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -469,12 +470,18 @@ static void fill_disk(void) {
 /* Once this process is dead, another one plays NAME in its place. */
 static void leave_heir(const char *name) {
     int ends[2];
-    char byte;
-    if (pipe(ends) || fork())
+    char byte = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
         return;
+    if (fork()) {
+        close(ends[0]);
+        ssize_t got = read(ends[1], &byte, 1); /* it has left the group */
+        (void)got;
+        return;
+    }
     setsid(); /* what a process leaves in its group is killed */
     close(ends[1]);
-    if (!read(ends[0], &byte, 1))
+    if (write(ends[0], &byte, 1) == 1 && !read(ends[0], &byte, 1))
         execl("/proc/self/exe", "caller", name, NULL);
     _exit(WRONG);
 }
