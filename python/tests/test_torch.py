@@ -733,6 +733,7 @@ class Killed(unittest.TestCase):
                 self.subTest(ps=ps, chief=chief, **arguments),
                 ranks("sleeping", ps, 2, chief=chief, **arguments) as run,
             ):
+                run.wait_for("worker0", "step")  # each has kept something
                 run.wait_for("worker1", "step")
                 for process in reversed(run.processes.values()):
                     process.send_signal(signal.SIGTERM)
@@ -750,7 +751,7 @@ class Killed(unittest.TestCase):
             run.wait_for("worker0", "step")
             run.processes["worker0"].send_signal(signal.SIGKILL)
             run.processes["worker0"].wait()
-            run.restart("worker0", seconds=0)
+            run.restart("worker0", seconds=0, samples=64)
             self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
 
 

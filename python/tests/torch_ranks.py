@@ -867,7 +867,7 @@ def unknown_scaler():
     scaler.step(optimizer)
 
 
-def sleeping(seconds, rule="server", **keys):
+def sleeping(seconds, rule="server", samples=6400, **keys):
     """Trains with four DataLoader workers until it is killed. A chief, if
     there is one, only coordinates."""
     keys = {"chief": "coordinate", "timeouts": {"grace": 10}, **keys}
@@ -878,7 +878,7 @@ def sleeping(seconds, rule="server", **keys):
     )
     run.keep()
     loader = DataLoader(
-        TensorDataset(torch.zeros(64, INPUTS)), 2, num_workers=4
+        TensorDataset(torch.zeros(samples, INPUTS)), 2, num_workers=4
     )
     for epoch in run.epochs(1):
         for (x,) in run.shard(loader, epoch):
