@@ -396,10 +396,10 @@ gpu-kernels: $(GPU_TESTS) ## build and run the kernels' tests on this machine's 
 	@tests/run.sh $(GPU_TESTS)
 
 # The tests of deploy/gpu-check.sh, a script because a bundle may be without make.
-GPU_CHECKED := $(patsubst %,$(BUILD)/tests/%_test,ops ops_cuda_capture collective_nccl \
-    cluster_device cluster_emulated cluster_gpu_bench cluster_nccl)
-# 77: no test failed, but without a GPU not all of them ran; the last lines say so.
-gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) $(GPU_BENCH) $(FAKE) $(EMULATED) ## run every test that uses this machine's GPU, and compute-sanitizer
+GPU_CHECKED := $(addprefix $(BUILD)/tests/,\
+    $(shell sed -n 's/^programs=(\(.*\))$$/\1/p' deploy/gpu-check.sh))
+# 77: no test failed, but not all can run on this machine; the last lines say so.
+gpu-check: all $(GPU_TESTS) $(GPU_CHECKED) ## run every test that uses this machine's GPU, and compute-sanitizer
 	@deploy/gpu-check.sh $(BUILD) || [ $$? = 77 ]
 
 gpu-bench: all $(GPU_BENCH) ## measure a training step on this machine's GPU
@@ -524,9 +524,12 @@ bench: all $(BENCHES) ## measure, and print tables with the figures of other sys
 	@for bench in $(BENCHES); do $$bench || exit; done
 
 PACK ?= gz
-bundle: deps-bundle ## pack the build for machines without compiler and network; PACK=xz: half as large
-	@$(MAKE) --no-print-directory $(JOBS) build-tests $(GPU_TESTS) $(BENCHES)
-	@LONE_TESTS="$(LONE_TESTS)" deploy/bundle.sh $(BUILD) $(PACK)
+BUNDLED = $(GPU_TESTS) $(if $(filter gpu%,$(PACK)),all $(GPU_CHECKED) $(GPU_BENCH) \
+    $(CLICK_LOG),build-tests $(BENCHES))
+bundle: deps-bundle ## pack the build for machines without compiler and network; PACK=xz: half as large; PACK=gpu: for gpu-check and gpu-bench
+	@$(MAKE) --no-print-directory $(JOBS) $(BUNDLED)
+	@LONE_TESTS="$(LONE_TESTS)" GPU_CHECKED="$(notdir $(GPU_CHECKED))" \
+	    deploy/bundle.sh $(BUILD) $(PACK)
 
 # The program searches plugins beside itself, so both are in lib/.
 LIB := $(DESTDIR)$(PREFIX)/lib/capstan

@@ -3,7 +3,7 @@
 # LD_LIBRARY_PATH so that programs of the folder $build find them, and prints
 # where each was found.
 #
-#   CUDA's runtime and cuBLAS (capstan-cuda.so), NCCL (capstan-nccl.so): in
+#   The driver, CUDA's runtime and cuBLAS (capstan-cuda.so), NCCL (capstan-nccl.so): in
 #   the loader's folders, else below /usr/local/cuda*, in PyPI's nvidia/
 #   folders of the installed Pythons. CAPSTAN_CUDA_LIBS, folders separated by
 #   colons, comes before all of them.
@@ -19,7 +19,7 @@ host_libs_folders() {
     for root in /usr/local/cuda-"$1"* /usr/local/cuda /opt/cuda; do
         printf '%s\n' "$root"/lib64 "$root"/lib "$root"/targets/x86_64-linux/lib
     done
-    printf '%s\n' /usr/local/nvidia/lib64 "${CONDA_PREFIX-/nowhere}"/lib
+    printf '%s\n' /usr/local/nvidia/{lib64,lib} "${CONDA_PREFIX-/nowhere}"/lib
     {
         for python in python3 python "${VIRTUAL_ENV-/nowhere}"/bin/python; do
             "$python" -c 'import sys; print("\n".join(filter(None, sys.path)))'
@@ -80,6 +80,7 @@ host_libs_major=$(grep -aom 1 'libcudart\.so\.[0-9]*' \
     "$build/capstan-cuda.so" 2> /dev/null | head -n 1)
 host_libs_major=${host_libs_major##*.}
 if [[ -n $host_libs_major ]]; then
+    host_libs_find libcuda.so.1 "the driver"
     host_libs_find "libcudart.so.$host_libs_major" "CUDA's runtime"
     host_libs_find "libcublas.so.$host_libs_major" "cuBLAS"
     [[ -e $build/capstan-nccl.so ]] && host_libs_find libnccl.so.2 "NCCL"

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs test programs: tests/run.sh SIDE_BY_SIDE... [-- ONE_BY_ONE...]
-# Two more at a time than there are cores, as most of them wait most of the time.
 #
 # A line for each program and each test that it skips, with the reason
 # (tests/lib/skip.h); all output of those that fail; and last, alone on its line,
-# "N passed, N failed", then ", N skipped" if any were, counting cmocka's tests.
+# "N passed, N failed", then ", N skipped" if any were, counting cmocka's tests, and
+# ", N not run", counting programs.
 # A program that ends badly and names no test counts as one failed; one that does
 # not end names the test under way (tests/lib/test_progress.c). The exit code is 1 when
-# anything failed.
-# TEST_LIMIT: seconds a program may take (300).
+# anything failed, else 75 when time did not suffice for all.
+#   TEST_LIMIT   seconds a program may take (300)
+#   TEST_JOBS    programs side by side (two more than there are cores, as most of them
+#                wait most of the time)
+#   TEST_UNTIL   in seconds since 1970: when all end (never)
 set -u
-export TEST_LIMIT=${TEST_LIMIT:-300}
+export TEST_LIMIT=${TEST_LIMIT:-300} TEST_UNTIL=${TEST_UNTIL:-0}
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # What libraries that know no sanitizer do inside is not looked at.
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
@@ -33,33 +36,52 @@ list_skipped() {
 }
 export -f list_skipped
 
-# Leaves "PASSED FAILED SKIPPED" in a file of the program's name.
+# The seconds that a program may take now.
+time_left() {
+    local left=$((TEST_UNTIL - EPOCHSECONDS))
+    ((!TEST_UNTIL || left > TEST_LIMIT)) && left=$TEST_LIMIT
+    echo "$left"
+}
+export -f time_left
+
+# Leaves "PASSED FAILED SKIPPED NOT_RUN" in a file of the program's name.
 run_program() {
     local program=$1 name=${1##*/} started=$SECONDS code log fixed=()
-    local passed failed skipped
+    local passed failed skipped left not_run=0
     log=$results/$name.log
+    left=$(time_left)
+    if ((left <= 0)); then
+        flock "$results" echo "$name not run: no time was left"
+        echo 0 0 0 1 > "$results/$name.count"
+        return
+    fi
     # gcc 12's thread sanitizer cannot live with a kernel's widest layouts.
     [[ $program == *-thread/* ]] && setarch -R true 2> /dev/null &&
         fixed=(setarch -R)
-    "${fixed[@]}" timeout -k 10 "$TEST_LIMIT" "$program" \
+    "${fixed[@]}" timeout -k 10 "$left" "$program" \
         > "$log" 2>&1 < /dev/null
     code=$?
+    if ((code && left < TEST_LIMIT && SECONDS - started >= left)); then
+        not_run=1
+        sed -i '/: under way when the program was ended$/d' "$log"
+    fi
     passed=$(grep '^ok [0-9]' "$log" | grep -vc '# SKIP')
     skipped=$(list_skipped "$log" | wc -l)
     failed=$(grep -E '^not ok [0-9]' "$log" | grep -vc '# SKIP')
-    ((code && !failed)) && failed=1
-    ((code == 124)) && echo "no end within $TEST_LIMIT s" >> "$log"
+    ((code && !failed && !not_run)) && failed=1
+    ((code == 124)) && echo "no end within $left s" >> "$log"
     {
         printf '%-32s %3d passed' "$name" "$passed"
         ((skipped)) && printf ', %d skipped' "$skipped"
         ((failed)) && printf ', %d FAILED (exit code %d)' "$failed" "$code"
+        ((not_run)) && printf ', not run to its end: no time was left'
         echo " ($((SECONDS - started)) s)"
         list_skipped "$log"
         ((failed)) && sed 's/^/    /' "$log"
     } > "$results/$name.said"
     # Whole: others print at the same time.
     flock "$results" cat "$results/$name.said"
-    echo "$passed $failed $skipped" > "$results/$name.count"
+    echo "$passed $failed $skipped $not_run" > "$results/$name.count"
 }
 export -f run_program
 
@@ -71,15 +93,17 @@ done
 (($#)) && alone=("${@:2}")
 
 ((${#together[@]})) && printf '%s\0' "${together[@]}" |
-    xargs -0 -n 1 -P "$(($(nproc) + 2))" bash -c 'run_program "$0"'
+    xargs -0 -n 1 -P "${TEST_JOBS:-$(($(nproc) + 2))}" bash -c 'run_program "$0"'
 for program in "${alone[@]}"; do
     run_program "$program"
 done
 
 cat "$results"/*.count 2> /dev/null |
-    awk '{ passed += $1; failed += $2; skipped += $3 }
+    awk '{ passed += $1; failed += $2; skipped += $3; not_run += $4 }
          END { printf "%d passed, %d failed", passed, failed
                if (skipped)
                    printf ", %d skipped", skipped
+               if (not_run)
+                   printf ", %d not run", not_run
                print ""
-               exit failed > 0 || passed == 0 }'
+               exit failed ? 1 : not_run ? 75 : passed == 0 }'

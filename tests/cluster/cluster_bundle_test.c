@@ -38,17 +38,28 @@ static const char *shell(struct cluster_run *run, const char *name,
     return cluster_run_output(process);
 }
 
-/* FOLDER/odd place/ is a bundle of the program and its plugins. */
-static void pack(struct cluster_run *run) {
+/* FOLDER/odd place/ is what PACK makes of the program, its plugins and a few
+ * tests. */
+static void pack(struct cluster_run *run, const char *how) {
     char command[4 * PATH_MAX];
     if (access(".git", F_OK))
         skip_test("this is no git checkout");
     skip_unless_installed("patchelf", "patchelf");
-    snprintf(command, sizeof command,
-             "mkdir b && cp '%s'/{capstan,capstan-*.so,libcapstan.so.0} b/ && "
-             "'%s' \"$PWD/b\" folder && mv b/capstan-*-bundle 'odd place'",
-             built, script);
+    snprintf(
+        command, sizeof command,
+        "mkdir -p b/{gpu,tests} && cd '%s' && cp capstan capstan-*.so "
+        "libcapstan.so.0 \"$OLDPWD/b/\" && cp -P tests/{caller,table_rates,"
+        "ops_test,room-unit-worker-ops} \"$OLDPWD/b/tests/\" && cd - && "
+        "GPU_CHECKED=ops_test '%s' \"$PWD/b\" %s && "
+        "mv b/capstan-*-bundle 'odd place'",
+        built, script, how);
     shell(run, "pack", command, 0);
+}
+
+static bool build_has(const char *file) {
+    char path[2 * PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", built, file);
+    return access(path, F_OK) == 0;
 }
 
 static void expect_own_libraries(struct cluster_run *run) {
@@ -72,8 +83,12 @@ static void expect_own_libraries(struct cluster_run *run) {
 
 static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
     struct cluster_run *run = *state;
-    pack(run);
+    pack(run, "folder");
     expect_own_libraries(run);
+    shell(run, "caller",
+          "ldd 'odd place/build/tests/caller' | grep 'libcapstan.so.0 => "
+          ".*/odd place/build/'",
+          0);
     cluster_run_job(run, NULL);
     const char *said = shell(run, "info", "'odd place/build/capstan' info", 0);
     assert_non_null(strstr(said, "/odd place/build/capstan-gloo.so"));
@@ -94,7 +109,7 @@ static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
 static void a_program_is_built_with_a_bundle(void **state) {
     struct cluster_run *run = *state;
     skip_unless_installed("pkg-config", "pkg-config");
-    pack(run);
+    pack(run, "folder");
     const char *said =
         shell(run, "link",
               "set -e; mv 'odd place' even; cd even; "
@@ -110,10 +125,48 @@ static void a_program_is_built_with_a_bundle(void **state) {
     assert_non_null(strstr(said, "share/bash-completion/completions/capstan"));
 }
 
+/* What the machine lacks is said; nothing of the emulation goes along. */
+static void a_gpu_bundle_checks_and_trains_with_what_it_brings(void **state) {
+    struct cluster_run *run = *state;
+    if (!build_has("capstan-cuda.so"))
+        skip_test("built where CUDA's headers are");
+    pack(run, "gpu-folder");
+    const char *said =
+        shell(run, "check",
+              "cd 'odd place' && ls . build build/tests datasets/* && "
+              "CUDA_VISIBLE_DEVICES= ./gpu-check tests",
+              77);
+    assert_non_null(strstr(said, "\nops_test "));
+    assert_non_null(strstr(said, "did not run: all that needs a GPU: "));
+    assert_null(strstr(said, "emulated"));
+    assert_null(strstr(said, "caller"));
+    said = shell(run, "train",
+                 "'odd place/capstan' local --json --ps 1 --workers 1 "
+                 "--set device=cpu 'odd place/deploy/gpu-bench.json'",
+                 0);
+    assert_non_null(strstr(said, "\"train_loss\":"));
+}
+
+/* As the machines that they are for take no more. */
+static void a_gpu_bundle_above_30_mb_is_refused(void **state) {
+    struct cluster_run *run = *state;
+    if (!build_has("capstan-cuda.so"))
+        skip_test("built where CUDA's headers are");
+    char command[4 * PATH_MAX];
+    pack(run, "gpu-folder");
+    snprintf(command, sizeof command,
+             "mkdir bin && printf '#!/bin/sh\ncat > /dev/null\n"
+             "head -c 30000001 /dev/zero\n' > bin/xz && chmod +x bin/xz && "
+             "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" gpu 2>&1",
+             script);
+    assert_non_null(strstr(shell(run, "large", command, 1),
+                           "has 30000001 bytes; a GPU bundle has at most"));
+}
+
 /* A host that is older than what was built hears it from the program too. */
 static void an_old_host_names_what_is_missing(void **state) {
     struct cluster_run *run = *state;
-    pack(run);
+    pack(run, "folder");
     const char *said = shell(run, "old",
                              "echo 99.1 > 'odd place/build/lib/glibc'; "
                              "'odd place/capstan' --version 2>&1",
@@ -126,7 +179,7 @@ static void an_unpackable_file_fails_the_bundle(void **state) {
     static const char *const broken[] = {"patchelf", "cp"};
     static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
     struct cluster_run *run = *state;
-    pack(run);
+    pack(run, "folder");
     for (int i = 0; i < 2; i++) {
         char command[4 * PATH_MAX];
         snprintf(command, sizeof command,
@@ -149,6 +202,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_bundle_runs_anywhere_with_its_own_libraries),
         TEST(a_program_is_built_with_a_bundle),
+        TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings),
+        TEST(a_gpu_bundle_above_30_mb_is_refused),
         TEST(an_old_host_names_what_is_missing),
         TEST(an_unpackable_file_fails_the_bundle),
     };

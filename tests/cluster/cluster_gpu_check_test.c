@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deploy/gpu-check.sh and gpu-bench.sh: what they run, where, and how they end.
  * The folder of what was built holds stand-ins for most of it. */
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE, NOT_ALL = 77 };
+enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, OUT_OF_TIME = 75, NOT_ALL = 77 };
 
 /* The scripts, and the folder of what was really built. */
 static char deploy[PATH_MAX], built[PATH_MAX];
@@ -59,23 +60,51 @@ static void arrange(const struct cluster_run *run, bool gpu) {
     write_script(run, "b/tests/ops_test", "echo ok 1 - ops");
     write_script(run, "b/gpu/cuda_one_test", "echo ok 1 - one");
     write_script(run, "bin/compute-sanitizer",
-                 "[ \"$1 $3 $5\" = '--tool --error-exitcode "
-                 "--target-processes' ] || exit 1\n"
-                 "tool=$2 code=$4\n"
-                 "shift 6\n"
+                 "[ \"$1 $2 $3 $5 $6 $7\" = '--report-api-errors no "
+                 "--error-exitcode --target-processes all --tool' ] || exit 1\n"
+                 "tool=$8 code=$4\n"
+                 "shift 8\n"
                  "\"$@\" || exit\n"
                  "[ \"$RACE\" ] && [ $tool = racecheck ] && exit $code\n"
                  "exit 0");
 }
 
+/* A GPU program of FOLDER/b that ends once so many of them as FOLDER/JOBS says
+ * have begun, and keeps in FOLDER/seen how many were under way. */
+static void write_counted(const struct cluster_run *run, const char *name) {
+    char path[PATH_MAX], text[8 * PATH_MAX];
+    cluster_run_path(run, ".", path);
+    snprintf(text, sizeof text,
+             "cd %s; mkdir -p under-way; : > under-way/$$; : > begun.$$\n"
+             "while [ $(ls begun.* | wc -l) -lt $JOBS ]; do sleep 0.01; done\n"
+             "ls under-way | wc -l >> seen; rm under-way/$$\n"
+             "echo ok 1 - met",
+             path);
+    write_script(run, name, text);
+}
+
+/* The most programs that were under way at once. */
+static long most_at_once(struct cluster_run *run) {
+    char path[PATH_MAX], line[32];
+    long most = 0;
+    cluster_run_path(run, "seen", path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        most = strtol(line, NULL, 10) > most ? strtol(line, NULL, 10) : most;
+    fclose(file);
+    return most;
+}
+
 static struct cluster_process *check(struct cluster_run *run,
-                                     const char *setting, int code) {
+                                     const char *setting, const char *part,
+                                     int code) {
     char script[PATH_MAX + 32], folder[PATH_MAX], path[3 * PATH_MAX];
     cluster_run_path(run, "bin", folder);
     snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
     cluster_run_path(run, "b", folder);
     snprintf(script, sizeof script, "%s/gpu-check.sh", deploy);
-    const char *const arguments[] = {folder, NULL};
+    const char *const arguments[] = {folder, part, NULL};
     const char *const environment[] = {
         path, "GPU_CHECK_TOOLS=memcheck racecheck", setting, NULL};
     struct cluster_process *process =
@@ -84,32 +113,84 @@ static struct cluster_process *check(struct cluster_run *run,
     return process;
 }
 
-static void with_a_gpu_every_test_runs_under_each_tool(void **state) {
+static void with_a_gpu_every_part_runs_and_each_tool(void **state) {
     struct cluster_run *run = *state;
     arrange(run, true);
-    const char *said = cluster_run_output(check(run, "RACE=", 0));
+    const char *said = cluster_run_output(check(run, "RACE=", NULL, 0));
     assert_non_null(strstr(said, "memcheck_cuda_one_test "));
     assert_non_null(strstr(said, "racecheck_cuda_one_test "));
     assert_non_null(strstr(said, "memcheck_training "));
-    assert_non_null(strstr(said, "ran: the kernels' tests and a training under "
-                                 "memcheck racecheck\n6 passed, 0 failed\n"));
+    assert_non_null(strstr(said, "training_twice_resident "));
+    assert_non_null(strstr(said, "ran: tests\nran: training\nran: sanitizers: "
+                                 "memcheck racecheck\n13 passed, 0 failed\n"));
     assert_null(strstr(said, "did not run"));
 }
 
 static void compute_sanitizer_findings_are_failures(void **state) {
     struct cluster_run *run = *state;
     arrange(run, true);
-    const char *said = cluster_run_output(check(run, "RACE=1", 1));
-    assert_non_null(strstr(said, "5 passed, 2 failed\n"));
+    const char *said =
+        cluster_run_output(check(run, "RACE=1", "sanitizers", 1));
+    assert_non_null(strstr(said, "3 passed, 2 failed\n"));
+}
+
+/* Whatever the number of cores. */
+static void four_programs_share_the_gpu_and_three_under_a_tool(void **state) {
+    static const char *const parts[] = {"tests", "sanitizers"};
+    static const char *const jobs[] = {"JOBS=4", "JOBS=3"};
+    for (int i = 0; i < 2; i++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        arrange(run, true);
+        write_script(run, "bin/nproc", "echo 16");
+        for (char *c = (char[]){"a"}; *c < 'g'; ++*c) {
+            char name[32];
+            snprintf(name, sizeof name, "b/gpu/cuda_%s_test", c);
+            write_counted(run, name);
+        }
+        check(run, jobs[i], parts[i], 0);
+        assert_int_equal(most_at_once(run), 4 - i);
+    }
+}
+
+static void what_does_not_fit_into_the_time_is_named_as_not_run(void **state) {
+    struct cluster_run *run = *state;
+    arrange(run, true);
+    write_script(run, "b/tests/ops_test", "exec sleep 1000");
+    write_script(run, "b/gpu/cuda_one_test",
+                 "trap 'echo not ok 1 - x: under way when the program was "
+                 "ended; exit 1' TERM\nsleep 1000 & wait");
+    const char *said = cluster_run_output(
+        check(run, "GPU_CHECK_SECONDS=2", NULL, OUT_OF_TIME));
+    assert_non_null(strstr(said, "training_twice not run: no time was left\n"));
+    assert_non_null(strstr(said, "racecheck_cuda_one_test not run: "));
+    assert_non_null(strstr(said, "0 passed, 0 failed, 13 not run\n"));
+}
+
+/* With the GPU's own check: a loss that is far from the CPU's. */
+static void a_training_that_learns_something_else_fails(void **state) {
+    struct cluster_run *run = *state;
+    char target[PATH_MAX + 16], text[2 * PATH_MAX];
+    arrange(run, true);
+    snprintf(target, sizeof target, "%s/fake/capstan", built);
+    snprintf(text, sizeof text,
+             "case \" $* \" in *device=cuda*) set -- \"$@\" --set "
+             "optimizer.params.lr=0.01;; esac\nexec '%s' \"$@\"",
+             target);
+    cluster_run_path(run, "b/capstan", target);
+    assert_int_equal(unlink(target), 0);
+    write_script(run, "b/capstan", text);
+    const char *said = cluster_run_output(check(run, "RACE=", "training", 1));
+    assert_non_null(strstr(said, "the CPU's loss is "));
+    assert_non_null(strstr(said, "2 passed, 5 failed\n"));
 }
 
 static void without_a_gpu_the_skipped_tests_are_listed(void **state) {
     struct cluster_run *run = *state;
     arrange(run, false);
-    const char *said = cluster_run_output(check(run, "RACE=", NOT_ALL));
+    const char *said = cluster_run_output(check(run, "RACE=", NULL, NOT_ALL));
     assert_non_null(strstr(said, "did not run: all that needs a GPU: no GPU: "
                                  "none here, with "));
-    assert_non_null(strstr(said, "did not run: compute-sanitizer\n"
+    assert_non_null(strstr(said, "did not run: sanitizers\n"
                                  "1 passed, 0 failed\n"));
 }
 
@@ -143,13 +224,15 @@ static void gpu_check_finds_the_cuda_libraries(void **state) {
     write_script(run, "bin/python3", "echo \"${0%/bin/python3}/site\"");
     write_script(run, "site/nvidia/cu99/lib/libcudart.so.99", "");
     write_script(run, "given/libcublas.so.99", "");
+    write_script(run, "given/libcuda.so.1", "");
     cluster_run_path(run, "given", path);
     snprintf(setting, sizeof setting, "CAPSTAN_CUDA_LIBS=%s", path);
-    struct cluster_process *process = check(run, setting, NOT_ALL);
+    struct cluster_process *process = check(run, setting, NULL, NOT_ALL);
     const char *said = cluster_run_errors(process);
     assert_non_null(strstr(said, "/site/nvidia/cu99/lib/libcudart.so.99\n"));
     assert_non_null(strstr(said, "cuBLAS: /"));
     assert_non_null(strstr(said, "/given/libcublas.so.99\n"));
+    assert_non_null(strstr(said, "/given/libcuda.so.1\n"));
     said = cluster_run_output(process);
     assert_non_null(strstr(said, "/given:"));
     assert_non_null(strstr(said, "/site/nvidia/cu99/lib"));
@@ -160,8 +243,11 @@ static void gpu_check_finds_the_cuda_libraries(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(with_a_gpu_every_test_runs_under_each_tool),
+        TEST(with_a_gpu_every_part_runs_and_each_tool),
         TEST(compute_sanitizer_findings_are_failures),
+        TEST(four_programs_share_the_gpu_and_three_under_a_tool),
+        TEST(what_does_not_fit_into_the_time_is_named_as_not_run),
+        TEST(a_training_that_learns_something_else_fails),
         TEST(without_a_gpu_the_skipped_tests_are_listed),
         TEST(without_a_gpu_nothing_is_measured),
         TEST(gpu_check_finds_the_cuda_libraries),

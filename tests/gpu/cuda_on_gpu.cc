@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/gpu/cuda_backend.h on the GPU that is there: memory that both sides
- * reach, threads in the order that the GPU has. What lies beside memory is
- * compute-sanitizer's affair. */
+/* tests/gpu/cuda_backend.h on the GPU that is there: the host's memory, pinned
+ * so that kernels reach it, and threads in the order that the GPU has. What
+ * lies beside memory is compute-sanitizer's affair. Managed memory could hang
+ * some GPUs. */
 #include "tests/gpu/cuda_backend.h"
 
 #include <cuda_runtime.h>
@@ -12,9 +13,9 @@
 
 void *cuda_backend_allocate(size_t bytes) {
     void *memory;
-    cudaError_t error = cudaMallocManaged(&memory, bytes ? bytes : 1);
+    cudaError_t error = cudaMallocHost(&memory, bytes ? bytes : 1);
     if (error) {
-        fprintf(stderr, "no %zu bytes of a GPU's memory: %s\n", bytes,
+        fprintf(stderr, "no %zu bytes of pinned memory: %s\n", bytes,
                 cudaGetErrorString(error));
         exit(EXIT_FAILURE);
     }
@@ -23,7 +24,7 @@ void *cuda_backend_allocate(size_t bytes) {
 }
 
 void cuda_backend_release(void *memory) {
-    cudaFree(memory);
+    cudaFreeHost(memory);
 }
 
 void cuda_backend_set_order(uint64_t, unsigned) {
