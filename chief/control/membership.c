@@ -571,7 +571,8 @@ static void remove_cut_off(struct run *run, struct roster_slot *slot,
     roster_name(ps, name, sizeof name);
     snprintf(how, sizeof how,
              "has not reached %s at %s for %.0f s (timeouts.peer), which other "
-             "trainers reach (a firewall between the two?)",
+             "trainers reach (a firewall between the two, or a path that loses "
+             "large packets?)",
              name, ps->address, seconds);
     describe_departure(slot, how, text, sizeof text);
     if (takes_chief_along(run, slot)) {

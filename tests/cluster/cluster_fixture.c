@@ -49,6 +49,16 @@ void cluster_fixture_sleep(double seconds) {
     close(timer);
 }
 
+void cluster_fixture_caller(char path[PATH_MAX]) {
+    const char *capstan = getenv("CAPSTAN");
+    char folder[PATH_MAX];
+    assert_non_null(realpath(capstan ? capstan : "build/capstan", folder));
+    *strrchr(folder, '/') = 0;
+    snprintf(path, PATH_MAX, "%.4000s/tests/caller", folder);
+    if (access(path, X_OK))
+        fail_msg("no program %s: make build-tests", path);
+}
+
 struct cluster_run *cluster_fixture_reset(void **state) {
     const struct cluster_run *before = *state;
     bool in_memory = before->in_memory;

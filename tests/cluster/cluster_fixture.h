@@ -34,6 +34,9 @@ unsigned cluster_fixture_repeats(unsigned each);
 /* Lets time pass, by a timer. */
 void cluster_fixture_sleep(double seconds);
 
+/* Writes the path of tests/library/caller.c's program, beside capstan's. */
+void cluster_fixture_caller(char path[PATH_MAX]);
+
 /* Ends what *STATE, a struct cluster_run, holds, and gives it an empty one. */
 struct cluster_run *cluster_fixture_reset(void **state);
 

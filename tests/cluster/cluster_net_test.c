@@ -158,7 +158,8 @@ static void a_worker_behind_a_cut_link_keeps_its_slot(void **state) {
     assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
 }
 
-enum { BLOCKED = 10 /* timeouts.peer */ };
+enum { BLOCKED = 10 /* timeouts.peer */, CUT_OFF = BLOCKED + 5 };
+enum { FLAPPING = BLOCKED + 8 /* two connections more */ };
 #define BLOCKED_JOB                                                            \
     "{" LAYERS ", \"steps\": 100000, \"timeouts\": {\"peer\": 10}}"
 
@@ -182,14 +183,14 @@ static void end_blockable(struct cluster_process *tasks[HOSTS], bool all) {
 }
 
 /* Worker 1 loses ps 1, by a firewall at host AT that handles packets of FROM by
- * VERDICT: it ends alone, and both are named. */
-static void expect_cut_off(void **state, int at, int from,
-                           const char *verdict) {
+ * VERDICT: it ends alone within SECONDS, and both are named. */
+static void expect_cut_off(void **state, int at, int from, const char *verdict,
+                           double seconds) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
     net_hosts_block(net, at, from, verdict);
-    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, BLOCKED + 5);
+    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, seconds);
     assert_non_null(
         strstr(cluster_run_errors(tasks[HOSTS - 1]), "ps 1 at 10.0.0.2:2222"));
     cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
@@ -200,36 +201,54 @@ static void expect_cut_off(void **state, int at, int from,
 }
 
 static void a_worker_whose_packets_a_ps_drops_ends_alone(void **state) {
-    expect_cut_off(state, 1, HOSTS - 1, "drop");
+    expect_cut_off(state, 1, HOSTS - 1, "drop", CUT_OFF);
 }
 
 static void a_worker_that_drops_the_packets_of_a_ps_ends_alone(void **state) {
-    expect_cut_off(state, HOSTS - 1, 1, "drop");
+    expect_cut_off(state, HOSTS - 1, 1, "drop", CUT_OFF);
 }
 
 static void a_worker_that_a_ps_rejects_ends_alone(void **state) {
-    expect_cut_off(state, 1, HOSTS - 1, "reject with tcp reset");
+    expect_cut_off(state, 1, HOSTS - 1, "reject with tcp reset", CUT_OFF);
 }
 
 static void a_worker_that_a_firewall_prohibits_ends_alone(void **state) {
     expect_cut_off(state, 1, HOSTS - 1,
-                   "reject with icmpx type admin-prohibited");
+                   "reject with icmpx type admin-prohibited", CUT_OFF);
 }
 
-/* Both workers are without it; the chief, on a host of one of them, is too, but
- * for its control messages, which come from there. */
-static void a_ps_that_no_trainer_reaches_ends_the_run(void **state) {
+/* As where an MTU is too large and nobody says so: connections begin and small
+ * requests pass. */
+static void a_worker_whose_large_packets_are_dropped_ends_alone(void **state) {
+    expect_cut_off(state, 1, HOSTS - 1, "meta length > 600 drop", FLAPPING);
+}
+
+static void a_worker_that_gets_no_large_packets_ends_alone(void **state) {
+    expect_cut_off(state, HOSTS - 1, 1, "meta length > 600 drop", FLAPPING);
+}
+
+/* Both workers are without ps 1 by VERDICT, which does not concern the chief's
+ * control messages. */
+static void expect_out_of_reach(void **state, const char *verdict) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
-    net_hosts_block(net, 1, HOSTS - 1, "tcp dport 2222 drop");
-    net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
+    net_hosts_block(net, 1, HOSTS - 1, verdict);
+    net_hosts_block(net, 1, NUM_PS, verdict);
     for (int i = 0; i < HOSTS; i++)
-        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 8);
+        cluster_run_expect(tasks[i], EXIT_RETRY, FLAPPING);
     for (int i = 0; i < HOSTS; i++)
         assert_non_null(
             strstr(cluster_run_errors(tasks[i]),
                    "is out of reach of every trainer (worker 0 on host"));
+}
+
+static void a_ps_that_no_trainer_reaches_ends_the_run(void **state) {
+    expect_out_of_reach(state, "tcp dport 2222 drop");
+}
+
+static void a_ps_that_gets_no_large_packets_ends_the_run(void **state) {
+    expect_out_of_reach(state, "tcp dport 2222 meta length > 600 drop");
 }
 
 /* Worker 0's process leads: its trainer ends, and it leads on. */
@@ -241,6 +260,59 @@ static void a_chief_whose_trainer_is_cut_off_leads_on(void **state) {
     cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
                       BLOCKED + 5);
     end_blockable(tasks, true);
+}
+
+/* As start_blockable, but the workers are callers of the library; worker 0's
+ * process leads too. */
+static void start_callers(struct net_hosts *net,
+                          struct cluster_process *tasks[HOSTS]) {
+    static const char *const arguments[] = {"rates", NULL};
+    char caller[PATH_MAX];
+    net_hosts_require(net);
+    describe(net);
+    cluster_fixture_caller(caller);
+    setenv("CAPSTAN_SET", "steps=100000\ntimeouts.peer=10", 1);
+    for (int i = 0; i < HOSTS; i++) {
+        bool ps = i < NUM_PS;
+        net->run->network = net->hosts[i];
+        tasks[i] = cluster_run_task_program(
+            net->run, ps ? "ps" : "worker", (unsigned)(ps ? i : i - NUM_PS),
+            ps ? NULL : caller, ps ? NULL : arguments);
+    }
+    net->run->network = 0;
+    unsetenv("CAPSTAN_SET");
+    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+}
+
+/* Its program ends with its trainer, and the chief in it. */
+static void a_leading_caller_without_a_ps_ends_the_run(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_callers(net, tasks);
+    net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
+    for (int i = 0; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 8);
+    for (int i = 0; i < HOSTS; i++) {
+        const char *said = cluster_run_errors(tasks[i]);
+        assert_non_null(strstr(said, "worker 0 on host"));
+        assert_non_null(strstr(said, "not reached ps 1 at 10.0.0.2:2222"));
+    }
+}
+
+static void a_leading_caller_without_a_network_ends_the_run(void **state) {
+    struct net_hosts *net = *state;
+    struct cluster_process *tasks[HOSTS];
+    start_callers(net, tasks);
+    net_hosts_set_link_down(net, NUM_PS, true);
+    for (int i = 0; i < HOSTS; i++)
+        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 8);
+    for (int i = 0; i < HOSTS; i++) {
+        const char *said = cluster_run_errors(tasks[i]);
+        if (i == NUM_PS)
+            assert_non_null(strstr(said, "is gone: silent for"));
+        else
+            assert_non_null(strstr(said, "10.0.0.3:2222 was silent for"));
+    }
 }
 
 /* Packets of worker 1 to the chief are dropped, those of the chief pass. */
@@ -459,13 +531,28 @@ int main(void) {
             a_worker_that_a_firewall_prohibits_ends_alone, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
+            a_worker_whose_large_packets_are_dropped_ends_alone,
+            net_hosts_setup, net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_worker_that_gets_no_large_packets_ends_alone, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
             a_ps_that_no_trainer_reaches_ends_the_run, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_ps_that_gets_no_large_packets_ends_the_run, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_firewall_for_four_seconds_harms_nobody, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_chief_whose_trainer_is_cut_off_leads_on, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_leading_caller_without_a_ps_ends_the_run, net_hosts_setup,
+            net_hosts_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_leading_caller_without_a_network_ends_the_run, net_hosts_setup,
             net_hosts_teardown),
         cmocka_unit_test_setup_teardown(
             a_worker_that_the_chief_does_not_hear_ends_alone, net_hosts_setup,

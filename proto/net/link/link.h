@@ -199,8 +199,8 @@ enum link_answer {
 /* Client: what answers, and *SINCE when (LINK_ANSWER_LINK). */
 enum link_answer link_answer(struct link *link, int64_t *since);
 
-/* Client: is it without a connection, and SINCE when has nothing come? Call it
- * at least each second. */
+/* Client: is it without a connection, or was it since the last call, and SINCE
+ * when had nothing come? Call it at least each second. */
 bool link_is_lost(struct link *link, int64_t *since);
 
 /* Client over the network: has a new connection been established since the last

@@ -93,6 +93,7 @@ struct link {
     enum link_handshake handshake;
     enum link_answer answer;
     int64_t lost;    /* since when a client has no connection; 0: it has one */
+    bool regained;   /* it has one again, which link_is_lost has not told */
     int descriptor;  /* of its latest connection, */
     uint64_t cookie; /* and the kernel's number of it */
     int64_t heard;   /* when the kernel last got a packet by it */

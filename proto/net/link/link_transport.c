@@ -85,6 +85,7 @@ void link_prefer_shm(struct link *link, uint64_t shm_key) {
 
 static void on_shm_lost(struct link *link, int64_t now) {
     const char *reason = shm_endpoint_error(link->shm_endpoint);
+    link->regained = false;
     if (!link->lost)
         link->lost = now;
     if (link->transport == LINK_SHM &&
@@ -110,8 +111,7 @@ static void follow_shm(struct link *link) {
                !shm_connection_error(connection)) {
         link->transport = LINK_SHM;
         link->shm_since = now;
-        link->lost = 0;
-        link->renewed = link->transport_changed = true;
+        link->renewed = link->regained = link->transport_changed = true;
         snprintf(link->transport_text, sizeof link->transport_text,
                  "over shared memory");
     }
@@ -145,6 +145,7 @@ static void end_handshake(struct link *link, int64_t now) {
  * before it saw the end does not count. */
 static void note_loss(struct link *link, int64_t now) {
     int64_t earliest = now - NOTICED_AFTER;
+    link->regained = false;
     if (!link->lost)
         link->lost = link->heard > earliest ? link->heard : earliest;
 }
@@ -163,8 +164,7 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
         link->answer = LINK_ANSWER_LINK;
         link->answered_at = now;
         link->failed_handshakes = 0;
-        link->renewed = true;
-        link->lost = 0;
+        link->renewed = link->regained = true;
         link->heard = now;
         link->transport_changed |= link->transport_pending;
         link->transport_pending = false;
@@ -208,11 +208,14 @@ static void follow_connection(struct link *link) {
 
 bool link_is_lost(struct link *link, int64_t *since) {
     follow_connection(link);
+    *since = link->lost;
+    if (link->regained)
+        link->lost = 0;
+    link->regained = false;
     if (!link->lost && link->transport == LINK_TCP)
         link_read_heard(link->descriptor, link->cookie, time_now(),
                         &link->heard);
-    *since = link->lost;
-    return link->lost;
+    return *since;
 }
 
 bool link_renewed(struct link *link) {

@@ -48,6 +48,9 @@ struct client_peer {
     bool transport_logged; /* its first transport was logged */
     bool holds;            /* blocks, or partitions */
     int64_t lost;          /* since when it is out of reach; 0: it is not */
+    int64_t back;          /* since when it has a connection; 0: it has none */
+    bool flaps;            /* connections since the loss have ended soon */
+    uint64_t received;     /* blocks, at the last step */
 };
 
 struct client {
@@ -91,7 +94,16 @@ struct client {
     int64_t waited;
 };
 
-/* client_reach.c. Notes which ps are out of reach at NOW. This process itself
+/* client_reach.c. PEER is without a connection, or was at the last call, and
+ * has been silent since SINCE; 0: it has one. RECEIVED of its blocks have been
+ * answered. A loss counts from LIMIT on. Pure. */
+void client_follow_peer(struct client_peer *peer, int64_t since,
+                        uint64_t received, int64_t limit, int64_t now);
+
+/* For how long PEER has been out of reach; 0: it is not. Pure. */
+int64_t client_peer_lost_for(const struct client_peer *peer, int64_t now);
+
+/* Notes which ps are out of reach at NOW. This process itself
  * stood still for STALL ns. */
 void client_follow_connections(struct client *client, int64_t stall,
                                int64_t now);

@@ -34,6 +34,7 @@ struct ps_state {
     uint64_t bytes_in_flight;           /* bytes of gradients */
     uint32_t waiting, blocks_in_flight; /* blocks */
     uint32_t wanted;                    /* blocks whose weights it wants */
+    uint64_t received;                  /* blocks that were outstanding */
     bool store_failed;   /* some of them could not leave: see retry_at */
     uint32_t cursor;     /* no waiting block has a lower number */
     int64_t answered_at; /* last answer, or the first request while idle */
@@ -327,8 +328,13 @@ bool window_received(struct window *window, uint32_t b, uint64_t clock,
     else
         ps->waiting--;
     block->stage = IDLE;
+    ps->received++;
     window->outstanding--;
     return true;
+}
+
+uint64_t window_received_count(const struct window *window, uint32_t ps) {
+    return window->ps[ps].received;
 }
 
 void window_answered(struct window *window, uint32_t ps, int64_t now) {

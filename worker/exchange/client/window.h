@@ -83,6 +83,9 @@ void window_reconnected(struct window *window, uint32_t ps);
 bool window_received(struct window *window, uint32_t block, uint64_t clock,
                      int64_t now);
 
+/* How often window_received returned true for a block of PS. */
+uint64_t window_received_count(const struct window *window, uint32_t ps);
+
 /* PS has answered a query: it is not silent. */
 void window_answered(struct window *window, uint32_t ps, int64_t now);
 
