@@ -14,6 +14,7 @@
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"
 #include "chief/report/stall.h"
+#include "chief/report/untrained.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/log.h"
@@ -67,6 +68,7 @@ struct run_trainer {
     struct run_point at_evaluation; /* of all incarnations */
     Capstan__Heartbeat heartbeat;   /* the last one, without its memory */
     int64_t last_progress;          /* when its clock last moved */
+    struct run_absence absence;     /* of all incarnations */
 };
 
 struct run_ps {

@@ -7,6 +7,7 @@
 
 #include "chief/control/membership_broadcast.h"
 #include "chief/launch/children.h"
+#include "chief/report/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
@@ -67,6 +68,7 @@ static void reset_trainer(struct run *run, uint32_t rank) {
             trainer->past_bad_lines + trainer->heartbeat.bad_lines,
         .at_evaluation = at_evaluation,
         .replicas = trainer->replicas,
+        .absence = trainer->absence,
         .visible_devices = trainer->visible_devices,
         .last_progress = time_now(),
     };
@@ -448,6 +450,8 @@ static void remove_member(struct run *run, struct roster_slot *slot,
                           const char *departed) {
     bool ps = slot->role == CLUSTER_PS;
     bool values = !ps && may_lack_values(run, slot->rank);
+    bool trains = !ps && run->trainers[slot->rank].from &&
+                  !run->trainers[slot->rank].finished;
     vacate_slot(run, slot);
     if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
         return;
@@ -459,10 +463,12 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     if (weights && run->phase >= RUN_READYING)
         stop_without(run, departed);
     else if ((run->phase == RUN_TRAINING && !values) ||
-             (run->phase == RUN_FINISHING && run_trainers_keep_weights(run)))
+             (run->phase == RUN_FINISHING && run_trainers_keep_weights(run))) {
+        if (trains)
+            untrained_leave(run, slot);
         membership_broadcast_view(run);
-    else if (run->phase == RUN_READYING || values ||
-             (run->phase == RUN_JOINING && run->no_restart))
+    } else if (run->phase == RUN_READYING || values ||
+               (run->phase == RUN_JOINING && run->no_restart))
         run_stop(run,
                  run->shutdown.interrupted ? run->shutdown.interrupted
                                            : FAILURE_PEER_LOST,

@@ -10,6 +10,7 @@
 #include "chief/plan/placement.h"
 #include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
+#include "chief/report/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
@@ -383,6 +384,7 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
         lowest = run->plan.schedule.start_batch / run->roster.num_ranks;
     trainer->from = lowest + 1;
     trainer->heartbeat.clock = lowest;
+    untrained_return(run, slot->rank);
     membership_broadcast_view(run);
 }
 

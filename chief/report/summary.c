@@ -6,6 +6,7 @@
 #include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
 #include "chief/report/time_breakdown.h"
+#include "chief/report/untrained.h"
 #include "proto/base/time.h"
 #include "proto/config/byte_size.h"
 #include "proto/config/job/job_rules.h"
@@ -234,6 +235,7 @@ json_t *summary_object(const struct run *run) {
             object, "test_bad_lines",
             json_integer((json_int_t)run->evaluations.bad_lines));
     }
+    untrained_add(object, run);
     if (metrics_checks_overflow(run)) {
         summary_set_real(object, "loss_scale", metrics_loss_scale(run));
         json_object_set_new(
@@ -412,6 +414,8 @@ void summary_print(const struct run *run, bool json) {
     if (run->metrics.began && metrics_checks_overflow(run))
         log_skipped(run);
     log_bad_lines(run);
+    if (run->metrics.began)
+        untrained_log(run);
     if (run->metrics.began && seconds > 0 && summary_network_limit(run) > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "

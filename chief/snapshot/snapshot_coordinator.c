@@ -12,6 +12,7 @@
 
 #include "chief/control/membership_broadcast.h"
 #include "chief/report/evaluations.h"
+#include "chief/report/untrained.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
@@ -296,6 +297,7 @@ static void assign_joiners(struct run *run, uint64_t round) {
             run->trainers[r].has_plan && !run->trainers[r].from) {
             run->trainers[r].from = round + 1;
             run->trainers[r].heartbeat.clock = round;
+            untrained_return(run, r);
         }
     membership_broadcast_view(run);
 }

@@ -22,17 +22,6 @@ enum { CONFIG = 2, FAILED = 1, RETRY = 138, MAX_ARGUMENTS = 32 };
 static const char *const clusters[] = {"1", "3", "0"};
 enum { CLUSTERS = sizeof clusters / sizeof *clusters };
 
-/* build/tests/caller, beside the program. */
-static void caller_path(char path[PATH_MAX]) {
-    const char *capstan = getenv("CAPSTAN");
-    char folder[PATH_MAX];
-    assert_non_null(realpath(capstan ? capstan : "build/capstan", folder));
-    *strrchr(folder, '/') = 0;
-    snprintf(path, PATH_MAX, "%.4000s/tests/caller", folder);
-    if (access(path, X_OK))
-        fail_msg("no program %s: make build-tests", path);
-}
-
 /* `capstan local --ps NUM_PS --workers WORKERS --set ... -- caller NAME`. */
 static struct cluster_process *start(struct cluster_run *run,
                                      const char *num_ps, const char *workers,
@@ -42,7 +31,7 @@ static struct cluster_process *start(struct cluster_run *run,
                                             "--workers", workers};
     char caller[PATH_MAX];
     unsigned count = 5;
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     for (; sets && *sets; sets++) {
         arguments[count++] = "--set";
         arguments[count++] = *sets;
@@ -106,7 +95,7 @@ static void ranks_may_push_in_different_orders(void **state) {
 
 static void two_runs_of_a_process_do_not_meet(void **state) {
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     struct cluster_process *two =
         cluster_run_program(*state, "two", caller, SETS("two"), NULL);
     cluster_run_expect(two, 0, CLUSTER_RUN_DEADLINE);
@@ -119,7 +108,7 @@ static void expect_on_every_rank(void **state, unsigned num_ps,
     struct cluster_run *run = cluster_fixture_reset(state);
     struct cluster_process *ranks[2];
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 0, num_ps, 2);
     for (unsigned p = 0; p < num_ps; p++)
         (void)cluster_run_task(run, "ps", p, NULL);
@@ -168,7 +157,7 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
 static void a_call_before_the_join_is_named_at_once(void **state) {
     struct cluster_run *run = *state;
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *rank =
         cluster_run_task_program(run, "worker", 0, caller, SETS("unjoined"));
@@ -216,7 +205,7 @@ static void local_does_not_await_a_rank_that_ends_before_it_joins(
     void **state) {
     static const char *const waits[] = {":", "until [ -e gone ]; do :; done"};
     char caller[PATH_MAX], line[PATH_MAX + 256];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     for (unsigned i = 0; i < 2; i++) {
         struct cluster_run *run = cluster_fixture_reset(state);
         snprintf(line, sizeof line,
@@ -397,7 +386,7 @@ static void a_resumed_run_knows_its_place_in_the_data(void **state) {
 static void an_orphan_of_a_killed_process_keeps_nothing(void **state) {
     struct cluster_run *run = *state;
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 0, 1, 1);
     for (int life = 0; life < 2; life++) {
         setenv("CAPSTAN_SET", "checkpoint.dir=kept\noptimizer.params.lr=1", 1);
@@ -430,7 +419,7 @@ static void rank_0_is_needed_until_the_first_step(void **state) {
     struct cluster_run *run = *state;
     struct cluster_process *others[3];
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 2);
     others[1] = cluster_run_task(run, "ps", 0, NULL);
     setenv("CAPSTAN_SET", "chief=coordinate\ntimeouts.peer=2", 1);
@@ -448,35 +437,56 @@ static void rank_0_is_needed_until_the_first_step(void **state) {
         cluster_run_expect(others[i], RETRY, CLUSTER_RUN_DEADLINE);
 }
 
-/* Each task of a chief, two ps and three workers that play NAME; the code of
- * the last worker. */
+/* Each task of a chief, two ps and three workers that play NAME; the chief
+ * and the last worker. */
 static void play_tasks(struct cluster_run *run, const char *name,
-                       const char *sets, struct cluster_process **last) {
+                       const char *sets, struct cluster_process *ends[2]) {
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 2, 3);
     setenv("CAPSTAN_SET", sets, 1);
-    (void)cluster_run_task_program(run, "chief", 0, caller, SETS(name));
+    ends[0] = cluster_run_task_program(run, "chief", 0, caller, SETS(name));
     for (unsigned p = 0; p < 2; p++)
         (void)cluster_run_task(run, "ps", p, NULL);
     for (unsigned r = 0; r < 3; r++)
-        *last = cluster_run_task_program(run, "worker", r, caller, SETS(name));
+        ends[1] =
+            cluster_run_task_program(run, "worker", r, caller, SETS(name));
     unsetenv("CAPSTAN_SET");
+}
+
+/* Of 40 steps rank 0 has done 20; how many samples those had, nobody told. */
+static void expect_half_untrained(const char *path) {
+    json_t *end = json_load_file(path, 0, NULL), *expected;
+    assert_non_null(end);
+    expected =
+        json_pack("[{s:s, s:i, s:i, s:i, s:i, s:n}]", "role", "worker", "index",
+                  0, "rank", 0, "since_step", 20, "steps", 20, "samples");
+    if (!json_equal(json_object_get(end, "untrained"), expected))
+        fail_msg("%s",
+                 json_dumps(json_object_get(end, "untrained"), JSON_COMPACT));
+    assert_true(json_is_null(json_object_get(end, "untrained_samples")));
+    json_decref(expected);
+    json_decref(end);
 }
 
 /* Rank 0 is killed with the weights that the checkpoint of step 20 needs. */
 static void another_rank_has_the_weights_of_a_checkpoint(void **state) {
-    struct cluster_process *last;
-    char whole[64];
+    struct cluster_process *ends[2];
+    char whole[64], path[PATH_MAX];
     snprintf(
         whole, sizeof whole, "%s",
         weights_of(play(state, "2", "3", "own-plain", 0, SETS("steps=20"))));
     struct cluster_run *run = cluster_fixture_reset(state);
+    cluster_run_path(run, "summary.json", path);
+    setenv("CAPSTAN_SUMMARY", path, 1);
     play_tasks(run, "own-dies",
                "chief=coordinate\ntimeouts.peer=2\nsteps=40\n"
                "checkpoint.dir=kept\ncheckpoint.every_steps=10",
-               &last);
-    cluster_run_expect(last, 0, CLUSTER_RUN_DEADLINE);
+               ends);
+    unsetenv("CAPSTAN_SUMMARY");
+    for (int i = 0; i < 2; i++)
+        cluster_run_expect(ends[i], 0, CLUSTER_RUN_DEADLINE);
+    expect_half_untrained(path);
     struct cluster_process *local =
         start(run, "1", "3", "own-plain",
               SETS("steps=20", "checkpoint.dir=kept", "checkpoint.resume=20"));
@@ -489,7 +499,7 @@ static void play_joiner(struct cluster_run *run, const char *name,
                         unsigned dies, const char *sets,
                         struct cluster_process **ranks) {
     char caller[PATH_MAX], all[256];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 2);
     snprintf(all, sizeof all, "chief=coordinate\ntimeouts.peer=2\n%s", sets);
     setenv("CAPSTAN_SET", all, 1);
@@ -537,7 +547,7 @@ static void a_rank_that_cannot_join_gets_the_reason(void **state) {
 static void the_last_rank_takes_weights_of_its_own_along(void **state) {
     struct cluster_run *run = *state;
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 1);
     setenv("CAPSTAN_SET",
            "chief=coordinate\ntimeouts.peer=2\nsteps=40\ncheckpoint.dir=kept\n"
@@ -587,7 +597,7 @@ static void with_staleness_each_rank_has_its_own_state_back(void **state) {
 /* The caller's line is not there. */
 static void json_gives_the_summary_and_nothing_else(void **state) {
     char caller[PATH_MAX];
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     for (unsigned c = 0; c < CLUSTERS; c++) {
         struct cluster_process *local =
             cluster_run_start(*state, "local",
@@ -632,7 +642,7 @@ static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
     void **state) {
     char caller[PATH_MAX];
     cluster_run_job(*state, NULL);
-    caller_path(caller);
+    cluster_fixture_caller(caller);
     struct cluster_process *local = cluster_run_start(
         *state, "local", SETS("local", "job.json", "--", caller, "sums"), NULL);
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
