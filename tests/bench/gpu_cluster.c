@@ -131,6 +131,8 @@ static void read_run(struct gpu_cluster_run *out, const json_t *object) {
     const json_t *times = json_object_get(object, "seconds_per_step");
     *out = (struct gpu_cluster_run){
         .step = 1 / number(object, "steps_per_second"),
+        .samples = number(object, "examples_per_second") /
+                   number(object, "steps_per_second"),
         .input = number(times, "input"),
         .compute = number(times, "compute"),
         .waiting = number(times, "waiting_for_weights"),
@@ -161,6 +163,7 @@ enum status gpu_cluster_train(struct gpu_cluster_run *out,
     set_number(command, "train_micro_batch_size_per_gpu", batch);
     if (cluster->tf32)
         set(command, "tf32", "true");
+    set(command, "data.drop_last", "true"); /* each step has them all */
     for (unsigned i = 0; i < cluster->num_sets; i++) {
         add(command, "--set");
         add(command, cluster->sets[i]);
@@ -172,6 +175,13 @@ enum status gpu_cluster_train(struct gpu_cluster_run *out,
     int64_t end = time_now();
     read_run(out, object);
     json_decref(object);
+    if (!(fabs(out->samples - batch) <= 1e-3 * batch))
+        return status_fail(
+            why, FAILURE_PROGRAM_FAILED,
+            "a step had %.6g samples and is compared with the computing of "
+            "%u: leave batch sizes, gradient_accumulation_steps and "
+            "data.drop_last to this program, in JOB and --set",
+            out->samples, batch);
     /* Its steps are the last of what it does. */
     int64_t start = end - time_from_seconds(out->step * (double)steps);
     out->gpu_use = gpu_use_mean(cluster->use, start, end);

@@ -24,11 +24,13 @@ struct gpu_cluster {
  * ps's `update`. */
 struct gpu_cluster_run {
     double step, input, compute, waiting, update;
+    double samples; /* of a step */
     double bytes;   /* of all weights on the wire, one way */
     double gpu_use; /* percent while it trained; NAN: not known */
 };
 
-/* Trains for STEPS batches of BATCH samples by LANE ("tcp", "auto"). */
+/* Trains for STEPS batches of BATCH samples by LANE ("tcp", "auto"); fails if
+ * they had others. */
 enum status gpu_cluster_train(struct gpu_cluster_run *out,
                               const struct gpu_cluster *cluster,
                               const char *lane, uint32_t batch, uint64_t steps,

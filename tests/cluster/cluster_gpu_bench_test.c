@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_bench on a device that is the CPU (tests/gpu/fake_device.h), on the CPU
  * itself, and where there is none. */
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 
@@ -149,6 +150,24 @@ static void the_cpu_has_the_same_table_without_copies(void **state) {
     assert_non_null(strstr(table, "\nbatch 20     float32 auto "));
 }
 
+/* 600 samples are one batch of 400 and a rest of 200, which would be half of
+ * the steps. */
+static void each_step_has_the_samples_of_its_batch(void **state) {
+    static const char *const arguments[] = {
+        "--device",  "cpu",  "--batches", "400",
+        "--seconds", "0.02", "job.json",  NULL};
+    static const char *const rests[] = {
+        "--device",  "cpu",  "--batches", "400",
+        "--seconds", "0.02", "--set",     "data.drop_last=false",
+        "job.json",  NULL};
+    measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 0);
+    struct cluster_process *process =
+        measure(cluster_fixture_reset(state), rests,
+                "CAPSTAN_FAKE_DEVICE=devices=1", 1);
+    assert_non_null(strstr(cluster_run_errors(process),
+                           "gpu_bench: a step had 300 samples"));
+}
+
 static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {
     static const char *const arguments[] = {"job.json", NULL};
     struct cluster_process *process =
@@ -173,6 +192,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_gpu_has_every_documented_figure),
         TEST(the_cpu_has_the_same_table_without_copies),
+        TEST(each_step_has_the_samples_of_its_batch),
         TEST(without_a_gpu_the_bench_reports_it_and_exits_with_2),
         TEST(wrong_arguments_print_the_usage),
     };
