@@ -126,6 +126,20 @@ static void gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu(
     }
 }
 
+/* It stops within a pass, whose rows' gradients are awaited. */
+static void a_pass_over_rows_may_take_as_long_as_a_step(void **state) {
+    struct cluster_run *run = *state;
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
+                         ", \"steps\": 1000, \"timeouts\": {\"step\": 2}}");
+    struct cluster_process *local = start(
+        run, "gpu", "1", "devices=2,order=1,hang=200", "strategy.type=ps");
+    cluster_run_expect(local, EXIT_RETRY, DEADLINE);
+    assert_true(cluster_fixture_has_logged(
+        local, "has not finished its work for 2 s (timeouts.step)"));
+    assert_false(cluster_fixture_has_logged(local, "is lost"));
+}
+
 static void more_workers_than_devices_share_them(void **state) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
@@ -373,6 +387,7 @@ int main(void) {
         TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu),
         TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu),
         TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu),
+        TEST(a_pass_over_rows_may_take_as_long_as_a_step),
         TEST(more_workers_than_devices_share_them),
         TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
         TEST(a_lost_device_ends_the_run_with_its_cause_for_all),

@@ -115,7 +115,7 @@ static void in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns(
 
 /* What a process's plugin said of its calls of CUDA. */
 struct calls {
-    unsigned long long all, graphs, launches;
+    unsigned long long all, graphs, launches, up, pageable;
 };
 
 static struct calls calls_of(const struct cluster_process *process) {
@@ -123,8 +123,9 @@ static struct calls calls_of(const struct cluster_process *process) {
     const char *said = strstr(cluster_run_errors(process), "emulated: ");
     if (!said || sscanf(said,
                         "emulated: %llu calls of CUDA, %llu graphs, %llu "
-                        "launches",
-                        &calls.all, &calls.graphs, &calls.launches) != 3)
+                        "launches of them, %llu bytes up, %llu",
+                        &calls.all, &calls.graphs, &calls.launches, &calls.up,
+                        &calls.pageable) != 5)
         fail_msg("no count in:\n%s", cluster_run_errors(process));
     return calls;
 }
@@ -255,10 +256,11 @@ static void three_devices_learn_what_one_learns(void **state) {
     cluster_fixture_expect_same_checkpoints(run, "three0", "three1");
 }
 
-/* What STEPS more steps take of calls of CUDA, each. */
-static double calls_a_step(struct cluster_run *run, const char *model,
-                           const char *num_ps, const char *emulated) {
-    enum { FEW = 40, MANY = 60 };
+enum { FEW = 40, MANY = 60 };
+
+/* What MANY - FEW more steps take. */
+static struct calls calls_between(struct cluster_run *run, const char *model,
+                                  const char *num_ps, const char *emulated) {
     struct calls few, many;
     char steps[32];
     cluster_run_job(run, model);
@@ -266,7 +268,31 @@ static double calls_a_step(struct cluster_run *run, const char *model,
     few = calls_of(train(run, "few", emulated, num_ps, steps));
     snprintf(steps, sizeof steps, "steps=%d", MANY);
     many = calls_of(train(run, "many", emulated, num_ps, steps));
-    return (double)(many.all - few.all) / (MANY - FEW);
+    return (struct calls){.all = many.all - few.all,
+                          .up = many.up - few.up,
+                          .pageable = many.pageable - few.pageable};
+}
+
+static double calls_a_step(struct cluster_run *run, const char *model,
+                           const char *num_ps, const char *emulated) {
+    return (double)calls_between(run, model, num_ps, emulated).all /
+           (MANY - FEW);
+}
+
+/* Of a deepfm over two ids with rows of 8 and a sum: a batch has 32 labels, 32
+ * sums and 512 values of rows. Beside them the weights come up: a bias and the
+ * layers 16 x 16 and 16 x 1. */
+static void rows_come_up_once_in_pinned_memory(void **state) {
+    enum { BATCH = 32, WEIGHTS = 1 + 16 * 16 + 16 + 16 + 1 };
+    static const char deepfm[] = "{" CLUSTER_CLICKS_DEEPFM "}";
+    struct cluster_run *run = *state;
+    skip_without_headers();
+    cluster_clicks_write(run);
+    struct calls calls =
+        calls_between(run, deepfm, "1", "CAPSTAN_EMULATED=order=1,count");
+    assert_int_equal(calls.up, (uint64_t)(MANY - FEW) * sizeof(float) *
+                                   (BATCH * (1 + 1 + 16) + WEIGHTS));
+    assert_int_equal(calls.pageable, 0);
 }
 
 /* Three layers: a graph for each of the first two, which begin when their
@@ -309,6 +335,7 @@ int main(void) {
         TEST(each_dropout_mask_comes_of_the_same_graph),
         TEST(three_devices_learn_what_one_learns),
         TEST(a_step_makes_few_host_calls),
+        TEST(rows_come_up_once_in_pinned_memory),
     };
     find_programs();
     return cmocka_run_group_tests(tests, NULL, NULL);

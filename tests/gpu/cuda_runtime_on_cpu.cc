@@ -136,6 +136,11 @@ cudaError_t cudaHostUnregister(void *first) {
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                             enum cudaMemcpyKind way, cudaStream_t stream) {
+    bool up = way == cudaMemcpyHostToDevice;
+    int kind = CUDA_RANGES_PINNED;
+    if (way != cudaMemcpyDeviceToDevice)
+        cuda_ranges_kind(up ? from : to, bytes, &kind);
+    cuda_streams_add_copy(bytes, up, kind != CUDA_RANGES_PINNED);
     return tell(!goes(to, from, bytes, way)
                     ? (int)cudaErrorInvalidValue
                     : cuda_streams_submit(stream, [to, from, bytes] {

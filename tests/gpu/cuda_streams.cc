@@ -188,13 +188,21 @@ struct CUstream_st *cuda_streams_open(void) {
 
 static void tell(void) {
     const struct cuda_streams_counts *counts = &here()->counts;
-    fprintf(
-        stderr,
-        "emulated: %llu calls of CUDA, %llu graphs, %llu launches of them\n",
-        (unsigned long long)(counts->works + counts->events + counts->waits +
-                             counts->launches),
-        (unsigned long long)counts->captures,
-        (unsigned long long)counts->launches);
+    fprintf(stderr,
+            "emulated: %llu calls of CUDA, %llu graphs, %llu launches of them, "
+            "%llu bytes up, %llu bytes of pageable memory\n",
+            (unsigned long long)(counts->works + counts->events +
+                                 counts->waits + counts->launches),
+            (unsigned long long)counts->captures,
+            (unsigned long long)counts->launches,
+            (unsigned long long)counts->up,
+            (unsigned long long)counts->pageable);
+}
+
+void cuda_streams_add_copy(uint64_t bytes, bool up, bool pageable) {
+    turn own(here()->mutex);
+    here()->counts.up += up ? bytes : 0;
+    here()->counts.pageable += pageable ? bytes : 0;
 }
 
 void cuda_streams_close(struct CUstream_st *stream) {

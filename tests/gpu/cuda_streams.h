@@ -46,6 +46,8 @@ struct cuda_streams_counts {
     uint64_t works; /* kernels, products, copies that went to a stream */
     uint64_t events, waits;
     uint64_t captures, launches; /* of graphs */
+    uint64_t up, pageable; /* bytes of copies to devices, and of those from and
+                              to memory that is not pinned; without replays */
 };
 
 struct CUstream_st;
@@ -107,6 +109,9 @@ int cuda_streams_check_uncaptured(void);
 
 /* All that any stream was given is done; an error of any work. */
 int cuda_streams_finish(void);
+
+/* A copy of BYTES goes to a stream. */
+void cuda_streams_add_copy(uint64_t bytes, bool up, bool pageable);
 
 void cuda_streams_count(struct cuda_streams_counts *counts);
 

@@ -107,9 +107,11 @@ void batch_prefetch_push(struct batch_prefetch *prefetch,
         return;
     ops->stream_wait(handle, STREAM_SAMPLES, slot->consumed);
     for (uint32_t c = 0; c < prefetch->spec.num_columns; c++) {
-        ops->upload(
-            handle, STREAM_SAMPLES, slot->columns[c], batch->columns[c],
-            batch_column_bytes(&prefetch->spec.columns[c], batch->count));
+        const struct batch_column *column = &prefetch->spec.columns[c];
+        if (column->type != BATCH_ROWS)
+            ops->upload(handle, STREAM_SAMPLES, slot->columns[c],
+                        batch->columns[c],
+                        batch_column_bytes(column, batch->count));
         slot->batch.columns[c] = slot->columns[c];
     }
     if (prefetch->numbers)

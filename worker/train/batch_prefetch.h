@@ -44,10 +44,10 @@ void batch_prefetch_close(struct batch_prefetch *prefetch);
 /* True if a batch can be popped. */
 bool batch_prefetch_ready(const struct batch_prefetch *prefetch);
 
-/* Starts the upload of BATCH; at most one batch is ahead of the popped one, and
- * the uploads of the one before that are done. Its memory must not change until
- * batch_prefetch_sync, or, on a device without ops.async, until the computation
- * that uses it is done. */
+/* Starts the upload of BATCH, without its columns of rows; at most one batch is
+ * ahead of the popped one, and the uploads of the one before that are done. Its
+ * memory must not change until batch_prefetch_sync, or, on a device without
+ * ops.async, until the computation that uses it is done. */
 void batch_prefetch_push(struct batch_prefetch *prefetch,
                          const struct batch *batch);
 

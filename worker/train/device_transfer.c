@@ -132,7 +132,8 @@ static enum status zero_memory(const struct device_transfer *transfer,
     const struct local_device *device = transfer->device;
     device->ops->run(device->handle, STREAM_EXCHANGE,
                      op_fill(transfer->memory, floats, 0));
-    return device->ops->synchronize(device->handle, why);
+    device->ops->record(device->handle, STREAM_EXCHANGE, transfer->computed);
+    return device->ops->event_sync(device->handle, transfer->computed, why);
 }
 
 enum status device_transfer_open_resident(struct device_transfer *transfer,

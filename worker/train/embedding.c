@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PAGE = 4096 };
+
 struct embedding {
     struct embedding_settings settings;
     struct row_batch_index *index;
@@ -23,9 +25,11 @@ struct embedding {
     bool has_pushed;
     uint64_t rows, bytes; /* embedding_count */
     /* Of each column of rows, [max_batch, width]: its gradient on the device,
-     * and copies in host memory, where that is not the device's. */
+     * and its values, then its gradient, in pinned host memory, where that is
+     * not the device's. */
     float *gradients[BATCH_MAX_COLUMNS];
     float *host[BATCH_MAX_COLUMNS];
+    struct device_event *downloaded; /* the gradients; NULL: nothing is */
 };
 
 static enum status embedding_no_memory(struct failure *why) {
@@ -35,6 +39,18 @@ static enum status embedding_no_memory(struct failure *why) {
 
 static bool is_async(const struct embedding *embedding) {
     return embedding->settings.device->ops->async;
+}
+
+static bool embedding_open_host(struct embedding *embedding, uint32_t c,
+                                size_t bytes) {
+    const struct local_device *device = embedding->settings.device;
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    embedding->host[c] = aligned_alloc(PAGE, bytes);
+    if (embedding->host[c])
+        local_device_pin(device, embedding->host[c], bytes);
+    if (!embedding->downloaded)
+        embedding->downloaded = device->ops->event_open(device->handle);
+    return embedding->host[c] && embedding->downloaded;
 }
 
 static enum status allocate_columns(struct embedding *embedding,
@@ -54,9 +70,7 @@ static enum status allocate_columns(struct embedding *embedding,
                                "no memory on device %s for the gradients of "
                                "%u samples' rows, %zu bytes",
                                device->name, s->max_batch, bytes);
-        if (is_async(embedding))
-            embedding->host[c] = malloc(bytes);
-        if (is_async(embedding) && !embedding->host[c])
+        if (is_async(embedding) && !embedding_open_host(embedding, c, bytes))
             return embedding_no_memory(why);
     }
     return STATUS_OK;
@@ -88,17 +102,27 @@ enum status embedding_open(struct embedding **out,
     return status;
 }
 
+/* Copies of a pass that the run ended in may be under way. */
+static void release_columns(struct embedding *embedding) {
+    const struct local_device *device = embedding->settings.device;
+    device->ops->synchronize(device->handle, NULL);
+    for (uint32_t c = 0; c < BATCH_MAX_COLUMNS; c++) {
+        if (embedding->gradients[c])
+            device->ops->release(device->handle, embedding->gradients[c]);
+        if (embedding->host[c])
+            local_device_unpin(device, embedding->host[c]);
+        free(embedding->host[c]);
+    }
+    if (embedding->downloaded)
+        device->ops->event_close(device->handle, &embedding->downloaded);
+}
+
 void embedding_close(struct embedding **where) {
     struct embedding *embedding = *where;
     *where = NULL;
     if (!embedding)
         return;
-    const struct local_device *device = embedding->settings.device;
-    for (uint32_t c = 0; c < BATCH_MAX_COLUMNS; c++) {
-        if (embedding->gradients[c])
-            device->ops->release(device->handle, embedding->gradients[c]);
-        free(embedding->host[c]);
-    }
+    release_columns(embedding);
     for (uint32_t i = 0; embedding->ring && i < embedding->room; i++)
         row_batch_close(&embedding->ring[i]);
     row_batch_close(&embedding->merged);
@@ -221,8 +245,10 @@ static enum status download_gradients(struct embedding *embedding,
             device->handle, STREAM_COMPUTE, columns[c], embedding->gradients[c],
             batch_column_bytes(&s->spec->columns[c], batch->count));
     }
-    return is_async(embedding) ? device->ops->synchronize(device->handle, why)
-                               : STATUS_OK;
+    if (!embedding->downloaded)
+        return STATUS_OK;
+    device->ops->record(device->handle, STREAM_COMPUTE, embedding->downloaded);
+    return device->ops->event_sync(device->handle, embedding->downloaded, why);
 }
 
 enum status embedding_backward(struct embedding *embedding,

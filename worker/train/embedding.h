@@ -67,7 +67,7 @@ bool embedding_is_ahead(const struct embedding *embedding);
 bool embedding_forward(struct embedding *embedding, struct batch *batch);
 
 /* Adds the gradients of BATCH's columns, just passed, to those of its rows.
- * Fails as ops.synchronize. */
+ * Fails as ops.event_sync. */
 enum status embedding_backward(struct embedding *embedding,
                                const struct batch *batch,
                                struct failure *why) MUST_CHECK;

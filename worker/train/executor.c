@@ -36,7 +36,13 @@ static enum status allocate_device_memory(struct executor *executor,
     if (!status && use->evaluates)
         status = batch_prefetch_open(&executor->evaluation_prefetch, device,
                                      EVALUATION_BATCH, &executor->spec, why);
-    return status;
+    if (status || !use->evaluates)
+        return status;
+    executor->taken = device->ops->event_open(device->handle);
+    return executor->taken ? STATUS_OK
+                           : status_fail(why, FAILURE_DEVICE_MEMORY,
+                                         "no memory on device %s for an event",
+                                         device->name);
 }
 
 enum status executor_select_device(struct executor *executor,
@@ -67,6 +73,9 @@ void executor_synchronize(struct executor *executor) {
 
 void executor_close(struct executor *executor) {
     executor_synchronize(executor);
+    if (executor->taken)
+        executor->device.ops->event_close(executor->device.handle,
+                                          &executor->taken);
     batch_prefetch_close(&executor->batch_prefetch);
     batch_prefetch_close(&executor->evaluation_prefetch);
     if (executor->model)
@@ -120,7 +129,8 @@ static enum status take_outputs(const struct executor *executor,
                                host->count);
         device->ops->download(device->handle, STREAM_COMPUTE, copy,
                               outputs.values, bytes);
-        status = device->ops->synchronize(device->handle, why);
+        device->ops->record(device->handle, STREAM_COMPUTE, executor->taken);
+        status = device->ops->event_sync(device->handle, executor->taken, why);
         outputs.values = copy;
     }
     if (!status)

@@ -51,6 +51,8 @@ struct executor {
     struct device_transfer device_transfer;
     struct batch_prefetch batch_prefetch;      /* of training samples */
     struct batch_prefetch evaluation_prefetch; /* of evaluation samples */
+    struct device_event *taken; /* outputs of an evaluation, by the host; NULL:
+                                   it does not evaluate */
 };
 
 /* What the model is used for. */

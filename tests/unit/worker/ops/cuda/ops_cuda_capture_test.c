@@ -138,9 +138,11 @@ static struct cuda_streams_counts count(void) {
 static struct cuda_streams_counts since(struct cuda_streams_counts before) {
     struct cuda_streams_counts now = count();
     return (struct cuda_streams_counts){
-        now.works - before.works, now.events - before.events,
-        now.waits - before.waits, now.captures - before.captures,
-        now.launches - before.launches};
+        .works = now.works - before.works,
+        .events = now.events - before.events,
+        .waits = now.waits - before.waits,
+        .captures = now.captures - before.captures,
+        .launches = now.launches - before.launches};
 }
 
 #define assert_counted(found, expected)                                        \
