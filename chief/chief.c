@@ -28,7 +28,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-enum { MAX_MESSAGES_PER_TURN = 256, PEER_QUEUE = 16 };
+enum { MAX_MESSAGES_PER_TURN = 256 };
 static const int64_t MAX_POLL_WAIT = TIME_S / 10, JOIN_GRACE = 30 * TIME_S;
 
 /* Binds PORT or the first free one of the COUNT ports from PORT on; joining
@@ -48,7 +48,6 @@ static enum status chief_open_link(struct run *run,
                                    struct failure *why) {
     const struct cluster_task *self = cluster_own_task(settings->cluster);
     struct link_settings link = {.max_frame = MESSAGE_MAX_TO_CHIEF,
-                                 .receive_frames = PEER_QUEUE,
                                  .address = settings->address,
                                  .flush_ms = 1000};
     enum status status =
@@ -59,7 +58,7 @@ static enum status chief_open_link(struct run *run,
         status = bind_port(run->link, self->port,
                            settings->cluster->chief_ports, why);
     if (!status)
-        link_admit_within(run->link, JOIN_GRACE);
+        link_admit_within(run->link, JOIN_GRACE, MESSAGE_MAX_TO_CHIEF);
     return status;
 }
 

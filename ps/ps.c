@@ -15,11 +15,10 @@
 #include "ps/ps_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { RECEIVE_FRAMES = 1032, FRAMES_PER_TURN = 64 };
+enum { FRAMES_PER_TURN = 64 };
 /* Trainers connect when a view lists them and send at once. */
 static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
 
@@ -27,7 +26,6 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
                                  struct failure *why) {
     const struct member *member = ps->member;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                 .receive_frames = RECEIVE_FRAMES,
                                  .address = ps->process.address,
                                  .flush_ms = 0};
     enum status status =
@@ -40,7 +38,7 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
         status = link_bind(ps->link, member->self->port, why);
     if (status)
         return status;
-    link_admit_within(ps->link, FIRST_MESSAGE_LIMIT);
+    link_admit_within(ps->link, FIRST_MESSAGE_LIMIT, MESSAGE_CREDIT);
     ps->discovery_guard =
         (struct discovery_guard){.cluster = member->discovery_cluster,
                                  .chief = member->chief,
@@ -140,28 +138,6 @@ static bool handle_discovery(struct ps *ps, struct link_frame *frame,
     return true;
 }
 
-/* Echoes bandwidth probes, only before the first view: probes must not slow
- * training down. */
-static void reply_probe(struct ps *ps, const struct link_frame *frame,
-                        const Capstan__DataHeader *header) {
-    struct link_payload payload;
-    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
-    unsigned char space[256];
-    size_t size = frame->payload.size;
-    if (!ps->server || header->run != ps->process.run ||
-        update_core_gate(server_update_core(ps->server))->view ||
-        size > MESSAGE_GROUP_BYTES || !size ||
-        !link_reserve(ps->link, frame->peer, &payload, size))
-        return;
-    memcpy(link_reserved(&payload), frame->payload.data, size);
-    reply.kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
-    reply.run = header->run;
-    reply.incarnation = ps->process.incarnation;
-    reply.seq = header->seq;
-    size_t bytes = message_write_data(&reply, space);
-    link_commit(ps->link, frame->peer, space, bytes, &payload);
-}
-
 /* A frame that cannot be parsed costs its sender the connection and one log
  * line. */
 static enum status serve_frame(struct ps *ps, struct link_frame *frame,
@@ -178,10 +154,7 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
         link_release(frame);
         return STATUS_OK;
     }
-    bool probe = header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE;
-    if (probe)
-        reply_probe(ps, frame, header);
-    if (probe || handle_discovery(ps, frame, header) || !ps->server) {
+    if (handle_discovery(ps, frame, header) || !ps->server) {
         link_release(frame);
         return STATUS_OK;
     }

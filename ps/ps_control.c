@@ -17,6 +17,18 @@ static uint32_t threads(const struct job *job) {
     return thread_pool_default_threads(cores_count());
 }
 
+/* Bytes that one peer may have in flight: its credit; with clipping or an
+ * external model all of this shard, and once more what is WANTED of it;
+ * lookups, which have no credit. */
+static uint64_t most_in_flight(const struct ps *ps) {
+    const struct layout *layout = ps->plan->layout;
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < ps->num_blocks - ps->num_partitions; i++)
+        elements += layout->blocks[ps->ids[i]].elements;
+    return MESSAGE_CREDIT + 2 * elements * sizeof(float) +
+           ps->num_partitions * (uint64_t)MESSAGE_MAX_PAYLOAD;
+}
+
 static enum status open_server(struct ps *ps, struct failure *why) {
     enum { DESCRIPTORS_PER_TRAINER = 4 }; /* a connection, or shared memory */
     struct plan *plan = ps->plan;
@@ -66,6 +78,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .context = ps,
     };
     status = server_open(&ps->server, &server, why);
+    link_set_credit(ps->link, most_in_flight(ps));
     if (!status)
         server_set_snapshots(ps->server,
                              snapshot_agent_snapshots(ps->snapshot_agent));

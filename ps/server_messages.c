@@ -5,6 +5,7 @@
  * block_index_check changes that to local numbers, and replies use the plan's
  * again. */
 #include "proto/base/time.h"
+#include "proto/net/messages/ps_links.h"
 #include "proto/tensor/encoding.h"
 #include "ps/server_internal.h"
 
@@ -277,10 +278,23 @@ static const char *serve_chief(struct server *server, struct link_frame *frame,
                : pull_at_once(server, frame->peer, header);
 }
 
+/* Bandwidth is measured before the first view only: probes must not slow
+ * training down. */
+static void answer_probe(struct server *server, const struct link_frame *frame,
+                         const Capstan__DataHeader *header) {
+    bool echoes = !update_core_gate(server->update_core)->view;
+    ps_links_answer_probe(server->settings.link, server->settings.process,
+                          echoes, frame, header);
+}
+
 const char *server_receive(struct server *server, struct link_frame *frame,
                            Capstan__DataHeader *header) {
     if (header->run != server->settings.process->run)
         return "another run: this ps serves a newer or older one";
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE) {
+        answer_probe(server, frame, header);
+        return NULL;
+    }
     if (is_from_chief(server, header))
         return serve_chief(server, frame, header);
     if (!update_core_is_current(server->update_core, header->rank,

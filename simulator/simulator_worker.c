@@ -2,6 +2,7 @@
 #include "simulator/simulator_worker.h"
 
 #include "proto/base/time.h"
+#include "proto/net/messages/message.h"
 #include "proto/tensor/philox.h"
 #include "worker/exchange/client/window.h"
 
@@ -43,7 +44,7 @@ static struct window *open_window(const struct simulator_cluster *cluster) {
         .num_ps = config->num_ps,
         .block_ps = cluster->block_ps,
         .block_bytes = cluster->block_bytes,
-        .credit = whole ? UINT64_MAX : WINDOW_CREDIT,
+        .credit = whole ? UINT64_MAX : MESSAGE_CREDIT,
         .group_bytes = config->group_bytes,
         .query_after = TIME_NEVER, /* the simulated network loses nothing */
         .retry_after = 0,

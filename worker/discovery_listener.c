@@ -48,7 +48,6 @@ enum status discovery_listener_open(struct discovery_listener **out,
     listener->connected_at = listener->queried_at =
         time_now() - CONNECT_INTERVAL;
     struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
-                                 .receive_frames = 64,
                                  .address = process->address};
     enum status status = STATUS_OK;
     if (member->self) {
@@ -57,7 +56,8 @@ enum status discovery_listener_open(struct discovery_listener **out,
         if (!status)
             status = link_bind(listener->listener, member->self->port, why);
         if (!status)
-            link_admit_within(listener->listener, FIRST_MESSAGE_LIMIT);
+            link_admit_within(listener->listener, FIRST_MESSAGE_LIMIT,
+                              MESSAGE_MAX_HEADER);
     }
     if (!status && member->discovery_cluster &&
         member->discovery_cluster->jobs[CLUSTER_PS].count)

@@ -78,7 +78,6 @@ static bool discovery_connect_to(struct discovery *discovery,
                                  struct announcement *announcement,
                                  const char *address) {
     struct link_settings settings = {.max_frame = MESSAGE_MAX_HEADER,
-                                     .receive_frames = 16,
                                      .address = discovery->source,
                                      .flush_ms = 1000};
     struct failure why;

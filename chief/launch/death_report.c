@@ -11,8 +11,7 @@ static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
 /* Unlike other links, a launcher does not wait for the connection. */
 static enum status death_report_open_link(struct death_report *report,
                                           struct failure *why) {
-    struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL,
-                                     .receive_frames = 100};
+    struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL};
     int at_once = 0;
     report->zmq = report->zmq ? report->zmq : zmq_ctx_new();
     if (!report->zmq)

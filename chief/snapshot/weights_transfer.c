@@ -52,8 +52,7 @@ static enum status weights_transfer_open_links(
     struct ps_links_settings links = {.process = &transfer->process,
                                       .num_ps = s->num_ps,
                                       .ps = s->ps,
-                                      .inproc = s->inproc,
-                                      .receive_frames = 2 * MAX_IN_FLIGHT};
+                                      .inproc = s->inproc};
     return ps_links_open(&transfer->links, &links, why);
 }
 

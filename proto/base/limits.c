@@ -18,9 +18,9 @@ enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
  * A training process was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
 
-/* libzmq's two, a role's own, and those that read data or write a checkpoint
- * beside it. */
-enum { OWN_THREADS = 6, SMALL_STACK = 64 << 10 };
+/* libzmq's two, a role's own, the guard of its connections, and those that read
+ * data or write a checkpoint beside it. */
+enum { OWN_THREADS = 7, SMALL_STACK = 64 << 10 };
 
 static uint64_t open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");

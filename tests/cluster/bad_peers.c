@@ -6,7 +6,9 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,31 +16,42 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { GREETING = 64, KIND = 6, LONG_FRAME = 2, COMMAND = 4, FLUSH_MS = 10000 };
+enum {
+    GREETING = 64,
+    KIND = 6,
+    MORE = 1,
+    LONG_FRAME = 2,
+    COMMAND = 4,
+    FLUSH_MS = 10000
+};
 enum { ANSWER_MS = 30000 };
 
 int bad_peers_connect(uint16_t port) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons(port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(descriptor, (struct sockaddr *)&address, sizeof address)) {
+    for (;;) {
+        int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (!connect(descriptor, (struct sockaddr *)&address, sizeof address))
+            return descriptor;
+        int error = errno;
         close(descriptor);
-        return -1;
+        if (error != ECONNRESET) /* which one who is beset may do at once */
+            return -1;
     }
-    return descriptor;
 }
 
-/* Until the other side has closed, or all has left. */
-static void write_all(int descriptor, const void *bytes, size_t size) {
+/* Until all has left; false: the other side has closed. */
+static bool write_all(int descriptor, const void *bytes, size_t size) {
     const char *from = bytes;
     while (size) {
         ssize_t sent = send(descriptor, from, size, MSG_NOSIGNAL);
         if (sent <= 0)
-            return;
+            return false;
         from += sent;
         size -= (size_t)sent;
     }
+    return true;
 }
 
 int bad_peers_send_bytes(uint16_t port, const void *bytes, size_t size) {
@@ -65,14 +78,14 @@ int bad_peers_send_http(uint16_t port) {
     return bad_peers_send_bytes(port, request, sizeof request - 1);
 }
 
-static void read_all(int descriptor, void *bytes, size_t size) {
-    assert_int_equal(recv(descriptor, bytes, size, MSG_WAITALL), size);
+static bool read_all(int descriptor, void *bytes, size_t size) {
+    return recv(descriptor, bytes, size, MSG_WAITALL) == (ssize_t)size;
 }
 
 /* The greeting and READY of ZMTP 3.0, NULL mechanism (rfc.zeromq.org/spec/23),
  * as the kind of socket says them, and what it is answered: messages before
- * that are an error. */
-static void shake_hands(int descriptor, const char kind[KIND]) {
+ * that are an error. False: the other side has closed. */
+static bool try_handshake(int descriptor, const char kind[KIND]) {
     unsigned char greeting[GREETING] = {0xff, [9] = 0x7f, 3,   0,
                                         'N',  'U',        'L', 'L'};
     static const unsigned char ready[] =
@@ -83,9 +96,13 @@ static void shake_hands(int descriptor, const char kind[KIND]) {
     write_all(descriptor, ready, sizeof ready - 1);
     write_all(descriptor, kind, KIND);
     unsigned char answer[UINT8_MAX];
-    read_all(descriptor, answer, GREETING);
-    read_all(descriptor, command, sizeof command);
-    read_all(descriptor, answer, command[1]);
+    return read_all(descriptor, answer, GREETING) &&
+           read_all(descriptor, command, sizeof command) &&
+           read_all(descriptor, answer, command[1]);
+}
+
+static void shake_hands(int descriptor, const char kind[KIND]) {
+    assert_true(try_handshake(descriptor, kind));
 }
 
 int bad_peers_begin_frame(uint16_t port, uint64_t size) {
@@ -144,6 +161,35 @@ void bad_peers_reset(int connection) {
     close(connection);
 }
 
+bool bad_peers_ping_and_reset(uint16_t port, unsigned count) {
+    static const unsigned char message[] = {0, 1, 0},
+                               ping[] = {COMMAND, 7,   4, 'P', 'I',
+                                         'N',     'G', 0, 0};
+    int descriptor = bad_peers_connect(port);
+    assert_true(descriptor >= 0);
+    bool open = try_handshake(descriptor, "DEALER");
+    for (unsigned i = 0; i < count && open; i++)
+        open = write_all(descriptor, message, sizeof message);
+    open = open && write_all(descriptor, ping, sizeof ping);
+    bad_peers_reset(descriptor);
+    return open;
+}
+
+void bad_peers_send_parts(uint16_t port, unsigned parts, size_t size) {
+    unsigned char *part = calloc(1, size + sizeof(uint64_t) + 1);
+    int descriptor = bad_peers_connect(port);
+    assert_true(descriptor >= 0);
+    assert_non_null(part);
+    part[0] = LONG_FRAME | MORE;
+    for (int i = 0; i < 8; i++)
+        part[i + 1] = (unsigned char)((uint64_t)size >> (56 - 8 * i));
+    bool open = try_handshake(descriptor, "DEALER");
+    for (unsigned i = 0; i < parts && open; i++)
+        open = write_all(descriptor, part, size + sizeof(uint64_t) + 1);
+    close(descriptor);
+    free(part);
+}
+
 void bad_peers_open_and_close(uint16_t port, unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         int descriptor = bad_peers_connect(port);
@@ -176,20 +222,4 @@ void bad_peers_send_messages(uint16_t port,
     zmq_close(socket);
     zmq_ctx_term(context);
     free(payload);
-}
-
-void bad_peers_request(uint16_t port, const struct bad_peers_message *message) {
-    void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
-    char endpoint[64], answer[512];
-    int limit = ANSWER_MS, none = 0;
-    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
-    zmq_setsockopt(socket, ZMQ_RCVTIMEO, &limit, sizeof limit);
-    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
-    zmq_connect(socket, endpoint);
-    for (unsigned i = 0; i < message->times; i++) {
-        zmq_send(socket, message->header, message->bytes, 0);
-        assert_true(zmq_recv(socket, answer, sizeof answer, 0) >= 0);
-    }
-    zmq_close(socket);
-    zmq_ctx_term(context);
 }

@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_BAD_PEERS_H
 #define CAPSTAN_BAD_PEERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,15 @@ int bad_peers_accept(int listener);
  * something unread. */
 void bad_peers_reset(int connection);
 
+/* Shakes hands, sends COUNT messages of a byte and a PING, and resets the
+ * connection: libzmq aborts a process whose queue is full then. False: the
+ * other side has closed before. */
+bool bad_peers_ping_and_reset(uint16_t port, unsigned count);
+
+/* Shakes hands and sends a message of PARTS parts of SIZE bytes, which never
+ * ends, until the other side closes the connection. */
+void bad_peers_send_parts(uint16_t port, unsigned parts, size_t size);
+
 /* Opens COUNT connections and closes each as the other side first speaks. */
 void bad_peers_open_and_close(uint16_t port, unsigned count);
 
@@ -47,10 +57,5 @@ struct bad_peers_message {
 };
 void bad_peers_send_messages(uint16_t port,
                              const struct bad_peers_message *message);
-
-/* The same of one whose first part is answered, TIMES times, each after the
- * answer before. Peers are read in turns: then as much has been read of each.
- */
-void bad_peers_request(uint16_t port, const struct bad_peers_message *message);
 
 #endif

@@ -129,7 +129,7 @@ static void a_refused_thread_is_named_with_its_limit(void **state) {
         run, "limited", "/bin/sh", (const char *[]){"-c", command, NULL}, NULL);
     cluster_run_expect(process, 138, CLUSTER_RUN_DEADLINE);
     assert_non_null(strstr(cluster_run_errors(process),
-                           "cannot start the 6 threads of a process: Resource "
+                           "cannot start the 7 threads of a process: Resource "
                            "temporarily unavailable; the limit of processes "
                            "and threads is reached: ulimit -u, or pids.max"));
 }

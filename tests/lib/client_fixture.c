@@ -127,6 +127,30 @@ bool client_fixture_poll(struct client_fixture *fixture) {
     return zmq_poll(items, count, 5) > 0;
 }
 
+Capstan__DataHeader *client_fixture_view_request(struct client_fixture *fixture,
+                                                 struct link_frame *frame) {
+    struct server_fixture *server = fixture->server;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    Capstan__DataHeader *header;
+    struct failure why;
+    for (;;) {
+        while (!link_view(server->wire->server_link, frame)) {
+            assert_true(time_now() < deadline);
+            assert_int_equal(client_step(fixture->client, fixture->now, &why),
+                             0);
+            client_fixture_poll(fixture);
+        }
+        if (message_read_data(&header, &server->arena, frame->header.data,
+                              frame->header.size, &why))
+            fail_msg("%s", why.text);
+        if (header->kind != CAPSTAN__DATA_HEADER__KIND__PROBE)
+            return header;
+        ps_links_answer_probe(server->wire->server_link, &server->process,
+                              false, frame, header);
+        link_release(frame);
+    }
+}
+
 void client_fixture_run(struct client_fixture *fixture) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct failure why;

@@ -59,6 +59,11 @@ void client_fixture_run(struct client_fixture *fixture);
  * 1 ms, so that a pause of this machine is no silence of its ps. */
 bool client_fixture_poll(struct client_fixture *fixture);
 
+/* The client's next request, greetings being answered; the caller releases
+ * FRAME. */
+Capstan__DataHeader *client_fixture_view_request(struct client_fixture *fixture,
+                                                 struct link_frame *frame);
+
 /* In the compute thread: waits for all weights; false: they do not come. */
 bool client_fixture_await_weights(struct client_fixture *fixture);
 

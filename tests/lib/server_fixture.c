@@ -46,6 +46,9 @@ int server_fixture_setup(void **state) {
     void *wire;
     link_fixture_setup(&wire);
     fixture->wire = wire;
+    fixture->process = (struct process){.log = &fixture->wire->log,
+                                        .run = SERVER_FIXTURE_RUN,
+                                        .incarnation = SERVER_FIXTURE_PS};
     build_layout(fixture);
     fixture->ids[0] = 0;
     fixture->ids[1] = 1;
@@ -73,9 +76,6 @@ int server_fixture_setup_threads(void **state) {
 
 void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
     struct failure why;
-    fixture->process = (struct process){.log = &fixture->wire->log,
-                                        .run = SERVER_FIXTURE_RUN,
-                                        .incarnation = SERVER_FIXTURE_PS};
     struct server_settings settings = {.link = fixture->wire->server_link,
                                        .process = &fixture->process,
                                        .chief = SERVER_FIXTURE_CHIEF,

@@ -53,17 +53,28 @@ static bool follow_shm_choice(struct bench_stream_client *client, uint32_t p,
     return *chosen && over_shm;
 }
 
+/* Nothing else is under way. */
+static bool is_greeted(struct bench_stream_client *client, uint32_t p) {
+    zmq_pollitem_t item = {link_socket(client->servers[p].link), 0, ZMQ_POLLIN,
+                           0};
+    struct link_frame frame;
+    Capstan__DataHeader *header;
+    bool greeted = ps_links_greet(client->links, p);
+    if (!greeted && zmq_poll(&item, 1, POLL_MS) == 1)
+        while (ps_links_receive(client->links, p, &header, &frame))
+            link_release(&frame);
+    return greeted;
+}
+
 static enum status connect_server(struct bench_stream_client *client,
                                   uint32_t p, struct failure *why) {
     const struct bench_stream_client_settings *s = &client->settings;
-    struct link *link = client->servers[p].link =
-        ps_links_all(client->links)[p];
+    client->servers[p].link = ps_links_all(client->links)[p];
     bool chosen = !s->process->shm || !s->plan->ps[p].shm_key,
          connected = false;
     int64_t since = time_now(), now = since;
     for (; !connected; now = time_now()) {
         enum status status = ps_links_connect(client->links, p, now, now, why);
-        zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLOUT, 0};
         if (!status)
             status = bench_stream_client_check_wait(client, p, since, now, why);
         if (status)
@@ -76,7 +87,7 @@ static enum status connect_server(struct bench_stream_client *client,
             connected = client->servers[p].over_shm =
                 follow_shm_choice(client, p, &chosen);
         else
-            connected = zmq_poll(&item, 1, POLL_MS) == 1;
+            connected = is_greeted(client, p);
     }
     return STATUS_OK;
 }

@@ -51,7 +51,7 @@ static void set_keepalive(void *socket) {
 static void link_configure(void *socket, const struct link_settings *settings) {
     link_set_int(socket, ZMQ_LINGER, settings->flush_ms);
     link_set_int(socket, ZMQ_SNDHWM, 0);
-    link_set_int(socket, ZMQ_RCVHWM, settings->receive_frames);
+    link_set_int(socket, ZMQ_RCVHWM, 0);
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
                    sizeof settings->max_frame);
     link_set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
@@ -104,6 +104,8 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a link");
     link->zmq = zmq;
     link->kind = kind;
+    link->guard_wake = -1;
+    pthread_mutex_init(&link->mutex, NULL);
     link->max_frame = settings->max_frame;
     link->lost = link->heard = time_now();
     snprintf(link->source, sizeof link->source, "%s",
@@ -124,6 +126,7 @@ void link_close(struct link **where) {
     *where = NULL;
     if (!link)
         return;
+    link_guard_stop(link);
     if (link->socket)
         zmq_socket_monitor(link->socket, NULL, 0);
     if (link->monitor)
@@ -138,6 +141,7 @@ void link_close(struct link **where) {
     for (int i = 0; i < LINK_REPLIES; i++)
         buffer_release(&link->replies[i].buffer);
     free(link->connections);
+    pthread_mutex_destroy(&link->mutex);
     free(link);
 }
 
@@ -168,7 +172,7 @@ enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
     const char *colon = strrchr(bound, ':');
     link->port = colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : port;
     fork_guard_add_port(link->port);
-    return STATUS_OK;
+    return link_guard_start(link, why);
 }
 
 enum status link_bind_inproc(struct link *link, const char *name,
@@ -237,10 +241,6 @@ int link_poll_items(struct link *link, zmq_pollitem_t *items) {
     int count = 0;
     if (link->transport == LINK_TCP)
         items[count++] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
-    if (link->kind == LINK_SERVER && link->monitor) {
-        link_read_events(link);
-        items[count++] = (zmq_pollitem_t){link->monitor, 0, ZMQ_POLLIN, 0};
-    }
     if (!link->shm_endpoint)
         return count;
     shm_endpoint_prepare_wait(link->shm_endpoint);
@@ -292,17 +292,20 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
     }
 }
 
-/* Asks for a connection's descriptor at its first message only: libzmq keeps it
- * as text. */
-static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *part) {
-    bool server = link->kind == LINK_SERVER;
-    struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
-    if (server ? sender->peer == peer : !link_needs_limit(link))
-        return;
-    int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
-    if (descriptor >= 0 && (!server || link_first_message(link, descriptor)))
-        link_limit_connection(link, descriptor);
-    *sender = (struct link_sender){peer, descriptor};
+/* Bytes of PART on the wire (ZMTP 3.0). */
+static uint64_t wire_bytes(const zmq_msg_t *part) {
+    size_t size = zmq_msg_size(part);
+    return size + (size > UINT8_MAX ? 9 : 2);
+}
+
+/* HEADER, and PAYLOAD unless NULL, have come from PEER. */
+static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *header,
+                          const zmq_msg_t *payload) {
+    uint64_t bytes = wire_bytes(header) + (payload ? wire_bytes(payload) : 0);
+    if (link->kind == LINK_SERVER
+            ? link_count_message(link, peer, header, bytes)
+            : link_needs_limit(link))
+        link_limit_connection(link, zmq_msg_get(header, ZMQ_SRCFD));
 }
 
 /* ROUTER numbers connections from a random start. Peer numbers start in the
@@ -324,7 +327,8 @@ static uint32_t peer_number(struct link *link, const char *name) {
  * MAX_SKIPPED a call, so that an endless sender cannot stall the caller. */
 static bool receive_peer(struct link *link, uint32_t *peer) {
     zmq_msg_t identity;
-    for (int i = 0; i < MAX_SKIPPED && receive_part(link, &identity); i++) {
+    int i = 0;
+    for (; i < MAX_SKIPPED && receive_part(link, &identity); i++) {
         const char *name = zmq_msg_data(&identity);
         bool usable = zmq_msg_size(&identity) == LINK_IDENTITY && !name[0] &&
                       zmq_msg_more(&identity);
@@ -336,6 +340,8 @@ static bool receive_peer(struct link *link, uint32_t *peer) {
         }
         skip_rest(link, &identity);
     }
+    if (i < MAX_SKIPPED)
+        link_count_all_read(link);
     return false;
 }
 
@@ -364,8 +370,8 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
             return false;
         if (!receive_part(link, header))
             return false;
-        record_sender(link, frame->peer, header);
         if (!zmq_msg_more(header)) {
+            record_sender(link, frame->peer, header, NULL);
             zmq_msg_init(payload);
             break;
         }
@@ -373,12 +379,13 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
             zmq_msg_close(header);
             return false;
         }
+        record_sender(link, frame->peer, header, payload);
         if (!zmq_msg_more(payload))
             break;
         skip_rest(link, payload);
         zmq_msg_close(header);
         link_ban(link, frame->peer);
-        link->violations[LINK_MANY_PARTS] = true;
+        link_note_violation(link, LINK_MANY_PARTS);
     }
     frame->shm_connection = NULL;
     frame->shm_segment = NULL;

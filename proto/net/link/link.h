@@ -19,9 +19,8 @@
 enum link_kind { LINK_SERVER, LINK_CLIENT };
 
 struct link_settings {
-    int64_t max_frame;  /* bytes; the sender of a longer one is disconnected */
-    int receive_frames; /* receive queue; beyond it TCP holds the sender back */
-    int flush_ms;       /* how long close waits for queued frames to leave */
+    int64_t max_frame;   /* bytes; the sender of a longer one is disconnected */
+    int flush_ms;        /* how long close waits for queued frames to leave */
     const char *address; /* numeric, local: to listen on and to connect from;
                             NULL: any */
 };
@@ -83,11 +82,11 @@ bool link_transport(struct link *link, char *text, size_t size);
 /* Client: messages go over shared memory now. */
 bool link_is_over_shm(const struct link *link);
 
-enum { LINK_POLL_ITEMS = 3 };
+enum { LINK_POLL_ITEMS = 2 };
 
-/* Call before each wait: sends pending shared-memory wakeups and (server) reads
- * connection events. Fills ITEMS, at most LINK_POLL_ITEMS, which become ready
- * when a frame may be here. Returns how many. */
+/* Call before each wait: sends pending shared-memory wakeups. Fills ITEMS, at
+ * most LINK_POLL_ITEMS, which become ready when a frame may be here. Returns
+ * how many. */
 int link_poll_items(struct link *link, zmq_pollitem_t *items);
 
 /* The ZeroMQ socket: for zmq_poll on a link that carries control messages. */
@@ -164,8 +163,13 @@ void link_release_held(struct link_held *held);
 void link_ban(struct link *link, uint32_t peer);
 
 /* Server, from now on: closes a connection that is not admitted within LIMIT ns
- * of its start, or of this call. */
-void link_admit_within(struct link *link, int64_t limit);
+ * of its start, or of this call. A thread of the link's resets one that has
+ * sent more than is viewed of it: before its admission by 256 KiB, and all such
+ * together by 1 MiB; then by CREDIT bytes and a frame. */
+void link_admit_within(struct link *link, int64_t limit, uint64_t credit);
+
+/* Server: changes the CREDIT of admitted connections. */
+void link_set_credit(struct link *link, uint64_t credit);
 
 /* Server: admits the connection of PEER, whose frame was viewed last. */
 void link_admit(struct link *link, uint32_t peer);
@@ -202,6 +206,10 @@ enum link_answer link_answer(struct link *link, int64_t *since);
 /* Client: is it without a connection, or was it since the last call, and SINCE
  * when had nothing come? Call it at least each second. */
 bool link_is_lost(struct link *link, int64_t *since);
+
+/* Client: the number of the present or next TCP connection; 0: messages go over
+ * none, or there has been none yet. */
+uint64_t link_connection(struct link *link);
 
 /* Client over the network: has a new connection been established since the last
  * call? Then messages in flight on an earlier one are lost. */

@@ -7,6 +7,8 @@
 #include "proto/net/link/link.h"
 #include "proto/net/shm/shm_endpoint.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <zmq.h>
 
 enum { LINK_BANNED = 64, LINK_SENDERS = 64, LINK_CLOSED = 1024 };
@@ -32,6 +34,7 @@ enum link_violation {
     LINK_NO_MESSAGE,
     LINK_MANY_PARTS,
     LINK_NO_DESCRIPTOR,
+    LINK_UNREAD,
     LINK_VIOLATIONS
 };
 
@@ -53,8 +56,10 @@ struct link_logged {
 
 /* A connection that a server has accepted, by descriptor. */
 struct link_connection {
-    int64_t since;   /* time of accept; 0: no connection */
-    uint64_t cookie; /* the kernel's socket number: descriptors are reused */
+    int64_t since;      /* time of accept; 0: no connection */
+    uint64_t cookie;    /* the kernel's socket number: descriptors are reused */
+    uint64_t delivered; /* bytes on the wire of the messages viewed */
+    uint64_t ahead;     /* bytes that have come beyond those, when last seen */
     bool has_sent, admitted;
     uint32_t peer; /* once admitted */
     int64_t heard; /* when the kernel last got a packet of it; 0: unknown */
@@ -65,6 +70,7 @@ struct link_connection {
 struct link_sender {
     uint32_t peer;
     int descriptor;
+    uint64_t cookie; /* of its connection, to know if that has ended */
 };
 
 struct link_reply {
@@ -90,6 +96,7 @@ struct link {
                                     since link_busy_poll */
     struct spin_policy spin_policy;
     bool renewed, transport_changed, transport_pending;
+    uint64_t connection; /* a client's: number of the present one, from 1 */
     enum link_handshake handshake;
     enum link_answer answer;
     int64_t lost;    /* since when a client has no connection; 0: it has one */
@@ -104,19 +111,28 @@ struct link {
     bool has_peers;
     uint32_t banned[LINK_BANNED];
     unsigned num_banned;
+    pthread_mutex_t mutex; /* of the monitor, and from here to `violations` */
     struct link_connection *connections; /* [num_connections], by descriptor */
     unsigned num_connections;
     struct link_sender senders[LINK_SENDERS]; /* the latest, by peer number */
     uint32_t closed[LINK_CLOSED];             /* peers, oldest first, for
                                                  link_next_closed */
     unsigned num_closed;
-    int64_t heard_at;                /* when `heard` was last read */
     int64_t admit_limit, admit_from; /* 0: no admission needed */
     int64_t last_admit_check;        /* of overdue connections */
+    int64_t looked;                  /* at admitted ones */
     /* Connections that ended without a message: since the last check, whose
      * messages may still be unread, and before it. */
     unsigned ended_now, ended_before;
+    uint64_t credit;       /* bytes that an admitted peer may be ahead */
+    uint64_t ended_unread; /* bytes that ended connections may have left unread
+                              since the last time that nothing was unread */
+    int64_t ended_at;      /* when some were added last */
     bool violations[LINK_VIOLATIONS]; /* not yet logged */
+    pthread_t guard;
+    atomic_bool guard_waits; /* for the mutex */
+    atomic_bool guard_ends;
+    int guard_wake; /* an eventfd; -1: there is no guard */
     struct link_reply replies[LINK_REPLIES];
     double rate;  /* bytes a second of each connection; 0: unknown */
     bool limited; /* the client's connection is limited to its rate */
@@ -145,13 +161,21 @@ void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
 /* The monitor's next event; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
 
-/* Server: handles accepted and ended connections. */
-void link_read_events(struct link *link);
-
 /* The same of a client. */
 void link_read_client_events(struct link *link);
 
-/* Records that a message came by DESCRIPTOR's connection. Is it its first? */
-bool link_first_message(struct link *link, int descriptor);
+/* A message of PEER, part of which is PART, has BYTES on the wire. Is it the
+ * first of its connection? */
+bool link_count_message(struct link *link, uint32_t peer, zmq_msg_t *part,
+                        uint64_t bytes);
+
+/* Nothing is unread. */
+void link_count_all_read(struct link *link);
+
+void link_note_violation(struct link *link, enum link_violation violation);
+
+/* Starts and ends the thread that guards a server's memory. */
+enum status link_guard_start(struct link *link, struct failure *why) MUST_CHECK;
+void link_guard_stop(struct link *link);
 
 #endif

@@ -12,26 +12,52 @@
  * does when the process ends, and when this kernel gives it up, as nothing has
  * come for three seconds (keepalive). The kernel's time of the last packet
  * tells them apart: a living kernel acknowledges a heartbeat or a keepalive
- * probe each second, also for a process that is stopped. */
+ * probe each second, also for a process that is stopped.
+ *
+ * libzmq takes what comes without a limit, as with a limit it aborts
+ * (docs/wire.md). So a thread of the link's, the guard, compares what the
+ * kernel has received of each connection (TCP_INFO) with what was viewed, also
+ * while the link's own thread computes, and resets a connection that is too far
+ * ahead. */
 #include "proto/base/limits.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
 
+#include <errno.h>
 #include <ifaddrs.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-static const int64_t LOG_INTERVAL = 10 * TIME_S;
-static const int64_t HEARD_INTERVAL = TIME_S / 4, HEARD_LIMIT = 2 * TIME_S;
-enum { MAX_EVENTS = 1024, CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
+/* What peers that are not admitted may have unread: one, all together. */
+enum { UNREAD_OF_ONE = 256 << 10, UNREAD_OF_ALL = 1 << 20 };
+/* Milliseconds between two looks: while a peer is not admitted, else. */
+enum { LOOK_OFTEN = 5, LOOK = 100 };
+enum { GREETING_BYTES = 1 << 10 /* and more than a handshake */ };
+/* So long what ended connections may have left unread keeps others out. */
+static const int64_t ENDED_LIMIT = TIME_S;
+static const int64_t LOG_INTERVAL = 10 * TIME_S, HEARD_LIMIT = 2 * TIME_S;
+enum { CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
 /* Half of the descriptors that limits.h reserves for the process itself. */
 enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
+
+/* For the link's own thread, which lets the guard go first: a mutex alone would
+ * go to it again and again while messages pour in. */
+static void guard_lock(struct link *link) {
+    while (atomic_load(&link->guard_waits))
+        sched_yield();
+    pthread_mutex_lock(&link->mutex);
+}
 
 /* The entry of DESCRIPTOR; NULL: no memory. */
 static struct link_connection *connection_of(struct link *link,
@@ -72,6 +98,17 @@ static void shut_down(struct link *link, unsigned descriptor) {
         shutdown((int)descriptor, SHUT_RDWR);
 }
 
+/* By a reset, which also drops what the kernel has received: after a mere end
+ * libzmq would read megabytes more. */
+static void reset_connection(struct link *link, unsigned descriptor) {
+    static const struct sockaddr none = {.sa_family = AF_UNSPEC};
+    struct link_connection *connection = &link->connections[descriptor];
+    connection->expired = true;
+    if (is_same_socket(connection, (int)descriptor) &&
+        connect((int)descriptor, &none, sizeof none))
+        shutdown((int)descriptor, SHUT_RDWR);
+}
+
 static bool may_be_closed(const struct link_connection *connection) {
     return connection->since && !connection->admitted && !connection->expired;
 }
@@ -104,16 +141,13 @@ void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
         *heard = now - info.tcpi_last_ack_recv * TIME_MS;
 }
 
-static void read_all_heard(struct link *link, int64_t now) {
-    if (now - link->heard_at < HEARD_INTERVAL)
-        return;
-    link->heard_at = now;
-    for (unsigned i = 0; i < link->num_connections; i++) {
-        struct link_connection *connection = &link->connections[i];
-        if (connection->since && connection->admitted)
-            link_read_heard((int)i, connection->cookie, now,
-                            &connection->heard);
-    }
+/* Is DESCRIPTOR a connection of LINK's? libzmq may have closed it by now, and
+ * this process reused it. */
+static bool is_own_port(const struct link *link, int descriptor) {
+    struct sockaddr_in6 own = {0};
+    socklen_t size = sizeof own;
+    return !getsockname(descriptor, (struct sockaddr *)&own, &size) &&
+           ntohs(own.sin6_port) == link->port;
 }
 
 /* CONNECTION has ended. */
@@ -124,48 +158,68 @@ static void note_closed(struct link *link,
         link->closed[link->num_closed++] = connection->peer;
 }
 
-bool link_next_closed(struct link *link, uint32_t *peer) {
-    link_read_events(link);
-    if (!link->num_closed)
-        return false;
-    *peer = link->closed[0];
-    link->num_closed--;
-    memmove(link->closed, link->closed + 1,
-            link->num_closed * sizeof *link->closed);
-    return true;
-}
-
 /* Handles the monitor's EVENT for DESCRIPTOR. */
 static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
-    memset(link->senders, 0, sizeof link->senders); /* it may be in there */
     link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
                        !connection->has_sent && !connection->expired;
     int64_t now = time_now();
     if (event == ZMQ_EVENT_DISCONNECTED)
         note_closed(link, connection, now);
+    if (connection->since && !connection->admitted && !connection->expired) {
+        link->ended_unread += UNREAD_OF_ONE;
+        link->ended_at = now;
+    }
     *connection = (struct link_connection){0};
-    if (event != ZMQ_EVENT_ACCEPTED)
+    if (event != ZMQ_EVENT_ACCEPTED || !is_own_port(link, (int)descriptor))
         return;
     *connection = (struct link_connection){
         .since = now, .cookie = link_cookie((int)descriptor)};
     reserve_descriptors(link, descriptor);
+    if (link->guard_wake >= 0)
+        eventfd_write(link->guard_wake, 1); /* whichever thread reads this */
+    if (link->admit_limit && link->ended_unread > UNREAD_OF_ALL)
+        reset_connection(link, descriptor); /* before it can send */
 }
 
-void link_read_events(struct link *link) {
+/* The mutex is held. */
+static void read_events(struct link *link) {
     uint16_t event;
     uint32_t value;
-    for (int i = 0; i < MAX_EVENTS && link->monitor &&
-                    link_next_event(link, &event, &value);
-         i++)
+    while (link_next_event(link, &event, &value))
         take_event(link, event, value);
 }
 
-void link_admit_within(struct link *link, int64_t limit) {
+bool link_next_closed(struct link *link, uint32_t *peer) {
+    guard_lock(link);
+    read_events(link);
+    bool any = link->num_closed;
+    if (any) {
+        *peer = link->closed[0];
+        link->num_closed--;
+        memmove(link->closed, link->closed + 1,
+                link->num_closed * sizeof *link->closed);
+    }
+    pthread_mutex_unlock(&link->mutex);
+    return any;
+}
+
+void link_admit_within(struct link *link, int64_t limit, uint64_t credit) {
+    guard_lock(link);
     link->admit_limit = limit;
     link->admit_from = time_now();
+    link->credit = credit;
+    pthread_mutex_unlock(&link->mutex);
+    if (link->guard_wake >= 0)
+        eventfd_write(link->guard_wake, 1);
+}
+
+void link_set_credit(struct link *link, uint64_t credit) {
+    guard_lock(link);
+    link->credit = credit;
+    pthread_mutex_unlock(&link->mutex);
 }
 
 /* The connection of a message that came by DESCRIPTOR. Its accept, and the end
@@ -177,38 +231,79 @@ static struct link_connection *sender_connection(struct link *link,
         connection_of(link, (unsigned)descriptor);
     if (!connection || is_same_socket(connection, descriptor))
         return connection;
-    link_read_events(link);
+    read_events(link);
     return connection_of(link, (unsigned)descriptor);
 }
 
-/* The message was unread when the end of its connection was read. */
-static void take_back_end(struct link *link) {
+/* Records that a message came by CONNECTION. Is it its first? If the end of its
+ * connection has been read already, it did not end without a message. */
+static bool note_message(struct link *link,
+                         struct link_connection *connection) {
     unsigned *ended = link->ended_now ? &link->ended_now : &link->ended_before;
-    *ended -= *ended > 0;
-}
-
-bool link_first_message(struct link *link, int descriptor) {
-    struct link_connection *connection = sender_connection(link, descriptor);
-    bool first = connection && !connection->has_sent;
+    bool first = !connection->has_sent;
+    connection->has_sent = true;
     if (first && !connection->since)
-        take_back_end(link);
-    if (connection)
-        connection->has_sent = true;
+        *ended -= *ended > 0;
     return first;
 }
 
-void link_admit(struct link *link, uint32_t peer) {
+/* The connection of PEER, whose message was viewed last; NULL: it has ended. */
+static struct link_connection *peer_connection(struct link *link,
+                                               uint32_t peer) {
     const struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
     if (sender->peer != peer || sender->descriptor < 0 ||
-        link_shm_connection(link, peer))
-        return;
-    struct link_connection *connection =
-        sender_connection(link, sender->descriptor);
-    if (!connection)
-        return;
-    connection->admitted = true;
-    connection->peer = peer;
-    connection->heard = time_now();
+        (unsigned)sender->descriptor >= link->num_connections)
+        return NULL;
+    struct link_connection *connection = &link->connections[sender->descriptor];
+    return connection->cookie == sender->cookie ? connection : NULL;
+}
+
+/* Asks for a connection's descriptor at its first message only: libzmq keeps it
+ * as text. */
+bool link_count_message(struct link *link, uint32_t peer, zmq_msg_t *part,
+                        uint64_t bytes) {
+    bool first = false;
+    guard_lock(link);
+    struct link_connection *connection = peer_connection(link, peer);
+    /* Known, but ended: its descriptor may be another's by now. */
+    bool ended = link->senders[peer % LINK_SENDERS].peer == peer && !connection;
+    if (!connection && !ended) {
+        int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
+        if (descriptor >= 0)
+            connection = sender_connection(link, descriptor);
+        if (connection) {
+            first = note_message(link, connection);
+            link->senders[peer % LINK_SENDERS] =
+                (struct link_sender){peer, descriptor, connection->cookie};
+        }
+    }
+    if (connection)
+        connection->delivered += bytes;
+    pthread_mutex_unlock(&link->mutex);
+    return first;
+}
+
+void link_count_all_read(struct link *link) {
+    guard_lock(link);
+    link->ended_unread = 0;
+    pthread_mutex_unlock(&link->mutex);
+}
+
+void link_note_violation(struct link *link, enum link_violation violation) {
+    guard_lock(link);
+    link->violations[violation] = true;
+    pthread_mutex_unlock(&link->mutex);
+}
+
+void link_admit(struct link *link, uint32_t peer) {
+    guard_lock(link);
+    struct link_connection *connection = peer_connection(link, peer);
+    if (connection && connection->since) {
+        connection->admitted = true;
+        connection->peer = peer;
+        connection->heard = time_now();
+    }
+    pthread_mutex_unlock(&link->mutex);
 }
 
 static void close_unadmitted(struct link *link, int64_t now) {
@@ -223,6 +318,125 @@ static void close_unadmitted(struct link *link, int64_t now) {
         if (may_be_closed(connection) && now - from >= link->admit_limit)
             shut_down(link, i);
     }
+}
+
+/* Reads what the kernel knows of CONNECTION. */
+static void measure(struct link_connection *connection, int descriptor,
+                    int64_t now) {
+    struct tcp_info about = {0};
+    socklen_t size = sizeof about;
+    connection->ahead = 0;
+    if (!is_same_socket(connection, descriptor) ||
+        getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &size))
+        return;
+    if (about.tcpi_bytes_received > connection->delivered)
+        connection->ahead = about.tcpi_bytes_received - connection->delivered;
+    if (connection->admitted)
+        connection->heard = now - about.tcpi_last_ack_recv * TIME_MS;
+}
+
+/* Measures the connection of DESCRIPTOR and ends it if it is too far ahead. */
+static void bound_unread(struct link *link, unsigned descriptor, int64_t now) {
+    struct link_connection *connection = &link->connections[descriptor];
+    uint64_t most = connection->admitted
+                        ? link->credit + (uint64_t)link->max_frame
+                        : UNREAD_OF_ONE;
+    measure(connection, (int)descriptor, now);
+    if (connection->ahead <= most)
+        return;
+    link->violations[LINK_UNREAD] = true;
+    reset_connection(link, descriptor);
+}
+
+/* Of peers that are not admitted those that have more unread than the mean, and
+ * than a greeting takes. */
+static void bound_unadmitted(struct link *link, uint64_t unread,
+                             unsigned count) {
+    if (unread + link->ended_unread <= UNREAD_OF_ALL)
+        return;
+    link->violations[LINK_UNREAD] = true;
+    for (unsigned i = 0; i < link->num_connections; i++)
+        if (may_be_closed(&link->connections[i]) &&
+            link->connections[i].ahead > GREETING_BYTES &&
+            link->connections[i].ahead * count >= unread)
+            reset_connection(link, i);
+}
+
+/* The mutex is held. Returns the milliseconds until the next look; -1: at the
+ * next connection. */
+static int look_at_connections(struct link *link, int64_t now) {
+    uint64_t unread = 0;
+    unsigned unadmitted = 0, members = 0;
+    bool all = now - link->looked >= LOOK * TIME_MS;
+    for (unsigned i = 0; i < link->num_connections && link->admit_limit; i++) {
+        const struct link_connection *connection = &link->connections[i];
+        if (!connection->since || connection->expired)
+            continue;
+        members += connection->admitted;
+        if (all || !connection->admitted)
+            bound_unread(link, i, now);
+        if (!may_be_closed(connection))
+            continue;
+        unread += connection->ahead;
+        unadmitted++;
+    }
+    if (all)
+        link->looked = now;
+    if (now - link->ended_at >= ENDED_LIMIT)
+        link->ended_unread = 0;
+    if (unadmitted)
+        bound_unadmitted(link, unread, unadmitted);
+    return unadmitted ? LOOK_OFTEN : members ? LOOK : -1;
+}
+
+static void *guard(void *context) {
+    struct link *link = context;
+    struct pollfd ready[] = {{.fd = link->guard_wake, .events = POLLIN},
+                             {.events = POLLIN}};
+    size_t size = sizeof ready[1].fd;
+    eventfd_t count;
+    zmq_getsockopt(link->monitor, ZMQ_FD, &ready[1].fd, &size);
+    while (!atomic_load(&link->guard_ends)) {
+        atomic_store(&link->guard_waits, true);
+        pthread_mutex_lock(&link->mutex);
+        atomic_store(&link->guard_waits, false);
+        read_events(link);
+        int wait = look_at_connections(link, time_now());
+        pthread_mutex_unlock(&link->mutex);
+        if (poll(ready, 2, wait) > 0 && ready[0].revents)
+            eventfd_read(link->guard_wake, &count);
+    }
+    return NULL;
+}
+
+enum status link_guard_start(struct link *link, struct failure *why) {
+    sigset_t all, before;
+    if (link->guard_wake >= 0)
+        return STATUS_OK;
+    link->guard_wake = eventfd(0, EFD_CLOEXEC);
+    if (link->guard_wake < 0)
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "cannot open an eventfd");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&link->guard, NULL, guard, link);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error)
+        return STATUS_OK;
+    close(link->guard_wake);
+    link->guard_wake = -1;
+    return status_errno(why, FAILURE_SYSTEM_BUSY, error,
+                        "cannot start a thread");
+}
+
+void link_guard_stop(struct link *link) {
+    if (link->guard_wake < 0)
+        return;
+    atomic_store(&link->guard_ends, true);
+    eventfd_write(link->guard_wake, 1);
+    pthread_join(link->guard, NULL);
+    close(link->guard_wake);
+    link->guard_wake = -1;
 }
 
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value) {
@@ -266,15 +480,19 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         [LINK_NO_DESCRIPTOR] =
             "is disconnected: connections hold nearly all the "
             "descriptors of this process (ulimit -n)",
+        [LINK_UNREAD] = "is disconnected: it sends faster than it is read",
     };
+    bool noticed[LINK_VIOLATIONS];
     if (link->kind == LINK_CLIENT)
         return false;
-    link_read_events(link);
+    guard_lock(link);
+    read_events(link);
     close_unadmitted(link, time_now());
-    read_all_heard(link, time_now());
     link->violations[LINK_NO_MESSAGE] |= link->ended_before > 0;
     link->ended_before = link->ended_now;
     link->ended_now = 0;
+    memcpy(noticed, link->violations, sizeof noticed);
+    pthread_mutex_unlock(&link->mutex);
     const char *reason =
         link->shm_endpoint ? shm_endpoint_error(link->shm_endpoint) : NULL;
     if (reason && link_may_log(link, reason)) {
@@ -282,9 +500,12 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         return true;
     }
     for (int i = 0; i < LINK_VIOLATIONS; i++) {
-        bool noticed = link->violations[i];
+        if (!noticed[i])
+            continue;
+        guard_lock(link);
         link->violations[i] = false;
-        if (!noticed || !link_may_log(link, texts[i]))
+        pthread_mutex_unlock(&link->mutex);
+        if (!link_may_log(link, texts[i]))
             continue;
         snprintf(text, size, "%s", texts[i]);
         return true;

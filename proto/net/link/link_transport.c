@@ -154,6 +154,7 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
                               int64_t now) {
     switch (event) {
     case ZMQ_EVENT_CONNECTED:
+        link->connection++;
         link->descriptor = (int)value;
         link->cookie = link_cookie((int)value);
         link->handshake = LINK_HANDSHAKE_PENDING;
@@ -185,8 +186,7 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
 void link_read_client_events(struct link *link) {
     uint16_t event;
     uint32_t value;
-    while (link->kind == LINK_CLIENT && link->monitor &&
-           link_next_event(link, &event, &value))
+    while (link->kind == LINK_CLIENT && link_next_event(link, &event, &value))
         take_client_event(link, event, value, time_now());
 }
 
@@ -216,6 +216,11 @@ bool link_is_lost(struct link *link, int64_t *since) {
         link_read_heard(link->descriptor, link->cookie, time_now(),
                         &link->heard);
     return *since;
+}
+
+uint64_t link_connection(struct link *link) {
+    link_read_client_events(link);
+    return link->transport == LINK_TCP ? link->connection : 0;
 }
 
 bool link_renewed(struct link *link) {

@@ -53,7 +53,6 @@ enum status control_client_open(struct control_client **out,
     if (!client)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory to join");
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
-                                 .receive_frames = 10000,
                                  .address = settings->process->address,
                                  .flush_ms = 1000};
     unsigned ports =
@@ -227,7 +226,8 @@ static void log_silence(struct control_client *client,
 static void control_client_send_pending(struct control_client *client,
                                         int64_t now) {
     const struct channel_entry *entry;
-    while ((entry = channel_next(&client->channel, now, RESEND_INTERVAL)))
+    while (!client->rejoins &&
+           (entry = channel_next(&client->channel, now, RESEND_INTERVAL)))
         if (!multi_connect_commit(&client->multi_connect, entry->bytes,
                                   entry->size)) {
             channel_unsent(entry);
@@ -237,11 +237,13 @@ static void control_client_send_pending(struct control_client *client,
 
 /* The chief accepts messages of a process only by the connection of its last
  * join. So the client joins again on a new connection, and when nothing is
- * received on the present one. */
+ * received on the present one. By a new one nothing is sent before the chief
+ * has answered: it ends connections whose sender it does not know yet. */
 static void rejoin(struct control_client *client, int64_t now) {
     bool renewed = link_renewed(client->multi_connect.links[0]);
     bool is_silent = now - client->last_received >= REJOIN_INTERVAL &&
                      now - client->last_join >= REJOIN_INTERVAL;
+    client->rejoins |= renewed;
     if (!renewed && !is_silent)
         return;
     client->last_join = now;
@@ -391,6 +393,7 @@ static bool accept(struct control_client *client,
     if (!client->joined || control->run != client->process->run)
         return false;
     client->last_received = now;
+    client->rejoins = false;
     channel_acknowledge(&client->channel, control->ack);
     client->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
     return control->seq && channel_accept(&client->channel, control->seq);

@@ -32,6 +32,7 @@ struct control_client {
     uint16_t chief_port;
     char host[256];
     bool joined, planned;
+    bool rejoins;  /* by a new connection, which the chief has not answered */
     bool answered; /* by a chief that this process cannot join */
     int64_t opened, last_received, last_join, last_heartbeat, last_wait_log;
     int64_t foreign_at, last_foreign_log; /* of foreign_server; 0: none */

@@ -12,13 +12,14 @@
 #include <stdint.h>
 
 enum {
-    MESSAGE_VERSION = 15,
+    MESSAGE_VERSION = 16,
     MESSAGE_MAX_BLOCKS = 4096, /* in one data header */
     MESSAGE_MAX_HEADER = 32 << 10,
     MESSAGE_MAX_CONTROL = 256 << 20, /* from the chief: a plan */
     MESSAGE_MAX_TO_CHIEF =
         48 << 20, /* to the chief: 8 bytes for each block of 2^40 weights */
     MESSAGE_GROUP_BYTES = 1 << 20,  /* of a message with several blocks */
+    MESSAGE_CREDIT = 64 << 20,      /* of gradients in flight to one ps */
     MESSAGE_MAX_PAYLOAD = 64 << 20, /* of one partition's rows; others are
                                        shorter */
 };

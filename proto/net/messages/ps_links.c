@@ -5,8 +5,9 @@
 #include "proto/net/link/resolve.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static const int64_t LOOKUP_INTERVAL = 5 * TIME_S;
+static const int64_t LOOKUP_INTERVAL = 5 * TIME_S, GREET_INTERVAL = TIME_S;
 /* TCP may need four seconds to notice a cut, and libzmq two to connect again
  * after its end. */
 static const int64_t LEAST_LOST = 8 * TIME_S;
@@ -19,7 +20,8 @@ struct lookup {
     char host[256];
     uint16_t port;
     bool found;
-    int64_t started_at;
+    int64_t started_at, greeted_at;
+    uint64_t greeted, admitted; /* numbers of connections */
     struct resolve *resolve;
 };
 
@@ -36,7 +38,6 @@ static enum status open_link(struct ps_links *links, uint32_t p,
     const struct ps_links_settings *s = &links->settings;
     struct lookup *lookup = &links->lookups[p];
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                 .receive_frames = s->receive_frames,
                                  .address = s->process->address};
     enum status status =
         link_open(&links->links[p], s->process->zmq, LINK_CLIENT, &link, why);
@@ -120,13 +121,44 @@ enum status ps_links_connect(struct ps_links *links, uint32_t p, int64_t now,
     return status;
 }
 
-bool ps_links_send(struct ps_links *links, uint32_t p,
-                   Capstan__DataHeader *header, struct link_payload *payload) {
+static bool sign_and_send(struct ps_links *links, uint32_t p,
+                          Capstan__DataHeader *header,
+                          struct link_payload *payload) {
     header->run = links->settings.process->run;
     header->incarnation = links->settings.process->incarnation;
     header->rank = links->settings.rank;
     size_t bytes = message_write_data(header, links->header);
     return link_commit(links->links[p], 0, links->header, bytes, payload);
+}
+
+/* The greeting has the number of its connection, so that a late answer by the
+ * one before does not count. */
+bool ps_links_greet(struct ps_links *links, uint32_t p) {
+    struct lookup *lookup = &links->lookups[p];
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    int64_t now = time_now();
+    if (links->settings.inproc || link_is_over_shm(links->links[p]))
+        return true;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PROBE;
+    header.seq = link_connection(links->links[p]);
+    if (header.seq && lookup->admitted == header.seq)
+        return true;
+    if ((lookup->greeted != header.seq ||
+         now - lookup->greeted_at >= GREET_INTERVAL) &&
+        sign_and_send(links, p, &header, NULL)) {
+        lookup->greeted = header.seq;
+        lookup->greeted_at = now;
+    }
+    return false;
+}
+
+bool ps_links_send(struct ps_links *links, uint32_t p,
+                   Capstan__DataHeader *header, struct link_payload *payload) {
+    if (ps_links_greet(links, p))
+        return sign_and_send(links, p, header, payload);
+    if (payload)
+        link_drop(payload);
+    return false;
 }
 
 /* A refusal names no run, as a ps refuses those of other runs too. */
@@ -138,6 +170,42 @@ static bool ps_links_is_addressed(const struct ps_links *links, uint32_t p,
             (!incarnation || header->incarnation == incarnation));
 }
 
+void ps_links_answer_probe(struct link *server_link,
+                           const struct process *process, bool echoes,
+                           const struct link_frame *frame,
+                           const Capstan__DataHeader *header) {
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char space[256];
+    struct link_payload payload;
+    size_t size = frame->payload.size;
+    if (!process->run || header->run != process->run)
+        return;
+    link_admit(server_link, frame->peer);
+    link_no_payload(&payload);
+    if (size && (!echoes || size > MESSAGE_GROUP_BYTES ||
+                 !link_reserve(server_link, frame->peer, &payload, size)))
+        return;
+    if (size)
+        memcpy(link_reserved(&payload), frame->payload.data, size);
+    reply.kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
+    reply.run = process->run;
+    reply.incarnation = process->incarnation;
+    reply.seq = header->seq;
+    size_t bytes = message_write_data(&reply, space);
+    link_commit(server_link, frame->peer, space, bytes, &payload);
+}
+
+/* Takes the answer to a greeting. */
+static bool take_admission(struct ps_links *links, uint32_t p,
+                           const Capstan__DataHeader *header,
+                           const struct link_frame *frame) {
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY ||
+        frame->payload.size)
+        return false;
+    links->lookups[p].admitted = header->seq;
+    return true;
+}
+
 bool ps_links_receive(struct ps_links *links, uint32_t p,
                       Capstan__DataHeader **header, struct link_frame *frame) {
     struct failure why;
@@ -147,7 +215,8 @@ bool ps_links_receive(struct ps_links *links, uint32_t p,
             log_warning(links->settings.process->log,
                         "malformed_message_rejected", "from ps %u: %s", p,
                         why.text);
-        else if (ps_links_is_addressed(links, p, *header))
+        else if (ps_links_is_addressed(links, p, *header) &&
+                 !take_admission(links, p, *header, frame))
             return true;
         link_release(frame);
     }

@@ -30,7 +30,6 @@ struct ps_links_settings {
     uint32_t num_ps;
     const struct ps_links_peer *ps; /* [num_ps] */
     const char *inproc;             /* the ps's link in this process, or NULL */
-    int receive_frames;             /* see link.h */
 };
 
 struct ps_links;
@@ -56,10 +55,23 @@ struct link *const *ps_links_all(const struct ps_links *links);
 enum status ps_links_connect(struct ps_links *links, uint32_t ps, int64_t now,
                              int64_t heard, struct failure *why);
 
+/* Has PS admitted this client on the present connection? Before that requests
+ * that it does not read would end the connection. If not, asks it by a PROBE
+ * without payload, whose answer ps_links_receive takes. */
+bool ps_links_greet(struct ps_links *links, uint32_t ps);
+
 /* Sends HEADER, signed by run, incarnation and rank, and PAYLOAD to PS. False:
- * they cannot leave now. */
+ * they cannot leave now, or have to wait for ps_links_greet. */
 bool ps_links_send(struct ps_links *links, uint32_t ps,
                    Capstan__DataHeader *header, struct link_payload *payload);
+
+/* The other end: admits the sender of HEADER, a PROBE, if it knows the run of
+ * PROCESS, and answers. If it ECHOES, the payload goes back; else one that has
+ * a payload is not answered. */
+void ps_links_answer_probe(struct link *server_link,
+                           const struct process *process, bool echoes,
+                           const struct link_frame *frame,
+                           const Capstan__DataHeader *header);
 
 /* Views the next answer of PS: of this run and incarnation, or a refusal.
  * HEADER is valid until the next call; the caller releases FRAME before it. */

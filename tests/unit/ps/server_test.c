@@ -180,8 +180,7 @@ static void sums_are_exact_under_duplicates(void **state) {
 static void a_reply_keeps_its_weights_while_an_update_uses_another_buffer(
     void **state) {
     struct server_fixture *fixture = *state;
-    struct link_settings settings = {.max_frame = 1 << 20,
-                                     .receive_frames = 100};
+    struct link_settings settings = {.max_frame = 1 << 20};
     struct link *inside;
     struct failure why;
     uint32_t id = 0;

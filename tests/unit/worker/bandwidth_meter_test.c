@@ -47,13 +47,14 @@ static struct bandwidth_meter *open_probe(struct link_fixture *fixture,
     return probe;
 }
 
-/* What has come goes back, said to be of RUN. */
+/* What has come goes back, said to be of RUN; greetings are answered first.
+ * Returns how many have a payload. */
 static unsigned echo(struct link_fixture *fixture, uint64_t run) {
     static struct message_arena arena;
     static unsigned char space[MESSAGE_MAX_HEADER];
     struct link_frame frame;
     unsigned count = 0;
-    for (; link_view(fixture->server_link, &frame); count++) {
+    while (link_view(fixture->server_link, &frame)) {
         Capstan__DataHeader *header;
         struct link_payload payload;
         struct failure why;
@@ -61,12 +62,17 @@ static unsigned echo(struct link_fixture *fixture, uint64_t run) {
                                            frame.header.size, &why),
                          0);
         assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PROBE);
-        assert_int_equal(frame.payload.size, BYTES);
+        bool greets = !frame.payload.size;
+        link_no_payload(&payload);
         header->kind = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
-        header->run = run;
-        assert_true(
-            link_reserve(fixture->server_link, frame.peer, &payload, BYTES));
-        memset(link_reserved(&payload), 0, BYTES);
+        header->run = greets ? RUN : run;
+        if (!greets) {
+            assert_int_equal(frame.payload.size, BYTES);
+            assert_true(link_reserve(fixture->server_link, frame.peer, &payload,
+                                     BYTES));
+            memset(link_reserved(&payload), 0, BYTES);
+        }
+        count += !greets;
         size_t bytes = message_write_data(header, space);
         link_commit(fixture->server_link, frame.peer, space, bytes, &payload);
         link_release(&frame);

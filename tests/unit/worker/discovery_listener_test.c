@@ -58,7 +58,7 @@ static void an_announcement_to_its_port_is_received(void **state) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
-    struct link_settings settings = {.max_frame = 4096, .receive_frames = 8};
+    struct link_settings settings = {.max_frame = 4096};
     struct link *chief;
     struct failure why;
     char to[64], address[300];
@@ -255,7 +255,7 @@ static void garbage_at_the_port_logs_one_line(void **state) {
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
     char to[64];
     struct link *unknown_peer;
-    struct link_settings settings = {.max_frame = 4096, .receive_frames = 8};
+    struct link_settings settings = {.max_frame = 4096};
     struct failure why;
     snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
     assert_int_equal(

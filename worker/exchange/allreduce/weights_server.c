@@ -7,11 +7,10 @@
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
 #include "proto/net/messages/message.h"
+#include "proto/net/messages/ps_links.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { RECEIVE_FRAMES = 64 };
 
 struct weights_server {
     struct weights_server_settings settings;
@@ -29,7 +28,6 @@ enum status weights_server_open(struct weights_server **out,
                                 const struct weights_server_settings *settings,
                                 struct failure *why) {
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                 .receive_frames = RECEIVE_FRAMES,
                                  .address = settings->process->address,
                                  .flush_ms = 0};
     struct weights_server *server = calloc(1, sizeof *server);
@@ -46,7 +44,7 @@ enum status weights_server_open(struct weights_server **out,
     if (status)
         weights_server_close(&server);
     else
-        link_admit_within(server->link, FIRST_MESSAGE_LIMIT);
+        link_admit_within(server->link, FIRST_MESSAGE_LIMIT, MESSAGE_CREDIT);
     *out = server;
     return status;
 }
@@ -155,19 +153,6 @@ static const char *handle_request(struct weights_server *server,
     return "a message that only a ps accepts";
 }
 
-static void echo_probe(struct weights_server *server,
-                       const struct link_frame *frame,
-                       const Capstan__DataHeader *header) {
-    struct link_payload payload;
-    size_t size = frame->payload.size;
-    if (server->frozen || !size || size > MESSAGE_GROUP_BYTES ||
-        !link_reserve(server->link, frame->peer, &payload, size))
-        return;
-    memcpy(link_reserved(&payload), frame->payload.data, size);
-    weights_server_reply(server, frame->peer, header,
-                         CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY, "", &payload);
-}
-
 static void handle_frame(struct weights_server *server,
                          const struct link_frame *frame) {
     Capstan__DataHeader *header;
@@ -176,7 +161,8 @@ static void handle_frame(struct weights_server *server,
         &header, &server->arena, frame->header.data, frame->header.size, &why);
     if (is_valid && header->run == server->settings.process->run &&
         header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE) {
-        echo_probe(server, frame, header);
+        ps_links_answer_probe(server->link, server->settings.process,
+                              !server->frozen, frame, header);
         return;
     }
     if (!is_valid || header->run != server->settings.process->run ||

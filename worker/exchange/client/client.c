@@ -83,7 +83,7 @@ static bool client_allocate(struct client *client) {
         .block_ps = client->block_ps,
         .block_bytes = client->block_bytes,
         .credit =
-            client->settings.credit ? client->settings.credit : WINDOW_CREDIT,
+            client->settings.credit ? client->settings.credit : MESSAGE_CREDIT,
         .group_bytes = message_group_bytes(client->settings.link_gbits),
         .query_after = TIME_S,
         .retry_after = RETRY_AFTER,

@@ -233,6 +233,8 @@ static bool client_messages_send_request(struct client *client,
     };
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    if (!ps_links_greet(client->links, request->ps))
+        return false; /* before the payload is made */
     if (request->kind != WINDOW_QUERY &&
         request->blocks[0] >= client_first_push(client))
         return client_send_rows(client, request);

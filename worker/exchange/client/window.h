@@ -15,7 +15,6 @@ enum {
     WINDOW_MIN_FLOATS =
         16 << 10 /* a smaller gradient is announced with the next one */
 };
-#define WINDOW_CREDIT (UINT64_C(64) << 20) /* default credit of a trainer */
 
 /* Arrays are borrowed. */
 struct window_settings {

@@ -111,13 +111,13 @@ static void serve_one(struct node *node, struct link_frame *frame) {
     static _Thread_local struct message_arena arena;
     Capstan__DataHeader *header;
     struct failure why;
-    if (node->to_lose && node->to_lose--) {
-        link_release(frame);
-        return;
-    }
     if (message_read_data(&header, &arena, frame->header.data,
-                          frame->header.size, &why) ||
-        server_handle(node->server, frame, header, &why))
+                          frame->header.size, &why))
+        abort();
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__PROBE && node->to_lose &&
+        node->to_lose--)
+        link_release(frame);
+    else if (server_handle(node->server, frame, header, &why))
         abort();
 }
 

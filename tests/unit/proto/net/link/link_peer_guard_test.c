@@ -135,7 +135,7 @@ static void a_connection_not_admitted_in_time_is_closed(void **state) {
     link_fixture_receive(fixture->server_link, &frame);
     link_release(&frame);
     link_admit(fixture->server_link, frame.peer);
-    link_admit_within(fixture->server_link, 50 * TIME_MS);
+    link_admit_within(fixture->server_link, 50 * TIME_MS, 1 << 20);
     run_until_closed(fixture, talks);
     run_until_closed(fixture, silent);
     int later = exchange_messages(fixture->port, "\0\5later", 7);
@@ -202,6 +202,83 @@ static void bad_peers_do_not_exhaust_descriptors(void **state) {
     for (int i = 0; i < BAD_PEERS; i++)
         close(peer_sockets[i]);
     setrlimit(RLIMIT_NOFILE, &before);
+}
+
+enum { KIB = 1024, CREDIT = 1000 * KIB };
+
+/* COUNT frames of a KiB, as fast as they leave. False:
+ * the other side has closed. */
+static bool send_kibs(int peer_socket, int count) {
+    unsigned char frame[9 + KIB] = {2, [7] = KIB >> 8};
+    bool open = true;
+    for (int i = 0; i < count && open; i++)
+        open = send(peer_socket, frame, sizeof frame, MSG_NOSIGNAL) ==
+               (ssize_t)sizeof frame;
+    return open;
+}
+
+/* The server views nothing, as while it computes. */
+static void an_unknown_peer_with_much_unread_is_disconnected(void **state) {
+    struct link_fixture *fixture = *state;
+    char text[128];
+    link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
+    int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
+    assert_true(send_kibs(peer_socket, 240));
+    send_kibs(peer_socket, 100);
+    await_close(peer_socket);
+    while (link_bad_peer(fixture->server_link, text, sizeof text) &&
+           !strstr(text, "faster than it is read"))
+        ;
+    assert_non_null(strstr(text, "faster than it is read"));
+}
+
+/* As health checks and scanners do it, while the server reads nothing. */
+static void connections_that_end_keep_nobody_out_for_long(void **state) {
+    enum { CHECKS = 12 };
+    struct link_fixture *fixture = *state;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    struct timeval limit = {.tv_usec = 300000};
+    bool stays = false;
+    link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
+    int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
+    for (int i = 0; i < CHECKS; i++) {
+        int check = link_fixture_connect_plain(fixture->port);
+        char greeting;
+        recv(check, &greeting, 1, 0);
+        close(check);
+    }
+    while (!stays && time_now() < deadline) {
+        char bytes[64];
+        ssize_t got;
+        int newcomer = link_fixture_connect_plain(fixture->port);
+        setsockopt(newcomer, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        while ((got = recv(newcomer, bytes, sizeof bytes, 0)) > 0)
+            ;
+        stays = got < 0 && errno == EAGAIN;
+        close(newcomer);
+    }
+    assert_true(stays);
+    close(peer_socket);
+}
+
+/* Its credit, and a frame of LINK_FIXTURE_MAX_FRAME. */
+static void an_admitted_peer_may_have_its_credit_unread(void **state) {
+    struct link_fixture *fixture = *state;
+    struct link_frame frame;
+    link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
+    int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
+    link_fixture_receive(fixture->server_link, &frame);
+    link_admit(fixture->server_link, frame.peer);
+    link_release(&frame);
+    assert_true(send_kibs(peer_socket, 900));
+    for (int i = 0; i < 900; i++) {
+        link_fixture_receive(fixture->server_link, &frame);
+        assert_int_equal(frame.header.size, KIB);
+        link_release(&frame);
+    }
+    assert_true(send_kibs(peer_socket, 900));
+    send_kibs(peer_socket, 200);
+    await_close(peer_socket);
 }
 
 static void a_client_does_not_guard_against_bad_peers(void **state) {
@@ -281,6 +358,9 @@ int main(void) {
         LINK_FIXTURE_TEST(
             replies_do_not_accumulate_for_a_peer_that_does_not_read),
         LINK_FIXTURE_TEST(bad_peers_do_not_exhaust_descriptors),
+        LINK_FIXTURE_TEST(an_unknown_peer_with_much_unread_is_disconnected),
+        LINK_FIXTURE_TEST(connections_that_end_keep_nobody_out_for_long),
+        LINK_FIXTURE_TEST(an_admitted_peer_may_have_its_credit_unread),
         LINK_FIXTURE_TEST(a_connection_closed_by_its_peer_is_reported),
         LINK_FIXTURE_TEST(a_client_does_not_guard_against_bad_peers),
         LINK_FIXTURE_TEST(the_same_warning_about_peers_is_logged_once),

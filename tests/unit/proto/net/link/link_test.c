@@ -151,7 +151,7 @@ static void each_of_many_connections_at_once_is_answered(void **state) {
 
 static void roles_of_one_process_connect_over_inproc(void **state) {
     struct link_fixture *fixture = *state;
-    struct link_settings settings = {.max_frame = 64, .receive_frames = 8};
+    struct link_settings settings = {.max_frame = 64};
     struct failure why;
     struct link *server_link, *client;
     assert_int_equal(
@@ -191,7 +191,7 @@ static void a_kept_payload_outlives_its_frame(void **state) {
 
 static void a_port_in_use_is_named(void **state) {
     struct link_fixture *fixture = *state;
-    struct link_settings settings = {.max_frame = 64, .receive_frames = 8};
+    struct link_settings settings = {.max_frame = 64};
     struct link *second;
     struct failure why;
     char number[16];
@@ -286,8 +286,7 @@ static void a_frame_beyond_the_limit_is_never_delivered(void **state) {
 
 /* The server takes few messages before TCP holds their senders back. */
 static uint16_t take_few(struct link_fixture *fixture) {
-    static const struct link_settings few = {.max_frame = 100,
-                                             .receive_frames = 2};
+    static const struct link_settings few = {.max_frame = 100};
     struct failure why;
     link_close(&fixture->server_link);
     if (link_open(&fixture->server_link, fixture->zmq, LINK_SERVER, &few,

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct link_settings settings = {
-    .max_frame = LINK_FIXTURE_MAX_FRAME, .receive_frames = 16};
+static const struct link_settings settings = {.max_frame =
+                                                  LINK_FIXTURE_MAX_FRAME};
 
 /* The address two ports below the server's. */
 static void below(const struct link_fixture *fixture, char *text, size_t size) {

@@ -52,34 +52,42 @@ static enum status step(struct control_client *client,
                   : control_client_receive(client, time_now(), order, why);
 }
 
-/* The next control message that the chief gets of kind BODY; the member steps
- * meanwhile. The caller frees it. */
+/* The next control message that the chief gets; the member steps meanwhile. The
+ * caller frees it. */
+static Capstan__Control *receive_next(struct link_fixture *fixture,
+                                      struct control_client *client,
+                                      uint32_t *peer) {
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    const Capstan__Control *order;
+    Capstan__Control *control;
+    struct link_frame frame;
+    struct failure why;
+    assert_int_equal(step(client, &order, &why), STATUS_OK);
+    while (!link_view(fixture->server_link, &frame)) {
+        zmq_pollitem_t item = {link_socket(fixture->server_link), 0, ZMQ_POLLIN,
+                               0};
+        assert_true(time_now() < deadline);
+        zmq_poll(&item, 1, 20);
+        assert_int_equal(step(client, &order, &why), STATUS_OK);
+    }
+    assert_int_equal(message_read_control(&control, frame.header.data,
+                                          frame.header.size, &why),
+                     STATUS_OK);
+    *peer = frame.peer;
+    link_release(&frame);
+    return control;
+}
+
+/* The same of kind BODY. */
 static Capstan__Control *receive_message(struct link_fixture *fixture,
                                          struct control_client *client,
                                          Capstan__Control__BodyCase body,
                                          uint32_t *peer) {
-    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
-    const Capstan__Control *order;
-    struct link_frame frame;
-    struct failure why;
-    for (;;) {
-        assert_true(time_now() < deadline);
-        assert_int_equal(step(client, &order, &why), STATUS_OK);
-        while (link_view(fixture->server_link, &frame)) {
-            Capstan__Control *control;
-            assert_int_equal(message_read_control(&control, frame.header.data,
-                                                  frame.header.size, &why),
-                             STATUS_OK);
-            *peer = frame.peer;
-            link_release(&frame);
-            if (control->body_case == body)
-                return control;
-            message_free_control(&control);
-        }
-        zmq_pollitem_t item = {link_socket(fixture->server_link), 0, ZMQ_POLLIN,
-                               0};
-        zmq_poll(&item, 1, 20);
-    }
+    Capstan__Control *control = receive_next(fixture, client, peer);
+    for (; control->body_case != body;
+         control = receive_next(fixture, client, peer))
+        message_free_control(&control);
+    return control;
 }
 
 static void send_order(struct link_fixture *fixture, uint32_t peer,
@@ -181,6 +189,17 @@ static void commands_arrive_once_in_order_and_from_this_run(void **state) {
     control_client_close(&client);
 }
 
+static void send_heartbeat(struct link_fixture *fixture, uint32_t peer,
+                           uint64_t ack) {
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.run = RUN;
+    control.ack = ack;
+    control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    control.heartbeat = &heartbeat;
+    send_order(fixture, peer, &control);
+}
+
 static void messages_are_resent_until_acknowledged(void **state) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
@@ -199,13 +218,7 @@ static void messages_are_resent_until_acknowledged(void **state) {
         message_free_control(&received);
         assert_false(control_client_is_drained(client));
     }
-    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
-    Capstan__Control answer = CAPSTAN__CONTROL__INIT;
-    answer.run = RUN;
-    answer.ack = 1;
-    answer.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
-    answer.heartbeat = &heartbeat;
-    send_order(fixture, peer, &answer);
+    send_heartbeat(fixture, peer, 1);
     Capstan__Control *received = receive_message(
         fixture, client, CAPSTAN__CONTROL__BODY_HEARTBEAT, &peer);
     message_free_control(&received);
@@ -215,6 +228,38 @@ static void messages_are_resent_until_acknowledged(void **state) {
     while (!control_client_is_drained(client) && time_now() < deadline)
         assert_int_equal(step(client, &order, &why), STATUS_OK);
     assert_true(control_client_is_drained(client));
+    control_client_close(&client);
+}
+
+/* What waits for an acknowledgement may be long, and the chief ends connections
+ * that send much before it knows their sender. */
+static void a_new_connection_resends_once_the_chief_has_answered(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    await_order(client);
+    Capstan__Ready ready = CAPSTAN__READY__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_READY;
+    control.ready = &ready;
+    control_client_send_reliable(client, &control);
+    Capstan__Control *received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_READY, &peer);
+    message_free_control(&received);
+    link_close(&fixture->server_link);
+    fixture->server_link = link_fixture_server(fixture, fixture->port);
+    received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
+    message_free_control(&received);
+    for (int next = 0; next < 3; next++) {
+        received = receive_next(fixture, client, &peer);
+        assert_int_not_equal(received->body_case, CAPSTAN__CONTROL__BODY_READY);
+        message_free_control(&received);
+    }
+    send_heartbeat(fixture, peer, 0);
+    received =
+        receive_message(fixture, client, CAPSTAN__CONTROL__BODY_READY, &peer);
+    message_free_control(&received);
     control_client_close(&client);
 }
 
@@ -541,6 +586,7 @@ int main(void) {
         CONTROL_CLIENT_TEST(a_client_joins_and_receives_the_welcome_first),
         CONTROL_CLIENT_TEST(commands_arrive_once_in_order_and_from_this_run),
         CONTROL_CLIENT_TEST(messages_are_resent_until_acknowledged),
+        LINK_FIXTURE_TEST(a_new_connection_resends_once_the_chief_has_answered),
         CONTROL_CLIENT_TEST(a_heartbeat_carries_the_roles_figures),
         CONTROL_CLIENT_TEST(free_memory_is_reported_until_there_is_a_plan),
         CONTROL_CLIENT_TEST(a_refusal_ends_the_client_with_its_code_and_text),

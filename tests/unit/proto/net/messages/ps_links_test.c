@@ -173,10 +173,57 @@ static void an_address_without_a_port_is_an_error(void **state) {
     assert_non_null(strstr(why.text, "cannot look up host"));
 }
 
+/* The next message's header while LINKS try to send a PULL. */
+static Capstan__DataHeader next_sent(struct link_fixture *fixture,
+                                     struct ps_links *links, uint32_t *peer) {
+    static struct message_arena arena;
+    int64_t end = time_now() + LINK_FIXTURE_DEADLINE;
+    Capstan__DataHeader *read, *reply, header = CAPSTAN__DATA_HEADER__INIT;
+    struct link_frame frame, replied;
+    struct failure why;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
+    while (!link_view(fixture->server_link, &frame)) {
+        assert_true(time_now() < end);
+        assert_int_equal(ps_links_connect(links, 0, time_now(), 0, &why), 0);
+        if (ps_links_receive(links, 0, &reply, &replied))
+            link_release(&replied);
+        ps_links_send(links, 0, &header, NULL);
+    }
+    assert_int_equal(message_read_data(&read, &arena, frame.header.data,
+                                       frame.header.size, &why),
+                     0);
+    Capstan__DataHeader found = *read;
+    *peer = frame.peer;
+    link_release(&frame);
+    return found;
+}
+
+static void a_request_waits_until_its_greeting_is_answered(void **state) {
+    struct link_fixture *fixture = *state;
+    struct ps_links_peer ps;
+    struct ps_links *links = open_links(fixture, &ps, fixture->address);
+    static const Capstan__DataHeader__Kind
+        probe = CAPSTAN__DATA_HEADER__KIND__PROBE,
+        reply = CAPSTAN__DATA_HEADER__KIND__PROBE_REPLY;
+    uint32_t peer;
+    Capstan__DataHeader sent = next_sent(fixture, links, &peer);
+    assert_int_equal(sent.kind, probe);
+    answer(fixture, peer, CAPSTAN__DATA_HEADER__KIND__REFUSED, RUN, PS,
+           sent.seq);
+    assert_int_equal(next_sent(fixture, links, &peer).kind, probe);
+    answer(fixture, peer, reply, RUN, PS, sent.seq - 1);
+    assert_int_equal(next_sent(fixture, links, &peer).kind, probe);
+    answer(fixture, peer, reply, RUN, PS, sent.seq);
+    assert_int_equal(next_sent(fixture, links, &peer).kind,
+                     CAPSTAN__DATA_HEADER__KIND__PULL);
+    ps_links_close(&links);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         LINK_FIXTURE_TEST(only_answers_of_its_ps_and_run_are_passed_on),
         LINK_FIXTURE_TEST(a_malformed_answer_is_logged_and_dropped),
+        LINK_FIXTURE_TEST(a_request_waits_until_its_greeting_is_answered),
         LINK_FIXTURE_TEST(only_a_silent_ps_is_looked_up_again),
         LINK_FIXTURE_TEST(a_name_that_is_not_found_is_looked_up_later),
         LINK_FIXTURE_TEST(an_address_without_a_port_is_an_error),

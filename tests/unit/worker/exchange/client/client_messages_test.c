@@ -16,34 +16,16 @@
 #include <cmocka.h>
 #include <string.h>
 
-/* The client's next request as it comes to the ps. */
-static void view_request(struct client_fixture *fixture,
-                         struct link_frame *frame) {
-    int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
-    struct failure why;
-    while (!link_view(fixture->server->wire->server_link, frame)) {
-        assert_true(time_now() < step_limit);
-        assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
-        client_fixture_poll(fixture);
-    }
-}
-
 static void gradients_announced_together_share_a_message(void **state) {
     struct client_fixture *fixture = *state;
     float *gradients = buffer_data(fixture->gradients);
     struct link_frame frame;
-    Capstan__DataHeader *header;
-    struct failure why;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     for (int i = 0; i < 64; i++)
         gradients[i] = (float)i;
     client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_FULL);
-    view_request(fixture, &frame);
-    assert_int_equal(message_read_data(&header, &fixture->server->arena,
-                                       frame.header.data, frame.header.size,
-                                       &why),
-                     STATUS_OK);
+    Capstan__DataHeader *header = client_fixture_view_request(fixture, &frame);
     assert_int_equal(header->n_blocks, 2);
     const struct layout *layout = fixture->server->layout;
     uint64_t upper = layout->parameters[2].elements;
@@ -65,8 +47,7 @@ static void gradients_are_read_in_place_over_shared_memory(void **state) {
     enum job_wire wire = fixture->server->job.wire;
     struct failure why;
     struct link_fixture *link = fixture->server->wire;
-    struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                     .receive_frames = 8};
+    struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD};
     fixture->place.shm_key = message_random();
     link_close(&link->server_link);
     assert_int_equal(
@@ -80,7 +61,7 @@ static void gradients_are_read_in_place_over_shared_memory(void **state) {
         gradients[i] = (float)i;
     client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_FULL);
     struct link_frame frame;
-    view_request(fixture, &frame);
+    client_fixture_view_request(fixture, &frame);
     assert_non_null(frame.shm_segment);
     float received[32];
     const char *bytes = frame.payload.data;
@@ -99,7 +80,7 @@ static void gradients_are_read_in_place_over_shared_memory(void **state) {
 /* The ps's side of a link whose client waits for weights; returns the peer. */
 static uint32_t await_request(struct client_fixture *fixture) {
     struct link_frame frame;
-    view_request(fixture, &frame);
+    client_fixture_view_request(fixture, &frame);
     uint32_t peer = frame.peer;
     link_release(&frame);
     return peer;
@@ -211,12 +192,7 @@ static void an_overflowed_push_carries_its_scale_and_its_reply_the_next(
     client_fixture_open(fixture, 0);
     client_announce(fixture->client, 0, SERVER_FIXTURE_BLOCKS, 1,
                     CONTRIBUTION_OVERFLOWED);
-    view_request(fixture, &frame);
-    Capstan__DataHeader *header;
-    assert_int_equal(message_read_data(&header, &fixture->server->arena,
-                                       frame.header.data, frame.header.size,
-                                       &why),
-                     STATUS_OK);
+    Capstan__DataHeader *header = client_fixture_view_request(fixture, &frame);
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PUSH);
     assert_int_equal(header->encoding,
                      CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW);

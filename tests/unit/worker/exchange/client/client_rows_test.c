@@ -71,18 +71,8 @@ static Capstan__DataHeader *receive(struct rows_fixture *fixture,
                                     struct link_frame *frame,
                                     Capstan__DataHeader__Kind kind,
                                     uint64_t clock) {
-    struct client_fixture *client = fixture->client;
-    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
-    Capstan__DataHeader *header;
-    struct failure why;
-    while (!link_view(client->server->wire->server_link, frame)) {
-        assert_true(time_now() < deadline);
-        assert_int_equal(client_step(client->client, client->now, &why), 0);
-        client_fixture_poll(client);
-    }
-    if (message_read_data(&header, &client->server->arena, frame->header.data,
-                          frame->header.size, &why))
-        fail_msg("%s", why.text);
+    Capstan__DataHeader *header =
+        client_fixture_view_request(fixture->client, frame);
     assert_int_equal(header->kind, kind);
     assert_int_equal(header->clock, clock);
     return header;
