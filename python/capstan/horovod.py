@@ -157,6 +157,7 @@ class Deferred(Worker):
         """
         run = self._run
         self._between = (self._between + 1) % 256
+        self._exchange.settle()
         for t in self._exchange.trained:
             run.push(t.number, contribution=EMPTY)
         for b in self._exchange.buffers:

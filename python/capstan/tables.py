@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -206,12 +206,20 @@ def _rows(parts: Sequence[_Part]) -> Any:
     return rows
 
 
-def _asked(requests: Sequence[tuple[Table, Any]]) -> list[_Part]:
+_Make = Callable[[tuple[int, ...]], np.ndarray]
+
+
+def _empty(shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty(shape, np.float32)
+
+
+def _asked(
+    requests: Sequence[tuple[Table, Any]], make: _Make = _empty
+) -> list[_Part]:
     parts = []
     for asked, ids in requests:
         table, keys = asked.of_run(), _keys(ids)
-        values = np.empty((*keys.shape, table.dim), np.float32)
-        parts.append((table, keys, values))
+        parts.append((table, keys, make((*keys.shape, table.dim))))
     return parts
 
 
@@ -222,10 +230,11 @@ def prefetch(run: Run, requests: Sequence[tuple[Table, Any]]) -> None:
 
 
 def lookup(
-    run: Run, requests: Sequence[tuple[Table, Any]]
+    run: Run, requests: Sequence[tuple[Table, Any]], make: _Make = _empty
 ) -> list[np.ndarray]:
-    """The rows of several tables in one exchange: of each (table, ids)."""
-    parts = _asked(requests)
+    """The rows of several tables in one exchange: of each (table, ids). MAKE
+    gives the arrays for them."""
+    parts = _asked(requests, make)
     run._await(_c.capstan_lookup, _rows(parts), len(parts))
     return [values for _, _, values in parts]
 

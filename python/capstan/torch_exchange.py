@@ -4,14 +4,16 @@
 A gradient is pushed from autograd's own tensor as soon as it is there, and the
 new weights arrive in the parameter's own memory. The run has tensors in host
 memory and row-major order: what is on a GPU or in another order, such as
-channels_last, has a copy there instead, in each direction.
+channels_last, has a copy there instead, in each direction. Copies to and from
+a GPU are begun all at once, and the host waits for them once.
 """
 
 from __future__ import annotations
 
+import functools
 import random
-from collections import deque
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from ctypes import string_at
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ from torch.autograd.graph import increment_version
 from . import _library
 from .errors import ConfigError
 from .run import EMPTY, FULL, VOID, ZERO, Contribution
+from .torch_copies import Copier, Copies, Send, empty_on_host, host_copy, like
 from .torch_tables import EmbeddingBag
 
 if TYPE_CHECKING:
@@ -202,7 +205,7 @@ class Trained:
         self.number = -1
         self.address = parameter.data_ptr()
         self.values = host_copy(parameter)  # the weights, for the run
-        self.mean = None if in_place else torch.empty_like(self.values)
+        self.mean = None if in_place else empty_on_host(parameter)
         self.pushed = False
         self.gradient: Tensor | None = None
         self.version = 0  # of the gradient when it was pushed
@@ -275,6 +278,13 @@ class Buffer:
         self.kind = kind
         self.number = -1
         self.values = host_copy(tensor)  # where the run writes
+        self.sent: Tensor | None = None  # what the run reads, until the wait
+
+    def send(self) -> None:
+        """Begins to copy the tensor to SENT."""
+        if self.sent is None:
+            self.sent = empty_on_host(self.tensor)
+        self.sent.copy_(self.tensor.detach(), non_blocking=True)
 
     def has_news(self, rank: int) -> bool:
         """Does RANK bring bytes in a step with a batch?"""
@@ -284,55 +294,9 @@ class Buffer:
         return rank == 0 and version != self.version
 
     def arrived(self) -> None:
-        """The run has written VALUES."""
+        """The run has written VALUES, of which a copy begins."""
         if self.values.data_ptr() != self.tensor.data_ptr():
-            self.tensor.detach().copy_(self.values)
-
-
-def host_copy(tensor: Tensor) -> Tensor:
-    """TENSOR itself if the run can write into it, else a copy."""
-    tensor = tensor.detach()
-    if tensor.is_cpu and tensor.is_contiguous():
-        return tensor
-    return empty_on_host(tensor).copy_(tensor)
-
-
-def empty_on_host(tensor: Tensor) -> Tensor:
-    """Row-major host memory for TENSOR, pinned if that is on a GPU."""
-    return torch.empty(
-        tensor.shape, dtype=tensor.dtype, pin_memory=not tensor.is_cpu
-    )
-
-
-def like(tensor: Tensor, values: Tensor) -> Tensor:
-    """A copy of VALUES on the device and in the order of TENSOR."""
-    made = torch.empty_like(tensor.detach(), dtype=values.dtype)
-    return made.copy_(values)
-
-
-class Copier:
-    """Copies gradients from a GPU to pinned memory, on a stream of its own."""
-
-    def __init__(self) -> None:
-        self._stream: torch.cuda.Stream | None = None
-        self._copies: deque[tuple[Trained, Tensor, torch.cuda.Event]] = deque()
-
-    def start(self, t: Trained, gradient: Tensor) -> None:
-        """Begins to copy GRADIENT once the present stream has computed it."""
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(gradient.device)
-        copy = empty_on_host(gradient)
-        self._stream.wait_stream(torch.cuda.current_stream(gradient.device))
-        with torch.cuda.stream(self._stream):
-            copy.copy_(gradient, non_blocking=True)
-            self._copies.append((t, copy, self._stream.record_event()))
-
-    def finished(self, wait: bool) -> Iterator[tuple[Trained, Tensor]]:
-        """The copies that are complete; WAIT: all of them."""
-        while self._copies and (wait or self._copies[0][2].query()):
-            t, copy, event = self._copies.popleft()
-            event.synchronize()
-            yield t, copy
+            self.tensor.detach().copy_(self.values, non_blocking=True)
 
 
 class Exchange:
@@ -362,6 +326,11 @@ class Exchange:
         self.num_pushed = 0  # of TRAINED, in this step
         self._random = random.Random(0)  # the script has one of its own
         self._copier = Copier()
+        buffers = [buffer for _, buffer in model.named_buffers()]
+        self._copies = Copies([*model.parameters(), *buffers])
+        # Autograd has a thread for each GPU, and one for the CPU.
+        devices = {p.device for p in model.parameters()}
+        self._lock = threading.RLock() if len(devices) > 1 else None
         name_of = namer(model)
         group_of = {p: i for i, group in enumerate(groups) for p in group}
         for given, parameter in model.named_parameters():
@@ -441,8 +410,17 @@ class Exchange:
         """Waits for the run's weights, which are then in the model."""
         self.run.start()
         self._take_weights(self.trained)
-        for b in self.buffers:
+        self._take_buffers(self.buffers)
+
+    def _take_buffers(self, arrived: list[Buffer]) -> None:
+        for b in arrived:
             b.arrived()
+        if arrived:
+            self._copies.end()
+
+    def settle(self) -> None:
+        """The run may write: what it has brought is on the GPUs."""
+        self._copies.wait()
 
     def _take_weights(self, trained: list[Trained]) -> None:
         """What no rank has moved stays as autograd knows it."""
@@ -450,6 +428,7 @@ class Exchange:
         for t in moved:
             if not t.is_run_memory:
                 t.parameter.data.copy_(t.values, non_blocking=True)
+        self._copies.end()
         increment_version([t.parameter for t in moved])
         for t in moved:
             t.taken = t.parameter._version
@@ -462,7 +441,9 @@ class Exchange:
         """The run has the weights that the caller computed."""
         for t in self.trained:
             if not t.is_run_memory:
-                t.values.copy_(t.parameter.detach())
+                t.values.copy_(t.parameter.detach(), non_blocking=True)
+        self._copies.end()
+        self._copies.wait()  # the run may read them before the next push
 
     def _take_means(self, trained: list[Trained]) -> None:
         for t in trained:
@@ -471,6 +452,7 @@ class Exchange:
                 t.parameter.grad.copy_(t.mean, non_blocking=True)
             elif not t.mean.isnan().all():  # another rank had a gradient
                 t.parameter.grad = like(t.parameter, t.mean)
+        self._copies.end()
 
     def may_push(self) -> bool:
         """May backward() send gradients, or does step() look at all first?"""
@@ -509,16 +491,30 @@ class Exchange:
         if gradient.is_cpu:
             self._send(t, gradient.contiguous())
         else:
-            self._copier.start(t, gradient)
-            self._send_copied(wait=False)
+            self.send(gradient, functools.partial(self._send, t))
+
+    def in_turns(self, hook: Send) -> Send:
+        """HOOK, in which one of autograd's threads is at a time."""
+        lock = self._lock
+        if lock is None:
+            return hook
+
+        def locked(tensor: Tensor) -> None:
+            with lock:
+                hook(tensor)
+
+        return locked
+
+    def send(self, gradient: Tensor, send: Send) -> None:
+        """Calls SEND with GRADIENT in host memory, by the step's end."""
+        if gradient.is_cpu:
+            return send(gradient)
+        self._copier.start(gradient, send)
+        self._copier.send(wait=False)
 
     def _send(self, t: Trained, sent: Tensor) -> None:
+        self._copies.wait()
         self.run._push(t.number, sent.data_ptr(), t.nbytes, FULL, sent)
-
-    def _send_copied(self, wait: bool) -> None:
-        """Sends the gradients of a GPU that are in host memory by now."""
-        for t, copy in self._copier.finished(wait):
-            self._send(t, copy)
 
     def push_rest(self) -> None:
         """Pushes what has not been pushed in this step."""
@@ -530,18 +526,20 @@ class Exchange:
         for t in self.trained:
             if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)
-        self._send_copied(wait=True)
+        self._copier.send(wait=True)
         self._push_without(ZERO if has_batch else EMPTY, EMPTY)
         self._push_buffers(has_batch)
 
     def push_void(self) -> None:
         """Pushes a step whose gradients overflowed."""
+        self._copier.send(wait=True)  # of rows
         self._push_without(VOID, VOID)
         self._push_buffers(False)
 
     def _push_without(
         self, contribution: Contribution, of_frozen: Contribution
     ) -> None:
+        self._copies.wait()
         for t in self.trained:
             if not t.pushed:
                 if t.number in self.run._pushed:
@@ -558,12 +556,17 @@ class Exchange:
                 )
 
     def _push_buffers(self, has_batch: bool) -> None:
+        rank = self.run.rank
+        sending = {b for b in self.buffers if has_batch and b.has_news(rank)}
+        for b in sending:
+            b.send()
+        if sending:
+            self._copies.end()
+        self._copies.wait()
         for b in self.buffers:
-            if has_batch and b.has_news(self.run.rank):
-                sent = empty_on_host(b.tensor).copy_(b.tensor.detach())
-                self.run._push(
-                    b.number, sent.data_ptr(), sent.nbytes, FULL, sent
-                )
+            if b in sending and b.sent is not None:
+                address, size = b.sent.data_ptr(), b.sent.nbytes
+                self.run._push(b.number, address, size, FULL, b.sent)
             else:
                 self.run.push(b.number, contribution=EMPTY)
 
@@ -581,7 +584,7 @@ class Exchange:
         """Waits for what the next forward pass changes."""
         for b in self.buffers:
             self.run.wait(b.number)
-            b.arrived()
+        self._take_buffers(self.buffers)
 
     def wait(self, trained: list[Trained] | None = None) -> None:
         """Waits for weights; None: for all, and for buffers."""
@@ -591,8 +594,7 @@ class Exchange:
         if trained is None:
             arrived = [b for b in self.buffers if b.number in pushed]
             self.run.wait()
-            for b in arrived:
-                b.arrived()
+            self._take_buffers(arrived)
         else:
             for t in waiting:
                 self.run.wait(t.number)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from .agreed import Agreed
-from .torch_exchange import Exchange, Trained, like, wrong
+from .torch_copies import like
+from .torch_exchange import Exchange, Trained, wrong
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -120,7 +121,8 @@ class Rule(torch.optim.Optimizer):
     def _hooked(self, t: Trained) -> Any:
         trains = t.parameter.requires_grad
         t.parameter.requires_grad_(True)  # else a hook is refused
-        hook = t.parameter.register_post_accumulate_grad_hook(self._hook(t))
+        push = self._exchange.in_turns(self._hook(t))
+        hook = t.parameter.register_post_accumulate_grad_hook(push)
         t.parameter.requires_grad_(trains)
         return hook
 

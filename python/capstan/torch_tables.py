@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from . import tables
+from .torch_copies import on_host
 
 if TYPE_CHECKING:
     from .run import Run
+    from .torch import Run as TorchRun
 
 
 class EmbeddingBag(nn.Module):
@@ -96,8 +99,9 @@ _Request = tuple[EmbeddingBag, Tensor, "Tensor | None", "Tensor | None"]
 def bags(requests: list[_Request]) -> list[Tensor]:
     """What EmbeddingBag gives, of several in one exchange with the ps: each
     with its input, offsets and per_sample_weights."""
-    asked = []
-    for bag, ids, offsets, weights in requests:
+    asked, pins = [], False
+    host = iter(on_host([part for _, *parts in requests for part in parts]))
+    for bag, ids, _, weights in requests:
         if bag.table is None:
             raise RuntimeError(
                 "an EmbeddingBag has no table: DistributedOptimizer, given "
@@ -108,12 +112,21 @@ def bags(requests: list[_Request]) -> list[Tensor]:
                 f'per_sample_weights with mode "{bag.mode}"; they are for '
                 '"sum", as in torch'
             )
-        asked.append((bag.table, _keys(bag.mode, ids, offsets, weights)))
+        parts = [next(host) for _ in range(3)]
+        asked.append((bag.table, _keys(bag.mode, _trains(weights), *parts)))
+        pins = pins or not ids.is_cpu
+    rows: list[Tensor] = []
+
+    def make(shape: tuple[int, ...]) -> np.ndarray:
+        rows.append(torch.empty(shape, pin_memory=pins))
+        return rows[-1].numpy()
+
     run = asked[0][0].of_run().run if asked else None
-    found = tables.lookup(run, asked) if run else []
+    if run:
+        tables.lookup(run, asked, make)
     return [
         _combined(request, question, values)
-        for request, question, values in zip(requests, asked, found)
+        for request, question, values in zip(requests, asked, rows)
     ]
 
 
@@ -125,32 +138,39 @@ def _trains(weights: Tensor | None) -> bool:
     )
 
 
-def _keys(
-    mode: str, ids: Tensor, offsets: Tensor | None, weights: Tensor | None
-) -> Any:
-    """Ids whose weights are trained are looked up row by row: the weights'
-    gradients need the rows."""
-    numbers = ids.detach().cpu().numpy()
-    if _trains(weights):
-        return numbers.copy()
+def _keys(mode: str, trains: bool, *parts: Tensor | None) -> Any:
+    """PARTS: ids, offsets and weights in host memory. Ids whose weights are
+    trained are looked up row by row: the weights' gradients need the rows."""
+    ids, offsets, weights = (
+        None if part is None else part.detach() for part in parts
+    )
+    assert ids is not None
+    if trains:
+        return ids.numpy().copy()
     return tables.Bags(
-        numbers,
+        ids.numpy(),
         mode,
-        None if offsets is None else offsets.cpu().numpy(),
-        None if weights is None else weights.detach().float().cpu().numpy(),
+        None if offsets is None else offsets.numpy(),
+        None if weights is None else weights.float().numpy(),
     )
 
 
 def _combined(
-    request: _Request, question: tuple[tables.Table, Any], values: Any
+    request: _Request, question: tuple[tables.Table, Any], values: Tensor
 ) -> Tensor:
     bag, ids, offsets, weights = request
     table, keys = question
-    rows = torch.from_numpy(values).to(ids.device)
+    rows = values.to(ids.device, non_blocking=True)
     if bag.training and torch.is_grad_enabled() and table.run:
         rows.requires_grad_()
+        exchange = cast("TorchRun", table.run).exchange
+        assert exchange is not None
+
+        def send(host: Tensor) -> None:
+            table.push(keys, host.numpy())
+
         rows.register_hook(
-            lambda gradient: table.push(keys, gradient.cpu().numpy())
+            exchange.in_turns(lambda gradient: exchange.send(gradient, send))
         )
     if isinstance(keys, tables.Bags):
         # Not the leaf: hooks of the script run before the push, and it may

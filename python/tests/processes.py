@@ -295,4 +295,6 @@ def main(functions: dict[str, Any]) -> None:
     """
     if not sys.argv[1:]:
         fork()
+    if "device" in sys.modules:
+        sys.modules["device"].choose(sys.argv[1])
     functions[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -96,8 +96,11 @@ def reference(
 
 
 class Equality(unittest.TestCase):
-    def check(self, steps=200, bound=1e-5, clusters=CLUSTERS, **arguments):
-        """Both ranks end as plain torch does."""
+    def check(
+        self, steps=200, bound=1e-5, clusters=CLUSTERS, waits=0, **arguments
+    ):
+        """Both ranks end as plain torch does. WAITS: of the host for late GPUs
+        in a step, fewer than these."""
         for name, (ps, workers) in clusters.items():
             with (
                 self.subTest(name),
@@ -115,9 +118,29 @@ class Equality(unittest.TestCase):
                     used["clip"] = arguments["own_clip"]
                 expected = reference(zero["first"], steps, **used)
                 self.assertLess(distance(zero["last"], expected), bound)
+                if waits:
+                    self.assertLess(zero["waits"], waits)
 
     def test_mlp(self):
         self.check()
+
+    def test_copies_of_gpus_are_awaited_and_at_once(self):
+        """The GPUs are as late as they may be."""
+        for model, rule, gpus, waits in (
+            ("norm", "worker", 1, 12),  # of 6 gradients, and 4 in all others
+            ("norm", "server", 2, 14),
+            ("tied", "worker", 2, 12),
+            ("branches", "server", 1, 12),
+        ):
+            with self.subTest(model=model, rule=rule, gpus=gpus):
+                self.check(
+                    steps=20,
+                    clusters={"ps": CLUSTERS["ps"]},
+                    model=model,
+                    rule=rule,
+                    gpus=gpus,
+                    waits=waits,
+                )
 
     def test_tied_weights(self):
         self.check(model="tied")

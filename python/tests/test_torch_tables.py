@@ -78,6 +78,8 @@ class Equality(unittest.TestCase):
                 set(run.wait().values()), {0}, run.error("worker1")
             )
             zero, one = run.result("worker0"), run.result("worker1")
+        for result in zero, one:
+            self.assertLess(result.pop("waits", 0), 7)
         self.assertEqual(zero, one)
         known = ("scaled", "rare", "frozen")
         rows, weight, scale = reference(
@@ -100,6 +102,10 @@ class Equality(unittest.TestCase):
                 two = self.check(kind)
                 for ps in 1, 0:
                     self.assertEqual(two, self.check(kind, ps=ps))
+
+    def test_ids_and_rows_of_a_gpu_that_is_as_late_as_it_may_be(self):
+        for scaled in False, True:
+            self.check("Adagrad", gpus=1, scaled=scaled)
 
     def test_adam_counts_the_steps_in_which_tables_are_used(self):
         # SparseAdam adds eps before its correction of the bias, Adam after it.

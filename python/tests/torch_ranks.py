@@ -9,6 +9,8 @@ import os
 import signal
 import time
 
+import device
+import late_gpu
 import processes
 import torch
 import torch.distributed as dist
@@ -117,7 +119,11 @@ class Checkpointed(nn.Module):
 
 
 def model_of(name, seed):
-    """The first weights and data of all processes."""
+    """The first weights of all processes."""
+    return built(name, seed).to(device.name)
+
+
+def built(name, seed):
     torch.manual_seed(seed)
     if name == "tied":
         return Tied()
@@ -144,7 +150,8 @@ def data(steps):
     """Inputs (steps, BATCH, INPUTS) and classes (steps, BATCH)."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(steps, BATCH, INPUTS, generator=generator)
-    return x, torch.randint(CLASSES, (steps, BATCH), generator=generator)
+    y = torch.randint(CLASSES, (steps, BATCH), generator=generator)
+    return x.to(device.name), y.to(device.name)
 
 
 def optimizer_of(name, net, settings, split=False):
@@ -220,6 +227,7 @@ def train(
     gradients=None,
     counts=False,
     short=(),
+    gpus=0,
     **keys,
 ):
     """Trains and prints the first state and the last; DO names what to do in
@@ -228,10 +236,13 @@ def train(
     parameters and let them train. OWN_CLIP: the script clips the gradients.
     DECAY "before": the scheduler is made before DistributedOptimizer. COUNTS:
     the optimiser counts backward passes, in place of no_sync(). Steps in SHORT
-    have one."""
+    have one. GPUS: the model is spread over so many late ones."""
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+    if gpus:
+        device.name = "cpu"
     run = capstan.init(**keys)
     net = model_of(model, run.rank)
+    late = late_gpu.enter(net, gpus) if gpus else None
     plain = optimizer_of(optimizer, net, settings, split)
     scheduler_of = torch.optim.lr_scheduler.StepLR
     scheduler = scheduler_of(plain, 5) if decay == "before" else None
@@ -252,7 +263,8 @@ def train(
     share = BATCH // run.size
     last_step, begun = until or steps, run.position.step
     for p in net.parameters() if gradients == "swapped" else ():
-        p.grad = torch.zeros(p.shape[::-1]).permute(*range(p.dim())[::-1])
+        swapped = torch.zeros(p.shape[::-1], device=p.device)
+        p.grad = swapped.permute(*range(p.dim())[::-1])
     for step in run.steps(last_step):
         if model == "branches":
             net.branch = (step + run.rank) % 2
@@ -280,7 +292,10 @@ def train(
             scheduler.step()
     assert len(counted) == last_step - begun, counted
     assert run.position.step == last_step, run.position
-    print(json.dumps({"first": first, "last": state(net)}), flush=True)
+    found = {"first": first, "last": state(net)}
+    if late:
+        found["waits"] = late.waits / last_step
+    print(json.dumps(found), flush=True)
 
 
 def lazy_copies(steps):
@@ -474,7 +489,7 @@ def other_rule():
 
 
 def again(run, net, optimizer, loss):
-    net(torch.ones(2, INPUTS)).sum().backward()
+    net(torch.ones(2, INPUTS, device=device.name)).sum().backward()
 
 
 def drop(run, net, optimizer, loss):
@@ -597,7 +612,7 @@ def shard(num_workers=0, **keys):
         for (x,) in run.shard(loader, epoch):
             seen[-1] += x[:, 0].tolist()
             optimizer.zero_grad()
-            net(x).sum().backward()
+            net(x.to(device.name)).sum().backward()
             optimizer.step()
     print(
         json.dumps(
@@ -654,7 +669,7 @@ def joining(rule="server"):
                 os.kill(os.getpid(), signal.SIGKILL)
             seen.append(epoch)
             optimizer.zero_grad()
-            net(x).sum().backward()
+            net(x.to(device.name)).sum().backward()
             optimizer.step()
             time.sleep(0.05)
     print(json.dumps({"seen": seen, "joined": joined}))
@@ -688,7 +703,7 @@ def overflow(rule="server"):
     """With a GradScaler rank 1's gradients overflow in step 2."""
     run = capstan.init()
     net = model_of("mlp", 0)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    scaler = torch.amp.GradScaler(device.name, init_scale=2.0**10)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net, rule, scaler=scaler
     )
@@ -824,7 +839,7 @@ def loads_late():
     optimizer = capstan.DistributedOptimizer(optimizer, net)
     if run.rank == 1:
         net.load_state_dict(model_of("mlp", 1).state_dict())
-    net(torch.ones(2, INPUTS)).sum().backward()
+    net(torch.ones(2, INPUTS, device=device.name)).sum().backward()
     optimizer.step()
 
 
@@ -835,7 +850,7 @@ def forgets():
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     if run.rank == 0:
         optimizer = capstan.DistributedOptimizer(optimizer, net)
-    net(torch.ones(2, INPUTS)).sum().backward()
+    net(torch.ones(2, INPUTS, device=device.name)).sum().backward()
     optimizer.step()
 
 
@@ -846,7 +861,7 @@ def two_optimizers():
         net = model_of("mlp", 0)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         optimizer = capstan.DistributedOptimizer(optimizer, net)
-    net(torch.ones(2, INPUTS)).sum().backward()
+    net(torch.ones(2, INPUTS, device=device.name)).sum().backward()
     optimizer.step()
 
 
@@ -854,11 +869,11 @@ def unknown_scaler():
     """Of rank 1."""
     run = capstan.init()
     net = model_of("mlp", 0)
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler(device.name)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net
     )
-    loss = net(torch.ones(2, INPUTS)).sum()
+    loss = net(torch.ones(2, INPUTS, device=device.name)).sum()
     if run.rank == 0:
         loss.backward()
         optimizer.step()
@@ -883,7 +898,7 @@ def sleeping(seconds, rule="server", samples=6400, **keys):
     for epoch in run.epochs(1):
         for (x,) in run.shard(loader, epoch):
             optimizer.zero_grad()
-            net(x).sum().backward()
+            net(x.to(device.name)).sum().backward()
             optimizer.step()
             print("step", flush=True)
             time.sleep(seconds)

@@ -4,6 +4,8 @@
 import copy
 import json
 
+import device
+import late_gpu
 import numpy as np
 import processes
 import torch
@@ -56,7 +58,7 @@ class Net(nn.Module):
 
     def forward(self, ids, offsets, weights, uses=True):
         if not uses:
-            return self.last(torch.ones(len(offsets), DIM).to(weights.dtype))
+            return self.last(torch.ones(len(offsets), DIM).to(weights))
         weights = weights * self.scale
         rows = self.summed(ids, offsets, weights)
         if rows.requires_grad:
@@ -75,20 +77,24 @@ def train(
     rare=False,
     stop=None,
     frozen=False,
+    gpus=0,
     **keys,
 ):
     """Prints the rows before the first step and after the last, and the other
     weights. RULE None: that of the optimiser, SGD. PASSES: backward passes of
     a step. STAGED: in an evaluation nothing is pushed. RARE: every third step
     uses the tables. STOP: the script ends before that step. FROZEN: the tensor
-    that is pushed last is, in all steps."""
+    that is pushed last is, in all steps. GPUS: 1, a late one has all tensors
+    of a step."""
+    if gpus:
+        device.name = "cpu"
     run = capstan.init(seed=4, **keys)
     torch.manual_seed(0)
     net = Net(
         capstan.EmbeddingBag(DIM, "sum", rule=rule, init_range=0.5),
         capstan.EmbeddingBag(DIM, rule=rule, name="means"),
         scaled,
-    )
+    ).to(device.name)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), lr=0.1), net
     )
@@ -96,10 +102,12 @@ def train(
     tables = [net.summed, net.averaged]
 
     def rows():
-        return [bag(IDS[:, None]).tolist() for bag in tables]
+        ids = IDS[:, None].to(device.name)
+        return [bag(ids).tolist() for bag in tables]
 
     with torch.no_grad():
         first = rows()
+    late = late_gpu.enter(net, gpus) if gpus else None
     bags, weights, targets = data(steps)
     share = BATCH // run.size // passes
     for step in run.steps(steps):
@@ -113,8 +121,13 @@ def train(
                 bags[step][part], weights[step][part], torch.float32
             )
             uses = not rare or step % 3 == 2
-            found = net(IDS[ids], offsets, factors, uses)
-            loss = nn.functional.mse_loss(found, targets[step, part].float())
+            ids = IDS[ids].to(device.name)
+            offsets, factors = offsets.to(device.name), factors.to(device.name)
+            target = targets[step, part].float().to(device.name)
+            for tensor in (ids, offsets, factors) if late else ():
+                late_gpu.put(tensor, 0)
+            found = net(ids, offsets, factors, uses)
+            loss = nn.functional.mse_loss(found, target)
             if number < passes - 1:
                 with run.no_sync():
                     (loss / passes).backward()
@@ -122,12 +135,15 @@ def train(
                 (loss / passes).backward()
         if staged:
             net.eval()
-            net(IDS[ids], offsets, factors).sum()
+            net(ids, offsets, factors).sum()
             net.train()
         optimizer.step()
     last = {k: v.tolist() for k, v in net.state_dict().items()}
     net.eval()
-    print(json.dumps({"first": first, "rows": rows(), "last": last}))
+    found = {"first": first, "rows": rows(), "last": last}
+    if late:
+        found["waits"] = late.waits / steps
+    print(json.dumps(found))
 
 
 def reading(file):
