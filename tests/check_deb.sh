@@ -5,7 +5,8 @@
 #
 # Installs them there, trains with the installed program, builds a program with
 # pkg-config, removes them, and compares the files with those before. Without
-# DEB they are built there from the commit. FOLDER is made and removed. Needs root
+# DEB they are built from the commit in a copy of that root, FOLDER.build, so that
+# nothing of what a build needs is there. Both folders are made and removed. Needs root
 # and debootstrap. 77: the mirror cannot be reached.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +15,6 @@ shift 3
 . tests/fresh_root.sh
 
 make_root "$suite" "$mirror"
-mount_root
 install='apt-get -q install -y --no-install-recommends'
 
 # All but what apt and dpkg keep of what has been there, and the traces of the group
@@ -22,21 +22,32 @@ install='apt-get -q install -y --no-install-recommends'
 files() {
     inside 'find / -xdev \( -path /proc -o -path /sys -o -path /tmp -o -path /run -o \
         -path "/etc/*-" -o \
-        -path /packages -o -path /sources -o -path /var/cache -o -path /var/log -o \
+        -path /packages -o -path /var/cache -o -path /var/log -o \
         -path /var/lib/apt -o -path /var/lib/dpkg -o -path /etc/ld.so.cache \
         \) -prune -o -print | sort'
+}
+
+# In the copy, so the root is another one here.
+build() {
+    mkdir "$root/sources"
+    git archive HEAD | tar -x -C "$root/sources"
+    mount_root
+    inside "$install make > /dev/null; cd /sources
+        ./deploy/deps.sh > /dev/null; make ${MAKE_JOBS:--j2} deb" >&2
 }
 
 mkdir "$root/packages"
 if (($#)); then
     cp "$@" "$root/packages"
 else
-    mkdir "$root/sources"
-    git archive HEAD | tar -x -C "$root/sources"
-    inside "$install make > /dev/null; cd /sources
-        ./deploy/deps.sh > /dev/null; make ${MAKE_JOBS:--j2} deb
-        cp build/*.deb /packages" >&2
+    fresh=$root
+    trap 'root=$fresh.build remove_root; root=$fresh remove_root' EXIT
+    cp -a "$root" "$root.build"
+    root=$root.build build
+    cp "$root.build"/sources/build/*.deb "$root/packages"
+    root=$root.build remove_root
 fi
+mount_root
 # apt of Ubuntu 26.04 keeps adduser, on which libibverbs1 depends, as an alternative of
 # its own dependency: it is there before.
 inside "$install dataset-fashion-mnist gcc libc6-dev pkg-config man-db \
