@@ -36,7 +36,7 @@ export TEST_LIMIT=${GPU_CHECK_LIMIT-180}
 export TEST_UNTIL=$((EPOCHSECONDS + ${GPU_CHECK_SECONDS-480}))
 tools=${GPU_CHECK_TOOLS-memcheck racecheck synccheck initcheck}
 programs=(cluster_nccl_test ops_test ops_cuda_capture_test collective_nccl_test)
-trainings=(float32 bf16 fp16 adam resident twice twice_resident)
+trainings=(float32 bf16 fp16 adam resident two_gpus twice twice_resident)
 # The exit code of a finding; no test uses it.
 found=86
 

@@ -329,7 +329,11 @@ static void add_measurements(struct aggregate *aggregate,
     struct times times = times_of(runs);
     double replicas = replicas_of(spec, runs);
     double once = spec->samples * replicas;
+    double devices = median(runs, NULL, "devices");
     json_object_set_new(object, "replicas", json_integer((json_int_t)replicas));
+    json_object_set_new(object, "devices",
+                        devices > 0 ? json_integer((json_int_t)devices)
+                                    : json_null());
     struct range examples = range_of(runs, NULL, "examples_per_second");
     struct range steps = range_of(runs, NULL, "steps_per_second");
     aggregate->rate = examples.mean;

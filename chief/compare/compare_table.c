@@ -391,6 +391,28 @@ static void print_far(FILE *out, const json_t *result) {
                 quality_name(result), FAR);
 }
 
+/* Says that workers compute on the same GPU, in the case where most do. */
+static void print_shared_devices(FILE *out, const json_t *result) {
+    size_t i;
+    const json_t *one;
+    char line[200];
+    double sharers = 0, shared = 1;
+    json_array_foreach(json_object_get(result, "cases"), i, one) {
+        double devices = compare_table_number(one, NULL, "devices");
+        double replicas = compare_table_number(one, NULL, "replicas");
+        if (replicas > devices && replicas * shared > sharers * devices) {
+            sharers = replicas;
+            shared = devices;
+        }
+    }
+    snprintf(line, sizeof line,
+             "up to %.0f workers share %.0f GPU%s and slow each other down, as "
+             "they would not with one each",
+             sharers, shared, shared == 1 ? "" : "s");
+    if (sharers > 0)
+        print_wrapped(out, 0, 4, line);
+}
+
 /* Explains how one machine differs from hosts with links between them. */
 static void print_sharing(FILE *out, const json_t *result) {
     size_t i;
@@ -450,6 +472,7 @@ void compare_table_print(FILE *out, const json_t *result) {
                      "reading, computing and the update rule\n");
     else
         print_links(out, result, gbits);
+    print_shared_devices(out, result);
     print_sharing(out, result);
     print_reported(out, result);
     print_diverged(out, result);

@@ -6,6 +6,7 @@
 #include "proto/tensor/run_schedule.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void store_devices(struct memory_plan_limits *reported,
                           uint32_t replicas,
@@ -210,6 +211,39 @@ uint32_t device_replicas_list(const struct run *run, uint32_t *list) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         list[r] = run->trainers[r].replicas;
     return run->roster.num_ranks;
+}
+
+/* The ids of the devices that RANK's trainer computes on: FIRST, and how many.
+ */
+static uint32_t devices_of(const struct run *run, uint32_t rank,
+                           const struct free_memory_limit **first) {
+    const struct memory_plan_limits *limits = &run->plan.limits[rank];
+    uint32_t used = run->trainers[rank].replicas;
+    *first = &limits->limits[limits->count - limits->devices];
+    return used < limits->devices ? used : limits->devices;
+}
+
+static bool is_used_before(const struct run *run, uint32_t rank,
+                           const char *key) {
+    const struct free_memory_limit *other;
+    for (uint32_t r = 0; r < rank; r++) {
+        uint32_t count = devices_of(run, r, &other);
+        for (uint32_t d = 0; d < count; d++)
+            if (!strcmp(other[d].key, key))
+                return true;
+    }
+    return false;
+}
+
+uint32_t device_replicas_devices(const struct run *run) {
+    const struct free_memory_limit *device;
+    uint32_t sum = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        uint32_t count = devices_of(run, r, &device);
+        for (uint32_t d = 0; d < count; d++)
+            sum += !is_used_before(run, r, device[d].key);
+    }
+    return sum;
 }
 
 /* "4 + 4 + 2 devices of 3 workers", truncated to SIZE. */

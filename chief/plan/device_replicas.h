@@ -24,6 +24,10 @@ bool device_replicas_resolve(struct run *run);
 /* Fills LIST [num_ranks] with the replicas of each rank; returns num_ranks. */
 uint32_t device_replicas_list(const struct run *run, uint32_t *list);
 
+/* The devices that trainers compute on, each counted once however many share
+ * it; 0: CPUs. */
+uint32_t device_replicas_devices(const struct run *run);
+
 /* "replicas: 16 (4 workers x 4 devices)" */
 void device_replicas_describe(const struct run *run, char *text, size_t size);
 

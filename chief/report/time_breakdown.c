@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/time_breakdown.h"
 
+#include "chief/plan/device_replicas.h"
 #include "proto/tensor/encoding.h"
 
 #include <math.h>
@@ -81,6 +82,7 @@ static void add_batch(json_t *object, const struct run *run) {
     bool known =
         run->plan.num_replicas && job && !time_breakdown_is_external(run);
     time_breakdown_set_count(object, "replicas", run->plan.num_replicas);
+    time_breakdown_set_count(object, "devices", device_replicas_devices(run));
     time_breakdown_set_count(object, "micro_batch",
                              known ? job->micro_batch : 0);
     time_breakdown_set_count(object, "accumulation",

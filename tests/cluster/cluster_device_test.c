@@ -153,6 +153,27 @@ static void more_workers_than_devices_share_them(void **state) {
     cluster_fixture_expect_same_checkpoints(run, "cpu", "gpu");
 }
 
+/* The two of one device are slower than two of their own. */
+static void a_comparison_says_that_workers_share_a_gpu(void **state) {
+    static const char *const arguments[] = {
+        "compare",     "--steps",  "5",    "--repeats", "1",
+        "--workers",   "2",        "--ps", "1",         "--set",
+        "device=cuda", "job.json", NULL};
+    static const char *const gpus[] = {"CAPSTAN_FAKE_DEVICE=devices=1", NULL};
+    static const char *const more[] = {"CAPSTAN_FAKE_DEVICE=devices=2", NULL};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    struct cluster_process *one =
+        cluster_run_start(run, "one", arguments, gpus);
+    cluster_run_expect(one, 0, 2 * DEADLINE);
+    assert_non_null(strstr(cluster_run_output(one),
+                           "\nup to 2 workers share 1 GPU and slow"));
+    struct cluster_process *two =
+        cluster_run_start(run, "two", arguments, more);
+    cluster_run_expect(two, 0, 2 * DEADLINE);
+    assert_null(strstr(cluster_run_output(two), "GPU"));
+}
+
 /* The first steps overflow: gradients are all here before any leaves. */
 static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
     static const char *const strategies[][2] = {
@@ -302,86 +323,10 @@ static void info_lists_each_device(void **state) {
     json_decref(info);
 }
 
-/* The program under test with its own plugin. */
-static char real_program[PATH_MAX + 16];
-
-/* Real GPUs that can be computed on. */
-static unsigned count_real_gpus(struct cluster_run *run) {
-    const char *const arguments[] = {"info", "--json", NULL};
-    struct cluster_process *process =
-        cluster_run_program(run, "info", real_program, arguments, NULL);
-    unsigned count = 0;
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
-    json_t *info = cluster_run_json(process);
-    json_t *devices = json_object_get(info, "devices");
-    bool works =
-        json_is_true(json_object_get(json_array_get(devices, 1), "available"));
-    for (size_t i = 2; works && i < json_array_size(devices); i++)
-        count += json_is_true(
-            json_object_get(json_array_get(devices, i), "available"));
-    json_decref(info);
-    return count;
-}
-
-static void skip_below(struct cluster_run *run, unsigned wanted) {
-    unsigned found = count_real_gpus(run);
-    if (found < wanted)
-        skip_test("%u GPUs are needed; capstan info tells of %u", wanted,
-                  found);
-}
-
-/* The mean loss of the training by the real program on DEVICE, one a worker,
- * which says SAID. */
-static double real_loss(struct cluster_run *run, const char *device,
-                        const char *workers, const char *strategy,
-                        const char *said) {
-    char set[64], folder[64];
-    snprintf(set, sizeof set, "device=%s", device);
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", device);
-    const char *const arguments[] = {
-        "local", "--json", "--workers", workers, "--set",
-        set,     "--set",  "devices=1", "--set", folder,
-        "--set", strategy, "job.json",  NULL};
-    struct cluster_process *local =
-        cluster_run_program(run, device, real_program, arguments, NULL);
-    cluster_run_expect(local, 0, DEADLINE);
-    cluster_fixture_expect_logged(local, said);
-    json_t *summary = cluster_run_json(local);
-    double loss = json_real_value(json_object_get(summary, "train_loss"));
-    json_decref(summary);
-    return loss;
-}
-
-static void compare_real(struct cluster_run *run, const char *workers,
-                         const char *strategy, const char *said) {
-    cluster_run_job(run, job);
-    double cpu = real_loss(run, "cpu", workers, strategy, "");
-    double gpu = real_loss(run, "cuda", workers, strategy, said);
-    if (!(fabs(gpu - cpu) <= 1e-3 * cpu))
-        fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
-}
-
-static void a_real_gpu_learns_what_the_cpu_learns(void **state) {
-    skip_below(*state, 1);
-    compare_real(*state, "1", "strategy.type=ps", "");
-}
-
-static void a_real_gpu_with_state_on_it_learns_what_the_cpu_learns(
-    void **state) {
-    skip_below(*state, 1);
-    compare_real(*state, "1", "strategy.type=allreduce", "all-reduce: 1 ");
-}
-
-static void two_real_gpus_by_nccl_learn_what_the_cpu_learns(void **state) {
-    skip_below(*state, 2);
-    compare_real(*state, "2", "strategy.type=allreduce", "all-reduce by nccl");
-}
-
 #define TEST(f)                                                                \
     cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
 
 int main(void) {
-    char folder[PATH_MAX];
     const struct CMUnitTest tests[] = {
         TEST(gpus_with_ps_end_in_the_bits_of_the_cpu),
         TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu),
@@ -389,6 +334,7 @@ int main(void) {
         TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu),
         TEST(a_pass_over_rows_may_take_as_long_as_a_step),
         TEST(more_workers_than_devices_share_them),
+        TEST(a_comparison_says_that_workers_share_a_gpu),
         TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
         TEST(a_lost_device_ends_the_run_with_its_cause_for_all),
         TEST(a_requested_but_missing_gpu_is_exit_2),
@@ -396,12 +342,7 @@ int main(void) {
         TEST(a_gpu_that_is_too_small_is_exit_2_at_planning),
         TEST(a_gpu_without_memory_names_the_keys),
         TEST(info_lists_each_device),
-        TEST(a_real_gpu_learns_what_the_cpu_learns),
-        TEST(a_real_gpu_with_state_on_it_learns_what_the_cpu_learns),
-        TEST(two_real_gpus_by_nccl_learn_what_the_cpu_learns),
     };
-    if (build_folder_find(folder))
-        snprintf(real_program, sizeof real_program, "%s/capstan", folder);
     (void)build_folder_use("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

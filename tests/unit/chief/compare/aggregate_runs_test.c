@@ -164,9 +164,11 @@ static void samples_of_all_replicas_count(void **state) {
     (void)state;
     json_t *runs = json_array(), *one = run(100, 0, 0.01, 0, 0);
     json_object_set_new(one, "replicas", json_integer(4));
+    json_object_set_new(one, "devices", json_integer(3));
     json_array_append_new(runs, one);
     struct aggregate aggregate = judge(case_of(COST_MODEL_PS, 2, 1), runs);
     near(number(aggregate.object, NULL, "replicas"), 4);
+    near(number(aggregate.object, NULL, "devices"), 3);
     near(number(aggregate.object, NULL, "bound_examples_per_second"),
          128 / 0.01);
     json_decref(aggregate.object);

@@ -160,6 +160,23 @@ static void shared_cores_and_a_missing_link_are_noted(void **state) {
     free(text);
 }
 
+static void workers_of_one_gpu_are_noted(void **state) {
+    (void)state;
+    json_t *object = json_loads(result, 0, NULL);
+    json_t *cases = json_incref(json_object_get(object, "cases"));
+    json_t *last = json_array_get(cases, 1);
+    json_decref(object);
+    json_object_set_new(last, "replicas", json_integer(4));
+    json_object_set_new(last, "devices", json_integer(4));
+    char *text = print_with("cases", json_deep_copy(cases));
+    assert_null(strstr(text, "GPU"));
+    free(text);
+    json_object_set_new(last, "devices", json_integer(1));
+    text = print_with("cases", cases);
+    expect(text, "\nup to 4 workers share 1 GPU and slow each other down");
+    free(text);
+}
+
 /* Where the last letter of WORD stands in its line. */
 static long end_of(const char *line, const char *word) {
     const char *found = strstr(line, word);
@@ -323,6 +340,7 @@ int main(void) {
         cmocka_unit_test(a_large_loss_keeps_its_column),
         cmocka_unit_test(a_diverged_run_is_marked),
         cmocka_unit_test(shared_cores_and_a_missing_link_are_noted),
+        cmocka_unit_test(workers_of_one_gpu_are_noted),
         cmocka_unit_test(headings_stand_above_their_columns),
         cmocka_unit_test(no_line_is_wider_than_100_columns),
         cmocka_unit_test(models_of_two_classes_show_their_auc),

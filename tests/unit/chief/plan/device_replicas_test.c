@@ -98,6 +98,7 @@ static void a_trainer_that_shares_its_host_has_one_replica(void **state) {
     declare_all(fixture, 4, 1, 2);
     assert_true(device_replicas_resolve(run));
     expect_text(run, "replicas: 4 (3 workers with 1 + 1 + 2 devices)");
+    assert_int_equal(device_replicas_devices(run), 2);
 }
 
 static void cpu_replicas_are_not_shown(void **state) {
@@ -108,6 +109,7 @@ static void cpu_replicas_are_not_shown(void **state) {
             &fixture->run, &fixture->run.roster.slots[i], &none));
     link_fixture_capture_log(fixture->wire);
     assert_true(device_replicas_resolve(&fixture->run));
+    assert_int_equal(device_replicas_devices(&fixture->run), 0);
     assert_string_equal(link_fixture_captured_log(fixture->wire), "");
     assert_int_equal(fixture->run.plan.num_replicas, WORKERS);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/time_breakdown.h"
 
+#include "chief/plan/memory_plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@ struct fixture {
     struct layout layout;
     struct run_trainer trainers[TRAINERS];
     struct run_ps ps[PS];
+    struct memory_plan_limits limits[TRAINERS + PS];
 };
 
 /* 2 trainers and 2 ps, 1000 elements, 100 steps: each trainer has read 1 s and
@@ -29,6 +31,7 @@ static void prepare(struct fixture *fixture) {
     run->plan.layout = &fixture->layout;
     run->trainers = fixture->trainers;
     run->ps = fixture->ps;
+    run->plan.limits = fixture->limits;
     run->roster.num_ranks = TRAINERS;
     run->roster.num_ps = PS;
     run->plan.schedule.start = 50;
@@ -106,6 +109,7 @@ static void a_callers_batch_and_its_reading_are_unknown(void **state) {
     assert_true(json_is_null(json_object_get(object, "accumulation")));
     json_decref(object);
     expect(&fixture.run, NULL, "replicas", 2);
+    expect(&fixture.run, NULL, "devices", 0); /* null */
     expect(&fixture.run, "seconds_per_step", "compute", 0.1);
 }
 
