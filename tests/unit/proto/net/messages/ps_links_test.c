@@ -214,8 +214,9 @@ static void a_request_waits_until_its_greeting_is_answered(void **state) {
     answer(fixture, peer, reply, RUN, PS, sent.seq - 1);
     assert_int_equal(next_sent(fixture, links, &peer).kind, probe);
     answer(fixture, peer, reply, RUN, PS, sent.seq);
-    assert_int_equal(next_sent(fixture, links, &peer).kind,
-                     CAPSTAN__DATA_HEADER__KIND__PULL);
+    while (sent.kind == probe) /* one may have been under way */
+        sent = next_sent(fixture, links, &peer);
+    assert_int_equal(sent.kind, CAPSTAN__DATA_HEADER__KIND__PULL);
     ps_links_close(&links);
 }
 
