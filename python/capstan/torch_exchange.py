@@ -478,8 +478,10 @@ class Exchange:
             raise wrong(
                 f'parameter "{t.name}" has a second gradient in this step: '
                 "optimizer.step() was left out, or a backward pass before the "
-                "last is not in run.no_sync(), or checkpoint(..., "
-                "use_reentrant=True) makes passes of its own: take False"
+                "last is not in run.no_sync() (where a framework makes them, take "
+                "rule='worker' and backward_passes_per_step=), or "
+                "checkpoint(..., use_reentrant=True) makes passes of its own: "
+                "take False"
             )
         check_memory(t.name, gradient, "the gradient of ")
         if t.number in self.run._pushed:

@@ -44,8 +44,18 @@ class Net(lightning.LightningModule):
 
 
 class SharedNet(Net):
+    more = {}  # arguments of DistributedOptimizer
+
     def optimizer(self):
-        return capstan.DistributedOptimizer(super().optimizer(), self)
+        plain = super().optimizer()
+        return capstan.DistributedOptimizer(plain, self, **self.more)
+
+
+class EarlyNet(SharedNet):
+    """An epoch's last step may have fewer batches, and is clipped."""
+
+    def on_before_optimizer_step(self, optimizer):
+        optimizer.synchronize()
 
 
 def dataset():
@@ -54,9 +64,18 @@ def dataset():
     return TensorDataset(torch.tensor(x[:count]), torch.tensor(y[:count]))
 
 
-def fit(net, loader, steps, clip=frameworks.CLIP, resume=None, callbacks=()):
+def fit(
+    net,
+    loader,
+    steps,
+    clip=frameworks.CLIP,
+    resume=None,
+    callbacks=(),
+    batches=1,
+):
     trainer = lightning.Trainer(
         max_epochs=steps // EPOCH,
+        accumulate_grad_batches=batches,
         gradient_clip_val=clip,
         accelerator="cpu",
         devices=1,
@@ -85,17 +104,30 @@ class Pause(lightning.Callback):
             signal.pause()
 
 
-def plain():
+def plain(batches=1):
     net = Net()
     loader = DataLoader(dataset(), frameworks.BATCH)
-    fit(net, loader, frameworks.STEPS)
+    fit(net, loader, frameworks.STEPS, batches=batches)
     report(net)
 
 
-def train(steps, save=None, resume=None, pause=None, skip=None, **keys):
-    """Rank 1 has no loss in step SKIP, and so nothing to clip then."""
+def train(
+    steps,
+    save=None,
+    resume=None,
+    pause=None,
+    skip=None,
+    batches=1,
+    early=False,
+    more=None,
+    **keys,
+):
+    """Rank 1 has no loss in step SKIP, and so nothing to clip then. A step has
+    BATCHES, or EARLY fewer. MORE: of DistributedOptimizer."""
     run = capstan.init(**keys)
-    net = SharedNet(run.rank, skip if run.rank == 1 else None)
+    kind = EarlyNet if early else SharedNet
+    net = kind(run.rank, skip if run.rank == 1 else None)
+    net.more = more or {}
     data = dataset()
     loader = DataLoader(
         data,
@@ -103,7 +135,8 @@ def train(steps, save=None, resume=None, pause=None, skip=None, **keys):
         sampler=DistributedSampler(data, run.size, run.rank, shuffle=False),
     )
     clip = frameworks.CLIP if skip is None else None
-    trainer = fit(net, loader, steps, clip, resume, [Pause(run, pause)])
+    pauses = [Pause(run, pause)]
+    trainer = fit(net, loader, steps, clip, resume, pauses, batches)
     if save and run.rank == 0:
         trainer.save_checkpoint(save)
     report(net)
