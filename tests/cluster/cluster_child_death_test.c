@@ -83,6 +83,7 @@ static void the_run_continues_at_once_without_a_worker_killed_under_local(
     const char *line = cluster_run_await(local, BY_SIGNAL, SHORT_TIMEOUT);
     assert_non_null(strstr(line, "worker 1"));
     assert_non_null(strstr(line, "; the run goes on without it"));
+    cluster_run_await(local, "of worker 1's share of the data", SHORT_TIMEOUT);
     cluster_run_await(local, "%)", SHORT_TIMEOUT);
     cluster_run_await(local, "%)", SHORT_TIMEOUT);
     cluster_run_signal(local, SIGINT);
