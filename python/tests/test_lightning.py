@@ -47,8 +47,10 @@ class Lightning(frameworks.Framework, unittest.TestCase):
                 self.ranks(1, more=more, **keys) as run,
             ):
                 found = run.wait()
+                codes = {found["worker0"], found["worker1"]}
+                self.assertIn(2, codes)
+                self.assertLessEqual(codes, {1, 2})  # 1: told by the other
                 for rank in "worker0", "worker1":
-                    self.assertEqual(found[rank], 2, run.error(rank))
                     self.assertIn(text, run.error(rank))
 
 
