@@ -22,12 +22,13 @@
 #include <unistd.h>
 
 enum { RETRY = 138, MAXIMUM = 8 };
-static const double SHORT_TIMEOUT = 5; /* seconds; far below grace and peer */
 
-/* A run that only a signal ends, and whose only checkpoints are signals'. */
+/* A run that only a signal ends, and whose only checkpoints are signals'. No
+ * test waits as long as its grace and peer. */
 static const char endless[] =
     "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
-    " \"chief\": \"coordinate\", \"timeouts\": {\"stop\": 1}}";
+    " \"chief\": \"coordinate\","
+    " \"timeouts\": {\"stop\": 1, \"grace\": 600, \"peer\": 600}}";
 
 static void expect_checkpoints(struct cluster_run *run, unsigned count) {
     uint64_t steps[MAXIMUM];
@@ -41,12 +42,12 @@ static void save_by(struct cluster_run *run, struct cluster_process *process) {
     cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(process, SIGUSR1);
     cluster_run_await(process, "SIGUSR1: one checkpoint, and the run goes on",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_await(process, "checkpoint /", CLUSTER_RUN_DEADLINE);
     expect_checkpoints(run, 1);
     cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(process, SIGTERM);
-    cluster_run_expect(process, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_run_expect(process, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     expect_checkpoints(run, 2);
 }
 
@@ -83,20 +84,20 @@ static void sigusr1_to_every_process_saves_one_checkpoint(void **state) {
     cluster_run_signal(ps, SIGSTOP); /* the cut waits for it */
     for (unsigned i = fixture.count; i > 0; i--)
         cluster_run_signal(fixture.tasks[i - 1].process, SIGUSR1);
-    cluster_run_await(chief, "SIGUSR1: one checkpoint", SHORT_TIMEOUT);
+    cluster_run_await(chief, "SIGUSR1: one checkpoint", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(chief, SIGUSR1);
     cluster_run_await(chief, "SIGUSR1: a checkpoint is in progress",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(ps, SIGCONT);
     for (unsigned i = 1; i < fixture.count; i++)
         cluster_run_await(fixture.tasks[i].process, "SIGUSR1 is ignored here",
-                          SHORT_TIMEOUT);
+                          CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     expect_checkpoints(run, 1);
     cluster_run_signal(chief, SIGTERM);
-    cluster_run_expect(chief, 128 + SIGTERM, SHORT_TIMEOUT);
-    cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
+    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
 }
 
 static void without_a_checkpoint_folder_sigusr1_only_logs(void **state) {
@@ -106,10 +107,10 @@ static void without_a_checkpoint_folder_sigusr1_only_logs(void **state) {
         cluster_fixture_local(*state, 1, 1, changes);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGUSR1);
-    cluster_run_await(local, "SIGUSR1: no checkpoint", SHORT_TIMEOUT);
+    cluster_run_await(local, "SIGUSR1: no checkpoint", CLUSTER_RUN_DEADLINE);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
 }
 
 /* The test's child, on a terminal of its own, until it has said WORD there. */
@@ -150,10 +151,11 @@ static void sighup_leaves_a_checkpoint(void **state) {
     int end = pidfd_open(local, 0);
     struct pollfd item = {end, POLLIN, 0};
     close(terminal);
-    assert_int_equal(poll(&item, 1, (int)(1000 * SHORT_TIMEOUT)), 1);
+    if (poll(&item, 1, 1000 * CLUSTER_RUN_DEADLINE) != 1)
+        fail_msg("local did not end within %d s", CLUSTER_RUN_DEADLINE);
     assert_int_equal(waitpid(local, &status, 0), local);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 128 + SIGHUP);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 128 + SIGHUP)
+        fail_msg("local ended with the status 0x%x", (unsigned)status);
     expect_checkpoints(*state, 1);
     close(end);
 }
@@ -170,7 +172,7 @@ static void under_nohup_sighup_is_ignored(void **state) {
     cluster_run_signal(local, SIGHUP);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
 }
 
 #define SIGNAL_TEST(name)                                                      \
