@@ -287,7 +287,7 @@ static void a_bad_record_is_named_or_skipped(void **state) {
 
 /* With both lengths, and again from what the run has left behind. */
 static void a_run_of_bad_records_alone_fails(void **state) {
-    static const char *const lengths[] = {"epochs=2", "steps=9"};
+    static const char *const lengths[] = {"epochs=2", "steps=2000"};
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     FILE *file = cluster_run_create(run, "bad.csv");
