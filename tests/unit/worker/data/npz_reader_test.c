@@ -138,6 +138,8 @@ static void assert_row(const struct record_cell *cells, int r) {
 }
 
 static void a_record_has_a_row_of_each_array(void **state) {
+    static const char one_column[] = /* which has one order only */
+        "'descr': '<f8', 'fortran_order': True, 'shape': (3, 1)";
     static const char *const kinds[] = {"store", "deflate", "deflate", "store"};
     static const char *const filters[] = {NULL, NULL, "gzip", "zstd"};
     static const char *const names[] = {"points", "wide",  "small",
@@ -150,7 +152,7 @@ static void a_record_has_a_row_of_each_array(void **state) {
         begin_packed(fixture, kinds[k], filters[k]);
         PUT(fixture, "texts", "<U2", "(3,)", texts);
         PUT(fixture, "points", "<f4", "(3, 2)", points);
-        PUT(fixture, "wide", "<f8", "(3, 1)", wide);
+        put_array(fixture, "wide", 1, one_column, wide, sizeof wide);
         put_array(fixture, "small", 2, SHAPED("|i1", "(3,)"), small,
                   sizeof small);
         PUT(fixture, "hashes", "<u8", "(3,)", hashes);
