@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/metrics.h"
 
+#include "chief/control/shutdown.h"
 #include "proto/base/time.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/event_files.h"
@@ -147,6 +148,18 @@ static void steps_outside_the_run_are_ignored(void **state) {
     expect_losses("");
 }
 
+/* Its heartbeat may be lost with a connection; its end is sent again. */
+static void a_trainer_that_ends_early_has_reached_its_last_step(void **state) {
+    struct run *run = &((struct metrics_fixture *)*state)->run;
+    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
+    run->phase = RUN_FINISHING;
+    metrics_fixture_heartbeat(*state, 2, 0);
+    finished.clock = 3;
+    finished.early = true;
+    shutdown_receive_finished(run, &run->roster.slots[0], &finished);
+    assert_int_equal(run_step(run), 3);
+}
+
 /* Trainer 1 stands still while 0 goes on: room ends some time. */
 static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
     struct metrics_fixture *measured = *state;
@@ -220,6 +233,7 @@ int main(void) {
         MEASURED(the_shown_loss_includes_the_newest_heartbeat),
         MEASURED(samples_shown_a_second_ago_no_longer_count),
         MEASURED(without_a_new_sample_the_last_loss_is_kept),
+        MEASURED(a_trainer_that_ends_early_has_reached_its_last_step),
         POINTS(a_metric_is_the_mean_over_trainers_of_its_steps),
         POINTS(dead_and_departed_trainers_are_not_waited_for),
         POINTS(a_returning_trainer_is_waited_for_from_its_first_step),

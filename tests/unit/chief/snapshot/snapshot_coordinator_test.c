@@ -259,6 +259,8 @@ static void a_request_at_a_planned_round_can_be_abandoned(void **state) {
                                            &prepared);
     assert_true(snapshot_coordinator_is_saving(run));
     assert_int_equal(run->snapshots.items[0].step, 10);
+    snapshot_coordinator_expect_planned(run, 10); /* the request replaces it */
+    assert_int_equal(run->snapshots.count, 1);
     assert_true(snapshot_coordinator_abandon(run));
     assert_false(snapshot_coordinator_is_pending(run));
 }
