@@ -62,7 +62,9 @@
     X(48, STEP_TIMEOUT, RETRY,                                                 \
       "a step or a phase of the run did not end in time")                      \
     X(49, COLLECTIVE_FAILED, RETRY,                                            \
-      "a collective operation failed; no rank is known as the cause")          \
+      "a collective operation failed, and no rank is known as the cause; "     \
+      "or NCCL did not end its group of ranks in time, and the text says "     \
+      "what came before")                                                      \
     X(50, COLLECTIVE_UNUSABLE, FAILED,                                         \
       "the collective backend cannot work on this host")                       \
     X(51, BAD_MESSAGE, FAILED, "a message breaks the protocol")                \
