@@ -17,13 +17,15 @@ shift 3
 make_root "$suite" "$mirror"
 install='apt-get -q install -y --no-install-recommends'
 
-# All but what apt and dpkg keep of what has been there, and the traces of the group
-# that libibverbs1 makes, on which libgloo0 depends.
+# All but what apt and dpkg keep of what has been there, and what is left of packages on
+# which libgloo0 depends: the traces of the group that libibverbs1 makes, and of Ubuntu
+# 24.04 a link that ldconfig makes for a library of libopenmpi3t64.
 files() {
     inside 'find / -xdev \( -path /proc -o -path /sys -o -path /tmp -o -path /run -o \
         -path "/etc/*-" -o \
         -path /packages -o -path /var/cache -o -path /var/log -o \
         -path /var/lib/apt -o -path /var/lib/dpkg -o -path /etc/ld.so.cache \
+        -o -path "/usr/lib/*/libmpi_usempi_ignore_tkr-gfortranso.40" \
         \) -prune -o -print | sort'
 }
 
