@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+static const int64_t TICK = 10 * TIME_MS;
+
 struct collective {
     struct collective_fixture *fixture;
     uint32_t rank;
@@ -71,17 +73,21 @@ static uint64_t arrive(struct collective *group) {
     return rendezvous;
 }
 
-/* The mutex is held. */
+/* The mutex is held. Time passes by the tick, so that a pause of this machine
+ * is one tick and loses no rank. */
 static bool wait_for_all(struct collective *group) {
     struct collective_fixture *fixture = group->fixture;
-    int64_t until = time_now() + group->timeout;
-    struct timespec at = {until / TIME_S, until % TIME_S};
+    int64_t left = group->timeout;
     uint64_t rendezvous = arrive(group);
     while (rendezvous == fixture->num_rendezvous && !fixture->lost &&
-           !group->aborted)
+           !group->aborted) {
+        int64_t until = time_now() + TICK;
+        struct timespec at = {until / TIME_S, until % TIME_S};
         if (pthread_cond_timedwait(&fixture->changed, &fixture->mutex, &at) ==
-            ETIMEDOUT)
+                ETIMEDOUT &&
+            (left -= TICK) <= 0)
             lose(fixture, first_missing(fixture));
+    }
     return rendezvous != fixture->num_rendezvous;
 }
 
