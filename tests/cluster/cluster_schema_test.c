@@ -74,6 +74,8 @@ static void a_job_is_checked_without_running_it(void **state) {
                "{\"train_batch_size\": 32, \"data\": {\"drop_last\": true}, "
                "\"train_micro_batch_size_per_gpu\": null}",
                "ok, 54 steps of 32\n");
+    check_size(run, "{\"gradient_accumulation_steps\": 3}",
+               "ok, 60 steps of 30 with one replica\n");
     check_size(run, "{\"steps\": 7}", "ok, 7 steps of 10 a replica\n");
     check_size(run, "{\"steps_per_epoch\": 4}",
                "ok, 12 steps of 10 with one replica\n");
