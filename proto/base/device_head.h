@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 11, DEVICE_ID = 40 };
+enum { DEVICE_ABI = 12, DEVICE_ID = 40 };
 #define DEVICE_SYMBOL "capstan_device"
 
 struct device_description {

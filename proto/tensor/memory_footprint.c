@@ -89,7 +89,7 @@ static uint64_t state_share(const struct memory_footprint_case *given) {
     return given->allreduce ? state(given, share) : 0;
 }
 
-/* Two batches of each kind, one of them being copied. */
+/* Two batches of each kind, one of them being copied: images as bytes. */
 static void fill_device(struct memory_footprint *out,
                         const struct memory_footprint_case *given) {
     struct memory_footprint_model model = model_of(given);
@@ -101,7 +101,9 @@ static void fill_device(struct memory_footprint *out,
         [MEMORY_FOOTPRINT_GRADIENTS] = given->elements * sizeof(float),
         [MEMORY_FOOTPRINT_STATE] = given->resident ? state_share(given) : 0,
         [MEMORY_FOOTPRINT_ACTIVATIONS] = model.activations,
-        [MEMORY_FOOTPRINT_BATCHES] = 2 * samples * model.sample,
+        [MEMORY_FOOTPRINT_BATCHES] =
+            samples * (2 * model.sample +
+                       (given->job->data.format == JOB_IDX ? model.stored : 0)),
     }};
 }
 

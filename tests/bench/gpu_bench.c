@@ -232,19 +232,19 @@ static enum status measure_runs(struct gpu_table_row *row,
 static enum status measure_cluster(struct gpu_table *table,
                                    const struct gpu_cluster *cluster,
                                    const struct choices *choices,
-                                   const struct job_model *model,
-                                   struct failure *why) {
+                                   const struct job *job, struct failure *why) {
     enum status status =
         gpu_cluster_wire(&table->wire, cluster, table->parameters * 4,
                          fmin(choices->seconds / 3, 1), why);
     struct batch_spec spec;
-    model_mlp.inputs(model, NULL, &spec);
+    model_mlp.inputs(&job->model, NULL, &spec);
+    spec.columns[MLP_INPUTS].pixels = job->data.format == JOB_IDX;
     for (unsigned i = 0; !status && i < table->num_rows; i++) {
         struct gpu_table_row *row = &table->rows[i];
         struct gpu_cluster with = *cluster;
         with.tf32 = row->precision == JOB_PRECISION_TF32;
         status = measure_runs(row, &with, choices->seconds, why);
-        gpu_table_derive(table, row, spec.columns[MLP_INPUTS].width);
+        gpu_table_derive(table, row, batch_bytes(&spec, row->batch));
     }
     return status;
 }
@@ -272,7 +272,7 @@ static enum status measure(struct gpu_table *table, struct local_device *device,
         return status;
     if (is_gpu)
         gpu_use_open(use, id);
-    status = measure_cluster(table, &cluster, choices, &job->model, why);
+    status = measure_cluster(table, &cluster, choices, job, why);
     gpu_use_close(use);
     return status;
 }

@@ -24,12 +24,11 @@ static double longer(double a, double b) {
  * go one way while weights come the other. Where the lane is shared memory the
  * wire is none. */
 void gpu_table_derive(const struct gpu_table *table, struct gpu_table_row *row,
-                      uint32_t features) {
-    double batch = (double)row->batch * (features + 1) * sizeof(float);
+                      size_t batch_bytes) {
     for (int l = 0; l < GPU_TABLE_LANES; l++) {
         struct gpu_table_run *run = &row->runs[l];
         double bytes = run->seconds.bytes;
-        run->copies = longer((bytes + batch) / table->copies.up,
+        run->copies = longer((bytes + (double)batch_bytes) / table->copies.up,
                              bytes / table->copies.down) *
                       1e-9;
         run->wire = l == 0 ? bytes * 8 / table->wire.one_way * 1e-9 : NAN;

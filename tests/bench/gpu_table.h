@@ -44,10 +44,10 @@ struct gpu_table {
 
 extern const char *const gpu_table_lanes[GPU_TABLE_LANES];
 
-/* Fills in ROW what follows from what was measured: for a model of FEATURES
- * inputs. */
+/* Fills in ROW what follows from what was measured; its batch comes up as
+ * BATCH_BYTES. */
 void gpu_table_derive(const struct gpu_table *table, struct gpu_table_row *row,
-                      uint32_t features);
+                      size_t batch_bytes);
 
 void gpu_table_print(const struct gpu_table *table, FILE *out);
 void gpu_table_print_json(const struct gpu_table *table, FILE *out);

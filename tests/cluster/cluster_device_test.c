@@ -126,6 +126,60 @@ static void gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu(
     }
 }
 
+/* The test images as floats, from 0 to 1: one more type of IDX. */
+static void write_float_images(const struct cluster_run *run) {
+    enum { HEADER = 16, FLOATS = 0x0d };
+    char path[PATH_MAX];
+    cluster_run_path(run, "test-images", path);
+    FILE *bytes = fopen(path, "r"), *floats = cluster_run_create(run, "floats");
+    assert_non_null(bytes);
+    for (int at = 0, byte; (byte = fgetc(bytes)) != EOF; at++) {
+        float pixel = (float)byte / 255.0f;
+        uint32_t bits;
+        memcpy(&bits, &pixel, sizeof bits);
+        if (at < HEADER)
+            fputc(at == 2 ? FLOATS : byte, floats);
+        for (int shift = 24; at >= HEADER && shift >= 0; shift -= 8)
+            fputc((int)(bits >> shift & 255), floats);
+    }
+    fclose(bytes);
+    assert_int_equal(fclose(floats), 0);
+}
+
+static double test_loss_on(struct cluster_run *run, const char *device,
+                           const char *test) {
+    char on[32];
+    snprintf(on, sizeof on, "device=%s", device);
+    const char *const arguments[] = {
+        "local", "--json", "--workers",     "1",        "--set", on, "--set",
+        test,    "--set",  "checkpoint={}", "job.json", NULL};
+    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=1,order=2",
+                                       NULL};
+    struct cluster_process *local =
+        cluster_run_start(run, device, arguments, environment);
+    cluster_run_expect(local, 0, DEADLINE);
+    json_t *summary = cluster_run_json(local);
+    double loss = json_real_value(json_object_get(summary, "test_loss"));
+    json_decref(summary);
+    return loss;
+}
+
+/* Pixels go up as bytes where all data have them as bytes. */
+static void images_of_any_type_are_evaluated_as_on_the_cpu(void **state) {
+    static const char *const tests[] = {
+        "data.test=[\"test-images\",\"test-labels\"]",
+        "data.test=[\"floats\",\"test-labels\"]"};
+    struct cluster_run *run = *state;
+    cluster_run_job(run, job);
+    write_float_images(run);
+    double first = test_loss_on(run, "cpu", tests[0]);
+    assert_true(first > 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(test_loss_on(run, "cpu", tests[i]) == first);
+        assert_true(test_loss_on(run, "cuda", tests[i]) == first);
+    }
+}
+
 /* It stops within a pass, whose rows' gradients are awaited. */
 static void a_pass_over_rows_may_take_as_long_as_a_step(void **state) {
     struct cluster_run *run = *state;
@@ -282,7 +336,7 @@ static void a_gpu_that_is_too_small_is_exit_2_at_planning(void **state) {
                   "strategy.type=ps");
     cluster_run_expect(local, EXIT_CONFIG, DEADLINE);
     assert_true(
-        cluster_fixture_has_logged(local, "memory: the job takes 6.3 MB on "));
+        cluster_fixture_has_logged(local, "memory: the job takes 6.4 MB on "));
     assert_true(cluster_fixture_has_logged(local, "fewer of the 2 trainers"));
 }
 
@@ -332,6 +386,7 @@ int main(void) {
         TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu),
         TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu),
         TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu),
+        TEST(images_of_any_type_are_evaluated_as_on_the_cpu),
         TEST(a_pass_over_rows_may_take_as_long_as_a_step),
         TEST(more_workers_than_devices_share_them),
         TEST(a_comparison_says_that_workers_share_a_gpu),

@@ -299,6 +299,20 @@ static double calls_a_step(struct cluster_run *run, const char *model,
            (MANY - FEW);
 }
 
+/* Of images of 64 bytes, with labels of 4; beside them the weights come up. */
+static void images_come_up_as_bytes(void **state) {
+    enum { BATCH = 100, WEIGHTS = 40 * 65 + 10 * 41 };
+    static const char flat[] = "{\"model\": {\"layers\": [64, 40, 10]},"
+                               " \"train_micro_batch_size_per_gpu\": 100,"
+                               " \"data\": {\"test\": null}}";
+    skip_without_headers();
+    struct calls calls =
+        calls_between(*state, flat, "1", "CAPSTAN_EMULATED=order=1,count");
+    assert_int_equal(calls.up,
+                     (uint64_t)(MANY - FEW) * (BATCH * (64 + 4) + 4 * WEIGHTS));
+    assert_int_equal(calls.pageable, 0);
+}
+
 /* Of a deepfm over two ids with rows of 8 and a sum: a batch has 32 labels, 32
  * sums and 512 values of rows. Beside them the weights come up: a bias and the
  * layers 16 x 16 and 16 x 1. */
@@ -318,8 +332,8 @@ static void rows_come_up_once_in_pinned_memory(void **state) {
 /* Three layers: a graph for each of the first two, which begin when their
  * weights are there, and one for the rest of the pass, gradients that leave
  * among it. Beside them 6 parameters and 2 arrays of samples come up, with an
- * event and a wait for each layer, and 2 of each for the samples: all that a
- * second micro batch takes, with a launch. */
+ * event and a wait for each layer, and a kernel for the pixels and 2 of each
+ * for the samples: all that a second micro batch takes, with a launch. */
 static void a_step_makes_few_host_calls(void **state) {
     static const char wide[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
                                " \"train_micro_batch_size_per_gpu\": 100,"
@@ -336,9 +350,9 @@ static void a_step_makes_few_host_calls(void **state) {
         calls_a_step(cluster_fixture_reset(state), wide, "1", none);
     double both =
         calls_a_step(cluster_fixture_reset(state), twice, "1", graphs);
-    assert_true(with == 21);
-    assert_true(without == 64);
-    assert_true(both == 21 + 7);
+    assert_true(with == 22);
+    assert_true(without == 65);
+    assert_true(both == 22 + 8);
 }
 
 #define TEST(f)                                                                \
@@ -356,6 +370,7 @@ int main(void) {
         TEST(each_dropout_mask_comes_of_the_same_graph),
         TEST(three_devices_learn_what_one_learns),
         TEST(a_step_makes_few_host_calls),
+        TEST(images_come_up_as_bytes),
         TEST(rows_come_up_once_in_pinned_memory),
     };
     find_programs();

@@ -107,11 +107,30 @@ static void all_kinds_of_floats_round_as_on_the_cpu(void **state) {
     cuda_backend_release(x);
 }
 
+/* Each byte by its nearest float, of a number of them that fills no block. */
+static void pixels_are_divided_as_on_the_cpu(void **state) {
+    (void)state;
+    enum { COUNT = 1025 };
+    uint8_t *bytes = cuda_backend_allocate(COUNT);
+    for (int i = 0; i < COUNT; i++)
+        bytes[i] = (uint8_t)i;
+    for (int order = 0; order < CUDA_ORDERS; order++) {
+        float *floats = cuda_floats(COUNT, 1, 1);
+        cuda_set_order(order);
+        assert_runs(cuda_kernels_pixels(NULL, bytes, floats, COUNT));
+        for (int i = 0; i < COUNT; i++)
+            assert_true(floats[i] == (float)((double)bytes[i] / 255));
+        cuda_backend_release(floats);
+    }
+    cuda_backend_release(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_half_decodes_by_its_fields),
         cmocka_unit_test(conversions_have_the_bits_of_the_header),
         cmocka_unit_test(all_kinds_of_floats_round_as_on_the_cpu),
+        cmocka_unit_test(pixels_are_divided_as_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

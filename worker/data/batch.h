@@ -27,7 +27,8 @@ enum batch_combiner {
 
 struct batch_column {
     enum batch_type type;
-    uint32_t width;       /* values of a sample */
+    uint32_t width; /* values of a sample */
+    bool pixels; /* BATCH_FLOATS: the host has bytes, the device bytes / 255 */
     uint32_t num_classes; /* BATCH_CLASSES: all values are below it */
     float min, max;       /* a label's two values; equal: any number */
     /* BATCH_FLOATS: the features whose values follow each other in it, in the
@@ -78,24 +79,39 @@ struct batch {
                                       the host's */
     uint32_t count;                /* samples */
     uint32_t bad_lines;            /* left out of it (data.bad_lines) */
-    void *columns[BATCH_MAX_COLUMNS];    /* [count, width], 4 bytes a value */
+    void *columns[BATCH_MAX_COLUMNS];    /* [count, width], 4 bytes a value,
+                                            those of pixels 1 */
     float *gradients[BATCH_MAX_COLUMNS]; /* BATCH_ROWS, when training: where the
                                             model writes the column's gradient,
                                             [count, width]; else NULL */
     struct batch_ids *ids;               /* [num_ids] */
 };
 
-/* Bytes of COLUMN for COUNT samples. */
+/* Bytes of COLUMN for COUNT samples: of its values, */
 static inline size_t batch_column_bytes(const struct batch_column *column,
                                         size_t count) {
     return count * column->width * sizeof(float);
 }
 
-/* Bytes of all columns for COUNT samples. */
+/* and of the host's, */
+static inline size_t batch_column_host_bytes(const struct batch_column *column,
+                                             size_t count) {
+    return column->pixels ? count * column->width
+                          : batch_column_bytes(column, count);
+}
+
+/* and with what aligns the next column. */
+static inline size_t batch_column_room(const struct batch_column *column,
+                                       size_t count) {
+    size_t bytes = batch_column_host_bytes(column, count);
+    return (bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
+
+/* Bytes of all columns for COUNT samples on the host. */
 static inline size_t batch_bytes(const struct batch_spec *spec, size_t count) {
     size_t bytes = 0;
     for (uint32_t c = 0; c < spec->num_columns; c++)
-        bytes += batch_column_bytes(&spec->columns[c], count);
+        bytes += batch_column_room(&spec->columns[c], count);
     return bytes;
 }
 
@@ -106,7 +122,7 @@ static inline void batch_place(struct batch *batch,
     char *at = memory;
     for (uint32_t c = 0; c < spec->num_columns; c++) {
         batch->columns[c] = at;
-        at += batch_column_bytes(&spec->columns[c], count);
+        at += batch_column_room(&spec->columns[c], count);
     }
 }
 

@@ -50,8 +50,9 @@ struct batch_source_table {
 /* An implementation's dataset begins with it. */
 struct dataset {
     const struct dataset_table *table;
-    uint64_t count;                     /* samples; 0: they were not counted */
-    uint32_t features;                  /* values of a sample's input */
+    uint64_t count;    /* samples; 0: they were not counted */
+    uint32_t features; /* values of a sample's input */
+    bool pixels;       /* its batches may have them as bytes (batch.h) */
     const struct features *feature_set; /* NULL: samples are no records */
     float *labels;        /* [count], in memory; NULL: records have them */
     uint32_t num_classes; /* the largest class in LABELS + 1; 0: not known */

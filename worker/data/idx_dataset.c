@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* One more than the largest class; at least 1. Not all labels need be
  * classes. */
@@ -56,6 +57,7 @@ static enum status make_dataset(struct dataset **out, struct idx_file *images,
                     .count = count,
                     .features = (uint32_t)(images->bytes / count /
                                            idx_file_element(images->type)),
+                    .pixels = images->type == IDX_FILE_UBYTE,
                     .labels = numbers,
                     .num_classes = count_classes(numbers, count)},
         .type = images->type,
@@ -134,7 +136,7 @@ static void idx_dataset_free(struct dataset **out) {
 /* A share by a sampler, or a range in order. */
 struct batch_source {
     const struct idx_dataset *dataset;
-    struct batch_column label;
+    struct batch_column inputs, label;
     struct sampler *sampler; /* NULL: a range */
     uint32_t size;           /* of a batch */
     uint64_t next, end;      /* of a range */
@@ -169,13 +171,17 @@ static enum status idx_batches_fill(struct batch_source *source,
                                     struct batch *batch, struct failure *why) {
     const struct idx_dataset *dataset = source->dataset;
     const uint32_t *indices = claim->memory;
-    float *pixels = batch->columns[0];
+    size_t features = dataset->dataset.features;
     enum status status = STATUS_OK;
     batch->count = claim->count;
     for (uint32_t i = 0; !status && i < claim->count; i++) {
-        float label =
+        float label = dataset->dataset.labels[indices[i]];
+        if (source->inputs.pixels)
+            memcpy((uint8_t *)batch->columns[0] + i * features,
+                   dataset->images + indices[i] * features, features);
+        else
             idx_dataset_sample(dataset, indices[i],
-                               pixels + (size_t)i * dataset->dataset.features);
+                               (float *)batch->columns[0] + i * features);
         status =
             batch_put_label(&source->label, label, batch->columns[1], i, why);
     }
@@ -199,6 +205,7 @@ static enum status idx_batches_open(struct batch_source **out,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory to read a data set");
     (*out)->dataset = (const struct idx_dataset *)dataset;
+    (*out)->inputs = spec->columns[0];
     (*out)->label = spec->columns[batch_label_column(spec)];
     (*out)->size = size;
     return STATUS_OK;

@@ -86,6 +86,9 @@ enum op_kind {
     /* Writes x[count] *= scale. */
     OP_SCALE,
 
+    /* Reads uint8 x[count]; writes y[count] = x / 255, the nearest float32. */
+    OP_PIXELS,
+
     /* Reads x[count]; writes a uint32, 1 if x contains an infinity or a NaN,
      * else 0. */
     OP_FIND_OVERFLOW,
@@ -299,6 +302,12 @@ static inline struct op op_fill(float *x, size_t count, float value) {
 static inline struct op op_scale(float *x, size_t count, float by) {
     return (struct op){
         .kind = OP_SCALE, .scale = by, .writes = {op_vector(x, count)}};
+}
+
+static inline struct op op_pixels(const uint8_t *x, size_t count, float *y) {
+    return (struct op){.kind = OP_PIXELS,
+                       .reads = {op_tensor(x, count)},
+                       .writes = {op_vector(y, count)}};
 }
 
 static inline struct op op_find_overflow(const float *x, size_t count,

@@ -43,14 +43,30 @@ static bool open_numbers(struct batch_prefetch *prefetch) {
     return prefetch->numbers;
 }
 
+/* Uploads and conversions are in one stream, so that one memory is enough. */
+static bool open_pixels(struct batch_prefetch *prefetch, size_t max_batch) {
+    const struct local_device *device = prefetch->device;
+    bool complete = true;
+    for (uint32_t c = 0; complete && c < prefetch->spec.num_columns; c++) {
+        const struct batch_column *column = &prefetch->spec.columns[c];
+        if (!column->pixels)
+            continue;
+        prefetch->pixels[c] = device->ops->allocate(
+            device->handle, batch_column_host_bytes(column, max_batch));
+        complete = prefetch->pixels[c];
+    }
+    return complete;
+}
+
 enum status batch_prefetch_open(struct batch_prefetch *prefetch,
                                 const struct local_device *device,
                                 uint32_t max_batch,
                                 const struct batch_spec *spec,
                                 struct failure *why) {
     *prefetch = (struct batch_prefetch){.device = device, .spec = *spec};
-    bool complete =
-        !device->ops->async || !spec->numbered || open_numbers(prefetch);
+    bool complete = !device->ops->async || open_pixels(prefetch, max_batch);
+    if (device->ops->async && complete && spec->numbered)
+        complete = open_numbers(prefetch);
     for (int i = 0; device->ops->async && complete && i < BATCH_PREFETCH_SLOTS;
          i++)
         complete = open_slot(prefetch, i, max_batch);
@@ -76,10 +92,26 @@ void batch_prefetch_close(struct batch_prefetch *prefetch) {
         if (slot->consumed)
             device->ops->event_close(device->handle, &slot->consumed);
     }
+    for (uint32_t c = 0; c < prefetch->spec.num_columns; c++)
+        if (prefetch->pixels[c])
+            device->ops->release(device->handle, prefetch->pixels[c]);
     if (prefetch->numbers)
         local_device_unpin(device, prefetch->numbers);
     free(prefetch->numbers);
     *prefetch = (struct batch_prefetch){0};
+}
+
+static void upload_column(struct batch_prefetch *prefetch,
+                          struct batch_prefetch_slot *slot, uint32_t c) {
+    const struct device_ops *ops = prefetch->device->ops;
+    struct device *handle = prefetch->device->handle;
+    const struct batch_column *column = &prefetch->spec.columns[c];
+    size_t bytes = batch_column_host_bytes(column, slot->batch.count);
+    void *to = column->pixels ? (void *)prefetch->pixels[c] : slot->columns[c];
+    ops->upload(handle, STREAM_SAMPLES, to, slot->batch.columns[c], bytes);
+    if (column->pixels)
+        ops->run(handle, STREAM_SAMPLES,
+                 op_pixels(prefetch->pixels[c], bytes, slot->columns[c]));
 }
 
 static void upload_number(struct batch_prefetch *prefetch,
@@ -107,11 +139,8 @@ void batch_prefetch_push(struct batch_prefetch *prefetch,
         return;
     ops->stream_wait(handle, STREAM_SAMPLES, slot->consumed);
     for (uint32_t c = 0; c < prefetch->spec.num_columns; c++) {
-        const struct batch_column *column = &prefetch->spec.columns[c];
-        if (column->type != BATCH_ROWS)
-            ops->upload(handle, STREAM_SAMPLES, slot->columns[c],
-                        batch->columns[c],
-                        batch_column_bytes(column, batch->count));
+        if (prefetch->spec.columns[c].type != BATCH_ROWS)
+            upload_column(prefetch, slot, c);
         slot->batch.columns[c] = slot->columns[c];
     }
     if (prefetch->numbers)

@@ -24,7 +24,9 @@ struct batch_prefetch_slot {
 struct batch_prefetch {
     const struct local_device *device;
     struct batch_spec spec;
-    uint64_t pushed, popped; /* batches */
+    uint64_t pushed, popped;            /* batches */
+    uint8_t *pixels[BATCH_MAX_COLUMNS]; /* on the device, until they are floats
+                                           in a slot; or NULL */
     uint64_t *numbers; /* of the slots' batches, a page of pinned host memory;
                           NULL: none is uploaded */
     struct batch_prefetch_slot slots[BATCH_PREFETCH_SLOTS];

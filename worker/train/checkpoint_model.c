@@ -67,7 +67,8 @@ static enum status open_executor_of_model(struct checkpoint_model *model,
                                            .timeout = job->timeouts.step,
                                            .tf32 = job->tf32};
     const struct features *features = model->data->feature_set;
-    struct executor_options use = {.evaluates = true, .features = features};
+    struct executor_options use = {
+        .evaluates = true, .features = features, .pixels = model->data->pixels};
     enum status status =
         model_layout(&model->layout, &job->model, features, why);
     if (!status)

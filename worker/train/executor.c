@@ -18,6 +18,7 @@ static enum status allocate_device_memory(struct executor *executor,
     bool trains = use->micro_batch > 0;
     executor->model = model_find(&job->model);
     model_inputs(job, use->features, &executor->spec);
+    executor->spec.columns[0].pixels = use->pixels && device->ops->async;
     enum status status =
         use->resident
             ? device_transfer_open_resident(&executor->device_transfer, device,

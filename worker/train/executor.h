@@ -59,6 +59,7 @@ struct executor {
 struct executor_options {
     uint32_t micro_batch; /* samples per training batch; 0: no training */
     const struct features *features; /* of the data; NULL: none */
+    bool pixels;                     /* all of the data have them (dataset.h) */
     bool evaluates;
     bool resident; /* weights and gradients stay on the device:
                       device_transfer.h */

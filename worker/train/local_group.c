@@ -221,6 +221,7 @@ static enum status open_member(struct local_group_member *member,
     struct device_replica *replica = &member->device_replica;
     struct executor_options use = {.micro_batch = model->job->micro_batch,
                                    .features = model->features,
+                                   .pixels = model->pixels,
                                    .evaluates =
                                        model->evaluates && !member->index,
                                    .resident = model->resident};

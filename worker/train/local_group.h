@@ -93,6 +93,7 @@ struct local_group_model {
     const struct job *job;
     const struct layout *layout;
     const struct features *features; /* of the data; NULL: none */
+    bool pixels;                     /* executor.h */
     struct arena *arena;             /* the trainer's weights and gradients */
     bool evaluates;                  /* the first device also evaluates */
     /* Gradients and state stay on the only device (executor.h). */

@@ -82,6 +82,8 @@ static enum status trainer_open_model(struct trainer *trainer,
         .job = trainer->settings.job,
         .layout = trainer->layout,
         .features = trainer->train->feature_set,
+        .pixels =
+            trainer->train->pixels && (!trainer->test || trainer->test->pixels),
         .arena = &trainer->arena,
         .evaluates = trainer->test != NULL,
         .resident = exchange.resident,

@@ -160,6 +160,14 @@ static void ops_cpu_find_overflow(struct device *device, const struct op *op) {
     *(uint32_t *)op->writes[0].data = any;
 }
 
+static void ops_cpu_pixels(struct device *device, const struct op *op) {
+    const uint8_t *restrict x = op->reads[0].data;
+    float *restrict y = op->writes[0].data;
+    (void)device;
+    for (size_t i = 0; i < op->reads[0].bytes; i++)
+        y[i] = (float)x[i] / 255.0f;
+}
+
 static void ops_cpu_square_sums(struct device *device, const struct op *op) {
     const void *floats = op->reads[0].data;
     struct rule_update update = {.scale = op->scale,
@@ -212,6 +220,7 @@ static void ops_cpu_rule(struct device *device, const struct op *op) {
 static const struct ops_cpu_kind vector_kinds[OP_KINDS] = {
     [OP_FILL] = {NULL, ops_cpu_fill},
     [OP_SCALE] = {NULL, ops_cpu_scale},
+    [OP_PIXELS] = {NULL, ops_cpu_pixels},
     [OP_FIND_OVERFLOW] = {NULL, ops_cpu_find_overflow},
     [OP_SQUARE_SUMS] = {NULL, ops_cpu_square_sums},
     [OP_REDUCE_SUM] = {NULL, ops_cpu_reduce_sum},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* float32 to 16 bits and back. */
+/* float32 to 16 bits and back, and of pixels. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "proto/tensor/bf16.h"
@@ -62,5 +62,17 @@ int cuda_kernels_round_to_half(struct CUstream_st *stream,
                        half == CUDA_KERNELS_BF16
                            ? round_to_half<CUDA_KERNELS_BF16>
                            : round_to_half<CUDA_KERNELS_FP16>,
+                       floats, count);
+}
+
+static __global__ void pixels(const uint8_t *bytes, float *floats,
+                              size_t count) {
+    for (size_t i = cuda_first(); i < count; i += cuda_stride())
+        floats[i] = (float)bytes[i] / 255.0f;
+}
+
+int cuda_kernels_pixels(struct CUstream_st *stream, const uint8_t *bytes,
+                        float *floats, size_t count) {
+    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS), pixels, bytes,
                        floats, count);
 }

@@ -125,7 +125,7 @@ int cuda_kernels_clip(struct CUstream_st *stream, const double *squares,
 int cuda_kernels_find_overflow(struct CUstream_st *stream, const float *x,
                                size_t count, uint32_t *found);
 
-/* 16-bit floats: cuda_half.cu. */
+/* 16-bit floats and pixels: cuda_half.cu. */
 
 /* The format of 16 bits: bf16.h, fp16.h. */
 enum cuda_kernels_half { CUDA_KERNELS_BF16, CUDA_KERNELS_FP16 };
@@ -141,6 +141,10 @@ int cuda_kernels_from_half(struct CUstream_st *stream,
 int cuda_kernels_round_to_half(struct CUstream_st *stream,
                                enum cuda_kernels_half half, float *floats,
                                size_t count);
+
+/* floats[count] = bytes[count] / 255: the CPU's bits. */
+int cuda_kernels_pixels(struct CUstream_st *stream, const uint8_t *bytes,
+                        float *floats, size_t count);
 
 /* Random numbers: cuda_random.cu. */
 

@@ -276,7 +276,7 @@ static void submit_loss(struct device *device, struct op *op) {
 
 /* Captures have the ops of a pass, which are on STREAM_COMPUTE. On other
  * streams ops are among a library's calls, which are not captured, and are of
- * updates, which differ from step to step. */
+ * samples, or of updates, which differ from step to step. */
 static void ops_cuda_run(struct device *device, enum device_stream stream,
                          struct op op) {
     if (stream != STREAM_COMPUTE) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU's ops on weights, gradients and state outside a pass. */
+/* A GPU's ops on weights, gradients, state and samples outside a pass. */
 #include "worker/ops/cuda/cuda_kernels.h"
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
@@ -21,6 +21,14 @@ static int ops_cuda_update_scale(struct device *device,
     return cuda_kernels_scale(branch->stream, op->writes[0].data,
                               op->writes[0].bytes / sizeof(float), op->scale,
                               NULL);
+}
+
+static int ops_cuda_update_pixels(struct device *device,
+                                  struct ops_cuda_branch *branch,
+                                  const struct op *op) {
+    (void)device;
+    return cuda_kernels_pixels(branch->stream, op->reads[0].data,
+                               op->writes[0].data, op->reads[0].bytes);
 }
 
 static int ops_cuda_update_find_overflow(struct device *device,
@@ -84,6 +92,7 @@ static int ops_cuda_update_rule(struct device *device,
 const struct ops_cuda_kind ops_cuda_update_kinds[OPS_CUDA_OPS] = {
     [OP_FILL] = {"filling a vector", ops_cuda_update_fill},
     [OP_SCALE] = {"scaling a vector", ops_cuda_update_scale},
+    [OP_PIXELS] = {"pixels as floats", ops_cuda_update_pixels},
     [OP_FIND_OVERFLOW] = {"the overflow check", ops_cuda_update_find_overflow},
     [OP_SQUARE_SUMS] = {"sums of squares", ops_cuda_update_square_sums},
     [OP_REDUCE_SUM] = {"adding up", ops_cuda_update_reduce_sum},

@@ -193,16 +193,16 @@ static void device_and_host_memory_are_counted_separately(void **state) {
                            100 * mib);
     memory_plan_clear_devices(reported); /* it declares again */
     memory_plan_add_device(reported, "device 7", "free on device cuda 0",
-                           202 * mib);
+                           203 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     assert_int_equal(reported->count, 2);
     reported->limits[1].free = 150 * mib;
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 202 MB on host a, where there is 150 MB (free "
+    expect_text(fixture, "takes 203 MB on host a, where there is 150 MB (free "
                          "on device cuda 0)");
-    expect_text(fixture, "worker 0 takes 202 MB: weights 64 MB, gradients 64 "
-                         "MB, activations 70 MB, batches 4.0 MB");
-    reported->limits[1].free = 202 * mib;
+    expect_text(fixture, "worker 0 takes 203 MB: weights 64 MB, gradients 64 "
+                         "MB, activations 70 MB, batches 4.5 MB");
+    reported->limits[1].free = 203 * mib;
     reported->limits[0].free = 100 * mib;
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "takes 133 MB on host a, where there is 100 MB");
@@ -308,15 +308,15 @@ static void each_device_is_counted_separately(void **state) {
         char key[16], name[32];
         snprintf(key, sizeof key, "device %d", i);
         snprintf(name, sizeof name, "free on device cuda %d", i);
-        memory_plan_add_device(reported, key, name, 202 * mib);
+        memory_plan_add_device(reported, key, name, 203 * mib);
     }
     reported->replicas = 3;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 150 * mib;
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 202 MB on host a, where there is 150 MB (free "
+    expect_text(fixture, "takes 203 MB on host a, where there is 150 MB (free "
                          "on device cuda 1)");
-    reported->limits[2].free = 202 * mib;
+    reported->limits[2].free = 203 * mib;
     reported->limits[0].free = 130 * mib; /* of 64 + 64 + 3 * 4 + 1 */
     assert_int_equal(check(fixture), STATUS_OK);
     reported->adds_on_host = true;

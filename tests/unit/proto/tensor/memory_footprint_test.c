@@ -150,7 +150,7 @@ static void a_device_holds_the_compute_buffers(void **state) {
     assert_int_equal(device.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
     assert_int_equal(device.bytes[MEMORY_FOOTPRINT_STATE], 0);
     assert_int_equal(device.bytes[MEMORY_FOOTPRINT_BATCHES],
-                     2 * 1256 * (100 * 4 + 4));
+                     1256 * (2 * (100 * 4 + 4) + 100 + 4));
     assert_int_equal(device.bytes[MEMORY_FOOTPRINT_DATA], 0);
 }
 

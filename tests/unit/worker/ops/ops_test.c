@@ -608,6 +608,20 @@ static void a_vector_is_filled_and_scaled(void **state) {
     }
 }
 
+static void a_pixel_is_a_255th_of_its_byte(void **state) {
+    struct fixture *fixture = *state;
+    enum { BYTES = 1003 };
+    float *y = nans(fixture, BYTES), *room = nans(fixture, BYTES);
+    uint8_t *x = (uint8_t *)room;
+    for (int i = 0; i < BYTES; i++)
+        x[i] = (uint8_t)i;
+    fixture->ops->run(fixture->device, STREAM_SAMPLES, op_pixels(x, BYTES, y));
+    for (int i = 0; i < BYTES; i++)
+        assert_true(y[i] == (float)((double)x[i] / 255));
+    release(fixture, y);
+    release(fixture, room);
+}
+
 static void an_overflow_is_found_at_any_position(void **state) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     struct fixture *fixture = *state;
@@ -799,6 +813,7 @@ static int test_every_device(const char *name) {
         TEST(precision_is_that_of_its_format),
         TEST(only_a_gpu_rounds_to_tf32_and_only_if_asked),
         TEST(a_vector_is_filled_and_scaled),
+        TEST(a_pixel_is_a_255th_of_its_byte),
         TEST(an_overflow_is_found_at_any_position),
         TEST(sums_of_squares_have_the_bits_of_the_rules_loops),
         TEST(a_norm_clips_as_the_host_would),
