@@ -16,31 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_PS = 2, HOSTS = NET_HOSTS };
+enum { NUM_PS = NET_HOSTS_PS, HOSTS = NET_HOSTS };
 enum { EXIT_RETRY = 138, PEER = 3 /* timeouts.peer */ };
 
 /* 14 blocks; a round takes some 56 ms at 100 Mbit/s. */
 #define LAYERS "\"model\": {\"layers\": [64, 512, 256, 10]}"
 #define MODEL LAYERS ", \"timeouts\": {\"peer\": 3}"
-
-static void describe(struct net_hosts *net) {
-    net->run->cluster =
-        json_pack("{s:[s, s], s:[s, s]}", "ps", "10.0.0.1:2222",
-                  "10.0.0.2:2222", "worker", "10.0.0.3:2222", "10.0.0.4:2223");
-}
-
-/* ps 0, ps 1, worker 0, which leads, and worker 1, each on its host. */
-static void start_all(struct net_hosts *net,
-                      struct cluster_process *tasks[HOSTS],
-                      const char *const *arguments) {
-    describe(net);
-    for (int i = 0; i < HOSTS; i++) {
-        bool ps = i < NUM_PS;
-        tasks[i] = net_hosts_task(net, i, ps ? "ps" : "worker",
-                                  (unsigned)(ps ? i : i - NUM_PS),
-                                  i == NUM_PS ? arguments : NULL);
-    }
-}
 
 static void expect_all(struct cluster_process *tasks[HOSTS], int code) {
     for (int i = 0; i < HOSTS; i++)
@@ -107,7 +88,7 @@ static void a_run_across_hosts_recovers_and_ends_as_on_loopback(void **state) {
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100,"
                               " \"export\": {\"path\": \"net.npz\"}}");
     const char *const arguments[] = {"job.json", NULL};
-    start_all(net, tasks, arguments);
+    net_hosts_start(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
     net_hosts_set_link_down(net, 1, true);
     cluster_fixture_sleep(0.5); /* how long the link is away */
@@ -123,7 +104,7 @@ static void a_link_that_stays_down_ends_all_and_names_the_host(void **state) {
     net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000}");
     const char *const arguments[] = {"job.json", NULL};
-    start_all(net, tasks, arguments);
+    net_hosts_start(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
     net_hosts_set_link_down(net, 1, true);
     for (int i = 0; i < HOSTS; i++)
@@ -143,7 +124,7 @@ static void a_worker_behind_a_cut_link_keeps_its_slot(void **state) {
     cluster_run_job(net->run, "{" LAYERS ", \"steps\": 100000,"
                               " \"timeouts\": {\"peer\": 60}}");
     const char *const arguments[] = {"job.json", NULL};
-    start_all(net, tasks, arguments);
+    net_hosts_start(net, tasks, arguments);
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
     net_hosts_set_link_down(net, HOSTS - 1, true);
     struct cluster_process *second = net_hosts_task(net, 0, "worker", 1, NULL);
@@ -158,195 +139,16 @@ static void a_worker_behind_a_cut_link_keeps_its_slot(void **state) {
     assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
 }
 
-enum { BLOCKED = 10 /* timeouts.peer */, CUT_OFF = BLOCKED + 5 };
-enum { FLAPPING = BLOCKED + 8 /* two connections more */ };
-#define BLOCKED_JOB                                                            \
-    "{" LAYERS ", \"steps\": 100000, \"timeouts\": {\"peer\": 10}}"
-
-/* Trains until a step is done, and fails unless TASKS live. */
-static void start_blockable(struct net_hosts *net,
-                            struct cluster_process *tasks[HOSTS]) {
-    const char *const arguments[] = {"job.json", NULL};
-    net_hosts_require(net);
-    cluster_run_job(net->run, BLOCKED_JOB);
-    start_all(net, tasks, arguments);
-    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-}
-
-static void end_blockable(struct cluster_process *tasks[HOSTS], bool all) {
-    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-    cluster_run_signal(tasks[NUM_PS], SIGTERM);
-    cluster_run_expect(tasks[NUM_PS], 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    for (int i = 0; i < HOSTS; i++)
-        if (i != NUM_PS && (all || i != HOSTS - 1))
-            cluster_run_expect(tasks[i], EXIT_RETRY, CLUSTER_RUN_DEADLINE);
-}
-
-/* Worker 1 loses ps 1, by a firewall at host AT that handles packets of FROM by
- * VERDICT: it ends alone within SECONDS, and both are named. */
-static void expect_cut_off(void **state, int at, int from, const char *verdict,
-                           double seconds) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_blockable(net, tasks);
-    net_hosts_block(net, at, from, verdict);
-    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, seconds);
-    assert_non_null(
-        strstr(cluster_run_errors(tasks[HOSTS - 1]), "ps 1 at 10.0.0.2:2222"));
-    cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
-                      CLUSTER_RUN_DEADLINE);
-    end_blockable(tasks, false);
-    assert_non_null(
-        strstr(cluster_run_errors(tasks[NUM_PS]), "warning: worker 1 on host"));
-}
-
-static void a_worker_whose_packets_a_ps_drops_ends_alone(void **state) {
-    expect_cut_off(state, 1, HOSTS - 1, "drop", CUT_OFF);
-}
-
-static void a_worker_that_drops_the_packets_of_a_ps_ends_alone(void **state) {
-    expect_cut_off(state, HOSTS - 1, 1, "drop", CUT_OFF);
-}
-
-static void a_worker_that_a_ps_rejects_ends_alone(void **state) {
-    expect_cut_off(state, 1, HOSTS - 1, "reject with tcp reset", CUT_OFF);
-}
-
-static void a_worker_that_a_firewall_prohibits_ends_alone(void **state) {
-    expect_cut_off(state, 1, HOSTS - 1,
-                   "reject with icmpx type admin-prohibited", CUT_OFF);
-}
-
-/* As where an MTU is too large and nobody says so: connections begin and small
- * requests pass. */
-static void a_worker_whose_large_packets_are_dropped_ends_alone(void **state) {
-    expect_cut_off(state, 1, HOSTS - 1, "meta length > 600 drop", FLAPPING);
-}
-
-static void a_worker_that_gets_no_large_packets_ends_alone(void **state) {
-    expect_cut_off(state, HOSTS - 1, 1, "meta length > 600 drop", FLAPPING);
-}
-
-/* Both workers are without ps 1 by VERDICT, which does not concern the chief's
- * control messages. */
-static void expect_out_of_reach(void **state, const char *verdict) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_blockable(net, tasks);
-    net_hosts_block(net, 1, HOSTS - 1, verdict);
-    net_hosts_block(net, 1, NUM_PS, verdict);
-    for (int i = 0; i < HOSTS; i++)
-        cluster_run_expect(tasks[i], EXIT_RETRY, FLAPPING);
-    for (int i = 0; i < HOSTS; i++)
-        assert_non_null(
-            strstr(cluster_run_errors(tasks[i]),
-                   "is out of reach of every trainer (worker 0 on host"));
-}
-
-static void a_ps_that_no_trainer_reaches_ends_the_run(void **state) {
-    expect_out_of_reach(state, "tcp dport 2222 drop");
-}
-
-static void a_ps_that_gets_no_large_packets_ends_the_run(void **state) {
-    expect_out_of_reach(state, "tcp dport 2222 meta length > 600 drop");
-}
-
-/* Worker 0's process leads: its trainer ends, and it leads on. */
-static void a_chief_whose_trainer_is_cut_off_leads_on(void **state) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_blockable(net, tasks);
-    net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
-    cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
-                      BLOCKED + 5);
-    end_blockable(tasks, true);
-}
-
-/* As start_blockable, but the workers are callers of the library; worker 0's
- * process leads too. */
-static void start_callers(struct net_hosts *net,
-                          struct cluster_process *tasks[HOSTS]) {
-    static const char *const arguments[] = {"rates", NULL};
-    char caller[PATH_MAX];
-    net_hosts_require(net);
-    describe(net);
-    cluster_fixture_caller(caller);
-    setenv("CAPSTAN_SET", "steps=100000\ntimeouts.peer=10", 1);
-    for (int i = 0; i < HOSTS; i++) {
-        bool ps = i < NUM_PS;
-        net->run->network = net->hosts[i];
-        tasks[i] = cluster_run_task_program(
-            net->run, ps ? "ps" : "worker", (unsigned)(ps ? i : i - NUM_PS),
-            ps ? NULL : caller, ps ? NULL : arguments);
-    }
-    net->run->network = 0;
-    unsetenv("CAPSTAN_SET");
-    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
-}
-
-/* Its program ends with its trainer, and the chief in it. */
-static void a_leading_caller_without_a_ps_ends_the_run(void **state) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_callers(net, tasks);
-    net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
-    for (int i = 0; i < HOSTS; i++)
-        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 8);
-    for (int i = 0; i < HOSTS; i++) {
-        const char *said = cluster_run_errors(tasks[i]);
-        assert_non_null(strstr(said, "worker 0 on host"));
-        assert_non_null(strstr(said, "not reached ps 1 at 10.0.0.2:2222"));
-    }
-}
-
-static void a_leading_caller_without_a_network_ends_the_run(void **state) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_callers(net, tasks);
-    net_hosts_set_link_down(net, NUM_PS, true);
-    for (int i = 0; i < HOSTS; i++)
-        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 8);
-    for (int i = 0; i < HOSTS; i++) {
-        const char *said = cluster_run_errors(tasks[i]);
-        if (i == NUM_PS)
-            assert_non_null(strstr(said, "is gone: silent for"));
-        else
-            assert_non_null(strstr(said, "10.0.0.3:2222 was silent for"));
-    }
-}
-
-/* Packets of worker 1 to the chief are dropped, those of the chief pass. */
-static void a_worker_that_the_chief_does_not_hear_ends_alone(void **state) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_blockable(net, tasks);
-    net_hosts_block(net, NUM_PS, HOSTS - 1, "drop");
-    cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, BLOCKED + 5);
-    assert_non_null(strstr(cluster_run_errors(tasks[HOSTS - 1]),
-                           "10.0.0.3:2222 was silent for 10 s"));
-    cluster_run_await(tasks[NUM_PS], "is gone: silent for",
-                      CLUSTER_RUN_DEADLINE);
-    end_blockable(tasks, false);
-}
-
-static void a_firewall_for_four_seconds_harms_nobody(void **state) {
-    struct net_hosts *net = *state;
-    struct cluster_process *tasks[HOSTS];
-    start_blockable(net, tasks);
-    net_hosts_block(net, 1, HOSTS - 1, "drop");
-    cluster_fixture_sleep(4); /* how long it stays */
-    net_hosts_unblock(net, 1);
-    end_blockable(tasks, true);
-    assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
-    assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "has not reached"));
-}
+enum { BLOCKED = 10 /* timeouts.peer */ };
 
 /* Every host trains by all-reduce; rank 0 leads. The first step is done. */
 static void start_all_reduce(struct net_hosts *net,
                              struct cluster_process *tasks[HOSTS]) {
     const char *const arguments[] = {"job.json", NULL};
     net_hosts_require(net);
-    cluster_run_job(net->run, BLOCKED_JOB);
+    cluster_run_job(net->run,
+                    "{" LAYERS
+                    ", \"steps\": 100000, \"timeouts\": {\"peer\": 10}}");
     json_decref(net->run->cluster);
     net->run->cluster =
         json_pack("{s:[s, s, s, s]}", "worker", "10.0.0.1:2222",
@@ -508,78 +310,22 @@ static void the_chosen_interface_carries_all_traffic(void **state) {
     expect_second_network(net, 0);
 }
 
+#define TEST(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, net_hosts_setup, net_hosts_teardown)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_run_across_hosts_recovers_and_ends_as_on_loopback,
-            net_hosts_setup, net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_link_that_stays_down_ends_all_and_names_the_host, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_behind_a_cut_link_keeps_its_slot, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_whose_packets_a_ps_drops_ends_alone, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_that_drops_the_packets_of_a_ps_ends_alone, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(a_worker_that_a_ps_rejects_ends_alone,
-                                        net_hosts_setup, net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_that_a_firewall_prohibits_ends_alone, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_whose_large_packets_are_dropped_ends_alone,
-            net_hosts_setup, net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_that_gets_no_large_packets_ends_alone, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_ps_that_no_trainer_reaches_ends_the_run, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_ps_that_gets_no_large_packets_ends_the_run, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_firewall_for_four_seconds_harms_nobody, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_chief_whose_trainer_is_cut_off_leads_on, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_leading_caller_without_a_ps_ends_the_run, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_leading_caller_without_a_network_ends_the_run, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_worker_that_the_chief_does_not_hear_ends_alone, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            ranks_of_which_one_drops_the_others_packets_are_named,
-            net_hosts_setup, net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            ranks_of_which_the_next_drops_packets_are_named, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            ranks_of_which_one_rejects_the_other_are_named, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            ranks_that_a_firewall_prohibits_are_named, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            ranks_whose_large_packets_are_dropped_are_named, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_firewall_for_four_seconds_harms_no_rank, net_hosts_setup,
-            net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(ranks_need_only_the_address_of_rank_0,
-                                        net_hosts_setup, net_hosts_teardown),
-        cmocka_unit_test_setup_teardown(
-            the_chosen_interface_carries_all_traffic, net_hosts_setup,
-            net_hosts_teardown),
+        TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback),
+        TEST(a_link_that_stays_down_ends_all_and_names_the_host),
+        TEST(a_worker_behind_a_cut_link_keeps_its_slot),
+        TEST(ranks_of_which_one_drops_the_others_packets_are_named),
+        TEST(ranks_of_which_the_next_drops_packets_are_named),
+        TEST(ranks_of_which_one_rejects_the_other_are_named),
+        TEST(ranks_that_a_firewall_prohibits_are_named),
+        TEST(ranks_whose_large_packets_are_dropped_are_named),
+        TEST(a_firewall_for_four_seconds_harms_no_rank),
+        TEST(ranks_need_only_the_address_of_rank_0),
+        TEST(the_chosen_interface_carries_all_traffic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,3 +123,21 @@ struct cluster_process *net_hosts_task(struct net_hosts *net, int host,
     net->run->network = 0;
     return task;
 }
+
+void net_hosts_describe(struct net_hosts *net) {
+    net->run->cluster =
+        json_pack("{s:[s, s], s:[s, s]}", "ps", "10.0.0.1:2222",
+                  "10.0.0.2:2222", "worker", "10.0.0.3:2222", "10.0.0.4:2223");
+}
+
+void net_hosts_start(struct net_hosts *net,
+                     struct cluster_process *tasks[NET_HOSTS],
+                     const char *const *arguments) {
+    net_hosts_describe(net);
+    for (int i = 0; i < NET_HOSTS; i++) {
+        bool ps = i < NET_HOSTS_PS;
+        tasks[i] = net_hosts_task(net, i, ps ? "ps" : "worker",
+                                  (unsigned)(ps ? i : i - NET_HOSTS_PS),
+                                  i == NET_HOSTS_PS ? arguments : NULL);
+    }
+}

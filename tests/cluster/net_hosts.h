@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-enum { NET_HOSTS = 4 };
+enum { NET_HOSTS = 4, NET_HOSTS_PS = 2 };
 
 struct net_hosts {
     struct cluster_run *run;
@@ -48,5 +48,12 @@ void net_hosts_set_rate(const struct net_hosts *net, int host,
 struct cluster_process *net_hosts_task(struct net_hosts *net, int host,
                                        const char *type, unsigned index,
                                        const char *const *arguments);
+
+/* A cluster of ps 0, ps 1, worker 0, which leads, and worker 1, each on its
+ * host: describes it, and starts it too; ARGUMENTS are the leader's. */
+void net_hosts_describe(struct net_hosts *net);
+void net_hosts_start(struct net_hosts *net,
+                     struct cluster_process *tasks[NET_HOSTS],
+                     const char *const *arguments);
 
 #endif

@@ -13,6 +13,7 @@ int metrics_fixture_setup(void **state) {
     struct run *run = &measured->run;
     run->job = &measured->job;
     run->trainers = measured->trainers;
+    run->plan.limits = measured->limits;
     run->phase = RUN_TRAINING;
     run->metrics.points.sums =
         calloc(RUN_POINTS, sizeof *run->metrics.points.sums);

@@ -11,6 +11,7 @@
 struct metrics_fixture {
     struct run run;
     struct run_trainer trainers[2];
+    struct memory_plan_limits limits[2];
     struct job job;
 };
 
