@@ -164,8 +164,8 @@ static void each_step_has_the_samples_of_its_batch(void **state) {
     struct cluster_process *process =
         measure(cluster_fixture_reset(state), rests,
                 "CAPSTAN_FAKE_DEVICE=devices=1", 1);
-    assert_non_null(strstr(cluster_run_errors(process),
-                           "gpu_bench: a step had 30"));
+    assert_non_null(
+        strstr(cluster_run_errors(process), "gpu_bench: a step had 30"));
 }
 
 static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {
