@@ -20,6 +20,7 @@ struct lookup {
     char host[256];
     uint16_t port;
     bool found;
+    int64_t now; /* of the last ps_links_connect */
     int64_t started_at, greeted_at;
     uint64_t greeted, admitted; /* numbers of connections */
     struct resolve *resolve;
@@ -99,6 +100,7 @@ enum status ps_links_connect(struct ps_links *links, uint32_t p, int64_t now,
                              int64_t heard, struct failure *why) {
     struct lookup *lookup = &links->lookups[p];
     char text[300];
+    lookup->now = now;
     if (links->settings.inproc)
         return STATUS_OK;
     if (!lookup->resolve && now - lookup->started_at >= LOOKUP_INTERVAL &&
@@ -136,7 +138,6 @@ static bool sign_and_send(struct ps_links *links, uint32_t p,
 bool ps_links_greet(struct ps_links *links, uint32_t p) {
     struct lookup *lookup = &links->lookups[p];
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
-    int64_t now = time_now();
     if (links->settings.inproc || link_is_over_shm(links->links[p]))
         return true;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PROBE;
@@ -144,10 +145,10 @@ bool ps_links_greet(struct ps_links *links, uint32_t p) {
     if (header.seq && lookup->admitted == header.seq)
         return true;
     if ((lookup->greeted != header.seq ||
-         now - lookup->greeted_at >= GREET_INTERVAL) &&
+         lookup->now - lookup->greeted_at >= GREET_INTERVAL) &&
         sign_and_send(links, p, &header, NULL)) {
         lookup->greeted = header.seq;
-        lookup->greeted_at = now;
+        lookup->greeted_at = lookup->now;
     }
     return false;
 }

@@ -57,7 +57,8 @@ enum status ps_links_connect(struct ps_links *links, uint32_t ps, int64_t now,
 
 /* Has PS admitted this client on the present connection? Before that requests
  * that it does not read would end the connection. If not, asks it by a PROBE
- * without payload, whose answer ps_links_receive takes. */
+ * without payload, whose answer ps_links_receive takes; again after a second,
+ * as ps_links_connect counts time. */
 bool ps_links_greet(struct ps_links *links, uint32_t ps);
 
 /* Sends HEADER, signed by run, incarnation and rank, and PAYLOAD to PS. False:
