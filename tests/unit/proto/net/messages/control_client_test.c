@@ -200,16 +200,20 @@ static void send_heartbeat(struct link_fixture *fixture, uint32_t peer,
     send_order(fixture, peer, &control);
 }
 
-static void messages_are_resent_until_acknowledged(void **state) {
-    struct link_fixture *fixture = *state;
-    struct control_client *client = open_client(fixture, true);
-    uint32_t peer = join(fixture, client);
-    await_order(client);
+static void send_ready(struct control_client *client) {
     Capstan__Ready ready = CAPSTAN__READY__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_READY;
     control.ready = &ready;
     control_client_send_reliable(client, &control);
+}
+
+static void messages_are_resent_until_acknowledged(void **state) {
+    struct link_fixture *fixture = *state;
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    await_order(client);
+    send_ready(client);
     for (int time = 0; time < 2; time++) {
         Capstan__Control *received = receive_message(
             fixture, client, CAPSTAN__CONTROL__BODY_READY, &peer);
@@ -238,11 +242,7 @@ static void a_new_connection_resends_once_the_chief_has_answered(void **state) {
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     await_order(client);
-    Capstan__Ready ready = CAPSTAN__READY__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.body_case = CAPSTAN__CONTROL__BODY_READY;
-    control.ready = &ready;
-    control_client_send_reliable(client, &control);
+    send_ready(client);
     Capstan__Control *received =
         receive_message(fixture, client, CAPSTAN__CONTROL__BODY_READY, &peer);
     message_free_control(&received);
