@@ -156,7 +156,7 @@ static enum status compare_command_measure(const struct options *flags,
     if (!status)
         status = launch_command_check_model(&options, job, why);
     if (!status) {
-        const struct compare_counts *workers = &options.compare.workers;
+        const struct job_counts *workers = &options.compare.workers;
         apply_job_block(&options.compare, &job->compare);
         status = compare_batch_find(
             &batch, job, workers->values[workers->count - 1], true, why);

@@ -6,10 +6,9 @@
 
 /* Fills in all numbers; if there are too many, the powers of two and the
  * largest. */
-static void fill_counts(struct compare_counts *counts, unsigned most) {
+static void fill_counts(struct job_counts *counts, unsigned most) {
     counts->count = 0;
-    for (unsigned i = 1; i < most;
-         i = most <= COMPARE_OPTIONS_MAX_COUNTS ? i + 1 : 2 * i)
+    for (unsigned i = 1; i < most; i = most <= JOB_MAX_COUNTS ? i + 1 : 2 * i)
         counts->values[counts->count++] = i;
     if (most)
         counts->values[counts->count++] = most;
@@ -42,7 +41,7 @@ static enum status resolve_workers(const struct compare_cluster *members,
                                    struct compare_options *flags, bool given,
                                    struct failure *why) {
     unsigned trainers = members->topology.trainers;
-    const struct compare_counts *request = &flags->workers;
+    const struct job_counts *request = &flags->workers;
     if (members->topology.alone || !trainers)
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "\"compare\" in a job compares across a cluster, "
@@ -54,7 +53,7 @@ static enum status resolve_workers(const struct compare_cluster *members,
             "compare.workers: found %u%s; allowed: %u, because in a cluster "
             "all trainers take part",
             request->values[0], request->count > 1 ? ", ..." : "", trainers);
-    flags->workers = (struct compare_counts){{trainers}, 1};
+    flags->workers = (struct job_counts){{trainers}, 1};
     return STATUS_OK;
 }
 

@@ -15,10 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-    MAX_CASES =
-        COMPARE_OPTIONS_MAX_COUNTS * (2 * COMPARE_OPTIONS_MAX_COUNTS + 1)
-};
+enum { MAX_CASES = JOB_MAX_COUNTS * (2 * JOB_MAX_COUNTS + 1) };
 
 /* The purpose of a run. */
 enum run_purpose {

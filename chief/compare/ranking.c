@@ -74,7 +74,7 @@ static int by_mean(const void *left, const void *right) {
  * highest mean is not faster than they are beyond the spread. Both groups are
  * sorted by mean. */
 struct order {
-    const struct aggregate *rounds[COMPARE_OPTIONS_MAX_COUNTS + 1];
+    const struct aggregate *rounds[JOB_MAX_COUNTS + 1];
     unsigned count, alike;
     const char *unit; /* of the rates */
 };

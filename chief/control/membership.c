@@ -6,7 +6,6 @@
 #include "chief/control/membership.h"
 
 #include "chief/control/membership_broadcast.h"
-#include "chief/launch/children.h"
 #include "chief/report/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
@@ -514,7 +513,7 @@ void membership_remove(struct run *run, struct roster_slot *slot,
 void membership_receive_exit(struct run *run, struct roster_slot *slot,
                              const Capstan__ExitReport *report) {
     char how[64];
-    children_end_text((int)report->wait_status, how, sizeof how);
+    status_end_text((int)report->wait_status, how, sizeof how);
     declare_dead(run, slot, how, "");
 }
 

@@ -147,12 +147,3 @@ int children_exit_code(int wait_status) {
     return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status)
                                     : WEXITSTATUS(wait_status);
 }
-
-void children_end_text(int wait_status, char *text, size_t size) {
-    if (WIFSIGNALED(wait_status))
-        snprintf(text, size, "was killed by signal %d (%s)",
-                 WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
-    else
-        snprintf(text, size, "ended with exit code %d",
-                 WEXITSTATUS(wait_status));
-}

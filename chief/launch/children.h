@@ -87,7 +87,4 @@ bool children_reap(pid_t pid, int *wait_status);
 /* The exit code for WAIT_STATUS; 128 + n for signal n. */
 int children_exit_code(int wait_status);
 
-/* "ended with exit code 1", "was killed by signal 9 (Killed)". */
-void children_end_text(int wait_status, char *text, size_t size);
-
 #endif

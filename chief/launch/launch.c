@@ -127,7 +127,7 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     struct launch_process *chief = launch->processes;
     char exit_text[64];
     launch->exit_code = children_exit_code(wait_status);
-    children_end_text(wait_status, exit_text, sizeof exit_text);
+    status_end_text(wait_status, exit_text, sizeof exit_text);
     if (launch_runs_command(launch, chief) &&
         launch_record_in_run(chief->record)) {
         snprintf(chief->exit_text, sizeof chief->exit_text, "it %s " NOT_CLOSED,
@@ -163,7 +163,7 @@ static void handle_early_exit(struct launch *launch,
     int code = children_exit_code(wait_status);
     bool joined = launch_record_has_joined(process->record);
     char exit_text[64];
-    children_end_text(wait_status, exit_text, sizeof exit_text);
+    status_end_text(wait_status, exit_text, sizeof exit_text);
     if (!reported && !reports_own_exit(code) && code != STATUS_CONFIG)
         log_warning(launch->options->log, "process_died",
                     "%s %s while the chief still runs", process->name,
@@ -196,7 +196,7 @@ static void record_loss(struct launch *launch, struct launch_process *process,
     process->incarnation = record.incarnation;
     process->lost = code ? code : STATUS_FAILED;
     process->lost_before = launch->num_lost++;
-    children_end_text(wait_status, exit_text, sizeof exit_text);
+    status_end_text(wait_status, exit_text, sizeof exit_text);
     if (!closed)
         log_warning(launch->options->log, "process_died", "%s %s %s",
                     process->name, exit_text, NOT_CLOSED);

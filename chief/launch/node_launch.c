@@ -172,7 +172,7 @@ static void node_launch_handle_exit(struct node_launch *launch,
     process->record = -1;
     if (!code || launch->ending)
         return;
-    children_end_text(wait_status, exit_text, sizeof exit_text);
+    status_end_text(wait_status, exit_text, sizeof exit_text);
     log_error(launch->log, "rank_failed", "%s %s%s", process->name, exit_text,
               launch->alive ? ": ending the others" : "");
     launch->exit_code = code;

@@ -9,7 +9,7 @@
 #include "chief/report/untrained.h"
 #include "proto/base/time.h"
 #include "proto/config/byte_size.h"
-#include "proto/config/job/job_rules.h"
+#include "proto/tensor/schedule.h"
 #include "proto/tensor/encoding.h"
 
 #include <errno.h>
@@ -352,12 +352,12 @@ static bool has_risen(const struct run *run, char *trend, size_t size) {
 static void describe_lower_rate(const struct run *run, char *text,
                                 size_t size) {
     const char *key;
-    double rate = job_rules_highest_rate(&run->job->schedule, &key);
+    double rate = schedule_highest_rate(&run->job->schedule, &key);
     uint32_t trainers = run->roster.num_ranks;
     bool grouped = false;
     for (int g = 0; g < JOB_GROUPS; g++)
         grouped = grouped || run->job->groups[g].given;
-    if (grouped && !strcmp(key, JOB_RULES_LR))
+    if (grouped && !strcmp(key, SCHEDULE_LR))
         snprintf(text, size, "the rates of `optimizers` over %u", trainers);
     else
         snprintf(text, size, "%s %g, which is %g over %u", key, rate / trainers,

@@ -5,6 +5,7 @@
 
 #include "chief/snapshot/kept_states.h"
 #include "proto/base/status.h"
+#include "proto/config/job/optimizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum status failure_code_status(enum failure_code code) {
@@ -179,4 +180,13 @@ enum status status_mark_reported(struct failure *why) {
         return STATUS_FAILED;
     why->reported = true;
     return failure_code_status(why->code);
+}
+
+void status_end_text(int wait_status, char *text, size_t size) {
+    if (WIFSIGNALED(wait_status))
+        snprintf(text, size, "was killed by signal %d (%s)",
+                 WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    else
+        snprintf(text, size, "ended with exit code %d",
+                 WEXITSTATUS(wait_status));
 }

@@ -89,4 +89,8 @@ void status_list_names(char *list, size_t size, char *const *names,
  * WHY is NULL. */
 enum status status_mark_reported(struct failure *why);
 
+/* How a process of WAIT_STATUS ended: "ended with exit code 1", "was killed by
+ * signal 9 (Killed)". */
+void status_end_text(int wait_status, char *text, size_t size);
+
 #endif

@@ -5,8 +5,6 @@
 #ifndef CAPSTAN_INITIALIZER_H
 #define CAPSTAN_INITIALIZER_H
 
-#include "proto/config/job/job_init.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +20,32 @@ enum initializer_kind {
 struct initializer {
     uint32_t kind; /* enum initializer_kind */
     float shift, bound;
+};
+
+/* As a job names it. */
+enum job_init_kind {
+    JOB_INIT_DEFAULT, /* not given */
+    JOB_INIT_ZEROS,
+    JOB_INIT_ONES,
+    JOB_INIT_CONSTANT,         /* a */
+    JOB_INIT_UNIFORM,          /* from a to b */
+    JOB_INIT_NORMAL,           /* mean a, standard deviation b */
+    JOB_INIT_TRUNCATED_NORMAL, /* likewise */
+    /* By the numbers of inputs and outputs: */
+    JOB_INIT_XAVIER_UNIFORM,
+    JOB_INIT_GLOROT_UNIFORM,
+    JOB_INIT_XAVIER_NORMAL,
+    JOB_INIT_GLOROT_NORMAL,
+    JOB_INIT_KAIMING_UNIFORM,
+    JOB_INIT_HE_UNIFORM,
+    JOB_INIT_KAIMING_NORMAL,
+    JOB_INIT_HE_NORMAL,
+    JOB_INIT_KINDS
+};
+
+struct job_init {
+    enum job_init_kind kind;
+    double a, b;
 };
 
 /* What INIT, which is given, means for values between FAN_IN inputs and FAN_OUT

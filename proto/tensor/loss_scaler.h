@@ -10,10 +10,18 @@
 #ifndef CAPSTAN_LOSS_SCALER_H
 #define CAPSTAN_LOSS_SCALER_H
 
-#include "proto/config/job/job.h"
-
 #include <stdbool.h>
 #include <stdint.h>
+
+/* fp16 training in a job, by DeepSpeed's keys. */
+struct job_fp16 {
+    bool enabled;
+    double loss_scale; /* 0: dynamic */
+    uint32_t initial_scale_power, hysteresis;
+    uint64_t loss_scale_window;
+    bool consecutive_hysteresis;
+    double min_loss_scale;
+};
 
 /* Saved with the weights. */
 struct loss_scaler {

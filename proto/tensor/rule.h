@@ -8,7 +8,6 @@
 #define CAPSTAN_RULE_H
 
 #include "proto/base/status.h"
-#include "proto/config/job/job.h"
 #include "proto/config/job/optimizer.h"
 #include "proto/tensor/rule_form.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/schedule.h"
 
-#include "proto/config/job/job_rules.h"
-
 #include <math.h>
+#include <stddef.h>
 
 /* Fewer than two steps of warm-up would divide by log(1). */
 static double warmup_steps(const struct schedule *schedule) {
@@ -186,12 +185,34 @@ uint64_t schedule_end(const struct schedule *schedule, const char **key) {
     }
 }
 
+double schedule_highest_rate(const struct schedule *schedule,
+                             const char **key) {
+    double highest = 0;
+    switch (schedule->type) {
+    case SCHEDULE_WARMUP:
+    case SCHEDULE_WARMUP_DECAY:
+        *key = "scheduler.params.warmup_max_lr";
+        return schedule->warmup_max_lr;
+    case SCHEDULE_PIECEWISE:
+        *key = "scheduler.params.values";
+        for (uint32_t i = 0; i < schedule->values.count; i++)
+            if (schedule->values.items[i] > highest)
+                highest = schedule->values.items[i];
+        return highest;
+    default:
+        *key = schedule->initial_lr > 0
+                   ? "scheduler.params.initial_learning_rate"
+                   : SCHEDULE_LR;
+        return schedule->initial_lr > 0 ? schedule->initial_lr : schedule->lr;
+    }
+}
+
 bool schedule_ends_before(const struct schedule *schedule, uint64_t last) {
     const char *key;
     uint64_t end = schedule_end(schedule, &key);
     return end && end < last &&
            schedule_rate(schedule, last) <=
-               job_rules_highest_rate(schedule, &key) / 1000;
+               schedule_highest_rate(schedule, &key) / 1000;
 }
 
 void schedule_scale(struct schedule *schedule, double factor) {
@@ -208,6 +229,6 @@ double schedule_factor(const struct schedule *schedule, uint64_t step) {
     const char *key;
     if (any.lr == 0)
         any.lr = 1;
-    double highest = job_rules_highest_rate(&any, &key);
+    double highest = schedule_highest_rate(&any, &key);
     return schedule_rate(&any, step) / (highest > 0 ? highest : 1);
 }

@@ -48,6 +48,13 @@ double schedule_rate(const struct schedule *schedule, uint64_t step);
  * sets it; 0: it has no end. */
 uint64_t schedule_end(const struct schedule *schedule, const char **key);
 
+/* The job's key of a constant rate. */
+#define SCHEDULE_LR "optimizer.params.lr"
+
+/* The highest rate of SCHEDULE, or of one whose rate only falls its first, and
+ * the key that sets it. */
+double schedule_highest_rate(const struct schedule *schedule, const char **key);
+
 /* True if a decay ends before update LAST at a thousandth of its maximum or
  * less, so that the remaining updates change almost nothing. */
 bool schedule_ends_before(const struct schedule *schedule, uint64_t last);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Features from the job's object: first each for itself, then those that name
  * others, which may follow them. */
+#include "proto/config/job/job_init.h"
 #include "proto/tensor/layout.h"
 #include "worker/data/feature.h"
 

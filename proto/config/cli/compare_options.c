@@ -39,8 +39,7 @@ static const struct cli_number reals[COMPARE_OPTIONS_KEYS] = {
 
 static const struct cli_number counts[COMPARE_OPTIONS_KEYS] = {
     [COMPARE_OPTIONS_STEPS] = FLAG("steps", steps, 1, 1e12),
-    [COMPARE_OPTIONS_REPEATS] =
-        FLAG("repeats", repeats, 1, COMPARE_OPTIONS_MAX_REPEATS),
+    [COMPARE_OPTIONS_REPEATS] = FLAG("repeats", repeats, 1, JOB_MAX_REPEATS),
     [COMPARE_OPTIONS_PER_HOST] = FLAG("gpus-per-host", per_host, 1, 64),
 };
 
@@ -50,20 +49,20 @@ static const struct cli_amount parameters = {
     {AMOUNT_PARAMETERS, 1, UINT64_C(10000000000000), 1}};
 
 /* Adds one number to LIST. Returns NULL, or the problem. */
-static const char *add_number(struct compare_counts *list, const char *text) {
+static const char *add_number(struct job_counts *list, const char *text) {
     uint64_t value;
     if (!decimal_parse(text, &value) || value < 1 || value > MAX_PROCESSES)
         return "numbers from 1 to 1024, such as 1,2,4, not '%s'";
     if (list->count && list->values[list->count - 1] >= value)
         return "ascending numbers, such as 1,2,4; '%s' is not above the one "
                "before it";
-    if (list->count == COMPARE_OPTIONS_MAX_COUNTS)
+    if (list->count == JOB_MAX_COUNTS)
         return "at most 16 numbers; '%s' is one too many";
     list->values[list->count++] = (unsigned)value;
     return NULL;
 }
 
-static bool set_list(struct compare_counts *list, const char *flag,
+static bool set_list(struct job_counts *list, const char *flag,
                      const char *text, char *problem, size_t size) {
     char words[MAX_LIST_LENGTH], error_text[128], *rest = NULL;
     list->count = 0;

@@ -3,19 +3,14 @@
 #ifndef CAPSTAN_COMPARE_OPTIONS_H
 #define CAPSTAN_COMPARE_OPTIONS_H
 
+#include "proto/config/job/job.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COMPARE_OPTIONS_MAX_COUNTS = 16, COMPARE_OPTIONS_MAX_REPEATS = 101 };
-
-/* Numbers of processes, ascending. */
-struct compare_counts {
-    unsigned values[COMPARE_OPTIONS_MAX_COUNTS], count;
-};
-
 struct compare_options {
-    struct compare_counts ps, workers;
+    struct job_counts ps, workers;
 
     unsigned given; /* bit 1 << enum compare_options_key of each flag given */
 

@@ -7,13 +7,18 @@
 
 #include "proto/base/log.h"
 #include "proto/base/status.h"
-#include "proto/config/cli/compare_options.h"
 #include "proto/config/job/optimizer.h"
+#include "proto/tensor/loss_scaler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { JOB_MAX_WIDTHS = 64, JOB_MAX_FILES = 256 };
+enum {
+    JOB_MAX_WIDTHS = 64,
+    JOB_MAX_FILES = 256,
+    JOB_MAX_COUNTS = 16,
+    JOB_MAX_REPEATS = 101 /* of compare */
+};
 
 enum job_model_type {
     JOB_MLP,
@@ -43,9 +48,6 @@ enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };
-/* Format of gradients and weights in messages; sums, master weights and files
- * are float32. */
-enum job_wire { JOB_WIRE_FLOAT32, JOB_WIRE_BF16 };
 /* Rounding of the operands of matrix products; TF32's is a GPU's own, and other
  * devices have float32 instead. */
 enum job_precision {
@@ -127,16 +129,6 @@ struct job_checkpoint {
     uint64_t resume_step;
 };
 
-/* fp16 training, by DeepSpeed's keys (proto/tensor/loss_scaler.h). */
-struct job_fp16 {
-    bool enabled;
-    double loss_scale; /* 0: dynamic */
-    uint32_t initial_scale_power, hysteresis;
-    uint64_t loss_scale_window;
-    bool consecutive_hysteresis;
-    double min_loss_scale;
-};
-
 struct job_bf16 {
     bool enabled, check_overflow;
 };
@@ -156,11 +148,16 @@ struct job_timeouts {
     double join, peer, step, grace, stop;
 };
 
+/* Numbers of processes, ascending. */
+struct job_counts {
+    unsigned values[JOB_MAX_COUNTS], count;
+};
+
 /* Runs by ps and by all-reduce in turn instead of one run; the fields are the
  * flags of `capstan compare`. 0 and NULL: not given. */
 struct job_compare {
     bool on; /* the block is given, even if empty */
-    struct compare_counts ps, workers;
+    struct job_counts ps, workers;
     uint64_t steps, repeats;
     double limit;
     char *csv, *plot;

@@ -1,37 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Initial values as a job names them, by torch's and Keras's names. What they
- * mean is in proto/tensor/initializer.h. */
+/* Initial values in a job, by torch's and Keras's names. */
 #ifndef CAPSTAN_JOB_INIT_H
 #define CAPSTAN_JOB_INIT_H
+
+#include "proto/tensor/initializer.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-enum job_init_kind {
-    JOB_INIT_DEFAULT, /* not given */
-    JOB_INIT_ZEROS,
-    JOB_INIT_ONES,
-    JOB_INIT_CONSTANT,         /* a */
-    JOB_INIT_UNIFORM,          /* from a to b */
-    JOB_INIT_NORMAL,           /* mean a, standard deviation b */
-    JOB_INIT_TRUNCATED_NORMAL, /* likewise */
-    /* By the numbers of inputs and outputs: */
-    JOB_INIT_XAVIER_UNIFORM,
-    JOB_INIT_GLOROT_UNIFORM,
-    JOB_INIT_XAVIER_NORMAL,
-    JOB_INIT_GLOROT_NORMAL,
-    JOB_INIT_KAIMING_UNIFORM,
-    JOB_INIT_HE_UNIFORM,
-    JOB_INIT_KAIMING_NORMAL,
-    JOB_INIT_HE_NORMAL,
-    JOB_INIT_KINDS
-};
-
-struct job_init {
-    enum job_init_kind kind;
-    double a, b;
-};
 
 /* Reads VALUE, a name or {"type": name} with its numbers; BY_FANS: also a name
  * that needs numbers of inputs and outputs. False: it is not allowed, and *OUT

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/job/job_rules.h"
 
+#include "proto/tensor/schedule.h"
+
 #include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_tree.h"
 
@@ -92,28 +94,6 @@ static void check_on_nan(const struct job *job,
                         "contributions");
 }
 
-double job_rules_highest_rate(const struct schedule *schedule,
-                              const char **key) {
-    double highest = 0;
-    switch (schedule->type) {
-    case SCHEDULE_WARMUP:
-    case SCHEDULE_WARMUP_DECAY:
-        *key = "scheduler.params.warmup_max_lr";
-        return schedule->warmup_max_lr;
-    case SCHEDULE_PIECEWISE:
-        *key = "scheduler.params.values";
-        for (uint32_t i = 0; i < schedule->values.count; i++)
-            if (schedule->values.items[i] > highest)
-                highest = schedule->values.items[i];
-        return highest;
-    default:
-        *key = schedule->initial_lr > 0
-                   ? "scheduler.params.initial_learning_rate"
-                   : JOB_RULES_LR;
-        return schedule->initial_lr > 0 ? schedule->initial_lr : schedule->lr;
-    }
-}
-
 /* Has the job a rate of an optimizer that no group takes? A schedule would
  * count from it. */
 static bool is_rate_unused(const struct job *job,
@@ -127,7 +107,7 @@ static bool is_rate_unused(const struct job *job,
     }
     return any && each && !job->optimizer_is_groups &&
            job->schedule.type == SCHEDULE_CONSTANT &&
-           is_given(input, JOB_RULES_LR);
+           is_given(input, SCHEDULE_LR);
 }
 
 /* As in DeepSpeed and TensorFlow, a schedule with its own rates ignores the
@@ -135,18 +115,18 @@ static bool is_rate_unused(const struct job *job,
  * it has no effect. */
 static void check_rates(const struct job *job, const struct job_input *input) {
     const char *key;
-    double highest = job_rules_highest_rate(&job->schedule, &key);
-    if (is_given(input, JOB_RULES_LR) && job->schedule.lr != highest)
+    double highest = schedule_highest_rate(&job->schedule, &key);
+    if (is_given(input, SCHEDULE_LR) && job->schedule.lr != highest)
         log_warning(input->log, "key_ignored",
                     "%s: %g is not used: the scheduler sets the rate, up to "
                     "%s, %g; set that one, or take the scheduler out (--set "
                     "scheduler=null)",
-                    JOB_RULES_LR, job->schedule.lr, key, highest);
+                    SCHEDULE_LR, job->schedule.lr, key, highest);
     else if (is_rate_unused(job, input))
         log_warning(input->log, "key_ignored",
                     "%s: %g is not used: each group has an optimizer of its "
                     "own; set the rates of `optimizers`",
-                    JOB_RULES_LR, job->schedule.lr);
+                    SCHEDULE_LR, job->schedule.lr);
 }
 
 static void check_bounds(const struct job *job,

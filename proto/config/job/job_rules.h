@@ -21,13 +21,6 @@ struct job_input {
     const struct log *log;
 };
 
-#define JOB_RULES_LR "optimizer.params.lr"
-
-/* The highest rate of SCHEDULE, or of one whose rate only falls its first, and
- * the key that sets it. */
-double job_rules_highest_rate(const struct schedule *schedule,
-                              const char **key);
-
 /* Contradictory keys of JOB are problems. Fills in values that depend on
  * several keys: checkpoint.every_seconds, events_dir, batch_key. The log
  * receives warnings, and the defaults in which torch and DeepSpeed differ. */

@@ -354,7 +354,7 @@ static const struct job_key keys[] = {
     {"compare.ps", COUNTS(compare.ps)},
     {"compare.workers", COUNTS(compare.workers)},
     {"compare.steps", U64(compare.steps, 1, 1e12)},
-    {"compare.repeats", U64(compare.repeats, 1, COMPARE_OPTIONS_MAX_REPEATS)},
+    {"compare.repeats", U64(compare.repeats, 1, JOB_MAX_REPEATS)},
     {"compare.limit", REAL(compare.limit, 1, 1e6)},
     {"compare.csv", PATH(compare.csv)},
     {"compare.plot", PATH(compare.plot), .words = WORDS(".svg", ".png")},

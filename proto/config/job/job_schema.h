@@ -33,7 +33,7 @@ enum job_kind {
     JOB_KIND_STALENESS,  /* a count or "inf" */
     JOB_KIND_PARAMETERS, /* a uint64_t: a number of parameters */
     JOB_KIND_RESUME,     /* struct job_checkpoint: resume, resume_step */
-    JOB_KIND_COUNTS,     /* struct compare_counts */
+    JOB_KIND_COUNTS,     /* struct job_counts */
     JOB_KIND_INIT,       /* struct job_init of layers */
     JOB_KIND_ROW_INIT,   /* struct job_init of a table's rows */
     JOB_KINDS

@@ -400,9 +400,9 @@ const struct job_value_kind job_value_resume = {read_resume, write_resume,
 static bool read_counts(const struct job_key *key, const json_t *value,
                         void *field, const struct job_reader *reader) {
     (void)reader;
-    struct compare_counts counts = {0};
+    struct job_counts counts = {0};
     size_t many = json_is_array(value) ? json_array_size(value) : 1;
-    if (!many || many > COMPARE_OPTIONS_MAX_COUNTS)
+    if (!many || many > JOB_MAX_COUNTS)
         return false;
     for (size_t i = 0; i < many; i++) {
         uint64_t count;
@@ -413,13 +413,13 @@ static bool read_counts(const struct job_key *key, const json_t *value,
             return false;
         counts.values[counts.count++] = (unsigned)count;
     }
-    *(struct compare_counts *)field = counts;
+    *(struct job_counts *)field = counts;
     return true;
 }
 
 static json_t *write_counts(const struct job_key *key, const void *field) {
     (void)key;
-    const struct compare_counts *counts = field;
+    const struct job_counts *counts = field;
     json_t *list = counts->count ? json_array() : NULL;
     for (unsigned i = 0; i < counts->count; i++)
         json_array_append_new(list, json_integer(counts->values[i]));
@@ -430,15 +430,14 @@ static void allow_counts(const struct job_key *key, char *text, size_t size) {
     snprintf(text, size,
              "an integer from %.0f to %.0f, or an array of up to %d of them "
              "that ascend",
-             key->min, key->max, COMPARE_OPTIONS_MAX_COUNTS);
+             key->min, key->max, JOB_MAX_COUNTS);
 }
 
 static json_t *counts_schema(const struct job_key *key) {
     json_t *one = job_value_integer_schema(key);
     return json_pack("{s:[o, {s:s, s:i, s:i, s:b, s:O}]}", "anyOf", one, "type",
-                     "array", "minItems", 1, "maxItems",
-                     COMPARE_OPTIONS_MAX_COUNTS, "uniqueItems", 1, "items",
-                     one);
+                     "array", "minItems", 1, "maxItems", JOB_MAX_COUNTS,
+                     "uniqueItems", 1, "items", one);
 }
 
 const struct job_value_kind job_value_counts = {read_counts, write_counts,

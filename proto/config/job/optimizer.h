@@ -37,6 +37,10 @@ struct optimizer {
     bool keeps_momentum; /* SGD, RMSprop: a buffer even while momentum is 0 */
 };
 
+/* Format of gradients and weights in messages; sums, master weights and files
+ * are float32. */
+enum job_wire { JOB_WIRE_FLOAT32, JOB_WIRE_BF16 };
+
 enum schedule_type {
     SCHEDULE_CONSTANT,
     SCHEDULE_WARMUP,

@@ -135,7 +135,7 @@ static void many_ps_are_counted_by_doubling(void **state) {
     assert_int_equal(settle(fake, "compare={}",
                             (struct strategy_case){3, 24, false, 0}, &why),
                      STATUS_OK);
-    const struct compare_counts *ps = &fake->options.compare.ps;
+    const struct job_counts *ps = &fake->options.compare.ps;
     static const unsigned wanted[] = {1, 2, 4, 8, 16, 24};
     assert_int_equal(ps->count, 6);
     assert_memory_equal(ps->values, wanted, sizeof wanted);

@@ -230,8 +230,8 @@ static void each_number_of_workers_and_ps_is_a_case(void **state) {
     struct compare_options *flags = &fixture->options.compare;
     struct failure why;
     json_t *result;
-    flags->ps = (struct compare_counts){{1, 2}, 2};
-    flags->workers = (struct compare_counts){{1, 2, 4}, 3};
+    flags->ps = (struct job_counts){{1, 2}, 2};
+    flags->workers = (struct job_counts){{1, 2, 4}, 3};
     flags->repeats = 1;
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
     assert_int_equal(json_array_size(json_object_get(result, "cases")),

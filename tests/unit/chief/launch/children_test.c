@@ -41,11 +41,11 @@ static void a_child_starts_with_its_environment_and_is_reaped(void **state) {
     assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
     int end = end_of(&children, "exit $TOLD");
     assert_int_equal(children_exit_code(end), 7);
-    children_end_text(end, text, sizeof text);
+    status_end_text(end, text, sizeof text);
     assert_string_equal(text, "ended with exit code 7");
     end = end_of(&children, "kill -9 $$");
     assert_int_equal(children_exit_code(end), 137);
-    children_end_text(end, text, sizeof text);
+    status_end_text(end, text, sizeof text);
     assert_string_equal(text, "was killed by signal 9 (Killed)");
     assert_int_equal(children_exit_code(end_of(&children, "read x && exit 3")),
                      1); /* nothing to read */

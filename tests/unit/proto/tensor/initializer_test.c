@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/tensor/initializer.h"
+#include "proto/config/job/job_init.h"
 
 #include "proto/tensor/philox.h"
 
