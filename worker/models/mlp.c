@@ -553,15 +553,21 @@ static void mlp_check_job(const struct job *job, const struct log *log) {
     }
 
 static const struct job_key mlp_keys[] = {
-    {"model.layers", .kind = JOB_KIND_WIDTHS, MLP_KEY(layers), .least = 2,
+    {"model.layers", "mlp: widths: inputs, hidden, outputs",
+     .kind = JOB_KIND_WIDTHS, MLP_KEY(layers), .least = 2,
      .most = JOB_MAX_WIDTHS, .min = 1, .max = 16777216, .required = true},
-    {"model.features", .kind = JOB_KIND_NAMES, MLP_KEY(features)},
+    {"model.features",
+     "linear, fm, deepfm, mlp over records: names of features",
+     .kind = JOB_KIND_NAMES, MLP_KEY(features)},
     {"model.activation",
+     "after each layer except the last; mlp, deepfm, wide_deep, dlrm",
      MLP_CHOICE(activation, "relu", "tanh", "sigmoid", "identity"),
      .default_value = "\"relu\""},
-    {"model.init", .kind = JOB_KIND_INIT, MLP_KEY(init),
-     .tf = "\"glorot_uniform\""},
+    {"model.init",
+     "mlp, deepfm, wide_deep, dlrm: initial weights of the layers; their biases are then 0",
+     .kind = JOB_KIND_INIT, MLP_KEY(init), .tf = "\"glorot_uniform\""},
     {"model.loss",
+     "the label is a class below the number of outputs. With records, one output and one of the last two it is a number: a probability (0 or 1), or any (regression)",
      MLP_CHOICE(loss, "softmax_cross_entropy", "sigmoid_cross_entropy", "mse"),
      .default_value = "\"softmax_cross_entropy\""},
 };

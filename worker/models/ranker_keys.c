@@ -12,13 +12,17 @@
         .most = JOB_MAX_WIDTHS - 2, /* and output */ .min = 1, .max = 16777216
 #define DIM(type)                                                              \
     {                                                                          \
-        "model.dim", .kind = JOB_KIND_U32, OF(type, dim), .min = 1,            \
-                     .max = LAYOUT_MAX_DIM, .required = true                   \
+        "model.dim", "fm, deepfm, matrix_factorization: factors of an id",     \
+            .kind = JOB_KIND_U32, OF(type, dim), .min = 1,                     \
+            .max = LAYOUT_MAX_DIM, .required = true                            \
     }
-#define DROPOUT(type)                                                          \
-    {                                                                          \
-        "model.dropout", .kind = JOB_KIND_REAL, OF(type, dropout), .min = 0,   \
-                         .max = 0.99, .default_value = "0"                     \
+#define DROPOUT(type)                                                            \
+    {                                                                            \
+        "model.dropout",                                                         \
+            "deepfm, wide_deep: fraction of hidden values that a training step " \
+            "drops",                                                             \
+            .kind = JOB_KIND_REAL, OF(type, dropout), .min = 0, .max = 0.99,     \
+            .default_value = "0"                                                 \
     }
 /* The words of enum job_activation, as the MLP has them. */
 #define ACTIVATION(type)                                                       \
@@ -35,7 +39,11 @@
                       .tf = "\"glorot_uniform\""                               \
     }
 #define FACTORS_INIT(type)                                                     \
-    { "model.factors_init", .kind = JOB_KIND_ROW_INIT, OF(type, factors_init) }
+    {                                                                          \
+        "model.factors_init",                                                  \
+            "fm, deepfm, matrix_factorization: initial factors",               \
+            .kind = JOB_KIND_ROW_INIT, OF(type, factors_init)                  \
+    }
 /* The words are those of enum job_loss from softmax on, which none has. */
 #define LOSS(type, default_loss)                                               \
     {                                                                          \
@@ -49,8 +57,8 @@
 
 static const struct job_key linear_keys[] = {
     {"model.features", NAMES(JOB_LINEAR, features)},
-    {"model.bias", .kind = JOB_KIND_BOOL, OF(JOB_LINEAR, bias),
-     .default_value = "true"},
+    {"model.bias", "linear: a weight that every sample has",
+     .kind = JOB_KIND_BOOL, OF(JOB_LINEAR, bias), .default_value = "true"},
     LOSS(JOB_LINEAR, CROSS_ENTROPY),
 };
 
@@ -65,7 +73,8 @@ static const struct job_key deepfm_keys[] = {
     {"model.features", NAMES(JOB_DEEPFM, features)},
     DIM(JOB_DEEPFM),
     FACTORS_INIT(JOB_DEEPFM),
-    {"model.hidden", WIDTHS(JOB_DEEPFM, hidden), .required = true},
+    {"model.hidden", "deepfm, wide_deep: widths of the hidden layers",
+     WIDTHS(JOB_DEEPFM, hidden), .required = true},
     DROPOUT(JOB_DEEPFM),
     ACTIVATION(JOB_DEEPFM),
     INIT(JOB_DEEPFM),
@@ -73,8 +82,10 @@ static const struct job_key deepfm_keys[] = {
 };
 
 static const struct job_key wide_deep_keys[] = {
-    {"model.wide", NAMES(JOB_WIDE_DEEP, wide), .required = true},
-    {"model.deep", NAMES(JOB_WIDE_DEEP, deep), .required = true},
+    {"model.wide", "wide_deep: features of the linear part",
+     NAMES(JOB_WIDE_DEEP, wide), .required = true},
+    {"model.deep", "wide_deep: numbers and embeddings for the layers",
+     NAMES(JOB_WIDE_DEEP, deep), .required = true},
     {"model.hidden", WIDTHS(JOB_WIDE_DEEP, hidden), .required = true},
     DROPOUT(JOB_WIDE_DEEP),
     ACTIVATION(JOB_WIDE_DEEP),
@@ -83,18 +94,25 @@ static const struct job_key wide_deep_keys[] = {
 };
 
 static const struct job_key dlrm_keys[] = {
-    {"model.dense", NAMES(JOB_DLRM, dense)},
-    {"model.embeddings", NAMES(JOB_DLRM, embeddings)},
-    {"model.bottom", WIDTHS(JOB_DLRM, bottom), .required = true},
-    {"model.top", WIDTHS(JOB_DLRM, top), .required = true},
+    {"model.dense", "dlrm: features for the bottom layers",
+     NAMES(JOB_DLRM, dense)},
+    {"model.embeddings", "dlrm: embeddings, of one dim",
+     NAMES(JOB_DLRM, embeddings)},
+    {"model.bottom",
+     "dlrm: widths of the bottom layers; the last is the embeddings' dim",
+     WIDTHS(JOB_DLRM, bottom), .required = true},
+    {"model.top", "dlrm: widths of the top layers before the output",
+     WIDTHS(JOB_DLRM, top), .required = true},
     ACTIVATION(JOB_DLRM),
     INIT(JOB_DLRM),
     LOSS(JOB_DLRM, CROSS_ENTROPY),
 };
 
 static const struct job_key matrix_factorization_keys[] = {
-    {"model.user", TEXT(JOB_MATRIX_FACTORIZATION, user), .required = true},
-    {"model.item", TEXT(JOB_MATRIX_FACTORIZATION, item), .required = true},
+    {"model.user", "matrix_factorization: a feature that gives ids",
+     TEXT(JOB_MATRIX_FACTORIZATION, user), .required = true},
+    {"model.item", "matrix_factorization: another such feature",
+     TEXT(JOB_MATRIX_FACTORIZATION, item), .required = true},
     DIM(JOB_MATRIX_FACTORIZATION),
     FACTORS_INIT(JOB_MATRIX_FACTORIZATION),
     LOSS(JOB_MATRIX_FACTORIZATION, "\"mse\""),

@@ -122,6 +122,38 @@ static const struct rule {
      WAY_OPTIONAL},
 };
 
+/* A sentence for editors. */
+static const struct {
+    const char *path, *meaning;
+} objects[] = {
+    {"model", "the model that is trained"},
+    {"data", "the samples, and how they are read"},
+    {"bf16", "matrix products of bf16 operands"},
+    {"bfloat16", "DeepSpeed's older name of bf16"},
+    {"fp16", "matrix products of fp16 operands, with a scaled loss"},
+    {"optimizer", "the update rule and its parameters"},
+    {"optimizer.params", "the parameters of optimizer.type"},
+    {"optimizers",
+     "models with two groups of parameters: an optimizer for each, in place of optimizer"},
+    {"optimizers.wide", "the optimizer of the group wide"},
+    {"optimizers.deep", "the optimizer of the group deep"},
+    {"optimizers.wide.params", "the parameters of optimizers.wide.type"},
+    {"optimizers.deep.params", "the parameters of optimizers.deep.type"},
+    {"scheduler", "how the learning rate changes"},
+    {"scheduler.params", "the parameters of scheduler.type"},
+    {"strategy", "how trainers combine their gradients"},
+    {"zero_optimization",
+     "DeepSpeed's ZeRO: what trainers of all-reduce keep of the optimiser's state"},
+    {"zero_optimization.offload_optimizer", "where that state is kept"},
+    {"activation_checkpointing",
+     "activations that the backward pass recomputes"},
+    {"checkpoint", "what a run saves of itself, and where it resumes from"},
+    {"tensorboard", "event files for TensorBoard"},
+    {"export", "the trained weights in one file"},
+    {"timeouts", "how long processes wait for each other"},
+    {"compare", "the cases that capstan compare measures"},
+};
+
 /* A row of the job's table, or DeepSpeed's name for it. */
 struct named_row {
     const char *path;
@@ -205,6 +237,11 @@ static void require(json_t *schema, const char *name) {
     json_array_append_new(list, json_string(name));
 }
 
+static json_t *with_meaning(json_t *leaf, const char *meaning) {
+    json_object_set_new(leaf, "description", json_string(meaning));
+    return leaf;
+}
+
 /* SCHEMA, of the object at PATH, gets no keys but those that are put into it.
  */
 static void close_object(json_t *schema, const char *path) {
@@ -212,9 +249,9 @@ static void close_object(json_t *schema, const char *path) {
         return;
     json_object_set_new(schema, "type", json_pack("[s, s]", "object", "null"));
     json_object_set_new(schema, "additionalProperties", json_false());
-    if (job_schema_meaning(path))
-        json_object_set_new(schema, "description",
-                            json_string(job_schema_meaning(path)));
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++)
+        if (!strcmp(objects[i].path, path))
+            with_meaning(schema, objects[i].meaning);
 }
 
 /* Puts LEAF (keeps it) for PATH into SCHEMA. */
@@ -293,12 +330,6 @@ static json_t *finished_leaf(struct named_row row, json_t *values,
     return leaf;
 }
 
-static json_t *with_meaning(json_t *leaf, const char *path) {
-    json_object_set_new(leaf, "description",
-                        json_string(job_schema_meaning(path)));
-    return leaf;
-}
-
 static json_t *row_leaf(struct named_row row) {
     return finished_leaf(row, values_schema(row), !row.key->required,
                          row.key->default_value);
@@ -348,7 +379,7 @@ static void put_job_keys(json_t *schema, const struct job_models *models) {
         if (!is_first(models, i, row.path))
             continue;
         put_leaf(schema, row.path,
-                 with_meaning(merged_leaf(models, row), row.key->path),
+                 with_meaning(merged_leaf(models, row), row.key->meaning),
                  WAY_CLOSED);
         const char *dot = strrchr(row.path, '.');
         if (!row.key->required || is_masked(row) || !dot)
@@ -421,7 +452,7 @@ static void put_foreign_keys(json_t *schema) {
             put_leaf(
                 schema, path,
                 with_meaning(json_pack("{s:[s, s]}", "type", "boolean", "null"),
-                             path),
+                             "DeepSpeed's: true means AdamW, false Adam"),
                 WAY_CLOSED);
         else
             put_silent_leaf(schema, path, foreign_leaf(&keys[i]));

@@ -110,7 +110,7 @@ static void show_key(FILE *out, const struct job_models *models, size_t i) {
     fputs(".TP\n\\fB", out);
     cli_man_text(out, key->path);
     fputs("\\fR\n", out);
-    cli_man_text(out, job_schema_meaning(key->path));
+    cli_man_text(out, key->meaning);
     fputs(".\n", out);
     for (size_t k = i; (other = job_schema_row(models, k)); k++)
         if (!strcmp(other->path, key->path))

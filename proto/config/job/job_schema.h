@@ -46,6 +46,8 @@ enum job_kind {
  * rows may give one path different defaults. */
 struct job_key {
     const char *path;
+    const char *meaning; /* a sentence or more without a stop at the end, for
+                            people; in the first row of its path */
     enum job_kind kind;
     bool of_model; /* FIELD is in job->model.settings */
     size_t field;  /* offset in struct job */
@@ -88,10 +90,6 @@ const struct job_key *job_schema_row(const struct job_models *models, size_t i);
 /* The name of GROUP in the job's `optimizers`; NULL: models of TYPE have no
  * such group. */
 const char *job_schema_group(enum job_group group, enum job_model_type type);
-
-/* What the key or the object at PATH is for, a sentence or more without a stop
- * at the end. */
-const char *job_schema_meaning(const char *path);
 
 /* True if KEY applies to the model, optimizer and schedule types of JOB. */
 bool job_schema_applies(const struct job_key *key, const struct job *job);

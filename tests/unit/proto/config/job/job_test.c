@@ -497,6 +497,14 @@ static const char *documented(const char *page, const struct job_key *key) {
     return strstr(page, start);
 }
 
+/* Has a row before number I the path, and so its meaning? */
+static bool is_repeated(size_t i, const char *path) {
+    while (i--)
+        if (!strcmp(job_schema_row(&model_schemas, i)->path, path))
+            return true;
+    return false;
+}
+
 static void the_documentation_has_each_key_with_its_default(void **state) {
     (void)state;
     static char page[32768];
@@ -518,8 +526,8 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
             fail_msg("default %s is not in: %s", default_value, row);
         if (key->required && !strstr(row, "required"))
             fail_msg("required, but not so in: %s", row);
-        if (!job_schema_meaning(key->path))
-            fail_msg("job_meaning.c does not have %s", key->path);
+        if (!key->meaning && !is_repeated(i, key->path))
+            fail_msg("%s has no meaning", key->path);
     }
 }
 
