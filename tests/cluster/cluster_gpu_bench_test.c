@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_bench on a device that is the CPU (tests/gpu/fake_device.h), on the CPU
- * itself, and where there is none. */
+/* gpu_bench on a device that is the CPU (tests/gpu/fake_device.h), on the
+ * emulated GPU (tests/gpu/cuda_on_cpu.h), on the CPU itself, and where there is
+ * none. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/skip.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,17 +17,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, BUSY = 37 /* nvml_on_cpu.c */ };
 
-/* The measuring program, and the folder of the fake plugin. */
+/* The measuring program, the folder of the fake plugin, and the program beside
+ * the emulated GPU's. */
 static char bench[PATH_MAX + 16], libraries[PATH_MAX + 32];
+static char emulated[PATH_MAX + 32];
 
 static void find_programs(void) {
     char built[PATH_MAX];
     (void)build_folder_find(built);
     snprintf(bench, sizeof bench, "%s/bench/gpu_bench", built);
     snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/fake", built);
+    snprintf(emulated, sizeof emulated, "%s/emulated/capstan", built);
     (void)build_folder_use("fake");
 }
 
@@ -136,6 +142,38 @@ static void a_gpu_has_every_documented_figure(void **state) {
     json_decref(object);
 }
 
+/* Reads the products of the next handle: given in float32, and in TF32. */
+static void expect_products(FILE *file, bool float32, bool tf32) {
+    enum { WARM_UP = 1 };
+    unsigned long long products[2];
+    assert_int_equal(fscanf(file, "%llu %llu", &products[0], &products[1]), 2);
+    assert_int_equal(products[0] > WARM_UP, float32);
+    assert_int_equal(products[1] > WARM_UP, tf32);
+}
+
+/* A row's figures come of two runs on each lane. A device has two handles. */
+static void the_rows_of_tf32_are_computed_in_tf32(void **state) {
+    enum { HANDLES = 2, RUNS_OF_A_ROW = 4 * HANDLES, ROWS = 2 };
+    static const char *const arguments[] = {
+        "--json", "--batches", "20", "--seconds", "0.02", "job.json", NULL};
+    char path[PATH_MAX], products[PATH_MAX + 64];
+    if (access(emulated, X_OK))
+        skip_test("built where CUDA's headers are");
+    setenv("CAPSTAN", emulated, 1); /* from now on */
+    cluster_run_path(*state, "products", path);
+    snprintf(products, sizeof products, "CAPSTAN_EMULATED=products=%s", path);
+    measure(*state, arguments, products, 0);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 0; i < HANDLES; i++) /* alone, of one device */
+        expect_products(file, true, true);
+    for (int i = 0; i < ROWS * RUNS_OF_A_ROW; i++)
+        expect_products(file, i < RUNS_OF_A_ROW, i >= RUNS_OF_A_ROW);
+    assert_int_equal(fgetc(file), '\n');
+    assert_int_equal(fgetc(file), EOF);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void the_cpu_has_the_same_table_without_copies(void **state) {
     static const char *const arguments[] = {
         "--device",  "cpu",  "--batches", "20",
@@ -195,6 +233,7 @@ int main(void) {
         TEST(each_step_has_the_samples_of_its_batch),
         TEST(without_a_gpu_the_bench_reports_it_and_exits_with_2),
         TEST(wrong_arguments_print_the_usage),
+        TEST(the_rows_of_tf32_are_computed_in_tf32), /* with another program */
     };
     find_programs();
     return cmocka_run_group_tests(tests, NULL, NULL);

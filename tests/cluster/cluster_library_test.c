@@ -331,6 +331,23 @@ static void a_complete_run_takes_no_step_when_started_again(void **state) {
     }
 }
 
+/* The caller checks rows and weights, and that rows take no memory. */
+static void a_complete_run_takes_no_rows_when_started_again(void **state) {
+    for (unsigned c = 0; c < CLUSTERS; c++) {
+        struct cluster_run *run = cluster_fixture_reset(state);
+        for (int s = 0; s < 3; s++) {
+            uint64_t steps[8];
+            cluster_run_expect(start(run, clusters[c], "2", "rows",
+                                     SETS("steps=6", "checkpoint.dir=kept",
+                                          "optimizer.params.lr=1")),
+                               0, CLUSTER_RUN_DEADLINE);
+            assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8),
+                             1);
+            assert_int_equal(steps[0], 6);
+        }
+    }
+}
+
 /* What each rank and the lowest one keeps is of the checkpoint's step. */
 static void a_requested_checkpoint_has_what_ranks_keep(void **state) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
@@ -678,6 +695,7 @@ int main(void) {
         LIBRARY_TEST(a_resumed_run_has_the_same_bits),
         LIBRARY_TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on),
         LIBRARY_TEST(a_complete_run_takes_no_step_when_started_again),
+        LIBRARY_TEST(a_complete_run_takes_no_rows_when_started_again),
         LIBRARY_TEST(an_optimizer_of_ones_own_gets_exact_means),
         LIBRARY_TEST(a_requested_checkpoint_has_what_ranks_keep),
         LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),

@@ -5,7 +5,9 @@
  * without a workspace of the caller's, or as the handle's first of a type, it
  * takes memory of its own. Leading dimensions, the workspace and the thread's
  * device are what the manual asks for, or the call fails; with "refuse=product"
- * in CAPSTAN_EMULATED each product does. */
+ * in CAPSTAN_EMULATED each product does. With "products=FILE" at its end each
+ * handle adds a line to FILE when it is closed: how many products it was given
+ * in float32 and in TF32. */
 extern "C" {
 #include "proto/tensor/bf16.h"
 #include "proto/tensor/fp16.h"
@@ -17,6 +19,7 @@ extern "C" {
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -61,14 +64,14 @@ static std::vector<float> rows_of(const struct matrix *a, int rows,
     return all;
 }
 
+enum { TF32 = 63 /* behind cudaDataType_t's numbers */, TYPES };
+
 struct cublasContext {
     int device;
     cudaStream_t stream;
     void *workspace; /* the caller's */
-    uint64_t types;  /* whose products it has done, by number */
+    uint64_t products[TYPES];
 };
-
-enum { TF32 = 63 /* its number there */ };
 
 enum { WORKSPACE_ALIGNMENT = 256 };
 
@@ -81,6 +84,18 @@ static bool is_sound(const struct matrix *a, int rows, int columns) {
 static bool refuses(void) {
     const char *text = getenv("CAPSTAN_EMULATED");
     return text && strstr(text, "refuse=product");
+}
+
+static void tell_products(const struct cublasContext *handle) {
+    const char *text = getenv("CAPSTAN_EMULATED");
+    const char *key = "products=", *found = text ? strstr(text, key) : nullptr;
+    FILE *file = found ? fopen(found + strlen(key), "a") : nullptr;
+    if (!file)
+        return;
+    fprintf(file, "%llu %llu\n",
+            (unsigned long long)handle->products[CUDA_R_32F],
+            (unsigned long long)handle->products[TF32]);
+    fclose(file);
 }
 
 static void multiply(const struct matrix *a, const struct matrix *b, int m,
@@ -107,7 +122,7 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
                            struct matrix b, int m, int n, int k, float alpha,
                            float beta, float *c, int ldc) {
     struct matrix result = {c, CUDA_R_32F, CUBLAS_OP_N, ldc, false};
-    uint64_t type = UINT64_C(1) << (a.tf32 ? (int)TF32 : (int)a.type);
+    int type = a.tf32 ? (int)TF32 : (int)a.type;
     void *own = nullptr;
     if (handle->device != cuda_streams_current_device())
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -115,11 +130,11 @@ static cublasStatus_t give(cublasHandle_t handle, struct matrix a,
         return CUBLAS_STATUS_INVALID_VALUE;
     if (refuses())
         return CUBLAS_STATUS_EXECUTION_FAILED;
-    bool first = !(handle->types & type);
+    bool first = !handle->products[type];
     if ((first || !handle->workspace) &&
         (cudaMalloc(&own, 64) || cudaFree(own)))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    handle->types |= type;
+    handle->products[type]++;
     return cuda_streams_submit(handle->stream,
                                [a, b, m, n, k, alpha, beta, c, ldc] {
                                    multiply(&a, &b, m, n, k, alpha, beta, c,
@@ -136,11 +151,12 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle) {
     if (cuda_streams_check_uncaptured())
         return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle =
-        new cublasContext{cuda_streams_current_device(), nullptr, nullptr, 0};
+        new cublasContext{cuda_streams_current_device(), nullptr, nullptr, {}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasDestroy(cublasHandle_t handle) {
+    tell_products(handle);
     delete handle;
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -341,6 +341,65 @@ static int resume(struct caller *caller, uint64_t last) {
     return result;
 }
 
+/* Pushes LIST as often as it takes to see in memory what is not left out. */
+static int push_many(struct caller *caller, const struct capstan_rows *list) {
+    enum { TIMES = 1000, GROWTH = 64 << 10 /* KiB, of 250 MiB pushed */ };
+    struct rusage before, after;
+    int result = 0;
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; !result && i < TIMES; i++)
+        result = capstan_push_rows(caller->run, list, 1);
+    getrusage(RUSAGE_SELF, &after);
+    return result ? result
+                  : expect(after.ru_maxrss - before.ru_maxrss < GROWTH,
+                           "KiB of rows that are left out",
+                           (double)(after.ru_maxrss - before.ru_maxrss));
+}
+
+/* Gradients of 1, whatever the run continues, first of rows; checks
+ * that both are as after the job's last step. */
+static int rows(struct caller *caller) {
+    enum { IDS = 4096, DIM = 16 };
+    static uint64_t ids[IDS];
+    static float values[IDS * DIM];
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct capstan_position position;
+    struct capstan_rows list = {.count = IDS, .ids = ids, .values = values};
+    struct capstan_table table = {"rows", DIM, 0, "SGD", 0, 0, 0};
+    int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_declare_table(caller->run, &table, &list.table);
+    if (!result)
+        result = capstan_set_table(caller->run, list.table, "lr", 1);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    capstan_where(caller->run, &position);
+    for (uint32_t i = 0; i < IDS; i++)
+        ids[i] = i;
+    for (uint32_t i = 0; i < IDS * DIM; i++)
+        values[i] = 1;
+    if (!result && position.step == position.total)
+        result = push_many(caller, &list);
+    while (!result && outcome == CAPSTAN_GOES_ON) {
+        result = capstan_push_rows(caller->run, &list, 1);
+        if (!result)
+            result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+    }
+    if (!result)
+        result = push_many(caller, &list);
+    if (!result)
+        result = capstan_lookup(caller->run, &list, 1, -1);
+    for (uint32_t i = 0; !result && i < IDS * DIM; i++)
+        result = expect(values[i] == -(float)position.total,
+                        "rows of the last step", (double)values[i]);
+    capstan_where(caller->run, &position);
+    return result ? result
+                  : expect_all(caller, 0, -(float)position.step,
+                               "weights of the last step");
+}
+
 /* What rank R pushes in STEP of `own`, a number that sums exactly. */
 static enum capstan_contribution own_push(uint64_t step, int r, float *value) {
     *value = (float)((step % 7) * 4) - 8 * (float)r;
@@ -738,6 +797,8 @@ static int play(struct caller *caller, const char *name) {
                    ? result
                    : capstan_end(caller->run, CAPSTAN_EARLY, NULL, -1);
     }
+    if (!strcmp(name, "rows"))
+        return rows(caller);
     if (!strcmp(name, "own"))
         return own(caller, true, UINT64_MAX, 0);
     if (!strcmp(name, "own-plain"))
