@@ -126,6 +126,7 @@ def judge(form, run, lead, disrupted):
 
 def main():
     if what == "rules":
+        rules.check_first()
         rules.check_defaults(manifests.defaults())
         rules.check_forms(manifests.forms())
         rules.check_together(manifests.forms())

@@ -956,6 +956,13 @@ def check_defaults(forms):
             assert port_of(pod, 9100) is None, f"{form}: {pod.name}"
 
 
+def check_first():
+    """The form that a reader is led to."""
+    with open("docs/kubernetes.md") as page:
+        applied = re.findall(r"kubectl apply -f deploy/kubernetes/(\S+)", page.read())
+    assert applied[0] == "jobset.yaml", applied
+
+
 def compare_kustomize():
     for folder in ("common", "plain"):
         path = f"{manifests.FOLDER}/{folder}"
