@@ -185,16 +185,6 @@ static struct named_row named_row_at(const struct job_models *models,
     return (struct named_row){NULL, NULL};
 }
 
-/* The part of PATH below BASE, or NULL. */
-static const char *below_base(const char *path, const char *base) {
-    size_t length = strlen(base);
-    if (!length)
-        return path;
-    return !strncmp(path, base, length) && path[length] == '.'
-               ? path + length + 1
-               : NULL;
-}
-
 /* The bits of DECIDER's words to which ROW applies, 0: all. */
 static unsigned mask_of(const struct decider *decider, struct named_row row) {
     const struct job_key *key = row.key;
@@ -204,7 +194,7 @@ static unsigned mask_of(const struct decider *decider, struct named_row row) {
     case OF_FORMAT:
         return key->formats;
     case OF_OPTIMIZER:
-        return below_base(row.path, decider->base) ? key->optimizers : 0;
+        return job_tree_below(row.path, decider->base) ? key->optimizers : 0;
     default:
         return key->schedules;
     }
@@ -466,7 +456,7 @@ static json_t *word_outcome(const struct decider *decider, unsigned bit,
     struct named_row row, other;
     for (size_t i = 0; (row = named_row_at(models, i)).key; i++) {
         unsigned mask = mask_of(decider, row), all = mask;
-        const char *path = below_base(row.path, decider->base);
+        const char *path = job_tree_below(row.path, decider->base);
         bool several = !is_first(models, i, row.path);
         for (size_t k = i + 1; (other = named_row_at(models, k)).key; k++)
             if (!strcmp(other.path, row.path)) {

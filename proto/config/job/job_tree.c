@@ -25,6 +25,14 @@ static const char *next_part(const char *path) {
     return *path ? path + 1 : NULL;
 }
 
+const char *job_tree_below(const char *path, const char *prefix) {
+    size_t length = strlen(prefix);
+    if (!length)
+        return path;
+    bool inside = !strncmp(path, prefix, length) && path[length] == '.';
+    return inside ? path + length + 1 : NULL;
+}
+
 json_t *job_tree_get(const json_t *tree, const char *path) {
     json_t *found = NULL;
     for (; path; path = next_part(path))

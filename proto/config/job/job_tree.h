@@ -10,6 +10,9 @@
 
 enum { JOB_TREE_PATH = 256 }; /* bytes of the longest path shown */
 
+/* The part of PATH below PREFIX ("" for the whole), or NULL. */
+const char *job_tree_below(const char *path, const char *prefix);
+
 /* The value at PATH, a view; NULL if it is missing or null. */
 json_t *job_tree_get(const json_t *tree, const char *path);
 

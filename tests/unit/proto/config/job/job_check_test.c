@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/config/job/job_check.h"
+#include "proto/config/job/job.h"
 
 #include "tests/lib/job_fixture.h"
 
