@@ -317,7 +317,8 @@ generated: $(BUILD)/packages $(GENERATED)
 # build stops with a list of missing packages. PACKAGES=other: the packages do not
 # come from apt. The parts that programs for users share need no test framework.
 USERS_PARTS := $(addprefix $(BUILD)/tests/,bench/click_log.o gpu/sync_device.o)
-$(filter-out $(USERS_PARTS),$(TEST_PARTS)): | $(BUILD)/packages-test
+TEST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(TEST_ROOMS:=*_test.c) tests/gpu/*_test.c))
+$(filter-out $(USERS_PARTS),$(TEST_PARTS)) $(TEST_OBJECTS): | $(BUILD)/packages-test
 $(BUILD)/packages $(BUILD)/packages-test: deploy/packages.txt
 	@mkdir -p $(@D)
 	@$(if $(filter other,$(PACKAGES)),,deploy/deps.sh --list \
@@ -344,19 +345,12 @@ $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o): \
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
 
-# Tests count the allocations of Capstan's code (tests/lib/allocations.c). If a test
-# program is ended because it hangs, it names the test (tests/lib/test_progress.c).
-COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc \
-    _cmocka_run_group_tests)
-TEST_FLAGS = $(COUNTED) -Wl,--export-dynamic-symbol=*_test_main -o $@ \
-    $(filter %.o,$^) $(filter %.a,$^) $(VERSION) $(LIBS) -lcmocka
+# Tests count the allocations of Capstan's code (tests/lib/allocations.c).
+COUNTED := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc)
+TEST_FLAGS = $(COUNTED) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(VERSION) $(LIBS) \
+    -lcmocka
 # cmocka 2 warns of functions that cmocka 1 has under no other name.
 $(BUILD)/tests/%.o: private CFLAGS_ALL += -DCMOCKA_DISABLE_DEPRECATION_WARNINGS
-$(BUILD)/tests/%_test.o: tests/%_test.c | generated $(BUILD)/packages-test
-	@mkdir -p $(@D)
-	$(call say,cc)
-	$(Q)$(CC) $(CFLAGS_ALL) -Wno-missing-prototypes -Dmain=$(basename $(@F))_main \
-	    -MMD -MP -c -o $@ $<
 
 define room_rules
 $(call room_program,$(1)): $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)*_test.c)) \

@@ -7,7 +7,7 @@
 # "N passed, N failed", then ", N skipped" if any were, counting cmocka's tests, and
 # ", N not run", counting programs.
 # A program that ends badly and names no test counts as one failed; one that does
-# not end names the test under way (tests/lib/test_progress.c). The exit code is 1 when
+# not end names the test under way (tests/lib/room.c). The exit code is 1 when
 # anything failed, else 75 when time did not suffice for all.
 #   TEST_LIMIT   seconds a program may take (300)
 #   TEST_JOBS    programs side by side (two more than there are cores, as most of them

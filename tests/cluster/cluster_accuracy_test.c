@@ -2,13 +2,8 @@
 /* Every accuracy is over the whole test set, whoever dies meanwhile: what the
  * chief says of a moment, an evaluator says of that moment's checkpoint. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +71,9 @@ static unsigned read_accuracies(const struct cluster_process *process,
     return count;
 }
 
-static void a_dead_workers_split_is_evaluated_by_a_live_worker(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(a_dead_workers_split_is_evaluated_by_a_live_worker) {
     struct cluster_fixture fixture;
     double said[MAXIMUM], wanted[MAXIMUM];
     struct cluster_process *chief =
@@ -89,8 +86,7 @@ static void a_dead_workers_split_is_evaluated_by_a_live_worker(void **state) {
         assert_true(said[i] == wanted[i]);
 }
 
-static void a_synchronous_accuracy_with_a_missing_split_is_recomputed(
-    void **state) {
+TEST(a_synchronous_accuracy_with_a_missing_split_is_recomputed) {
     struct cluster_fixture fixture;
     double said[MAXIMUM], wanted[MAXIMUM];
     struct cluster_process *chief =
@@ -101,17 +97,4 @@ static void a_synchronous_accuracy_with_a_missing_split_is_recomputed(
     assert_in_range(count, 1, 3);
     unsigned last = read_accuracies(evaluate_checkpoints(fixture.run), wanted);
     assert_true(last > 0 && said[count - 1] == wanted[last - 1]);
-}
-
-#define ACCURACY_TEST(name)                                                    \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ACCURACY_TEST(a_dead_workers_split_is_evaluated_by_a_live_worker),
-        ACCURACY_TEST(
-            a_synchronous_accuracy_with_a_missing_split_is_recomputed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

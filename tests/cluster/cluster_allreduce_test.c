@@ -5,13 +5,8 @@
 #include "proto/store/tensor_file.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <math.h>
 #include <signal.h>
@@ -72,15 +67,16 @@ static void expect_close(const struct cluster_run *run, const char *a,
     assert_true(size > 1);
 }
 
-static void two_runs_of_a_job_end_in_the_same_bits(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(two_runs_of_a_job_end_in_the_same_bits) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
     CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
     cluster_fixture_expect_same_checkpoints(*state, "a", "b");
 }
 
-static void ranks_on_one_host_share_memory_unless_tcp_is_requested(
-    void **state) {
+TEST(ranks_on_one_host_share_memory_unless_tcp_is_requested) {
     static const char said[] = "all-reduce: over shared memory";
     cluster_run_job(*state, NULL);
     cluster_fixture_expect_logged(
@@ -95,7 +91,7 @@ static void ranks_on_one_host_share_memory_unless_tcp_is_requested(
 }
 
 /* 3 workers of 10 samples, 1 worker of 30. */
-static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
+TEST(the_weights_are_those_of_ps_and_of_one_process) {
     cluster_run_job(*state, "{\"train_micro_batch_size_per_gpu\": 10,"
                             " \"data\": {\"shuffle\": false}}");
     CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
@@ -109,7 +105,7 @@ static void the_weights_are_those_of_ps_and_of_one_process(void **state) {
     expect_close(*state, "a.safetensors", "c.safetensors");
 }
 
-static void halving_doubling_ends_in_the_same_weights(void **state) {
+TEST(halving_doubling_ends_in_the_same_weights) {
     static const char said[] = "gloo's halving and doubling algorithm";
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
@@ -127,7 +123,7 @@ static void halving_doubling_ends_in_the_same_weights(void **state) {
         "gloo's ring algorithm (halving and doubling takes");
 }
 
-static void clipping_matches_that_of_ps(void **state) {
+TEST(clipping_matches_that_of_ps) {
     cluster_run_job(*state, "{\"gradient_clipping\": 0.1}");
     CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
                         "export.path=a.safetensors");
@@ -137,7 +133,7 @@ static void clipping_matches_that_of_ps(void **state) {
 }
 
 /* Weights and state, which every rank then holds a part of. */
-static void every_stage_of_zero_ends_in_the_same_bits(void **state) {
+TEST(every_stage_of_zero_ends_in_the_same_bits) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
                         "checkpoint.dir=stage-0");
@@ -151,7 +147,7 @@ static void every_stage_of_zero_ends_in_the_same_bits(void **state) {
     cluster_fixture_expect_same_checkpoints(*state, "stage-0", "stage-2");
 }
 
-static void a_resumed_run_ends_in_the_same_bits(void **state) {
+TEST(a_resumed_run_ends_in_the_same_bits) {
     static const char *const stages[] = {STAGE(0), STAGE(2)};
     for (int s = 0; s < 2; s++) {
         cluster_run_job(*state, NULL);
@@ -170,7 +166,7 @@ static void a_resumed_run_ends_in_the_same_bits(void **state) {
 }
 
 /* ps, all-reduce, ps: against ps alone. */
-static void a_run_switches_between_ps_and_all_reduce(void **state) {
+TEST(a_run_switches_between_ps_and_all_reduce) {
     cluster_run_job(*state, "{\"data\": {\"shuffle\": false}}");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
                         "export.path=alone.safetensors");
@@ -185,7 +181,7 @@ static void a_run_switches_between_ps_and_all_reduce(void **state) {
     expect_close(*state, "alone.safetensors", "both.safetensors");
 }
 
-static void checkpoints_are_saved_as_the_job_says(void **state) {
+TEST(checkpoints_are_saved_as_the_job_says) {
     uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
@@ -203,7 +199,7 @@ static void checkpoints_are_saved_as_the_job_says(void **state) {
         cluster_fixture_checkpoints(*state, "second", steps, MAXIMUM), 1);
 }
 
-static void a_run_starts_from_a_file_of_weights(void **state) {
+TEST(a_run_starts_from_a_file_of_weights) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "checkpoint.dir=a",
                         "export.path=a.safetensors");
@@ -213,8 +209,7 @@ static void a_run_starts_from_a_file_of_weights(void **state) {
     expect_close(*state, "a.safetensors", "b.safetensors");
 }
 
-static void several_trainers_without_ps_select_all_reduce_and_log_it(
-    void **state) {
+TEST(several_trainers_without_ps_select_all_reduce_and_log_it) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, NULL);
     cluster_fixture_describe(&fixture, *state, 1, 0, 2);
@@ -226,7 +221,7 @@ static void several_trainers_without_ps_select_all_reduce_and_log_it(
         "all-reduce: 3 trainers (no ps is listed), by gloo");
 }
 
-static void listed_ps_hold_no_blocks_and_end_with_the_others(void **state) {
+TEST(listed_ps_hold_no_blocks_and_end_with_the_others) {
     struct cluster_process *local;
     cluster_run_job(*state, NULL);
     local = CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ALLREDUCE);
@@ -234,7 +229,7 @@ static void listed_ps_hold_no_blocks_and_end_with_the_others(void **state) {
 }
 
 /* Deadlines of the job are far longer than this test may take. */
-static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
+TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 10000000, \"epochs\": null}");
     for (unsigned victim = 1; victim < 3; victim++) {
@@ -271,7 +266,7 @@ static void await_file(const struct cluster_run *run, const char *pattern) {
 /* The file is large enough to be still under way when it is seen, and nothing
  * else is waited for at the end. Among other tests, ranks of this size have
  * stood still for 7 s. */
-static void rank_0_killed_at_the_last_checkpoint_is_named(void **state) {
+TEST(rank_0_killed_at_the_last_checkpoint_is_named) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"chief\": \"coordinate\", \"steps\": 2,"
                             " \"epochs\": null, \"data\": {\"test\": null},"
@@ -286,7 +281,7 @@ static void rank_0_killed_at_the_last_checkpoint_is_named(void **state) {
     cluster_fixture_expect_logged(fixture.tasks[2].process, "worker 0 on host");
 }
 
-static void a_killed_chief_ends_all_with_138(void **state) {
+TEST(a_killed_chief_ends_all_with_138) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 10000000,"
                             " \"steps_per_epoch\": 10000000,"
@@ -301,7 +296,7 @@ static void a_killed_chief_ends_all_with_138(void **state) {
 }
 
 /* At any trainer, and at the one that leads. */
-static void a_signal_saves_and_ends_all(void **state) {
+TEST(a_signal_saves_and_ends_all) {
     for (unsigned at = 0; at < 2; at++) {
         struct cluster_fixture fixture;
         uint64_t steps[MAXIMUM];
@@ -328,7 +323,7 @@ static void a_signal_saves_and_ends_all(void **state) {
     }
 }
 
-static void checkpoints_are_saved_by_seconds(void **state) {
+TEST(checkpoints_are_saved_by_seconds) {
     struct cluster_run *run = *state;
     uint64_t steps[MAXIMUM];
     cluster_run_job(run, "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
@@ -345,7 +340,7 @@ static void checkpoints_are_saved_by_seconds(void **state) {
 
 /* The program alone in a folder, without the plugins beside it; libraries that
  * lie beside the program under test it is shown. */
-static void one_trainer_needs_no_plugin(void **state) {
+TEST(one_trainer_needs_no_plugin) {
     static const char *const arguments[] = {"run", "--set", ALLREDUCE,
                                             "job.json", NULL};
     struct cluster_run *run = *state;
@@ -365,7 +360,7 @@ static void one_trainer_needs_no_plugin(void **state) {
                                   "all-reduce: 1 trainer, without peers");
 }
 
-static void settings_that_need_ps_are_an_error(void **state) {
+TEST(settings_that_need_ps_are_an_error) {
     cluster_run_job(*state, NULL);
     cluster_fixture_expect_logged(
         CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG,
@@ -378,7 +373,7 @@ static void settings_that_need_ps_are_an_error(void **state) {
         "halving_doubling");
 }
 
-static void info_reports_that_gloo_works(void **state) {
+TEST(info_reports_that_gloo_works) {
     const char *const arguments[] = {"info", "--json", NULL};
     json_t *info = cluster_run_json(cluster_fixture_tool(*state, 0, arguments));
     json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
@@ -386,33 +381,4 @@ static void info_reports_that_gloo_works(void **state) {
                         "gloo");
     assert_true(json_is_true(json_object_get(gloo, "available")));
     json_decref(info);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-        TEST(two_runs_of_a_job_end_in_the_same_bits),
-        TEST(ranks_on_one_host_share_memory_unless_tcp_is_requested),
-        TEST(the_weights_are_those_of_ps_and_of_one_process),
-        TEST(halving_doubling_ends_in_the_same_weights),
-        TEST(clipping_matches_that_of_ps),
-        TEST(every_stage_of_zero_ends_in_the_same_bits),
-        TEST(a_resumed_run_ends_in_the_same_bits),
-        TEST(a_run_switches_between_ps_and_all_reduce),
-        TEST(checkpoints_are_saved_as_the_job_says),
-        TEST(a_run_starts_from_a_file_of_weights),
-        TEST(several_trainers_without_ps_select_all_reduce_and_log_it),
-        TEST(listed_ps_hold_no_blocks_and_end_with_the_others),
-        TEST(a_killed_rank_ends_all_with_138_and_is_named),
-        TEST(rank_0_killed_at_the_last_checkpoint_is_named),
-        TEST(a_killed_chief_ends_all_with_138),
-        TEST(a_signal_saves_and_ends_all),
-        TEST(checkpoints_are_saved_by_seconds),
-        TEST(one_trainer_needs_no_plugin),
-        TEST(settings_that_need_ps_are_an_error),
-        TEST(info_reports_that_gloo_works),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +32,8 @@ static int setup_copy(void **state) {
     return 0;
 }
 
+FIXTURE(setup_copy, cluster_run_teardown);
+
 struct file {
     const char *name, *strategy;
     unsigned trainers;
@@ -49,7 +46,7 @@ static const struct file files[] = {
     {"mpi", "all-reduce: 4 trainers", 4},
 };
 
-static void every_job_trains_as_its_file_says(void **state) {
+TEST(every_job_trains_as_its_file_says) {
     if (access("/usr/share/datasets/fashion-mnist", R_OK))
         skip_test("no /usr/share/datasets/fashion-mnist "
                   "(dataset-fashion-mnist)");
@@ -103,7 +100,7 @@ static struct cluster_process *start_job(struct cluster_run *run,
         NULL);
 }
 
-static void a_command_has_its_folder_and_variables(void **state) {
+TEST(a_command_has_its_folder_and_variables) {
     struct cluster_run *run = *state;
     shell(run, "mkdir src");
     struct cluster_process *process =
@@ -118,14 +115,14 @@ static void a_command_has_its_folder_and_variables(void **state) {
     assert_string_equal(line, "");
 }
 
-static void the_exit_code_is_that_of_the_leading_command(void **state) {
+TEST(the_exit_code_is_that_of_the_leading_command) {
     struct cluster_process *process = start_job(
         *state, "command: >-\n  case $TF_CONFIG in\n"
                 "  *'\"worker\",\"index\":0'*) exit 3;; *) sleep 60;; esac");
     cluster_run_expect(process, 3, DEADLINE);
 }
 
-static void a_signal_reaches_the_command_and_it_saves(void **state) {
+TEST(a_signal_reaches_the_command_and_it_saves) {
     uint64_t step;
     cluster_run_job(*state, "{\"epochs\": 100000}");
     struct cluster_process *process =
@@ -139,7 +136,7 @@ static void a_signal_reaches_the_command_and_it_saves(void **state) {
 
 /* As by preemption: no process can save anything, and the same file is started
  * again, with the same output. */
-static void a_killed_job_resumes_from_its_output(void **state) {
+TEST(a_killed_job_resumes_from_its_output) {
     static const char text[] =
         "command: capstan run job.json --model_dir ${{outputs.run}}\n"
         "outputs: {run: {path: kept}}";
@@ -156,7 +153,7 @@ static void a_killed_job_resumes_from_its_output(void **state) {
 }
 
 /* Not a job's: the words are the command, here, without the file's folder. */
-static void every_process_runs_a_command_of_the_command_line(void **state) {
+TEST(every_process_runs_a_command_of_the_command_line) {
     struct cluster_process *process = cluster_fixture_tool(
         *state, 0,
         (const char *[]){"local", "--distribution", "deploy/azureml/mpi.yml",
@@ -170,7 +167,7 @@ static void every_process_runs_a_command_of_the_command_line(void **state) {
         assert_non_null(strstr(cluster_run_output(process), processes[i]));
 }
 
-static void the_page_shows_what_the_program_prints(void **state) {
+TEST(the_page_shows_what_the_program_prints) {
     char command[3 * PATH_MAX], build[PATH_MAX];
     const struct cluster_run *run = *state;
     assert_true(build_folder_find(build));
@@ -180,20 +177,4 @@ static void the_page_shows_what_the_program_prints(void **state) {
              "python3 tests/cluster/cluster_azureml.py '%s' '%s' >&2", build,
              run->folder);
     assert_int_equal(system(command), 0);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, setup_copy, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_job_trains_as_its_file_says),
-        TEST(a_command_has_its_folder_and_variables),
-        TEST(the_exit_code_is_that_of_the_leading_command),
-        TEST(a_signal_reaches_the_command_and_it_saves),
-        TEST(a_killed_job_resumes_from_its_output),
-        TEST(every_process_runs_a_command_of_the_command_line),
-        TEST(the_page_shows_what_the_program_prints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -293,7 +288,7 @@ static void expect_same_files(const struct cluster_run *run, const char *a,
     assert_int_equal(system(command), 0);
 }
 
-static void bad_peers_do_not_disturb_a_run(void **state) {
+TEST_WITH(setup, teardown, bad_peers_do_not_disturb_a_run) {
     static const char *const local[] = {"local", "--ps",     "1", "--workers",
                                         "2",     "job.json", NULL};
     struct beset_run *beset = *state;
@@ -339,12 +334,4 @@ static void bad_peers_do_not_disturb_a_run(void **state) {
                                "sent no Capstan message"));
     }
     expect_same_files(beset->run, "alone.safetensors", "beset.safetensors");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(bad_peers_do_not_disturb_a_run, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

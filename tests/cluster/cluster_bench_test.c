@@ -3,13 +3,8 @@
  * requests and gigabytes of weights cost a ps in memory. */
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -95,16 +90,18 @@ static void expect_object(struct cluster_run *run, const char *lane) {
     json_decref(object);
 }
 
-static void the_json_has_every_documented_figure(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(the_json_has_every_documented_figure) {
     expect_object(*state, "tcp");
 }
 
-static void the_json_over_shared_memory_has_every_figure(void **state) {
+TEST(the_json_over_shared_memory_has_every_figure) {
     expect_object(*state, "shm");
 }
 
 /* What the project aims at is its own affair: `make bench` has it. */
-static void without_json_bench_prints_only_a_table(void **state) {
+TEST(without_json_bench_prints_only_a_table) {
     static const char *const arguments[] = {
         "bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01", NULL};
     struct cluster_process *bench =
@@ -122,7 +119,7 @@ static void without_json_bench_prints_only_a_table(void **state) {
 }
 
 /* A copy of the program, without plugins beside it. */
-static void without_its_plugin_bench_measures_capstan_alone(void **state) {
+TEST(without_its_plugin_bench_measures_capstan_alone) {
     static const char *const arguments[] = {
         "bench", "--json", "--sizes", "4K", "--seconds", "0.01", NULL};
     struct cluster_run *run = *state;
@@ -183,7 +180,7 @@ static void start_tasks(struct cluster_run *run, unsigned num_ps,
 }
 
 /* As over a network. */
-static void each_process_plays_its_role_in_a_described_cluster(void **state) {
+TEST(each_process_plays_its_role_in_a_described_cluster) {
     static const char *const arguments[] = {"bench",     "--json",    "--sizes",
                                             "4K",        "--repeats", "1",
                                             "--seconds", "0.01",      NULL};
@@ -213,7 +210,7 @@ static void expect_given_up(struct cluster_process *process, const char *whom,
 }
 
 /* Without --verbose. */
-static void a_task_that_waits_for_others_names_them(void **state) {
+TEST(a_task_that_waits_for_others_names_them) {
     static const char *const arguments[] = {"bench",          "--sizes", "64",
                                             "--join-timeout", "7",       NULL};
     struct cluster_run *run = *state;
@@ -226,7 +223,7 @@ static void a_task_that_waits_for_others_names_them(void **state) {
                     "did not join within 7 s (timeouts.join): worker 0 at ");
 }
 
-static void a_client_that_waits_for_a_ps_names_it(void **state) {
+TEST(a_client_that_waits_for_a_ps_names_it) {
     static const char *const arguments[] = {
         "bench",      "--sizes",   "64", "--requests",
         "1000000000", "--verbose", NULL};
@@ -265,15 +262,15 @@ static void expect_no_growth(struct cluster_run *run, unsigned thousands,
     json_decref(object);
 }
 
-static void many_requests_leave_nothing_at_a_ps(void **state) {
+TEST(many_requests_leave_nothing_at_a_ps) {
     expect_no_growth(*state, 1000, "tcp", NULL);
 }
 
-static void many_requests_over_shared_memory_leave_nothing(void **state) {
+TEST(many_requests_over_shared_memory_leave_nothing) {
     expect_no_growth(*state, 1000, "auto", NULL);
 }
 
-static void many_requests_a_message_leave_nothing_at_a_ps(void **state) {
+TEST(many_requests_a_message_leave_nothing_at_a_ps) {
     expect_no_growth(*state, 10000, "tcp", "--batched");
 }
 
@@ -314,7 +311,7 @@ static bool has_room(const struct cluster_run *run, double bytes) {
 
 /* Over TCP: resident memory counts what a ps shows its client as the client's
  * too. In soak 8 GB where there is room. */
-static void a_ps_serves_and_saves_within_its_memory(void **state) {
+TEST(a_ps_serves_and_saves_within_its_memory) {
     struct cluster_run *run = *state;
     bool large = soak_count() >= 10 && has_room(run, 8192 * mib);
     double bytes = large ? 8192 * mib : 512 * mib;
@@ -338,32 +335,10 @@ static void a_ps_serves_and_saves_within_its_memory(void **state) {
                        TIMEOUT);
 }
 
-static void ctrl_c_ends_bench_at_once(void **state) {
+TEST(ctrl_c_ends_bench_at_once) {
     static const char *const arguments[] = {
         "bench", "--sizes", "64", "--seconds", "1000", "--verbose", NULL};
     struct cluster_process *bench =
         cluster_run_start(*state, "bench", arguments, NULL);
     cluster_run_interrupt(bench, "measuring, 1 of 5");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_json_has_every_documented_figure),
-        TEST(the_json_over_shared_memory_has_every_figure),
-        TEST(without_json_bench_prints_only_a_table),
-        TEST(without_its_plugin_bench_measures_capstan_alone),
-        TEST(each_process_plays_its_role_in_a_described_cluster),
-        TEST(a_task_that_waits_for_others_names_them),
-        TEST(a_client_that_waits_for_a_ps_names_it),
-        TEST(ctrl_c_ends_bench_at_once),
-        TEST(many_requests_leave_nothing_at_a_ps),
-        TEST(many_requests_over_shared_memory_leave_nothing),
-        TEST(many_requests_a_message_leave_nothing_at_a_ps),
-        TEST(a_ps_serves_and_saves_within_its_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +72,16 @@ static void expect_not(const char *said, const char *part) {
         fail_msg("\"%s\" is in: %s", part, said);
 }
 
-static void a_missing_library_stops_make_with_the_install_command(
-    void **state) {
+static int find_tree(void **state) {
+    (void)state;
+    return realpath(".", tree) ? 0 : -1;
+}
+
+GROUP(find_tree, NULL);
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_missing_library_stops_make_with_the_install_command) {
     struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     arrange(run, "libgloo-dev");
@@ -104,7 +107,7 @@ static void a_missing_library_stops_make_with_the_install_command(
 }
 
 /* Two objects and what is made of .proto files, none of it there yet. */
-static void make_counts_what_it_makes(void **state) {
+TEST(make_counts_what_it_makes) {
     struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     arrange(run, "-");
@@ -118,7 +121,7 @@ static void make_counts_what_it_makes(void **state) {
 }
 
 /* That of the tests belongs to `make check` alone. */
-static void no_program_for_users_needs_the_test_framework(void **state) {
+TEST(no_program_for_users_needs_the_test_framework) {
     struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     arrange(run, "libcmocka-dev");
@@ -133,7 +136,7 @@ static void no_program_for_users_needs_the_test_framework(void **state) {
     expect_not(said, "/b/packages-test");
 }
 
-static void services_are_installed_for_all_tests_only(void **state) {
+TEST(services_are_installed_for_all_tests_only) {
     struct cluster_run *run = *state;
     arrange(run, "*");
     const char *said =
@@ -149,7 +152,7 @@ static void services_are_installed_for_all_tests_only(void **state) {
     expect_not(said, "clang-format");
 }
 
-static void skipped_tests_are_counted_and_shown_with_reasons(void **state) {
+TEST(skipped_tests_are_counted_and_shown_with_reasons) {
     struct cluster_run *run = *state;
     arrange(run, "-");
     write_script(run, "one_test",
@@ -174,7 +177,7 @@ static void skipped_tests_are_counted_and_shown_with_reasons(void **state) {
 }
 
 /* Stages that count like tests/run.sh or unittest, and stages that do not. */
-static void the_last_line_of_all_checks_has_the_totals(void **state) {
+TEST(the_last_line_of_all_checks_has_the_totals) {
     struct cluster_run *run = *state;
     if (access(".ci/run", X_OK))
         skip_test("there is no .ci/run here");
@@ -194,7 +197,7 @@ static void the_last_line_of_all_checks_has_the_totals(void **state) {
 }
 
 /* In a small repository, and in what git archive makes of it. */
-static void the_commit_comes_from_the_checkout_or_the_export(void **state) {
+TEST(the_commit_comes_from_the_checkout_or_the_export) {
     struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     skip_unless_installed("git", "git");
@@ -226,7 +229,7 @@ static void the_commit_comes_from_the_checkout_or_the_export(void **state) {
         0);
 }
 
-static void an_installation_has_the_program_and_its_licence(void **state) {
+TEST(an_installation_has_the_program_and_its_licence) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
     skip_unless_installed("make", "make");
@@ -242,7 +245,7 @@ static void an_installation_has_the_program_and_its_licence(void **state) {
 }
 
 /* With nothing but what `make install` has put there. */
-static void a_program_is_built_by_pkg_config_alone(void **state) {
+TEST(a_program_is_built_by_pkg_config_alone) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("pkg-config", "pkg-config");
@@ -269,7 +272,7 @@ static void a_program_is_built_by_pkg_config_alone(void **state) {
 
 /* Nothing is built for it. Files of others stay, in folders of theirs and in
  * shared ones. A DESTDIR may be relative. */
-static void nothing_is_left_after_uninstall(void **state) {
+TEST(nothing_is_left_after_uninstall) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("make", "make");
@@ -297,7 +300,7 @@ static void nothing_is_left_after_uninstall(void **state) {
 }
 
 /* CUDA's libraries are not Debian's, so their plugins are in no package. */
-static void packages_of_debian_have_no_errors(void **state) {
+TEST(packages_of_debian_have_no_errors) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
     skip_unless_installed("dh", "debhelper");
@@ -330,7 +333,7 @@ static void packages_of_debian_have_no_errors(void **state) {
 }
 
 /* Sanitizers have guards of their own. */
-static void programs_and_libraries_are_hardened(void **state) {
+TEST(programs_and_libraries_are_hardened) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
     assert_true(build_folder_find(build));
@@ -345,7 +348,7 @@ static void programs_and_libraries_are_hardened(void **state) {
 }
 
 /* groff warns of all that it cannot set as the page says. */
-static void each_page_of_the_manual_is_set_without_a_warning(void **state) {
+TEST(each_page_of_the_manual_is_set_without_a_warning) {
     struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("groff", "groff-base");
@@ -367,7 +370,7 @@ static void each_page_of_the_manual_is_set_without_a_warning(void **state) {
 }
 
 /* What bash offers behind a line, words apart as it has them. */
-static void bash_completes_verbs_flags_words_and_files(void **state) {
+TEST(bash_completes_verbs_flags_words_and_files) {
     static const char *const lines[][2] = {
         {"capstan co", "compare"},
         {"capstan local --la", "--lane="},
@@ -402,29 +405,4 @@ static void bash_completes_verbs_flags_words_and_files(void **state) {
         assert_string_equal(cluster_run_output(shell(run, command, 0)),
                             expected);
     }
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_missing_library_stops_make_with_the_install_command),
-        TEST(make_counts_what_it_makes),
-        TEST(no_program_for_users_needs_the_test_framework),
-        TEST(services_are_installed_for_all_tests_only),
-        TEST(skipped_tests_are_counted_and_shown_with_reasons),
-        TEST(the_last_line_of_all_checks_has_the_totals),
-        TEST(the_commit_comes_from_the_checkout_or_the_export),
-        TEST(an_installation_has_the_program_and_its_licence),
-        TEST(a_program_is_built_by_pkg_config_alone),
-        TEST(nothing_is_left_after_uninstall),
-        TEST(programs_and_libraries_are_hardened),
-        TEST(packages_of_debian_have_no_errors),
-        TEST(each_page_of_the_manual_is_set_without_a_warning),
-        TEST(bash_completes_verbs_flags_words_and_files),
-    };
-    if (!realpath(".", tree))
-        return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

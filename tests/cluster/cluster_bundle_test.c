@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +17,15 @@ enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 /* The script, and the folder of what was built. */
 static char script[PATH_MAX + 32], built[PATH_MAX];
 
-static void find_script(void) {
+static int find_script(void **state) {
+    (void)state;
     char folder[PATH_MAX];
     if (realpath("deploy", folder) && build_folder_find(built))
         snprintf(script, sizeof script, "%s/bundle.sh", folder);
+    return 0;
 }
+
+GROUP(find_script, NULL);
 
 /* What the shell says to COMMAND, which ends with CODE. */
 static const char *shell(struct cluster_run *run, const char *name,
@@ -81,7 +80,9 @@ static void expect_own_libraries(struct cluster_run *run) {
     assert_true(own >= 10);
 }
 
-static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_bundle_runs_anywhere_with_its_own_libraries) {
     struct cluster_run *run = *state;
     pack(run, "folder");
     expect_own_libraries(run);
@@ -106,7 +107,7 @@ static void a_bundle_runs_anywhere_with_its_own_libraries(void **state) {
 }
 
 /* From where it is unpacked, with the bundle's libraries. */
-static void a_program_is_built_with_a_bundle(void **state) {
+TEST(a_program_is_built_with_a_bundle) {
     struct cluster_run *run = *state;
     skip_unless_installed("pkg-config", "pkg-config");
     pack(run, "folder");
@@ -126,7 +127,7 @@ static void a_program_is_built_with_a_bundle(void **state) {
 }
 
 /* What the machine lacks is said; nothing of the emulation goes along. */
-static void a_gpu_bundle_checks_and_trains_with_what_it_brings(void **state) {
+TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings) {
     struct cluster_run *run = *state;
     if (!build_has("capstan-cuda.so"))
         skip_test("built where CUDA's headers are");
@@ -148,7 +149,7 @@ static void a_gpu_bundle_checks_and_trains_with_what_it_brings(void **state) {
 }
 
 /* As the machines that they are for take no more. */
-static void a_gpu_bundle_above_30_mb_is_refused(void **state) {
+TEST(a_gpu_bundle_above_30_mb_is_refused) {
     struct cluster_run *run = *state;
     if (!build_has("capstan-cuda.so"))
         skip_test("built where CUDA's headers are");
@@ -164,7 +165,7 @@ static void a_gpu_bundle_above_30_mb_is_refused(void **state) {
 }
 
 /* A host that is older than what was built hears it from the program too. */
-static void an_old_host_names_what_is_missing(void **state) {
+TEST(an_old_host_names_what_is_missing) {
     struct cluster_run *run = *state;
     pack(run, "folder");
     const char *said = shell(run, "old",
@@ -175,7 +176,7 @@ static void an_old_host_names_what_is_missing(void **state) {
 }
 
 /* The archive would lack it, and nobody would know before it is elsewhere. */
-static void an_unpackable_file_fails_the_bundle(void **state) {
+TEST(an_unpackable_file_fails_the_bundle) {
     static const char *const broken[] = {"patchelf", "cp"};
     static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
     struct cluster_run *run = *state;
@@ -193,20 +194,4 @@ static void an_unpackable_file_fails_the_bundle(void **state) {
         const char *said = shell(run, broken[i], command, 1);
         assert_non_null(strstr(said, "bundle: "));
     }
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_bundle_runs_anywhere_with_its_own_libraries),
-        TEST(a_program_is_built_with_a_bundle),
-        TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings),
-        TEST(a_gpu_bundle_above_30_mb_is_refused),
-        TEST(an_old_host_names_what_is_missing),
-        TEST(an_unpackable_file_fails_the_bundle),
-    };
-    find_script();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

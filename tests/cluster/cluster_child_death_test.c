@@ -6,13 +6,8 @@
 #include "chief/launch/death_report.h"
 #include "chief/launch/port.h"
 #include "proto/net/messages/launch_record.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,22 +58,22 @@ static void expect_cause(struct cluster_process *process, const char *name) {
         fail_msg("not " BY_SIGNAL ": %s", line);
 }
 
-static void a_ps_killed_under_local_ends_the_run_at_once(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(a_ps_killed_under_local_ends_the_run_at_once) {
     struct cluster_process *local = kill_one(*state, 2, 2, "ps 1");
     expect_cause(local, "ps 1");
     cluster_run_expect(local, RETRY, SHORT_TIMEOUT);
 }
 
-static void a_rank_of_allreduce_killed_under_local_ends_the_run_at_once(
-    void **state) {
+TEST(a_rank_of_allreduce_killed_under_local_ends_the_run_at_once) {
     struct cluster_process *local = kill_one(*state, 0, 2, "worker 1");
     expect_cause(local, "worker 1");
     cluster_run_expect(local, RETRY, SHORT_TIMEOUT);
 }
 
 /* Both workers are needed for a round until the view has one. */
-static void the_run_continues_at_once_without_a_worker_killed_under_local(
-    void **state) {
+TEST(the_run_continues_at_once_without_a_worker_killed_under_local) {
     struct cluster_process *local = kill_one(*state, 1, 2, "worker 1");
     const char *line = cluster_run_await(local, BY_SIGNAL, SHORT_TIMEOUT);
     assert_non_null(strstr(line, "worker 1"));
@@ -91,14 +86,13 @@ static void the_run_continues_at_once_without_a_worker_killed_under_local(
     assert_false(cluster_fixture_has_logged(local, "stranger"));
 }
 
-static void the_run_does_not_wait_for_a_last_worker_that_was_killed(
-    void **state) {
+TEST(the_run_does_not_wait_for_a_last_worker_that_was_killed) {
     struct cluster_process *local = kill_one(*state, 1, 1, "worker 0");
     cluster_run_await(local, "no trainer is left", SHORT_TIMEOUT);
     cluster_run_expect(local, RETRY, SHORT_TIMEOUT);
 }
 
-static void a_process_that_said_goodbye_is_not_reported(void **state) {
+TEST(a_process_that_said_goodbye_is_not_reported) {
     cluster_run_job(*state, endless);
     struct cluster_process *local = cluster_fixture_local(*state, 1, 2, NULL);
     pid_t worker = pid_of(local, "chief: worker 1 joined");
@@ -132,7 +126,7 @@ static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
     cluster_run_await(nodes[0], "%)", 2 * CLUSTER_RUN_DEADLINE);
 }
 
-static void a_ps_killed_on_another_node_ends_the_run_at_once(void **state) {
+TEST(a_ps_killed_on_another_node_ends_the_run_at_once) {
     struct cluster_process *nodes[MAX_NODES];
     int holder;
     launch_nodes(*state, 2, &holder, nodes);
@@ -143,8 +137,7 @@ static void a_ps_killed_on_another_node_ends_the_run_at_once(void **state) {
     close(holder);
 }
 
-static void the_run_continues_without_a_worker_killed_on_another_node(
-    void **state) {
+TEST(the_run_continues_without_a_worker_killed_on_another_node) {
     struct cluster_process *nodes[MAX_NODES];
     int holder;
     launch_nodes(*state, 3, &holder, nodes);
@@ -192,7 +185,7 @@ static void report(struct death_report *report,
 
 /* All members know each other's incarnations, and with it the run, but not the
  * key. */
-static void a_death_report_without_the_key_is_ignored(void **state) {
+TEST(a_death_report_without_the_key_is_ignored) {
     struct death_report reports = {0};
     cluster_run_job(*state, endless);
     struct cluster_process *local = cluster_fixture_local(*state, 1, 2, NULL);
@@ -220,23 +213,4 @@ static void a_death_report_without_the_key_is_ignored(void **state) {
     assert_null(strstr(said + 1, BY_SIGNAL));
     assert_int_equal(reports.unacknowledged, 3);
     death_report_close(&reports);
-}
-
-#define DEATH_TEST(name)                                                       \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        DEATH_TEST(a_ps_killed_under_local_ends_the_run_at_once),
-        DEATH_TEST(a_rank_of_allreduce_killed_under_local_ends_the_run_at_once),
-        DEATH_TEST(
-            the_run_continues_at_once_without_a_worker_killed_under_local),
-        DEATH_TEST(the_run_does_not_wait_for_a_last_worker_that_was_killed),
-        DEATH_TEST(a_process_that_said_goodbye_is_not_reported),
-        DEATH_TEST(a_ps_killed_on_another_node_ends_the_run_at_once),
-        DEATH_TEST(the_run_continues_without_a_worker_killed_on_another_node),
-        DEATH_TEST(a_death_report_without_the_key_is_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

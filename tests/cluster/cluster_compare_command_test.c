@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan compare -- COMMAND`: COMMAND is tests/library/caller.c. */
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
@@ -100,9 +95,11 @@ static void expect_measured(const json_t *one, unsigned runs) {
     assert_true(number(one, times, "update") > 0);
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* 40,000 weights, which no job describes: a worker's round moves as many
  * gradients and weights. */
-static void a_command_is_measured_as_a_job_is(void **state) {
+TEST(a_command_is_measured_as_a_job_is) {
     static const double bytes = 4 * 40000;
     struct cluster_process *process = compare(
         state, 0, "learns",
@@ -140,7 +137,7 @@ static void a_command_is_measured_as_a_job_is(void **state) {
     json_decref(result);
 }
 
-static void without_steps_the_commands_own_end_counts(void **state) {
+TEST(without_steps_the_commands_own_end_counts) {
     struct cluster_process *process =
         compare(state, 0, "silent", FLAGS("--repeats", "1"));
     const char *output = cluster_run_output(process);
@@ -152,7 +149,7 @@ static void without_steps_the_commands_own_end_counts(void **state) {
     assert_non_null(strstr(cluster_run_errors(process), "run 3 of 3"));
 }
 
-static void a_case_that_the_command_refuses_leaves_the_others(void **state) {
+TEST(a_case_that_the_command_refuses_leaves_the_others) {
     struct cluster_process *process =
         compare(state, 0, "early", FLAGS("--json", "--repeats", "2"));
     json_t *result = cluster_run_json(process);
@@ -164,7 +161,7 @@ static void a_case_that_the_command_refuses_leaves_the_others(void **state) {
     json_decref(result);
 }
 
-static void a_failed_commands_last_words_are_shown(void **state) {
+TEST(a_failed_commands_last_words_are_shown) {
     struct cluster_process *process =
         compare(state, 1, "fails", FLAGS("--json", "--repeats", "1"));
     const char *said = cluster_run_errors(process);
@@ -174,7 +171,7 @@ static void a_failed_commands_last_words_are_shown(void **state) {
     assert_string_equal(cluster_run_output(process), "");
 }
 
-static void a_run_past_the_limit_is_ended(void **state) {
+TEST(a_run_past_the_limit_is_ended) {
     struct cluster_process *process = compare(
         state, 1, "learns", FLAGS("--limit", "1", "--steps", "1000000000"));
     assert_non_null(
@@ -191,7 +188,7 @@ static bool await_byte(int pipe) {
 
 /* What a wrapper of the command has started ends, too: all hold an end of the
  * pipe. */
-static void ctrl_c_leaves_no_process(void **state) {
+TEST(ctrl_c_leaves_no_process) {
     char caller[PATH_MAX], pipe_path[PATH_MAX], script[3 * PATH_MAX];
     path_of_caller(caller);
     cluster_run_path(*state, "alive", pipe_path);
@@ -210,7 +207,7 @@ static void ctrl_c_leaves_no_process(void **state) {
     close(alive);
 }
 
-static void what_does_not_go_with_a_command_is_refused(void **state) {
+TEST(what_does_not_go_with_a_command_is_refused) {
     const struct {
         const char *const *flags, *text;
     } cases[] = {
@@ -227,21 +224,4 @@ static void what_does_not_go_with_a_command_is_refused(void **state) {
         assert_non_null(strstr(cluster_run_errors(process), cases[i].text));
         assert_string_equal(cluster_run_output(process), "");
     }
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_command_is_measured_as_a_job_is),
-        TEST(without_steps_the_commands_own_end_counts),
-        TEST(a_case_that_the_command_refuses_leaves_the_others),
-        TEST(a_failed_commands_last_words_are_shown),
-        TEST(a_run_past_the_limit_is_ended),
-        TEST(ctrl_c_leaves_no_process),
-        TEST(what_does_not_go_with_a_command_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

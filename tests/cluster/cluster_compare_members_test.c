@@ -2,13 +2,8 @@
 /* "compare" in a job: real processes of a described cluster play all runs. */
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +45,10 @@ static bool exists(const struct cluster_run *run, const char *name) {
     return !access(path, F_OK);
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* With a checkpoint of another run in the directory that the job names. */
-static void a_cluster_executes_all_runs_and_leaves_other_files(void **state) {
+TEST(a_cluster_executes_all_runs_and_leaves_other_files) {
     static const char *const before[] = {"compare=null", "steps=5",
                                          "export=null", NULL};
     struct cluster_run *run = *state;
@@ -86,7 +83,7 @@ static void a_cluster_executes_all_runs_and_leaves_other_files(void **state) {
     assert_int_equal(steps[0], 5);
 }
 
-static void tables_are_measured_by_ps_and_all_reduce(void **state) {
+TEST(tables_are_measured_by_ps_and_all_reduce) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_clicks_write(run);
@@ -105,7 +102,7 @@ static void tables_are_measured_by_ps_and_all_reduce(void **state) {
 }
 
 /* The chief trains, or coordinates, as the job says. */
-static void the_chief_prints_the_table(void **state) {
+TEST(the_chief_prints_the_table) {
     struct cluster_run *run = *state;
     struct cluster_process *tasks[3];
     static const char *const arguments[] = {"job.json", NULL};
@@ -128,7 +125,7 @@ static void the_chief_prints_the_table(void **state) {
         cluster_fixture_has_logged(tasks[1], "differs from the chief's"));
 }
 
-static void without_ps_only_all_reduce_is_measured(void **state) {
+TEST(without_ps_only_all_reduce_is_measured) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
@@ -143,7 +140,7 @@ static void without_ps_only_all_reduce_is_measured(void **state) {
         "the cluster lists no ps: only all-reduce is measured"));
 }
 
-static void a_local_cluster_compares_too(void **state) {
+TEST(a_local_cluster_compares_too) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
     struct cluster_process *local = cluster_fixture_local(run, 1, 2, NULL);
@@ -178,7 +175,7 @@ static unsigned kill_after(struct cluster_fixture *fixture,
 }
 
 /* After 1 run by ps, after 3 by all-reduce. */
-static void a_killed_worker_ends_all_and_is_named(void **state) {
+TEST(a_killed_worker_ends_all_and_is_named) {
     for (int runs = 1; runs <= 3; runs += 2) {
         struct cluster_fixture fixture;
         struct cluster_run *run = cluster_fixture_reset(state);
@@ -194,7 +191,7 @@ static void a_killed_worker_ends_all_and_is_named(void **state) {
 }
 
 /* All-reduce has no bf16, so that the first run is by 1 of both ps. */
-static void a_ps_run_stops_when_a_worker_dies(void **state) {
+TEST(a_ps_run_stops_when_a_worker_dies) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"wire\": \"bf16\","
@@ -217,7 +214,7 @@ static void a_ps_run_stops_when_a_worker_dies(void **state) {
 
 /* ps 0, which holds nothing in all-reduce, is stopped while the chief waits for
  * its goodbye; the others are back long before. */
-static void a_member_that_returns_early_waits_for_the_next_run(void **state) {
+TEST(a_member_that_returns_early_waits_for_the_next_run) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
@@ -239,20 +236,20 @@ static void a_member_that_returns_early_waits_for_the_next_run(void **state) {
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
 }
 
-static void a_killed_ps_ends_all_and_is_named(void **state) {
+TEST(a_killed_ps_ends_all_and_is_named) {
     struct cluster_fixture fixture;
     unsigned dead = kill_after(&fixture, *state, "ps", 0, 1);
     cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
     assert_true(cluster_fixture_has_logged(fixture.tasks[0].process, "ps 0"));
 }
 
-static void members_end_when_their_chief_is_gone(void **state) {
+TEST(members_end_when_their_chief_is_gone) {
     struct cluster_fixture fixture;
     unsigned dead = kill_after(&fixture, *state, "worker", 0, 2);
     cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
 }
 
-static void a_signal_to_the_chief_ends_all(void **state) {
+TEST(a_signal_to_the_chief_ends_all) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 2000}}");
@@ -265,7 +262,7 @@ static void a_signal_to_the_chief_ends_all(void **state) {
     assert_string_equal(cluster_run_output(fixture.tasks[0].process), "");
 }
 
-static void a_run_past_its_time_limit_fails_its_case(void **state) {
+TEST(a_run_past_its_time_limit_fails_its_case) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 1000000000,"
@@ -282,7 +279,7 @@ static void a_run_past_its_time_limit_fails_its_case(void **state) {
                                            "another follows"));
 }
 
-static void errors_are_reported_before_any_run_starts(void **state) {
+TEST(errors_are_reported_before_any_run_starts) {
     static const struct {
         const char *changes, *text;
     } cases[] = {
@@ -307,7 +304,7 @@ static void errors_are_reported_before_any_run_starts(void **state) {
 }
 
 /* The command's flags go before the block, which is no flag's enemy. */
-static void the_command_reads_its_flags_from_the_compare_block(void **state) {
+TEST(the_command_reads_its_flags_from_the_compare_block) {
     static const char *const arguments[] = {"compare", "--steps", "7",
                                             "job.json", NULL};
     struct cluster_run *run = *state;
@@ -320,28 +317,4 @@ static void the_command_reads_its_flags_from_the_compare_block(void **state) {
     assert_non_null(strstr(output, "7 rounds of 10 samples a worker; means "
                                    "of 1 run in"));
     assert_non_null(strstr(output, "\n      1   1 synchronous "));
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_cluster_executes_all_runs_and_leaves_other_files),
-        TEST(the_chief_prints_the_table),
-        TEST(tables_are_measured_by_ps_and_all_reduce),
-        TEST(without_ps_only_all_reduce_is_measured),
-        TEST(a_local_cluster_compares_too),
-        TEST(a_killed_worker_ends_all_and_is_named),
-        TEST(a_ps_run_stops_when_a_worker_dies),
-        TEST(a_member_that_returns_early_waits_for_the_next_run),
-        TEST(a_killed_ps_ends_all_and_is_named),
-        TEST(members_end_when_their_chief_is_gone),
-        TEST(a_signal_to_the_chief_ends_all),
-        TEST(a_run_past_its_time_limit_fails_its_case),
-        TEST(errors_are_reported_before_any_run_starts),
-        TEST(the_command_reads_its_flags_from_the_compare_block),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +37,10 @@ static double number(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
+FIXTURE(net_hosts_setup, net_hosts_teardown);
+
 /* 0.1 Gbit/s, measured at the start. */
-static void a_run_reports_the_rate_of_its_links(void **state) {
+TEST(a_run_reports_the_rate_of_its_links) {
     struct net_hosts *net = *state;
     net_hosts_require(net);
     json_t *object = play(net, "{" MODEL ", \"steps\": 20}");
@@ -91,7 +88,7 @@ static void limit_all(const struct net_hosts *net, int from, int to,
 
 /* With all links alike 2 workers fill the link of one ps, and 2 ps those of
  * the workers. */
-static void small_batches_are_limited_by_links(void **state) {
+TEST(small_batches_are_limited_by_links) {
     struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
@@ -105,7 +102,7 @@ static void small_batches_are_limited_by_links(void **state) {
 
 /* Medians of three: where the machine stands still for half a second, five
  * steps of one run are not limited by a link. */
-static void slower_links_of_ps_are_named(void **state) {
+TEST(slower_links_of_ps_are_named) {
     struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
@@ -118,7 +115,7 @@ static void slower_links_of_ps_are_named(void **state) {
     json_decref(object);
 }
 
-static void slower_links_of_workers_are_named(void **state) {
+TEST(slower_links_of_workers_are_named) {
     struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
@@ -132,7 +129,7 @@ static void slower_links_of_workers_are_named(void **state) {
 }
 
 /* Of enough steps that the wait for the first samples is little of all. */
-static void large_batches_are_limited_by_compute(void **state) {
+TEST(large_batches_are_limited_by_compute) {
     struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
@@ -175,7 +172,7 @@ static void write_many(const struct net_hosts *net) {
 
 /* Each batch is an epoch, for which the order of 4000000 samples is drawn; a
  * quarter of them is computed on, by a model of 4 values. */
-static void slow_input_is_named(void **state) {
+TEST(slow_input_is_named) {
     struct net_hosts *net = *state;
     net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
@@ -190,19 +187,4 @@ static void slow_input_is_named(void **state) {
     expect_limit(object, "allreduce", 0, "input");
     expect_limit(object, "ps", 2, "input");
     json_decref(object);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, net_hosts_setup, net_hosts_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_run_reports_the_rate_of_its_links),
-        TEST(small_batches_are_limited_by_links),
-        TEST(slower_links_of_ps_are_named),
-        TEST(slower_links_of_workers_are_named),
-        TEST(large_batches_are_limited_by_compute),
-        TEST(slow_input_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

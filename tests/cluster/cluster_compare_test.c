@@ -2,13 +2,8 @@
 /* `capstan compare` with real runs of a tiny job. */
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +70,9 @@ static void expect_reduced(const json_t *one) {
                                "allreduce"));
 }
 
-static void a_comparison_leaves_only_requested_files(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_comparison_leaves_only_requested_files) {
     static const char *const arguments[] = {
         "compare", "--json",    "--steps", "20",    "--repeats", "2",
         "--csv",   "table.csv", "--plot",  "a.svg", "job.json",  NULL};
@@ -102,7 +99,7 @@ static void a_comparison_leaves_only_requested_files(void **state) {
     json_decref(object);
 }
 
-static void tables_that_fit_a_worker_are_compared(void **state) {
+TEST(tables_that_fit_a_worker_are_compared) {
     static const char *const arguments[] = {
         "compare", "--json",    "--steps", "20",       "--repeats",
         "2",       "--workers", "2",       "job.json", NULL};
@@ -127,7 +124,7 @@ static void tables_that_fit_a_worker_are_compared(void **state) {
 
 /* By all-reduce a worker would have 60 rows of two tables, and as many as there
  * are ids of the others. */
-static void tables_that_do_not_fit_a_worker_are_explained(void **state) {
+TEST(tables_that_do_not_fit_a_worker_are_explained) {
     static const char *const arguments[] = {
         "compare",   "--json",   "--steps",
         "20",        "--set",    "features.item.size=2000000000",
@@ -166,7 +163,7 @@ static void tables_that_do_not_fit_a_worker_are_explained(void **state) {
     json_decref(object);
 }
 
-static void the_json_of_a_run_has_its_time_breakdown(void **state) {
+TEST(the_json_of_a_run_has_its_time_breakdown) {
     static const char *const arguments[] = {"local", "--json",   "--ps",
                                             "2",     "job.json", NULL};
     struct cluster_run *run = *state;
@@ -181,7 +178,7 @@ static void the_json_of_a_run_has_its_time_breakdown(void **state) {
 }
 
 /* They share a host, and may pass more than the link that is named. */
-static void a_link_rate_given_on_one_host_is_reported_as_unused(void **state) {
+TEST(a_link_rate_given_on_one_host_is_reported_as_unused) {
     static const char *const arguments[] = {"local", "--link-gbits", "1",
                                             "job.json", NULL};
     struct cluster_run *run = *state;
@@ -190,7 +187,7 @@ static void a_link_rate_given_on_one_host_is_reported_as_unused(void **state) {
                            "(--link-gbits, as if each had a host of its own)"));
 }
 
-static void without_json_compare_prints_a_table(void **state) {
+TEST(without_json_compare_prints_a_table) {
     static const char *const arguments[] = {
         "compare", "--steps",      "5",     "--repeats", "1", "--ps",
         "1,8",     "--link-gbits", "0.001", "job.json",  NULL};
@@ -209,7 +206,7 @@ static void without_json_compare_prints_a_table(void **state) {
 
 /* By which a comparison knows that a run has diverged; at a rate that no model
  * can learn with. */
-static void a_nonfinite_loss_is_reported_as_such(void **state) {
+TEST(a_nonfinite_loss_is_reported_as_such) {
     static const char *const arguments[] = {
         "compare", "--steps", "50",       "--repeats",
         "1",       "--json",  "--set",    "optimizer.params.lr=1e30",
@@ -219,7 +216,7 @@ static void a_nonfinite_loss_is_reported_as_such(void **state) {
     assert_non_null(strstr(cluster_run_errors(process), "the loss is nan"));
 }
 
-static void a_prediction_starts_no_process(void **state) {
+TEST(a_prediction_starts_no_process) {
     static const char *const arguments[] = {
         "compare", "--predict",    "--params", "25.6M", "--workers",
         "8",       "--link-gbits", "10",       NULL};
@@ -228,7 +225,7 @@ static void a_prediction_starts_no_process(void **state) {
     assert_string_equal(cluster_run_errors(process), "");
 }
 
-static void errors_are_reported_before_any_run_starts(void **state) {
+TEST(errors_are_reported_before_any_run_starts) {
     static const char *const jobs[][6] = {
         {"compare", NULL},
         {"compare", "none.json", NULL},
@@ -245,7 +242,7 @@ static void errors_are_reported_before_any_run_starts(void **state) {
     }
 }
 
-static void without_gnuplot_nothing_is_measured_for_a_plot(void **state) {
+TEST(without_gnuplot_nothing_is_measured_for_a_plot) {
     static const char *const arguments[] = {"compare", "--plot", "a.svg",
                                             "job.json", NULL};
     char *path = strdup(getenv("PATH"));
@@ -260,7 +257,7 @@ static void without_gnuplot_nothing_is_measured_for_a_plot(void **state) {
     assert_null(strstr(cluster_run_errors(process), "run 1 of"));
 }
 
-static void ctrl_c_ends_the_current_run_and_the_comparison(void **state) {
+TEST(ctrl_c_ends_the_current_run_and_the_comparison) {
     static const char *const arguments[] = {
         "compare", "--steps", "1000000000", "--limit", "60", "job.json", NULL};
     cluster_run_job(*state, NULL);
@@ -268,25 +265,4 @@ static void ctrl_c_ends_the_current_run_and_the_comparison(void **state) {
         cluster_run_start(*state, "compare", arguments, NULL);
     cluster_run_interrupt(process,
                           "3 cases, 13 runs (3 of each and one for equal time");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_comparison_leaves_only_requested_files),
-        TEST(tables_that_fit_a_worker_are_compared),
-        TEST(tables_that_do_not_fit_a_worker_are_explained),
-        TEST(the_json_of_a_run_has_its_time_breakdown),
-        TEST(a_link_rate_given_on_one_host_is_reported_as_unused),
-        TEST(without_json_compare_prints_a_table),
-        TEST(a_nonfinite_loss_is_reported_as_such),
-        TEST(a_prediction_starts_no_process),
-        TEST(errors_are_reported_before_any_run_starts),
-        TEST(without_gnuplot_nothing_is_measured_for_a_plot),
-        TEST(ctrl_c_ends_the_current_run_and_the_comparison),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

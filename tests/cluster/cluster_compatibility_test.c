@@ -7,13 +7,8 @@
  * other job: tests/same_bits.sh. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,6 +43,8 @@ static int setup(void **state) {
     fclose(file);
     return 0;
 }
+
+FIXTURE(setup, cluster_run_teardown);
 
 static void expect_recorded(const char *name, const char *value) {
     char line[1024];
@@ -88,7 +85,7 @@ static void expect_bits(struct cluster_run *run, const char *name,
     expect_export(run, name, dir, step, "bits.safetensors");
 }
 
-static void every_kind_of_run_ends_in_the_recorded_bits(void **state) {
+TEST(every_kind_of_run_ends_in_the_recorded_bits) {
     static const struct {
         const char *name;
         unsigned num_ps;
@@ -140,13 +137,12 @@ static void resume(struct cluster_run *run, const char *dir, unsigned num_ps,
     expect_bits(run, name, dir, "40");
 }
 
-static void a_recorded_checkpoint_of_ps_resumes_to_the_recorded_bits(
-    void **state) {
+TEST(a_recorded_checkpoint_of_ps_resumes_to_the_recorded_bits) {
     expect_export(*state, "ps at 20 as npz", "ps", "20", "bits.npz");
     resume(*state, "ps", 2, (const char *[]){NULL});
 }
 
-static void so_does_one_of_all_reduce_in_fp16(void **state) {
+TEST(so_does_one_of_all_reduce_in_fp16) {
     resume(*state, "allreduce", 0, (const char *[]){FP16, MOMENTUM, NULL});
 }
 
@@ -159,8 +155,7 @@ static void expect_events(const char *folder) {
         expect_recorded(tags[i], event_files_text(folder, tags[i]));
 }
 
-static void a_recorded_event_file_is_gone_on_with_and_left_as_it_is(
-    void **state) {
+TEST(a_recorded_event_file_is_gone_on_with_and_left_as_it_is) {
     char folder[PATH_MAX], pattern[PATH_MAX + 32], before[33], after[33];
     glob_t file;
     cluster_run_path(*state, "events", folder);
@@ -174,17 +169,4 @@ static void a_recorded_event_file_is_gone_on_with_and_left_as_it_is(
     assert_string_equal(before, after);
     globfree(&file);
     expect_recorded("train/loss to 40", event_files_text(folder, "train/loss"));
-}
-
-#define IN_FOLDER(test)                                                        \
-    cmocka_unit_test_setup_teardown(test, setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(every_kind_of_run_ends_in_the_recorded_bits),
-        IN_FOLDER(a_recorded_checkpoint_of_ps_resumes_to_the_recorded_bits),
-        IN_FOLDER(so_does_one_of_all_reduce_in_fp16),
-        IN_FOLDER(a_recorded_event_file_is_gone_on_with_and_left_as_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
  * is there for everyone. The one with tables, on fewer rows, trains. */
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +68,16 @@ static void expect_refused(struct cluster_run *run, const char *file) {
     assert_false(is_there(run, "deploy/run/only-2"));
 }
 
-static void the_demo_starts_over_in_its_own_folder(void **state) {
+static int find_script(void **state) {
+    (void)state;
+    return realpath("deploy/demo.sh", script) ? 0 : -1;
+}
+
+GROUP(find_script, NULL);
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(the_demo_starts_over_in_its_own_folder) {
     struct cluster_run *run = *state;
     demo(run, "1", 0);
     assert_true(is_there(run, "deploy/run/only-1"));
@@ -84,14 +88,14 @@ static void the_demo_starts_over_in_its_own_folder(void **state) {
     assert_true(is_there(run, "deploy/run/only-2"));
 }
 
-static void the_demo_starts_over_after_a_failed_demo(void **state) {
+TEST(the_demo_starts_over_after_a_failed_demo) {
     struct cluster_run *run = *state;
     demo(run, "9", FAILED);
     demo(run, "2", 0);
     assert_false(is_there(run, "deploy/run/only-9"));
 }
 
-static void a_file_that_it_has_not_created_stays(void **state) {
+TEST(a_file_that_it_has_not_created_stays) {
     struct cluster_run *run = *state;
     demo(run, "1", 0);
     write_file(run, "deploy/run/model.npz", "mine");
@@ -101,14 +105,14 @@ static void a_file_that_it_has_not_created_stays(void **state) {
 }
 
 /* Another run of the job has gone on there. */
-static void a_file_that_was_written_after_it_stays(void **state) {
+TEST(a_file_that_was_written_after_it_stays) {
     struct cluster_run *run = *state;
     demo(run, "1", 0);
     write_file(run, "deploy/run/checkpoint/manifest", "longer than before");
     expect_refused(run, "has not made: deploy/run/checkpoint/manifest\n");
 }
 
-static void files_from_before_the_demo_stay(void **state) {
+TEST(files_from_before_the_demo_stay) {
     struct cluster_run *run = *state;
     make_folder(run, "deploy");
     make_folder(run, "deploy/run");
@@ -116,7 +120,7 @@ static void files_from_before_the_demo_stay(void **state) {
     expect_refused(run, "has not made: deploy/run/model.npz\n");
 }
 
-static void a_path_that_is_not_a_folder_stays(void **state) {
+TEST(a_path_that_is_not_a_folder_stays) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     make_folder(run, "deploy");
@@ -136,8 +140,7 @@ static void shell(struct cluster_run *run, const char *name, const char *words,
 }
 
 /* As a user who may write in her own folder and nowhere else. */
-static void the_installed_job_runs_without_write_access_to_its_folder(
-    void **state) {
+TEST(the_installed_job_runs_without_write_access_to_its_folder) {
     struct cluster_run *run = *state;
     char root[PATH_MAX], source[PATH_MAX + 8];
     skip_unless_installed("make", "make");
@@ -170,7 +173,7 @@ static double auc_of(const char *said, const char *what) {
     return auc;
 }
 
-static void the_demo_with_tables_says_how_good_its_models_are(void **state) {
+TEST(the_demo_with_tables_says_how_good_its_models_are) {
     struct cluster_run *run = *state;
     char click_log[PATH_MAX], jobs[PATH_MAX];
     const char *environment[] = {click_log, jobs, NULL};
@@ -194,8 +197,7 @@ static void the_demo_with_tables_says_how_good_its_models_are(void **state) {
 }
 
 /* The digits of README.md and docs/; cluster_shown.py writes them, too. */
-static void blocks_of_output_in_the_documentation_are_what_a_run_prints(
-    void **state) {
+TEST(blocks_of_output_in_the_documentation_are_what_a_run_prints) {
     struct cluster_run *run = *state;
     static const char data[] = "/usr/share/datasets/fashion-mnist";
     char script_path[PATH_MAX], folder[PATH_MAX], command[3 * PATH_MAX];
@@ -207,24 +209,4 @@ static void blocks_of_output_in_the_documentation_are_what_a_run_prints(
     snprintf(command, sizeof command, "python3 '%s' '%s' '%s' >&2", script_path,
              getenv("CAPSTAN"), folder);
     assert_int_equal(system(command), 0);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_demo_starts_over_in_its_own_folder),
-        TEST(the_demo_starts_over_after_a_failed_demo),
-        TEST(a_file_that_it_has_not_created_stays),
-        TEST(a_file_that_was_written_after_it_stays),
-        TEST(files_from_before_the_demo_stay),
-        TEST(a_path_that_is_not_a_folder_stays),
-        TEST(the_demo_with_tables_says_how_good_its_models_are),
-        TEST(blocks_of_output_in_the_documentation_are_what_a_run_prints),
-        TEST(the_installed_job_runs_without_write_access_to_its_folder),
-    };
-    if (!realpath("deploy/demo.sh", script))
-        return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

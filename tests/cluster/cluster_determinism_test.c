@@ -3,16 +3,11 @@
  * however the work was spread, slowed or interrupted. */
 #include "proto/store/checkpoint.h"
 #include "proto/tensor/rule.h"
+#include "tests/lib/test.h"
 
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -141,7 +136,9 @@ static void slow_at_random(int process) {
     }
 }
 
-static void repeated_runs_end_in_the_same_bits(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(repeated_runs_end_in_the_same_bits) {
     struct cluster_run *run = *state;
     unsigned count = soak_count() + 1;
     char dir[32];
@@ -154,7 +151,7 @@ static void repeated_runs_end_in_the_same_bits(void **state) {
     }
 }
 
-static void any_number_of_ps_ends_in_the_same_bits(void **state) {
+TEST(any_number_of_ps_ends_in_the_same_bits) {
     struct cluster_run *run = *state;
     cluster_run_job(run, short_job);
     struct cluster_process *one = start(run, "one", "1");
@@ -168,7 +165,7 @@ static void any_number_of_ps_ends_in_the_same_bits(void **state) {
 }
 
 /* With a norm, so that all kinds of work on blocks are done. */
-static void any_number_of_threads_ends_in_the_same_bits(void **state) {
+TEST(any_number_of_threads_ends_in_the_same_bits) {
     struct cluster_run *run = *state;
     static const unsigned threads[] = {1, 2, 3, 7};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
@@ -185,7 +182,7 @@ static void any_number_of_threads_ends_in_the_same_bits(void **state) {
     }
 }
 
-static void any_number_of_readers_ends_in_the_same_bits(void **state) {
+TEST(any_number_of_readers_ends_in_the_same_bits) {
     struct cluster_run *run = *state;
     static const unsigned readers[] = {1, 0, 3};
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
@@ -201,7 +198,7 @@ static void any_number_of_readers_ends_in_the_same_bits(void **state) {
     }
 }
 
-static void every_rule_ends_in_the_same_bits_with_1_and_2_ps(void **state) {
+TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps) {
     struct cluster_run *run = *state;
     static const char *const rules[] = {"Adagrad", "RMSprop", "Adam", "AdamW",
                                         "Ftrl"};
@@ -222,7 +219,7 @@ static void every_rule_ends_in_the_same_bits_with_1_and_2_ps(void **state) {
     }
 }
 
-static void a_slow_worker_changes_no_bits(void **state) {
+TEST(a_slow_worker_changes_no_bits) {
     struct cluster_run *run = *state;
     char dir[32];
     cluster_run_job(run, short_job);
@@ -267,15 +264,15 @@ static void expect_same_bits_of_variants(struct cluster_run *run,
     }
 }
 
-static void every_variant_of_the_loops_ends_in_the_same_bits(void **state) {
+TEST(every_variant_of_the_loops_ends_in_the_same_bits) {
     expect_same_bits_of_variants(*state, "float32");
 }
 
-static void every_variant_ends_in_the_same_bits_in_bf16(void **state) {
+TEST(every_variant_ends_in_the_same_bits_in_bf16) {
     expect_same_bits_of_variants(*state, "bf16");
 }
 
-static void an_unknown_variant_is_refused(void **state) {
+TEST(an_unknown_variant_is_refused) {
     struct cluster_run *run = *state;
     const char *const environment[] = {"CAPSTAN_CPU=sse9", NULL};
     const char *const info[] = {"info", NULL};
@@ -360,16 +357,16 @@ static uint64_t expect_same_bits_after(struct cluster_run *run,
     return steps;
 }
 
-static void a_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
+TEST(a_run_killed_and_resumed_ends_in_the_same_bits) {
     expect_same_bits_after(*state, "", kill_of_a_ps, "3");
 }
 
-static void a_run_terminated_and_resumed_ends_in_the_same_bits(void **state) {
+TEST(a_run_terminated_and_resumed_ends_in_the_same_bits) {
     expect_same_bits_after(*state, "", termination, "1");
 }
 
 /* From step 0 too, whose weights one run computes and the other reads. */
-static void bf16_on_the_wire_ends_in_the_same_bits(void **state) {
+TEST(bf16_on_the_wire_ends_in_the_same_bits) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{" MODEL ", " SGD ", \"steps\": 40,"
                          " \"wire\": \"bf16\"}");
@@ -392,7 +389,7 @@ static void bf16_on_the_wire_ends_in_the_same_bits(void **state) {
     expect_other_bits(run, "first", "float32");
 }
 
-static void a_bf16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
+TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits) {
     expect_same_bits_after(*state, ", \"wire\": \"bf16\"", kill_of_a_ps, "3");
 }
 
@@ -402,7 +399,7 @@ static const char fp16[] =
     ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 24,"
     " \"loss_scale_window\": 11}";
 
-static void an_fp16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
+TEST(an_fp16_run_killed_and_resumed_ends_in_the_same_bits) {
     struct cluster_run *run = *state;
     uint64_t steps = expect_same_bits_after(run, fp16, kill_of_a_ps, "3");
     write_long_job(run, "", steps);
@@ -410,32 +407,6 @@ static void an_fp16_run_killed_and_resumed_ends_in_the_same_bits(void **state) {
     expect_other_bits(run, "whole", "float32");
 }
 
-static void an_fp16_run_terminated_and_resumed_ends_in_the_same_bits(
-    void **state) {
+TEST(an_fp16_run_terminated_and_resumed_ends_in_the_same_bits) {
     expect_same_bits_after(*state, fp16, termination, "1");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(repeated_runs_end_in_the_same_bits),
-        TEST(any_number_of_ps_ends_in_the_same_bits),
-        TEST(any_number_of_threads_ends_in_the_same_bits),
-        TEST(any_number_of_readers_ends_in_the_same_bits),
-        TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps),
-        TEST(a_slow_worker_changes_no_bits),
-        TEST(every_variant_of_the_loops_ends_in_the_same_bits),
-        TEST(an_unknown_variant_is_refused),
-        TEST(a_run_killed_and_resumed_ends_in_the_same_bits),
-        TEST(every_variant_ends_in_the_same_bits_in_bf16),
-        TEST(bf16_on_the_wire_ends_in_the_same_bits),
-        TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits),
-        TEST(a_run_terminated_and_resumed_ends_in_the_same_bits),
-        TEST(an_fp16_run_killed_and_resumed_ends_in_the_same_bits),
-        TEST(an_fp16_run_terminated_and_resumed_ends_in_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +44,11 @@ static struct cluster_process *start_worker(struct cluster_run *run,
     return process;
 }
 
-static void trainers_on_one_host_use_one_device_each(void **state) {
+GROUP(build_folder_use_fake, NULL);
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(trainers_on_one_host_use_one_device_each) {
     struct cluster_run *run = *state;
     const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=4", NULL};
     const char *const arguments[] = {"local", "--workers", "2", "job.json",
@@ -82,7 +81,7 @@ static void expect_shared(void **state, const char *const *addresses,
         cluster_fixture_expect_logged(workers[i], expected[i]);
 }
 
-static void a_host_with_two_names_is_one_host(void **state) {
+TEST(a_host_with_two_names_is_one_host) {
     static const char *const gpus[] = {"devices=4", "devices=4"};
     static const char *const expected[] = {"device cuda 0 of 4",
                                            "device cuda 1 of 4"};
@@ -94,7 +93,7 @@ static void a_host_with_two_names_is_one_host(void **state) {
                       "replicas: 2 (2 workers x 1 device)", expected);
 }
 
-static void two_machines_of_one_name_are_two_hosts(void **state) {
+TEST(two_machines_of_one_name_are_two_hosts) {
     static const char *const names[] = {"127.0.0.1", "127.0.0.1"};
     static const char *const gpus[] = {"devices=2,machine=1",
                                        "devices=2,machine=2"};
@@ -104,7 +103,7 @@ static void two_machines_of_one_name_are_two_hosts(void **state) {
                   expected);
 }
 
-static void a_trainer_with_devices_of_its_own_uses_them_all(void **state) {
+TEST(a_trainer_with_devices_of_its_own_uses_them_all) {
     static const char *const names[] = {"127.0.0.1", "127.0.0.1"};
     static const char *const gpus[] = {"devices=2,first=0",
                                        "devices=2,first=2"};
@@ -120,7 +119,7 @@ static void a_trainer_with_devices_of_its_own_uses_them_all(void **state) {
                   "replicas: 2 (2 workers x 1 device)", one);
 }
 
-static void devices_without_ids_are_matched_by_host_name(void **state) {
+TEST(devices_without_ids_are_matched_by_host_name) {
     static const char *const one[] = {"127.0.0.1", "127.0.0.1"};
     static const char *const two[] = {"127.0.0.2", "127.0.0.3"};
     static const char *const gpus[] = {"devices=2,nameless",
@@ -133,7 +132,7 @@ static void devices_without_ids_are_matched_by_host_name(void **state) {
 }
 
 /* Who was told its rank is one of several processes, one a device. */
-static void a_given_local_rank_selects_the_device(void **state) {
+TEST(a_given_local_rank_selects_the_device) {
     static const char *const first[] = {"--local_rank=3", "job.json", NULL};
     static const char *const second[] = {"--local_rank=2", NULL};
     struct cluster_run *run = *state;
@@ -164,7 +163,7 @@ static void expect_number(const json_t *object, const char *key,
 }
 
 /* One worker takes all devices of this machine, and two take one each. */
-static void a_comparison_has_the_replicas_of_a_run(void **state) {
+TEST(a_comparison_has_the_replicas_of_a_run) {
     static const char *const workers[] = {"--workers=1", "--workers=2"};
     static const json_int_t replicas[] = {4, 2}, samples[] = {10, 20};
     struct cluster_run *run = *state;
@@ -186,7 +185,7 @@ static void a_comparison_has_the_replicas_of_a_run(void **state) {
 }
 
 /* Nobody knows before the first run how many there are. */
-static void a_comparison_across_hosts_has_the_replicas_of_a_run(void **state) {
+TEST(a_comparison_across_hosts_has_the_replicas_of_a_run) {
     static const char *const leads_all[] = {
         "--set",  "train_micro_batch_size_per_gpu=null",
         "--set",  "train_batch_size=40",
@@ -219,7 +218,7 @@ static void a_comparison_across_hosts_has_the_replicas_of_a_run(void **state) {
     json_decref(result);
 }
 
-static void a_simulation_has_the_replicas_of_a_run(void **state) {
+TEST(a_simulation_has_the_replicas_of_a_run) {
     static const char *const simulated[] = {
         "bench", "--simulate", "--json", "--workers=2", "job.json", NULL};
     static const char *const together[] = {
@@ -243,23 +242,4 @@ static void a_simulation_has_the_replicas_of_a_run(void **state) {
     unsetenv("CAPSTAN_FAKE_DEVICE");
     cluster_fixture_expect_logged(process,
                                   "x 10 replicas (2 trainers x 5 devices)");
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(trainers_on_one_host_use_one_device_each),
-        TEST(a_host_with_two_names_is_one_host),
-        TEST(two_machines_of_one_name_are_two_hosts),
-        TEST(a_trainer_with_devices_of_its_own_uses_them_all),
-        TEST(devices_without_ids_are_matched_by_host_name),
-        TEST(a_given_local_rank_selects_the_device),
-        TEST(a_comparison_has_the_replicas_of_a_run),
-        TEST(a_comparison_across_hosts_has_the_replicas_of_a_run),
-        TEST(a_simulation_has_the_replicas_of_a_run),
-    };
-    (void)build_folder_use("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -46,7 +41,11 @@ static struct cluster_process *start(struct cluster_run *run, const char *dir,
     return cluster_run_start(run, dir, arguments, environment);
 }
 
-static void gpus_with_ps_end_in_the_bits_of_the_cpu(void **state) {
+GROUP(build_folder_use_fake, NULL);
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(gpus_with_ps_end_in_the_bits_of_the_cpu) {
     static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
                                        "devices=2,order=2",
                                        "devices=2,order=3,seed=9"};
@@ -68,7 +67,7 @@ static void gpus_with_ps_end_in_the_bits_of_the_cpu(void **state) {
     }
 }
 
-static void gpus_in_all_reduce_end_in_the_bits_of_the_cpu(void **state) {
+TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu) {
     static const char allreduce[] = "strategy.type=allreduce";
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
@@ -79,7 +78,7 @@ static void gpus_in_all_reduce_end_in_the_bits_of_the_cpu(void **state) {
 }
 
 /* Weights and batches are read once more during the backward pass. */
-static void gpus_that_recompute_end_in_the_bits_of_the_cpu(void **state) {
+TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu) {
     static const char *const kept[] = {"0", "1", "2"};
     static const char *const gpus[] = {NULL, "devices=2,order=0",
                                        "devices=2,order=3,seed=5"};
@@ -100,8 +99,7 @@ static void gpus_that_recompute_end_in_the_bits_of_the_cpu(void **state) {
     }
 }
 
-static void gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu(
-    void **state) {
+TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu) {
     static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
                                        "devices=2,order=3,seed=4"};
     static const char ps[] = "strategy.type=ps";
@@ -165,7 +163,7 @@ static double test_loss_on(struct cluster_run *run, const char *device,
 }
 
 /* Pixels go up as bytes where all data have them as bytes. */
-static void images_of_any_type_are_evaluated_as_on_the_cpu(void **state) {
+TEST(images_of_any_type_are_evaluated_as_on_the_cpu) {
     static const char *const tests[] = {
         "data.test=[\"test-images\",\"test-labels\"]",
         "data.test=[\"floats\",\"test-labels\"]"};
@@ -181,7 +179,7 @@ static void images_of_any_type_are_evaluated_as_on_the_cpu(void **state) {
 }
 
 /* It stops within a pass, whose rows' gradients are awaited. */
-static void a_pass_over_rows_may_take_as_long_as_a_step(void **state) {
+TEST(a_pass_over_rows_may_take_as_long_as_a_step) {
     struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
@@ -194,7 +192,7 @@ static void a_pass_over_rows_may_take_as_long_as_a_step(void **state) {
     assert_false(cluster_fixture_has_logged(local, "is lost"));
 }
 
-static void more_workers_than_devices_share_them(void **state) {
+TEST(more_workers_than_devices_share_them) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     cluster_run_expect(start(run, "cpu", "1", NULL, "strategy.type=ps"), 0,
@@ -208,7 +206,7 @@ static void more_workers_than_devices_share_them(void **state) {
 }
 
 /* The two of one device are slower than two of their own. */
-static void a_comparison_says_that_workers_share_a_gpu(void **state) {
+TEST(a_comparison_says_that_workers_share_a_gpu) {
     static const char *const arguments[] = {
         "compare",     "--steps",  "5",    "--repeats", "1",
         "--workers",   "2",        "--ps", "1",         "--set",
@@ -229,7 +227,7 @@ static void a_comparison_says_that_workers_share_a_gpu(void **state) {
 }
 
 /* The first steps overflow: gradients are all here before any leaves. */
-static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
+TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
     static const char *const strategies[][2] = {
         {"1", "strategy.type=ps"}, {"0", "strategy.type=allreduce"}};
     char scaled[512];
@@ -267,7 +265,7 @@ static bool has_opened(const struct cluster_process *process,
     return found;
 }
 
-static void a_lost_device_ends_the_run_with_its_cause_for_all(void **state) {
+TEST(a_lost_device_ends_the_run_with_its_cause_for_all) {
     static const char text[] = "device cuda 1 (Fake GPU) is lost";
     static const char *const leads[] = {"job.json", NULL};
     struct cluster_run *run = *state;
@@ -294,7 +292,7 @@ static void a_lost_device_ends_the_run_with_its_cause_for_all(void **state) {
     assert_true(cluster_fixture_has_logged(ps, "device cpu ("));
 }
 
-static void a_requested_but_missing_gpu_is_exit_2(void **state) {
+TEST(a_requested_but_missing_gpu_is_exit_2) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
@@ -307,7 +305,7 @@ static void a_requested_but_missing_gpu_is_exit_2(void **state) {
     assert_true(cluster_fixture_has_logged(local, "is older than this build"));
 }
 
-static void auto_falls_back_to_the_cpu_and_logs_why(void **state) {
+TEST(auto_falls_back_to_the_cpu_and_logs_why) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"local", "--workers", "1", "job.json",
                                      NULL};
@@ -321,7 +319,7 @@ static void auto_falls_back_to_the_cpu_and_logs_why(void **state) {
         cluster_fixture_has_logged(local, "device cpu; cuda: there is no GPU"));
 }
 
-static void a_gpu_that_is_too_small_is_exit_2_at_planning(void **state) {
+TEST(a_gpu_that_is_too_small_is_exit_2_at_planning) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local = start(
@@ -341,7 +339,7 @@ static void a_gpu_that_is_too_small_is_exit_2_at_planning(void **state) {
 }
 
 /* Seven eighths of what it takes are there: it is tried. */
-static void a_gpu_without_memory_names_the_keys(void **state) {
+TEST(a_gpu_without_memory_names_the_keys) {
     struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
@@ -354,7 +352,7 @@ static void a_gpu_without_memory_names_the_keys(void **state) {
                "with gradient_accumulation_steps 4"));
 }
 
-static void info_lists_each_device(void **state) {
+TEST(info_lists_each_device) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"info", "--json", NULL};
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
@@ -375,29 +373,4 @@ static void info_lists_each_device(void **state) {
             64 << 20);
     }
     json_decref(info);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(gpus_with_ps_end_in_the_bits_of_the_cpu),
-        TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu),
-        TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu),
-        TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu),
-        TEST(images_of_any_type_are_evaluated_as_on_the_cpu),
-        TEST(a_pass_over_rows_may_take_as_long_as_a_step),
-        TEST(more_workers_than_devices_share_them),
-        TEST(a_comparison_says_that_workers_share_a_gpu),
-        TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
-        TEST(a_lost_device_ends_the_run_with_its_cause_for_all),
-        TEST(a_requested_but_missing_gpu_is_exit_2),
-        TEST(auto_falls_back_to_the_cpu_and_logs_why),
-        TEST(a_gpu_that_is_too_small_is_exit_2_at_planning),
-        TEST(a_gpu_without_memory_names_the_keys),
-        TEST(info_lists_each_device),
-    };
-    (void)build_folder_use("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two runs and one checkpoint directory. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +32,9 @@ static void end(const struct cluster_fixture *fixture) {
     cluster_fixture_expect(fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
 }
 
-static void a_second_run_is_refused_and_the_first_continues(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_second_run_is_refused_and_the_first_continues) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
@@ -58,7 +55,7 @@ static void a_second_run_is_refused_and_the_first_continues(void **state) {
                 1);
 }
 
-static void checkpoints_can_be_read_during_a_run(void **state) {
+TEST(checkpoints_can_be_read_during_a_run) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     begin(&fixture, run);
@@ -73,7 +70,7 @@ static void checkpoints_can_be_read_during_a_run(void **state) {
 }
 
 /* While the ps of the killed run still wait for its chief. */
-static void a_killed_chief_releases_its_directory_at_once(void **state) {
+TEST(a_killed_chief_releases_its_directory_at_once) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     struct cluster_process *chief = begin(&fixture, run), *local;
@@ -94,7 +91,7 @@ static void move_away(const struct cluster_run *run) {
 }
 
 /* Cleaned up by somebody who took the run for dead. */
-static void a_removed_directory_is_created_and_locked_again(void **state) {
+TEST(a_removed_directory_is_created_and_locked_again) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
@@ -113,7 +110,7 @@ static void a_removed_directory_is_created_and_locked_again(void **state) {
 }
 
 /* The other one has it now, and keeps what it writes there. */
-static void a_directory_taken_by_another_run_is_left_alone(void **state) {
+TEST(a_directory_taken_by_another_run_is_left_alone) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
@@ -135,19 +132,4 @@ static void a_directory_taken_by_another_run_is_left_alone(void **state) {
     cluster_run_expect(second, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
                 1);
-}
-
-#define CLAIM_TEST(name)                                                       \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CLAIM_TEST(a_second_run_is_refused_and_the_first_continues),
-        CLAIM_TEST(checkpoints_can_be_read_during_a_run),
-        CLAIM_TEST(a_removed_directory_is_created_and_locked_again),
-        CLAIM_TEST(a_directory_taken_by_another_run_is_left_alone),
-        CLAIM_TEST(a_killed_chief_releases_its_directory_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,13 +8,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +52,9 @@ static const char *run_contained(struct cluster_run *run, const char *command,
     return cluster_run_errors(process);
 }
 
-static void a_container_is_as_restricted_as_its_flags_say(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_container_is_as_restricted_as_its_flags_say) {
     run_contained(*state,
                   "test \"$(id -u)\" = 54321 && ! getent passwd 54321 &&"
                   " ! touch /usr/a && touch a && test -z \"$HOME\" &&"
@@ -67,8 +64,7 @@ static void a_container_is_as_restricted_as_its_flags_say(void **state) {
                   0);
 }
 
-static void ps_and_workers_train_with_a_full_shared_memory_folder(
-    void **state) {
+TEST(ps_and_workers_train_with_a_full_shared_memory_folder) {
     struct cluster_run *run = *state;
     uint64_t steps[8];
     cluster_run_job(run, NULL);
@@ -82,8 +78,7 @@ static void ps_and_workers_train_with_a_full_shared_memory_folder(
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, 8) > 0);
 }
 
-static void ranks_train_by_allreduce_without_a_shared_memory_folder(
-    void **state) {
+TEST(ranks_train_by_allreduce_without_a_shared_memory_folder) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"strategy\": {\"type\": \"allreduce\"}}");
     const char *said =
@@ -94,8 +89,7 @@ static void ranks_train_by_allreduce_without_a_shared_memory_folder(
     assert_non_null(strstr(said, "all-reduce: over shared memory"));
 }
 
-static void a_folder_that_cannot_be_written_is_named_with_what_to_do(
-    void **state) {
+TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do) {
     static const char *const keys[] = {"checkpoint.dir", "export.path",
                                        "tensorboard.output_path"};
     struct cluster_run *run = *state;
@@ -116,7 +110,7 @@ static void a_folder_that_cannot_be_written_is_named_with_what_to_do(
 }
 
 /* The limit of a user's processes, which root does not have. */
-static void a_refused_thread_is_named_with_its_limit(void **state) {
+TEST(a_refused_thread_is_named_with_its_limit) {
     struct cluster_run *run = *state;
     char command[256];
     cluster_run_job(run, NULL);
@@ -144,33 +138,16 @@ static void judge(const char *arguments, const char *more) {
     assert_int_equal(system(command), 0);
 }
 
-static void the_dockerfiles_name_what_exists(void **state) {
+TEST(the_dockerfiles_name_what_exists) {
     struct cluster_run *run = *state;
     judge("files", run->folder);
 }
 
-static void the_compose_file_describes_its_own_cluster(void **state) {
+TEST(the_compose_file_describes_its_own_cluster) {
     char build[PATH_MAX], program[PATH_MAX + 16];
-    (void)state;
     if (system("python3 -c 'import yaml' 2> /dev/null"))
         skip_test("no python3 with yaml (python3-yaml)");
     assert_true(build_folder_find(build));
     snprintf(program, sizeof program, "%s/capstan", build);
     judge("compose", program);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_container_is_as_restricted_as_its_flags_say),
-        TEST(ps_and_workers_train_with_a_full_shared_memory_folder),
-        TEST(ranks_train_by_allreduce_without_a_shared_memory_folder),
-        TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do),
-        TEST(a_refused_thread_is_named_with_its_limit),
-        TEST(the_dockerfiles_name_what_exists),
-        TEST(the_compose_file_describes_its_own_cluster),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -32,19 +27,25 @@ static const char job[] =
 static bool is_built;                /* the program beside that plugin */
 static char ops_test[PATH_MAX + 16]; /* tests of a device's operations */
 
-static void find_programs(void) {
+static int find_programs(void **state) {
+    (void)state;
     char folder[PATH_MAX];
     (void)build_folder_find(folder);
     snprintf(ops_test, sizeof ops_test, "%s/tests/ops_test", folder);
     is_built = build_folder_use("emulated");
+    return 0;
 }
+
+GROUP(find_programs, NULL);
 
 static void skip_without_headers(void) {
     if (!is_built)
         skip_test("built where CUDA's headers are");
 }
 
-static void every_operation_agrees_with_double(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(every_operation_agrees_with_double) {
     struct cluster_run *run = *state;
     skip_without_headers();
     const char *const nothing[] = {NULL};
@@ -83,15 +84,13 @@ static void check_training(struct cluster_run *run, const char *of_job,
         fail_msg("the CPU's loss is %.9g, the GPU's %.9g", cpu, gpu);
 }
 
-static void in_float32_the_emulated_gpu_learns_what_the_cpu_learns(
-    void **state) {
+TEST(in_float32_the_emulated_gpu_learns_what_the_cpu_learns) {
     skip_without_headers();
     check_training(*state, job, "bf16.enabled=false", 1e-3);
 }
 
 /* The CPU computes in float32. */
-static void in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns(
-    void **state) {
+TEST(in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns) {
     struct cluster_run *run = *state;
     skip_without_headers();
     cluster_run_job(run, job);
@@ -103,21 +102,18 @@ static void in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns(
                  whole, gpu);
 }
 
-static void in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns(
-    void **state) {
+TEST(in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns) {
     skip_without_headers();
     check_training(*state, job, "bf16.enabled=true", 1e-2);
 }
 
-static void in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns(
-    void **state) {
+TEST(in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns) {
     skip_without_headers();
     check_training(*state, job, "fp16.enabled=true", 1e-2);
 }
 
 /* Other masks, or a pair left out, would leave another loss by far. */
-static void with_tables_and_dropout_the_emulated_gpu_learns_the_same(
-    void **state) {
+TEST(with_tables_and_dropout_the_emulated_gpu_learns_the_same) {
     static const char *const jobs[][2] = {
         {"{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 60}", "model.dropout=0.4"},
         {"{" CLUSTER_CLICKS_DATA "\"model\": {\"type\": \"dlrm\", \"dense\":"
@@ -209,7 +205,7 @@ static unsigned long long check_bits(struct cluster_run *run,
     return calls_of(graphs).launches;
 }
 
-static void graphs_change_no_bits(void **state) {
+TEST(graphs_change_no_bits) {
     static const char *const changes[] = {
         "bf16.enabled=false",
         "bf16.enabled=true",
@@ -230,7 +226,7 @@ static void graphs_change_no_bits(void **state) {
 
 /* Three graphs a step, for each of the two batches on the device, from their
  * second time on. */
-static void each_dropout_mask_comes_of_the_same_graph(void **state) {
+TEST(each_dropout_mask_comes_of_the_same_graph) {
     enum { STEPS = 40, GRAPHS = 3, BATCHES = 2 };
     static const char dropping[] = "{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 40}";
     struct cluster_run *run = *state;
@@ -249,7 +245,7 @@ static double train_loss(const struct cluster_process *process) {
 }
 
 /* Each thread computes at its own device: a stream takes nothing else. */
-static void three_devices_learn_what_one_learns(void **state) {
+TEST(three_devices_learn_what_one_learns) {
     static const char *const several[] = {
         "CAPSTAN_EMULATED=devices=3,order=2,seed=5,count",
         "CAPSTAN_EMULATED=devices=3,order=1,refuse=capture,count"};
@@ -300,7 +296,7 @@ static double calls_a_step(struct cluster_run *run, const char *model,
 }
 
 /* Of images of 64 bytes, with labels of 4; beside them the weights come up. */
-static void images_come_up_as_bytes(void **state) {
+TEST(images_come_up_as_bytes) {
     enum { BATCH = 100, WEIGHTS = 40 * 65 + 10 * 41 };
     static const char flat[] = "{\"model\": {\"layers\": [64, 40, 10]},"
                                " \"train_micro_batch_size_per_gpu\": 100,"
@@ -316,7 +312,7 @@ static void images_come_up_as_bytes(void **state) {
 /* Of a deepfm over two ids with rows of 8 and a sum: a batch has 32 labels, 32
  * sums and 512 values of rows. Beside them the weights come up: a bias and the
  * layers 16 x 16 and 16 x 1. */
-static void rows_come_up_once_in_pinned_memory(void **state) {
+TEST(rows_come_up_once_in_pinned_memory) {
     enum { BATCH = 32, WEIGHTS = 1 + 16 * 16 + 16 + 16 + 1 };
     static const char deepfm[] = "{" CLUSTER_CLICKS_DEEPFM "}";
     struct cluster_run *run = *state;
@@ -334,7 +330,7 @@ static void rows_come_up_once_in_pinned_memory(void **state) {
  * among it. Beside them 6 parameters and 2 arrays of samples come up, with an
  * event and a wait for each layer, and a kernel for the pixels and 2 of each
  * for the samples: all that a second micro batch takes, with a launch. */
-static void a_step_makes_few_host_calls(void **state) {
+TEST(a_step_makes_few_host_calls) {
     static const char wide[] = "{\"model\": {\"layers\": [64, 40, 40, 10]},"
                                " \"train_micro_batch_size_per_gpu\": 100,"
                                " \"data\": {\"test\": null}}";
@@ -353,26 +349,4 @@ static void a_step_makes_few_host_calls(void **state) {
     assert_true(with == 22);
     assert_true(without == 65);
     assert_true(both == 22 + 8);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_operation_agrees_with_double),
-        TEST(in_float32_the_emulated_gpu_learns_what_the_cpu_learns),
-        TEST(in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns),
-        TEST(in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns),
-        TEST(in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns),
-        TEST(with_tables_and_dropout_the_emulated_gpu_learns_the_same),
-        TEST(graphs_change_no_bits),
-        TEST(each_dropout_mask_comes_of_the_same_graph),
-        TEST(three_devices_learn_what_one_learns),
-        TEST(a_step_makes_few_host_calls),
-        TEST(images_come_up_as_bytes),
-        TEST(rows_come_up_once_in_pinned_memory),
-    };
-    find_programs();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,15 +6,10 @@
 #include "proto/store/npz.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 #include "worker/data/example_format.h"
 #include "worker/data/record_reader.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +106,9 @@ static void expect_as_run(const struct cluster_process *found,
     }
 }
 
-static void an_evaluation_finds_what_the_run_did(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(an_evaluation_finds_what_the_run_did) {
     struct cluster_run *run = *state;
     struct cluster_process *trained = train_clicks(run);
     expect_as_run(TOOL(run, 0, "eval", "--json", "job.json"), trained);
@@ -142,7 +139,7 @@ static void an_evaluation_finds_what_the_run_did(void **state) {
     assert_int_equal((int)number_of(skipping, "test_bad_lines"), 1);
 }
 
-static void predictions_need_no_labels(void **state) {
+TEST(predictions_need_no_labels) {
     struct cluster_run *run = *state;
     struct cluster_process *trained = train_clicks(run);
     double wanted = number_of(trained, "test_logloss");
@@ -276,7 +273,7 @@ static void write_images(const struct cluster_run *run) {
     write_npz(run, "wrong.npz", "<f4", pixels, sizeof pixels);
 }
 
-static void images_may_come_in_any_format(void **state) {
+TEST(images_may_come_in_any_format) {
     static const char *const inputs[] = {"bytes.npz", "floats.npz",
                                          "images.csv", "images.safetensors"};
     struct cluster_run *run = *state;
@@ -313,7 +310,7 @@ static void write_csv_images(const struct cluster_run *run, const char *name,
     fclose(file);
 }
 
-static void what_is_no_image_is_refused(void **state) {
+TEST(what_is_no_image_is_refused) {
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
@@ -344,7 +341,7 @@ static void write_numbers(const struct cluster_run *run, const char *name,
     " \"test\": \"ab.csv\"}, \"epochs\": 1, "
 
 /* The names in the model count, not the order of the job's object. */
-static void features_in_another_order_are_refused(void **state) {
+TEST(features_in_another_order_are_refused) {
     struct cluster_run *run = *state;
     write_numbers(run, "ab.csv", false);
     cluster_run_job(run, "{" NUMBERS "\"features\": {\"a\": {\"type\":"
@@ -361,7 +358,7 @@ static void features_in_another_order_are_refused(void **state) {
 }
 
 /* Columns that no features name count by place. */
-static void columns_in_another_order_are_refused(void **state) {
+TEST(columns_in_another_order_are_refused) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{" NUMBERS "\"model\": {\"layers\": [2, 2]}}");
     write_numbers(run, "ab.csv", false);
@@ -380,7 +377,7 @@ static void columns_in_another_order_are_refused(void **state) {
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=2");
 }
 
-static void a_regression_predicts_its_numbers(void **state) {
+TEST(a_regression_predicts_its_numbers) {
     struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DATA
@@ -404,7 +401,7 @@ static void a_regression_predicts_its_numbers(void **state) {
     free(text);
 }
 
-static void what_does_not_fit_is_named(void **state) {
+TEST(what_does_not_fit_is_named) {
     static const struct {
         const char *const arguments[8];
         int code;
@@ -474,22 +471,4 @@ static void what_does_not_fit_is_named(void **state) {
     }
     cluster_run_path(run, "a.csv", path);
     assert_null(fopen(path, "r")); /* nothing was left */
-}
-
-#define IN_FOLDER(test)                                                        \
-    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(an_evaluation_finds_what_the_run_did),
-        IN_FOLDER(predictions_need_no_labels),
-        IN_FOLDER(images_may_come_in_any_format),
-        IN_FOLDER(what_is_no_image_is_refused),
-        IN_FOLDER(features_in_another_order_are_refused),
-        IN_FOLDER(columns_in_another_order_are_refused),
-        IN_FOLDER(a_regression_predicts_its_numbers),
-        IN_FOLDER(what_does_not_fit_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluator beside a run: it joins nobody and follows the checkpoints. */
 #include "tests/cluster/cluster_clicks.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,7 +35,9 @@ static struct cluster_process *follow_run(struct cluster_run *run,
     return evaluator;
 }
 
-static void an_evaluator_follows_a_run_to_its_last_checkpoint(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(an_evaluator_follows_a_run_to_its_last_checkpoint) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"checkpoint\": {\"every_steps\": 30}}");
     struct cluster_process *training, *evaluator = follow_run(run, &training);
@@ -70,7 +67,7 @@ static void an_evaluator_follows_a_run_to_its_last_checkpoint(void **state) {
 }
 
 /* Its rows come from the files of a checkpoint, the run's from its ps. */
-static void an_evaluator_with_tables_finds_what_the_run_does(void **state) {
+TEST(an_evaluator_with_tables_finds_what_the_run_does) {
     static const char *const keys[] = {"test_loss", "test_auc", "test_logloss",
                                        "test_accuracy"};
     struct cluster_run *run = *state;
@@ -93,7 +90,7 @@ static void an_evaluator_with_tables_finds_what_the_run_does(void **state) {
     assert_non_null(strstr(cluster_run_errors(evaluator), ", logloss "));
 }
 
-static void a_missing_directory_option_is_named(void **state) {
+TEST(a_missing_directory_option_is_named) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"run", NULL};
     const char *const environment[] = {tf_config, NULL};
@@ -104,7 +101,7 @@ static void a_missing_directory_option_is_named(void **state) {
     assert_non_null(strstr(cluster_run_errors(evaluator), "model_dir"));
 }
 
-static void a_timeout_without_checkpoints_names_the_directory(void **state) {
+TEST(a_timeout_without_checkpoints_names_the_directory) {
     struct cluster_process *evaluator = start_evaluator(*state, "0.2");
     cluster_run_expect(evaluator, 138, CLUSTER_RUN_DEADLINE);
     assert_non_null(strstr(cluster_run_errors(evaluator),
@@ -118,23 +115,8 @@ static void expect_signal(struct cluster_run *run, int number, int code) {
     cluster_run_expect(evaluator, code, CLUSTER_RUN_DEADLINE);
 }
 
-static void a_signal_ends_the_evaluator_with_its_number(void **state) {
+TEST(a_signal_ends_the_evaluator_with_its_number) {
     expect_signal(*state, SIGTERM, 143);
     expect_signal(*state, SIGINT, 130);
     expect_signal(*state, SIGHUP, 129);
-}
-
-#define IN_FOLDER(test)                                                        \
-    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(an_evaluator_follows_a_run_to_its_last_checkpoint),
-        IN_FOLDER(an_evaluator_with_tables_finds_what_the_run_does),
-        IN_FOLDER(a_missing_directory_option_is_named),
-        IN_FOLDER(a_timeout_without_checkpoints_names_the_directory),
-        IN_FOLDER(a_signal_ends_the_evaluator_with_its_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

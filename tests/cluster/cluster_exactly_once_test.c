@@ -9,13 +9,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +53,8 @@ static int teardown(void **state) {
     free(faulty);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* From here on others are told the proxy's address for ps INDEX. */
 static void put_between(struct faulty_run *faulty, unsigned index,
@@ -505,60 +502,42 @@ static void train_rows_synchronously(struct faulty_run *faulty, uint64_t seed) {
     cluster_fixture_expect_same_checkpoints(faulty->run, "straight", "faulty");
 }
 
-static void a_synchronous_sum_is_exact(void **state) {
+TEST(a_synchronous_sum_is_exact) {
     repeat(state, sum_synchronously);
 }
 
-static void an_asynchronous_sum_is_exact(void **state) {
+TEST(an_asynchronous_sum_is_exact) {
     repeat(state, sum_unbounded);
 }
 
-static void a_sum_of_bounded_staleness_is_exact(void **state) {
+TEST(a_sum_of_bounded_staleness_is_exact) {
     repeat(state, sum_bounded);
 }
 
-static void a_synchronous_sum_of_bf16_is_exact(void **state) {
+TEST(a_synchronous_sum_of_bf16_is_exact) {
     repeat(state, sum_in_bf16);
 }
 
-static void an_asynchronous_sum_of_bf16_is_exact(void **state) {
+TEST(an_asynchronous_sum_of_bf16_is_exact) {
     repeat(state, sum_unbounded_in_bf16);
 }
 
-static void synchronous_weights_equal_those_without_faults(void **state) {
+TEST(synchronous_weights_equal_those_without_faults) {
     repeat(state, train_synchronously);
 }
 
-static void a_synchronous_sum_of_rows_is_exact(void **state) {
+TEST(a_synchronous_sum_of_rows_is_exact) {
     repeat(state, sum_rows_synchronously);
 }
 
-static void an_asynchronous_sum_of_rows_is_exact(void **state) {
+TEST(an_asynchronous_sum_of_rows_is_exact) {
     repeat(state, sum_rows_unbounded);
 }
 
-static void a_sum_of_rows_of_bounded_staleness_is_exact(void **state) {
+TEST(a_sum_of_rows_of_bounded_staleness_is_exact) {
     repeat(state, sum_rows_bounded);
 }
 
-static void synchronous_rows_equal_those_without_faults(void **state) {
+TEST(synchronous_rows_equal_those_without_faults) {
     repeat(state, train_rows_synchronously);
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(a_synchronous_sum_is_exact),
-        IN_FOLDER(an_asynchronous_sum_is_exact),
-        IN_FOLDER(a_sum_of_bounded_staleness_is_exact),
-        IN_FOLDER(a_synchronous_sum_of_bf16_is_exact),
-        IN_FOLDER(an_asynchronous_sum_of_bf16_is_exact),
-        IN_FOLDER(synchronous_weights_equal_those_without_faults),
-        IN_FOLDER(a_synchronous_sum_of_rows_is_exact),
-        IN_FOLDER(an_asynchronous_sum_of_rows_is_exact),
-        IN_FOLDER(a_sum_of_rows_of_bounded_staleness_is_exact),
-        IN_FOLDER(synchronous_rows_equal_those_without_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

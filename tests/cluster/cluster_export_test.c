@@ -2,13 +2,8 @@
 /* Weights out of a run and into one, over the wire, between real processes. */
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +96,9 @@ static void compare_by_python(const struct cluster_run *run,
     "    assert a[n].shape == shapes[n] and a[n].dtype == numpy.float32\n"     \
     "    assert (a[n] == b[n]).all() and numpy.abs(a[n]).sum() > 0, n\n"
 
-static void the_exported_safetensors_is_the_last_checkpoint(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(the_exported_safetensors_is_the_last_checkpoint) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"export\": {\"path\": \"out/m.safetensors\"}}");
     run_local(run, "run", "2", "2", NULL);
@@ -114,7 +111,7 @@ static void the_exported_safetensors_is_the_last_checkpoint(void **state) {
 }
 
 /* The archive has times in it, so only its arrays are compared. */
-static void the_exported_npz_is_the_last_checkpoint(void **state) {
+TEST(the_exported_npz_is_the_last_checkpoint) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"export\": {\"path\": \"out/m.npz\"},"
                          " \"strategy\": {\"type\": \"ps\","
@@ -128,7 +125,7 @@ static void the_exported_npz_is_the_last_checkpoint(void **state) {
                       "out/m.npz", "same.npz");
 }
 
-static void one_process_exports_its_own_weights(void **state) {
+TEST(one_process_exports_its_own_weights) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
@@ -138,7 +135,7 @@ static void one_process_exports_its_own_weights(void **state) {
     expect_same_files(run, "m.safetensors", "same.safetensors");
 }
 
-static void a_run_starts_from_an_exported_file(void **state) {
+TEST(a_run_starts_from_an_exported_file) {
     struct cluster_run *run = *state;
     static const char *const again[] = {"init=m.safetensors", "steps=0",
                                         "checkpoint.dir=other", NULL};
@@ -153,7 +150,7 @@ static void a_run_starts_from_an_exported_file(void **state) {
     assert_int_equal(access(path, F_OK), 0);
 }
 
-static void a_checkpoint_takes_precedence_over_init(void **state) {
+TEST(a_checkpoint_takes_precedence_over_init) {
     struct cluster_run *run = *state;
     static const char *const again[] = {"init=none.safetensors", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
@@ -170,7 +167,7 @@ static void expect_words(const struct cluster_process *process,
         fail_msg("no \"%s\" in: %s", text, cluster_run_errors(process));
 }
 
-static void weights_of_another_shape_are_named(void **state) {
+TEST(weights_of_another_shape_are_named) {
     struct cluster_run *run = *state;
     static const char *const other[] = {"init=m.safetensors",
                                         "model.layers=[64,12,10]",
@@ -184,7 +181,7 @@ static void weights_of_another_shape_are_named(void **state) {
                          "model [12,64]");
 }
 
-static void a_missing_tensor_is_named(void **state) {
+TEST(a_missing_tensor_is_named) {
     struct cluster_run *run = *state;
     static const char *const other[] = {"init=m.safetensors",
                                         "model.layers=[64,16,10,10]",
@@ -200,7 +197,7 @@ static void a_missing_tensor_is_named(void **state) {
 }
 
 /* The run was not for nothing: its last checkpoint is there. */
-static void a_failed_export_is_reported_and_fails_the_run(void **state) {
+TEST(a_failed_export_is_reported_and_fails_the_run) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_path(run, "m.safetensors", path);
@@ -213,7 +210,7 @@ static void a_failed_export_is_reported_and_fails_the_run(void **state) {
     export_checkpoint(run, "checkpoint", "whole.safetensors");
 }
 
-static void an_unwritable_folder_is_reported_at_the_start(void **state) {
+TEST(an_unwritable_folder_is_reported_at_the_start) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"/proc/no/m.npz\"}}");
@@ -221,23 +218,4 @@ static void an_unwritable_folder_is_reported_at_the_start(void **state) {
         cluster_run_start(run, "alone", arguments, NULL);
     cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
     expect_words(chief, "export.path: cannot make the folder /proc/no: ");
-}
-
-#define IN_FOLDER(test)                                                        \
-    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(the_exported_safetensors_is_the_last_checkpoint),
-        IN_FOLDER(the_exported_npz_is_the_last_checkpoint),
-        IN_FOLDER(one_process_exports_its_own_weights),
-        IN_FOLDER(a_run_starts_from_an_exported_file),
-        IN_FOLDER(a_checkpoint_takes_precedence_over_init),
-        IN_FOLDER(weights_of_another_shape_are_named),
-        IN_FOLDER(a_missing_tensor_is_named),
-        IN_FOLDER(a_failed_export_is_reported_and_fails_the_run),
-        IN_FOLDER(an_unwritable_folder_is_reported_at_the_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
  * on, and whether both ends are named. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,30 +55,32 @@ static void expect_cut_off(void **state, int at, int from, const char *verdict,
         strstr(cluster_run_errors(tasks[NUM_PS]), "warning: worker 1 on host"));
 }
 
-static void a_worker_whose_packets_a_ps_drops_ends_alone(void **state) {
+FIXTURE(net_hosts_setup, net_hosts_teardown);
+
+TEST(a_worker_whose_packets_a_ps_drops_ends_alone) {
     expect_cut_off(state, 1, HOSTS - 1, "drop", CUT_OFF);
 }
 
-static void a_worker_that_drops_the_packets_of_a_ps_ends_alone(void **state) {
+TEST(a_worker_that_drops_the_packets_of_a_ps_ends_alone) {
     expect_cut_off(state, HOSTS - 1, 1, "drop", CUT_OFF);
 }
 
-static void a_worker_that_a_ps_rejects_ends_alone(void **state) {
+TEST(a_worker_that_a_ps_rejects_ends_alone) {
     expect_cut_off(state, 1, HOSTS - 1, "reject with tcp reset", CUT_OFF);
 }
 
-static void a_worker_that_a_firewall_prohibits_ends_alone(void **state) {
+TEST(a_worker_that_a_firewall_prohibits_ends_alone) {
     expect_cut_off(state, 1, HOSTS - 1,
                    "reject with icmpx type admin-prohibited", CUT_OFF);
 }
 
 /* As where an MTU is too large and nobody says so: connections begin and small
  * requests pass. */
-static void a_worker_whose_large_packets_are_dropped_ends_alone(void **state) {
+TEST(a_worker_whose_large_packets_are_dropped_ends_alone) {
     expect_cut_off(state, 1, HOSTS - 1, "meta length > 600 drop", FLAPPING);
 }
 
-static void a_worker_that_gets_no_large_packets_ends_alone(void **state) {
+TEST(a_worker_that_gets_no_large_packets_ends_alone) {
     expect_cut_off(state, HOSTS - 1, 1, "meta length > 600 drop", FLAPPING);
 }
 
@@ -103,16 +100,16 @@ static void expect_out_of_reach(void **state, const char *verdict) {
                    "is out of reach of every trainer (worker 0 on host"));
 }
 
-static void a_ps_that_no_trainer_reaches_ends_the_run(void **state) {
+TEST(a_ps_that_no_trainer_reaches_ends_the_run) {
     expect_out_of_reach(state, "tcp dport 2222 drop");
 }
 
-static void a_ps_that_gets_no_large_packets_ends_the_run(void **state) {
+TEST(a_ps_that_gets_no_large_packets_ends_the_run) {
     expect_out_of_reach(state, "tcp dport 2222 meta length > 600 drop");
 }
 
 /* Worker 0's process leads: its trainer ends, and it leads on. */
-static void a_chief_whose_trainer_is_cut_off_leads_on(void **state) {
+TEST(a_chief_whose_trainer_is_cut_off_leads_on) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
@@ -145,7 +142,7 @@ static void start_callers(struct net_hosts *net,
 }
 
 /* Its program ends with its trainer, and the chief in it. */
-static void a_leading_caller_without_a_ps_ends_the_run(void **state) {
+TEST(a_leading_caller_without_a_ps_ends_the_run) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_callers(net, tasks);
@@ -159,7 +156,7 @@ static void a_leading_caller_without_a_ps_ends_the_run(void **state) {
     }
 }
 
-static void a_leading_caller_without_a_network_ends_the_run(void **state) {
+TEST(a_leading_caller_without_a_network_ends_the_run) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_callers(net, tasks);
@@ -176,7 +173,7 @@ static void a_leading_caller_without_a_network_ends_the_run(void **state) {
 }
 
 /* Packets of worker 1 to the chief are dropped, those of the chief pass. */
-static void a_worker_that_the_chief_does_not_hear_ends_alone(void **state) {
+TEST(a_worker_that_the_chief_does_not_hear_ends_alone) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
@@ -189,7 +186,7 @@ static void a_worker_that_the_chief_does_not_hear_ends_alone(void **state) {
     end_blockable(tasks, false);
 }
 
-static void a_firewall_for_four_seconds_harms_nobody(void **state) {
+TEST(a_firewall_for_four_seconds_harms_nobody) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
@@ -199,26 +196,4 @@ static void a_firewall_for_four_seconds_harms_nobody(void **state) {
     end_blockable(tasks, true);
     assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "is gone"));
     assert_null(strstr(cluster_run_errors(tasks[NUM_PS]), "has not reached"));
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, net_hosts_setup, net_hosts_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_worker_whose_packets_a_ps_drops_ends_alone),
-        TEST(a_worker_that_drops_the_packets_of_a_ps_ends_alone),
-        TEST(a_worker_that_a_ps_rejects_ends_alone),
-        TEST(a_worker_that_a_firewall_prohibits_ends_alone),
-        TEST(a_worker_whose_large_packets_are_dropped_ends_alone),
-        TEST(a_worker_that_gets_no_large_packets_ends_alone),
-        TEST(a_ps_that_no_trainer_reaches_ends_the_run),
-        TEST(a_ps_that_gets_no_large_packets_ends_the_run),
-        TEST(a_firewall_for_four_seconds_harms_nobody),
-        TEST(a_chief_whose_trainer_is_cut_off_leads_on),
-        TEST(a_leading_caller_without_a_ps_ends_the_run),
-        TEST(a_leading_caller_without_a_network_ends_the_run),
-        TEST(a_worker_that_the_chief_does_not_hear_ends_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -126,8 +121,9 @@ static void expect_holder(const struct cluster_run *run, size_t ps,
     json_decref(manifest);
 }
 
-static void each_host_keeps_its_shard_and_the_manifest_names_the_hosts(
-    void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(each_host_keeps_its_shard_and_the_manifest_names_the_hosts) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
     train_two_epochs(&fixture, *state);
@@ -141,7 +137,7 @@ static void each_host_keeps_its_shard_and_the_manifest_names_the_hosts(
         count_beginning(*state, "gamma.disk/step-000000060", "ps-1-of-2"), 1);
 }
 
-static void each_host_keeps_as_many_checkpoints_as_the_job_says(void **state) {
+TEST(each_host_keeps_as_many_checkpoints_as_the_job_says) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
     train_two_epochs(&fixture, *state);
@@ -151,7 +147,7 @@ static void each_host_keeps_as_many_checkpoints_as_the_job_says(void **state) {
 }
 
 /* Of a caller's model: beta has the ps and rank 0, gamma has rank 1 alone. */
-static void a_host_keeps_no_more_of_what_its_ranks_keep(void **state) {
+TEST(a_host_keeps_no_more_of_what_its_ranks_keep) {
     struct cluster_run *run = *state;
     char program[PATH_MAX + 16], hosts[3][PATH_MAX];
     skip_unless_hosts_can_be_made();
@@ -197,7 +193,7 @@ static void gather(const struct cluster_run *run, const char *name) {
     assert_int_equal(system(command), 0);
 }
 
-static void a_ps_that_finds_its_shard_resumes_to_the_same_bits(void **state) {
+TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
     train_two_epochs(&fixture, *state);
@@ -215,7 +211,7 @@ static void a_ps_that_finds_its_shard_resumes_to_the_same_bits(void **state) {
     cluster_fixture_expect_same_checkpoints(*state, "gathered", "undisturbed");
 }
 
-static void a_ps_without_its_shard_names_the_host_that_has_it(void **state) {
+TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
     train_two_epochs(&fixture, *state);
@@ -233,7 +229,7 @@ static void a_ps_without_its_shard_names_the_host_that_has_it(void **state) {
 }
 
 /* Beta's folder is that of ps 0, which no chief sees. */
-static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
+TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     static const char *const arguments[] = {"local", "--workers", "1",
                                             "job.json", NULL};
     struct cluster_fixture fixture;
@@ -260,21 +256,4 @@ static void a_second_run_on_the_host_of_a_ps_is_refused(void **state) {
     cluster_run_signal(chief, SIGTERM);
     cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
-}
-
-#define FOLDERS_TEST(name)                                                     \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        FOLDERS_TEST(
-            each_host_keeps_its_shard_and_the_manifest_names_the_hosts),
-        FOLDERS_TEST(each_host_keeps_as_many_checkpoints_as_the_job_says),
-        FOLDERS_TEST(a_host_keeps_no_more_of_what_its_ranks_keep),
-        FOLDERS_TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits),
-        FOLDERS_TEST(a_ps_without_its_shard_names_the_host_that_has_it),
-        FOLDERS_TEST(a_second_run_on_the_host_of_a_ps_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

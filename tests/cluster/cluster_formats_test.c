@@ -7,13 +7,8 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_points.h"
 #include "tests/lib/file_bytes.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +52,8 @@ static int setup(void **state) {
     }
     return failed;
 }
+
+FIXTURE(setup, cluster_run_teardown);
 
 #define ALL                                                                    \
     "\"epochs\": 2, \"train_micro_batch_size_per_gpu\": 10, \"optimizer\":"    \
@@ -201,7 +198,7 @@ static void expect_alike(struct cluster_run *run, const struct form *form,
     json_decref(first);
 }
 
-static void packed_files_train_to_the_bits_of_plain_ones(void **state) {
+TEST(packed_files_train_to_the_bits_of_plain_ones) {
     struct cluster_run *run = *state;
     for (int f = 0; f < FORMS; f++) {
         bool packs = strcmp(forms[f].name, "safetensors") != 0;
@@ -226,7 +223,7 @@ static void write_dialect(const struct cluster_run *run) {
     fclose(from);
 }
 
-static void dialects_of_csv_train_to_the_same_bits(void **state) {
+TEST(dialects_of_csv_train_to_the_same_bits) {
     struct cluster_run *run = *state;
     write_dialect(run);
     cluster_run_job(run, CSV);
@@ -242,7 +239,7 @@ static void dialects_of_csv_train_to_the_same_bits(void **state) {
         "expected a number");
 }
 
-static void packed_tensors_are_refused(void **state) {
+TEST(packed_tensors_are_refused) {
     struct cluster_run *run = *state;
     pack(run, "xy.safetensors");
     cluster_run_job(run, "{" POINTS "\"safetensors\"}}");
@@ -313,24 +310,10 @@ static void expect_lists_alike(struct cluster_run *run, const char *name) {
     expect_parts_alike(run, form, 5);
 }
 
-static void lists_of_csv_train_as_one_file_does(void **state) {
+TEST(lists_of_csv_train_as_one_file_does) {
     expect_lists_alike(*state, "csv");
 }
 
-static void lists_of_clicks_train_as_one_file_does(void **state) {
+TEST(lists_of_clicks_train_as_one_file_does) {
     expect_lists_alike(*state, "criteo");
-}
-
-#define FORMATS_TEST(f)                                                        \
-    cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        FORMATS_TEST(packed_files_train_to_the_bits_of_plain_ones),
-        FORMATS_TEST(dialects_of_csv_train_to_the_same_bits),
-        FORMATS_TEST(packed_tensors_are_refused),
-        FORMATS_TEST(lists_of_csv_train_as_one_file_does),
-        FORMATS_TEST(lists_of_clicks_train_as_one_file_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,14 +12,9 @@
 #include "tests/lib/build_folder.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/frozen.h"
+#include "tests/lib/test.h"
 #include "worker/models/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 #include <elf.h>
 #include <ftw.h>
@@ -45,8 +40,9 @@ static void masked(char *text, size_t size, unsigned mask, const char *type) {
                                          key->words[w]);
 }
 
-static void keys_of_a_job(void **state) {
-    (void)state;
+GROUP(cluster_run_setup, cluster_run_teardown);
+
+TEST(keys_of_a_job) {
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++) {
         char allowed[512], rules[64], schedules[128];
@@ -63,8 +59,7 @@ static void keys_of_a_job(void **state) {
     frozen_expect("job-key");
 }
 
-static void keys_of_deepspeed(void **state) {
-    (void)state;
+TEST(keys_of_deepspeed) {
     static const char *const supports[] = {"acted on", "renamed", "by design",
                                            "setting", "refused"};
     size_t count;
@@ -107,7 +102,7 @@ static void flags_of(struct cluster_run *run, const char *verb,
                     text + blank);
 }
 
-static void verbs_and_flags(void **state) {
+TEST(verbs_and_flags) {
     static const char *const parts[] = {"ls", "verify", "export"};
     const char *text = cluster_run_output(TOOL(*state, 0, "--help"));
     char verb[32];
@@ -122,7 +117,7 @@ static void verbs_and_flags(void **state) {
     frozen_expect("verb flag");
 }
 
-static void without_a_verb_the_usage_goes_to_standard_error(void **state) {
+TEST(without_a_verb_the_usage_goes_to_standard_error) {
     const struct cluster_process *process =
         cluster_fixture_tool(*state, 2, (const char *[]){NULL});
     assert_string_equal(cluster_run_output(process), "");
@@ -130,7 +125,7 @@ static void without_a_verb_the_usage_goes_to_standard_error(void **state) {
     assert_true(cluster_fixture_has_logged(process, "error: no verb"));
 }
 
-static void exit_codes(void **state) {
+TEST(exit_codes) {
     const char *text = strstr(
         cluster_run_output(TOOL(*state, 0, "run", "--help")), "Exit codes: ");
     assert_non_null(text);
@@ -142,8 +137,7 @@ static void exit_codes(void **state) {
     frozen_expect("exit-code");
 }
 
-static void failure_codes(void **state) {
-    (void)state;
+TEST(failure_codes) {
 #define FAILURE_CODE(number, name, status, meaning)                            \
     frozen_fact("failure-code %d %s %d", number, #name, STATUS_##status);
     FAILURE_CODES(FAILURE_CODE)
@@ -165,7 +159,7 @@ static const char *next_line(const char *text) {
     return text + (*text == '\n');
 }
 
-static void variables_of_the_environment(void **state) {
+TEST(variables_of_the_environment) {
     static const char name[] = "\\bCAPSTAN_[A-Z0-9][A-Z0-9_]*";
     char folder[PATH_MAX], program[PATH_MAX + 32], gloo[PATH_MAX + 32],
         variable[64];
@@ -210,8 +204,7 @@ static bool symbols_in(const char *path, const char *name) {
     return true;
 }
 
-static void symbols_of_plugins(void **state) {
-    (void)state;
+TEST(symbols_of_plugins) {
     static const char *const names[] = {"capstan-gloo.so", "capstan-bench.so",
                                         "capstan-cuda.so", "capstan-nccl.so"};
     char folder[PATH_MAX], path[PATH_MAX + 32];
@@ -273,7 +266,7 @@ static void manifest_of(struct cluster_run *run, const char *dir, int step) {
     json_decref(manifest);
 }
 
-static void commands_that_print_an_object(void **state) {
+TEST(commands_that_print_an_object) {
     struct cluster_run *run = *state;
     static const char job[] =
         "{\"steps\": 20, \"steps_per_print\": 5, \"device\": \"cpu\","
@@ -344,7 +337,7 @@ static void keys_of(const struct cluster_process *process) {
     }
 }
 
-static void keys_of_a_line_of_json_in_the_log(void **state) {
+TEST(keys_of_a_line_of_json_in_the_log) {
     keys_of(TOOL(*state, 0, "local", "--json-log", "--set=tensorboard=null",
                  "job.json"));
     keys_of(
@@ -352,7 +345,7 @@ static void keys_of_a_line_of_json_in_the_log(void **state) {
     frozen_expect("log-key");
 }
 
-static void columns_and_machines_of_compare(void **state) {
+TEST(columns_and_machines_of_compare) {
     char line[1024], *rest = NULL, path[PATH_MAX], name[64];
     unsigned number = 0;
     cluster_run_path(*state, "compare.csv", path);
@@ -371,7 +364,7 @@ static void columns_and_machines_of_compare(void **state) {
     frozen_expect("csv vm");
 }
 
-static void keys_of_manifests_and_names_of_slots(void **state) {
+TEST(keys_of_manifests_and_names_of_slots) {
     static const char *const optimizers[] = {
         "{\"type\": \"SGD\", \"params\": {\"lr\": 1, \"momentum\": 1}}",
         "{\"type\": \"Adagrad\"}",
@@ -392,7 +385,7 @@ static void keys_of_manifests_and_names_of_slots(void **state) {
     frozen_expect("manifest slot");
 }
 
-static void tags_and_names_of_event_files(void **state) {
+TEST(tags_and_names_of_event_files) {
     char folder[PATH_MAX], pattern[PATH_MAX + 8], *rest = NULL;
     glob_t files;
     cluster_run_path(*state, "events", folder);
@@ -472,7 +465,7 @@ static void records_of(struct cluster_run *run, const char *who,
     globfree(&files);
 }
 
-static void records_of_a_checkpoint(void **state) {
+TEST(records_of_a_checkpoint) {
     records_of(*state, "ps", "ps/step-*/*-0-of-2-*");
     records_of(*state, "ps", "ps/step-*/*-1-of-2-*");
     records_of(*state, "all-reduce", "fp16/step-*/*-0-of-1-*");
@@ -507,7 +500,7 @@ static int name_of(const char *path, const struct stat *about, int kind,
 }
 
 /* While a run that starts over uses a directory that has one already. */
-static void names_in_a_checkpoint_directory(void **state) {
+TEST(names_in_a_checkpoint_directory) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_path(run, "ps", path);
@@ -584,11 +577,10 @@ static int events_of(const char *path, const struct stat *about, int kind,
 }
 
 /* Those in the sources, in the list, and in the tables of docs/log.md. */
-static void events_of_the_log(void **state) {
+TEST(events_of_the_log) {
     static const char *const rooms[] = {"main.c", "commands", "proto",    "ps",
                                         "worker", "chief",    "simulator"};
     char line[1024], name[64], level[8], next;
-    (void)state;
     for (unsigned i = 0; i < sizeof rooms / sizeof *rooms; i++)
         assert_int_equal(nftw(rooms[i], events_of, 8, FTW_PHYS), 0);
     note_event("failed", "error");              /* log_failure adds the code */
@@ -611,32 +603,8 @@ static void events_of_the_log(void **state) {
     frozen_expect("event");
 }
 
-static void no_other_class(void **state) {
-    (void)state;
+TEST(no_other_class) {
     frozen_expect(NULL);
 }
 
 /* In this order: later ones look at what the runs of earlier ones have left. */
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_of_a_job),
-        cmocka_unit_test(keys_of_deepspeed),
-        cmocka_unit_test(verbs_and_flags),
-        cmocka_unit_test(without_a_verb_the_usage_goes_to_standard_error),
-        cmocka_unit_test(exit_codes),
-        cmocka_unit_test(failure_codes),
-        cmocka_unit_test(variables_of_the_environment),
-        cmocka_unit_test(symbols_of_plugins),
-        cmocka_unit_test(events_of_the_log),
-        cmocka_unit_test(commands_that_print_an_object),
-        cmocka_unit_test(keys_of_a_line_of_json_in_the_log),
-        cmocka_unit_test(columns_and_machines_of_compare),
-        cmocka_unit_test(keys_of_manifests_and_names_of_slots),
-        cmocka_unit_test(tags_and_names_of_event_files),
-        cmocka_unit_test(records_of_a_checkpoint),
-        cmocka_unit_test(names_in_a_checkpoint_directory),
-        cmocka_unit_test(no_other_class),
-    };
-    return cmocka_run_group_tests(tests, cluster_run_setup,
-                                  cluster_run_teardown);
-}

@@ -6,13 +6,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +21,18 @@ enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, BUSY = 37 /* nvml_on_cpu.c */ };
 static char bench[PATH_MAX + 16], libraries[PATH_MAX + 32];
 static char emulated[PATH_MAX + 32];
 
-static void find_programs(void) {
+static int find_programs(void **state) {
+    (void)state;
     char built[PATH_MAX];
     (void)build_folder_find(built);
     snprintf(bench, sizeof bench, "%s/bench/gpu_bench", built);
     snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/fake", built);
     snprintf(emulated, sizeof emulated, "%s/emulated/capstan", built);
     (void)build_folder_use("fake");
+    return 0;
 }
+
+GROUP(find_programs, NULL);
 
 static struct cluster_process *measure(struct cluster_run *run,
                                        const char *const *arguments,
@@ -96,10 +95,12 @@ static void write_torch(const struct cluster_run *run) {
     assert_int_equal(fclose(file), 0);
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* Many weights and one sample, so that it is not the computing that takes
  * longest. One device is measured, whatever else is there: of two the batch
  * would be another. */
-static void a_gpu_has_every_documented_figure(void **state) {
+TEST(a_gpu_has_every_documented_figure) {
     static const char *const arguments[] = {"--json",
                                             "--batches",
                                             "1",
@@ -152,7 +153,7 @@ static void expect_products(FILE *file, bool float32, bool tf32) {
 }
 
 /* A row's figures come of two runs on each lane. A device has two handles. */
-static void the_rows_of_tf32_are_computed_in_tf32(void **state) {
+TEST(the_rows_of_tf32_are_computed_in_tf32) {
     enum { HANDLES = 2, RUNS_OF_A_ROW = 4 * HANDLES, ROWS = 2 };
     static const char *const arguments[] = {
         "--json", "--batches", "20", "--seconds", "0.02", "job.json", NULL};
@@ -174,7 +175,7 @@ static void the_rows_of_tf32_are_computed_in_tf32(void **state) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void the_cpu_has_the_same_table_without_copies(void **state) {
+TEST(the_cpu_has_the_same_table_without_copies) {
     static const char *const arguments[] = {
         "--device",  "cpu",  "--batches", "20",
         "--seconds", "0.02", "job.json",  NULL};
@@ -190,7 +191,7 @@ static void the_cpu_has_the_same_table_without_copies(void **state) {
 
 /* 600 samples are one batch of 400 and a rest of 200, which would be half of
  * the steps: 300 samples a step, or with an odd number of steps some more. */
-static void each_step_has_the_samples_of_its_batch(void **state) {
+TEST(each_step_has_the_samples_of_its_batch) {
     static const char *const arguments[] = {
         "--device",  "cpu",  "--batches", "400",
         "--seconds", "0.02", "job.json",  NULL};
@@ -206,7 +207,7 @@ static void each_step_has_the_samples_of_its_batch(void **state) {
         strstr(cluster_run_errors(process), "gpu_bench: a step had 30"));
 }
 
-static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {
+TEST(without_a_gpu_the_bench_reports_it_and_exits_with_2) {
     static const char *const arguments[] = {"job.json", NULL};
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=0", 2);
@@ -216,25 +217,9 @@ static void without_a_gpu_the_bench_reports_it_and_exits_with_2(void **state) {
     assert_string_equal(cluster_run_output(process), "");
 }
 
-static void wrong_arguments_print_the_usage(void **state) {
+TEST(wrong_arguments_print_the_usage) {
     static const char *const arguments[] = {"--batches", "1,x", NULL};
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 2);
     assert_non_null(strstr(cluster_run_errors(process), "Usage: gpu_bench"));
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_gpu_has_every_documented_figure),
-        TEST(the_cpu_has_the_same_table_without_copies),
-        TEST(each_step_has_the_samples_of_its_batch),
-        TEST(without_a_gpu_the_bench_reports_it_and_exits_with_2),
-        TEST(wrong_arguments_print_the_usage),
-        TEST(the_rows_of_tf32_are_computed_in_tf32), /* with another program */
-    };
-    find_programs();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +17,14 @@ enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, OUT_OF_TIME = 75, NOT_ALL = 77 };
 /* The scripts, and the folder of what was really built. */
 static char deploy[PATH_MAX], built[PATH_MAX];
 
-static void find_scripts(void) {
+static int find_scripts(void **state) {
+    (void)state;
     if (realpath("deploy", deploy))
         (void)build_folder_find(built);
+    return 0;
 }
+
+GROUP(find_scripts, NULL);
 
 static void write_script(const struct cluster_run *run, const char *name,
                          const char *text) {
@@ -113,7 +112,9 @@ static struct cluster_process *check(struct cluster_run *run,
     return process;
 }
 
-static void with_a_gpu_every_part_runs_and_each_tool(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(with_a_gpu_every_part_runs_and_each_tool) {
     struct cluster_run *run = *state;
     arrange(run, true);
     const char *said = cluster_run_output(check(run, "RACE=", NULL, 0));
@@ -127,7 +128,7 @@ static void with_a_gpu_every_part_runs_and_each_tool(void **state) {
     assert_null(strstr(said, "did not run"));
 }
 
-static void compute_sanitizer_findings_are_failures(void **state) {
+TEST(compute_sanitizer_findings_are_failures) {
     struct cluster_run *run = *state;
     arrange(run, true);
     const char *said =
@@ -136,7 +137,7 @@ static void compute_sanitizer_findings_are_failures(void **state) {
 }
 
 /* Whatever the number of cores. */
-static void four_programs_share_the_gpu_and_three_under_a_tool(void **state) {
+TEST(four_programs_share_the_gpu_and_three_under_a_tool) {
     static const char *const parts[] = {"tests", "sanitizers"};
     static const char *const jobs[] = {"JOBS=4", "JOBS=3"};
     for (int i = 0; i < 2; i++) {
@@ -153,7 +154,7 @@ static void four_programs_share_the_gpu_and_three_under_a_tool(void **state) {
     }
 }
 
-static void what_does_not_fit_into_the_time_is_named_as_not_run(void **state) {
+TEST(what_does_not_fit_into_the_time_is_named_as_not_run) {
     struct cluster_run *run = *state;
     arrange(run, true);
     write_script(run, "b/tests/ops_test", "exec sleep 1000");
@@ -168,7 +169,7 @@ static void what_does_not_fit_into_the_time_is_named_as_not_run(void **state) {
 }
 
 /* With the GPU's own check: a loss that is far from the CPU's. */
-static void a_training_that_learns_something_else_fails(void **state) {
+TEST(a_training_that_learns_something_else_fails) {
     struct cluster_run *run = *state;
     char target[PATH_MAX + 16], text[2 * PATH_MAX];
     arrange(run, true);
@@ -185,7 +186,7 @@ static void a_training_that_learns_something_else_fails(void **state) {
     assert_non_null(strstr(said, "2 passed, 5 failed, 1 skipped\n"));
 }
 
-static void without_a_gpu_the_skipped_tests_are_listed(void **state) {
+TEST(without_a_gpu_the_skipped_tests_are_listed) {
     struct cluster_run *run = *state;
     arrange(run, false);
     const char *said = cluster_run_output(check(run, "RACE=", NULL, NOT_ALL));
@@ -195,7 +196,7 @@ static void without_a_gpu_the_skipped_tests_are_listed(void **state) {
                                  "1 passed, 0 failed\n"));
 }
 
-static void without_a_gpu_nothing_is_measured(void **state) {
+TEST(without_a_gpu_nothing_is_measured) {
     struct cluster_run *run = *state;
     char script[PATH_MAX + 32], folder[PATH_MAX];
     arrange(run, false);
@@ -210,7 +211,7 @@ static void without_a_gpu_nothing_is_measured(void **state) {
 }
 
 /* Where PyPI's packages put them, and where a variable says. */
-static void gpu_check_finds_the_cuda_libraries(void **state) {
+TEST(gpu_check_finds_the_cuda_libraries) {
     static const char *const folders[] = {"site", "site/nvidia",
                                           "site/nvidia/cu99",
                                           "site/nvidia/cu99/lib", "given"};
@@ -237,22 +238,4 @@ static void gpu_check_finds_the_cuda_libraries(void **state) {
     said = cluster_run_output(process);
     assert_non_null(strstr(said, "/given:"));
     assert_non_null(strstr(said, "/site/nvidia/cu99/lib"));
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(with_a_gpu_every_part_runs_and_each_tool),
-        TEST(compute_sanitizer_findings_are_failures),
-        TEST(four_programs_share_the_gpu_and_three_under_a_tool),
-        TEST(what_does_not_fit_into_the_time_is_named_as_not_run),
-        TEST(a_training_that_learns_something_else_fails),
-        TEST(without_a_gpu_the_skipped_tests_are_listed),
-        TEST(without_a_gpu_nothing_is_measured),
-        TEST(gpu_check_finds_the_cuda_libraries),
-    };
-    find_scripts();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

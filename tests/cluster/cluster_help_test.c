@@ -6,13 +6,8 @@
 #include "proto/config/cli/cli_command.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -146,7 +141,9 @@ static void expect_examples(struct cluster_run *run, const char *verb) {
     }
 }
 
-static void every_example_of_a_help_works_as_printed(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(every_example_of_a_help_works_as_printed) {
     write_all(*state);
     for (int v = 0; v < CLI_COMMANDS; v++) {
         const struct cli_command *command =
@@ -159,7 +156,7 @@ static void every_example_of_a_help_works_as_printed(void **state) {
 }
 
 /* Also of subcommands; in a page "-" is "\-". */
-static void every_page_of_the_manual_has_an_example(void **state) {
+TEST(every_page_of_the_manual_has_an_example) {
     struct cluster_process *manual =
         cluster_fixture_tool(*state, 0, (const char *[]){"manual", NULL});
     char *names = strdup(cluster_run_output(manual)), *rest = NULL;
@@ -177,16 +174,4 @@ static void every_page_of_the_manual_has_an_example(void **state) {
     }
     free(names);
     assert_true(pages > CLI_COMMANDS);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_example_of_a_help_works_as_printed),
-        TEST(every_page_of_the_manual_has_an_example),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
  * every connection is between such addresses. The whole 127.0.0.0/8 is local
  * without root. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <limits.h>
 #include <signal.h>
@@ -124,26 +119,28 @@ static void train_there(struct cluster_run *run, const char *ps,
     cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
 }
 
-static void processes_with_a_ps_use_one_address(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(processes_with_a_ps_use_one_address) {
     train_there(*state, "1", "strategy.type=ps", "127.0.0.2/32", "0200007F");
 }
 
-static void ranks_of_all_reduce_use_one_address(void **state) {
+TEST(ranks_of_all_reduce_use_one_address) {
     train_there(*state, "0", "strategy.type=allreduce", "127.0.0.2/32",
                 "0200007F");
 }
 
 /* Nobody outside this machine can reach them. */
-static void processes_of_local_use_the_loopback_address(void **state) {
+TEST(processes_of_local_use_the_loopback_address) {
     train_there(*state, "2", "strategy.type=ps", NULL, "0100007F");
 }
 
-static void ranks_of_local_use_the_loopback_address(void **state) {
+TEST(ranks_of_local_use_the_loopback_address) {
     train_there(*state, "0", "strategy.type=allreduce", NULL, "0100007F");
 }
 
 /* The command's processes too. */
-static void a_command_of_local_uses_the_loopback_address(void **state) {
+TEST(a_command_of_local_uses_the_loopback_address) {
     struct cluster_run *run = *state;
     static const char *const num_ps[] = {"2", "0"};
     char caller[PATH_MAX];
@@ -171,7 +168,7 @@ static void a_command_of_local_uses_the_loopback_address(void **state) {
     }
 }
 
-static void an_unknown_network_is_refused_with_those_there_are(void **state) {
+TEST(an_unknown_network_is_refused_with_those_there_are) {
     struct cluster_run *run = *state;
     static const char *const unknown[] = {"ib7", "203.0.113.0/24", "10.0.0.0/x",
                                           "127.0.0.1/33"};
@@ -186,7 +183,7 @@ static void an_unknown_network_is_refused_with_those_there_are(void **state) {
     }
 }
 
-static void the_variable_does_as_the_flag(void **state) {
+TEST(the_variable_does_as_the_flag) {
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process = cluster_run_start(
@@ -195,20 +192,4 @@ static void the_variable_does_as_the_flag(void **state) {
     cluster_run_expect(process, REFUSED, CLUSTER_RUN_DEADLINE);
     assert_non_null(
         strstr(cluster_run_errors(process), "CAPSTAN_INTERFACE: 'ib7'"));
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(processes_with_a_ps_use_one_address),
-        TEST(ranks_of_all_reduce_use_one_address),
-        TEST(processes_of_local_use_the_loopback_address),
-        TEST(ranks_of_local_use_the_loopback_address),
-        TEST(a_command_of_local_uses_the_loopback_address),
-        TEST(an_unknown_network_is_refused_with_those_there_are),
-        TEST(the_variable_does_as_the_flag),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_fixture.h"
 
 #include "proto/base/log.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,8 +90,9 @@ static pid_t await_worker_1(struct cluster_process *process) {
     }
 }
 
-static void each_line_of_local_is_an_object_though_a_worker_is_killed(
-    void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(each_line_of_local_is_an_object_though_a_worker_is_killed) {
     static const char *const arguments[] = {
         "local", "--json-log", "--ps", "1", "--workers", "2", "job.json", NULL};
     cluster_run_job(*state, endless);
@@ -119,7 +115,7 @@ static void each_line_of_local_is_an_object_though_a_worker_is_killed(
 }
 
 /* As a job that has TF_CONFIG and no flags starts them. */
-static void the_variable_selects_json_for_each_process(void **state) {
+TEST(the_variable_selects_json_for_each_process) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
     cluster_fixture_describe(&fixture, *state, 1, 1, 1);
@@ -148,7 +144,7 @@ static void expect_code(const struct cluster_process *process,
     json_decref(object);
 }
 
-static void every_process_ends_with_the_code_of_the_cause(void **state) {
+TEST(every_process_ends_with_the_code_of_the_cause) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\","
                             " \"optimizer\": {\"params\": {\"lr\": 1e30}}}");
@@ -175,7 +171,7 @@ static void expect_failure(struct cluster_run *run, const char *code,
     expect_failure(*(state), code, variable,                                   \
                    (const char *[]){__VA_ARGS__, NULL})
 
-static void the_errors_of_a_command_are_objects_too(void **state) {
+TEST(the_errors_of_a_command_are_objects_too) {
     cluster_run_job(*state, "{\"steps\": \"many\", \"epoch\": 1}");
     EXPECT_FAILURE(state, "USAGE", LOGS_JSON, NULL);
     EXPECT_FAILURE(state, "USAGE", LOGS_JSON, "train");
@@ -190,7 +186,7 @@ static void the_errors_of_a_command_are_objects_too(void **state) {
 }
 
 /* Also of the processes that it starts. */
-static void the_flag_text_outweighs_the_variable(void **state) {
+TEST(the_flag_text_outweighs_the_variable) {
     const char *const arguments[] = {"local", "--log-format=text", "job.json",
                                      NULL};
     cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
@@ -205,7 +201,7 @@ static void the_flag_text_outweighs_the_variable(void **state) {
 }
 
 /* What members say of a start as planned is in the chief's lines, too. */
-static void little_is_said_before_the_first_step(void **state) {
+TEST(little_is_said_before_the_first_step) {
     static const char *const arguments[] = {
         "local", "--ps", "2", "--workers", "2", "job.json", NULL};
     enum { MOST = 10 };
@@ -225,7 +221,7 @@ static void little_is_said_before_the_first_step(void **state) {
     cluster_fixture_expect_logged(local, "chief: worker 1 joined from ");
 }
 
-static void a_program_that_launch_cannot_start_is_an_object_too(void **state) {
+TEST(a_program_that_launch_cannot_start_is_an_object_too) {
     const char *const arguments[] = {"launch", "--json-log", "--no_python",
                                      "no-program", NULL};
     struct cluster_process *launch =
@@ -234,7 +230,7 @@ static void a_program_that_launch_cannot_start_is_an_object_too(void **state) {
     EXPECT_EVENTS(launch, "launch", -1, "process_not_started");
 }
 
-static void processes_that_launch_starts_log_json_as_well(void **state) {
+TEST(processes_that_launch_starts_log_json_as_well) {
     const char *const arguments[] = {
         "launch",          "--json-log", "--no_python", "--nproc_per_node=1",
         getenv("CAPSTAN"), "run",        "job.json",    NULL};
@@ -246,30 +242,11 @@ static void processes_that_launch_starts_log_json_as_well(void **state) {
                   "training_summarized");
 }
 
-static void a_wrong_value_of_the_variable_is_refused(void **state) {
+TEST(a_wrong_value_of_the_variable_is_refused) {
     struct cluster_process *process = cluster_run_start(
         *state, "command", (const char *[]){"run", "job.json", NULL},
         (const char *[]){LOG_JSON_VARIABLE "=yes", NULL});
     cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(process, LOG_JSON_VARIABLE
                                   " is 'yes'; allowed are 0 and 1");
-}
-
-#define WITH_RUN(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_RUN(each_line_of_local_is_an_object_though_a_worker_is_killed),
-        WITH_RUN(the_variable_selects_json_for_each_process),
-        WITH_RUN(every_process_ends_with_the_code_of_the_cause),
-        WITH_RUN(the_errors_of_a_command_are_objects_too),
-        WITH_RUN(the_flag_text_outweighs_the_variable),
-        WITH_RUN(little_is_said_before_the_first_step),
-        WITH_RUN(a_program_that_launch_cannot_start_is_an_object_too),
-        WITH_RUN(processes_that_launch_starts_log_json_as_well),
-        WITH_RUN(a_wrong_value_of_the_variable_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -129,8 +124,9 @@ static double expect_untrained(const struct cluster_process *chief,
     return back;
 }
 
-static void an_asynchronous_run_continues_without_a_killed_worker(
-    void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(an_asynchronous_run_continues_without_a_killed_worker) {
     uint64_t seed = cluster_fixture_seed(), step;
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
@@ -161,18 +157,16 @@ static void expect_done_without_a_worker(void **state, const char *job) {
     }
 }
 
-static void a_synchronous_round_closes_without_a_worker_killed_in_it(
-    void **state) {
+TEST(a_synchronous_round_closes_without_a_worker_killed_in_it) {
     expect_done_without_a_worker(state, synchronous);
 }
 
-static void a_round_with_rows_closes_without_a_worker_killed_in_it(
-    void **state) {
+TEST(a_round_with_rows_closes_without_a_worker_killed_in_it) {
     expect_done_without_a_worker(state, with_tables);
 }
 
 /* The kill falls into the first quarter of the run. */
-static void a_restarted_worker_joins_later_rounds(void **state) {
+TEST(a_restarted_worker_joins_later_rounds) {
     uint64_t seed = cluster_fixture_seed();
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
@@ -204,7 +198,7 @@ static void move_data(const struct cluster_run *run, const char *from,
 
 /* Its data are others than the run's, then there are none: either way its
  * mistake is its own. */
-static void a_joiner_that_does_not_fit_ends_alone(void **state) {
+TEST(a_joiner_that_does_not_fit_ends_alone) {
     struct cluster_fixture fixture;
     begin(state, &fixture, long_synchronous);
     unsigned joiner = cluster_fixture_find(&fixture, "worker", 1);
@@ -300,17 +294,15 @@ static void expect_resumed_after_a_ps(void **state, const char *job) {
     }
 }
 
-static void a_killed_ps_ends_the_run_which_resumes_to_the_same_bits(
-    void **state) {
+TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits) {
     expect_resumed_after_a_ps(state, synchronous);
 }
 
-static void a_killed_ps_ends_the_run_which_resumes_to_the_same_rows(
-    void **state) {
+TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_rows) {
     expect_resumed_after_a_ps(state, with_tables);
 }
 
-static void a_terminated_run_resumes_to_the_same_rows(void **state) {
+TEST(a_terminated_run_resumes_to_the_same_rows) {
     uint64_t seed = cluster_fixture_seed(), step;
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
@@ -325,8 +317,7 @@ static void a_terminated_run_resumes_to_the_same_rows(void **state) {
     }
 }
 
-static void a_killed_chief_ends_the_run_which_resumes_to_the_same_bits(
-    void **state) {
+TEST(a_killed_chief_ends_the_run_which_resumes_to_the_same_bits) {
     uint64_t seed = cluster_fixture_seed();
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
@@ -335,23 +326,4 @@ static void a_killed_chief_ends_the_run_which_resumes_to_the_same_bits(
         expect_named(&fixture, dead, "the chief at 127.0.0.1:");
         resume(&fixture);
     }
-}
-
-#define KILL_TEST(name)                                                        \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        KILL_TEST(an_asynchronous_run_continues_without_a_killed_worker),
-        KILL_TEST(a_synchronous_round_closes_without_a_worker_killed_in_it),
-        KILL_TEST(a_round_with_rows_closes_without_a_worker_killed_in_it),
-        KILL_TEST(a_restarted_worker_joins_later_rounds),
-        KILL_TEST(a_joiner_that_does_not_fit_ends_alone),
-        KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits),
-        KILL_TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_rows),
-        KILL_TEST(a_terminated_run_resumes_to_the_same_rows),
-        KILL_TEST(a_killed_chief_ends_the_run_which_resumes_to_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,57 +34,40 @@ static void run_check(struct cluster_run *run, const char *what,
     assert_int_equal(code, 0);
 }
 
-static void the_manifests_follow_the_rules(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(the_manifests_follow_the_rules) {
     run_check(*state, "rules", NULL, NULL);
 }
 
-static void the_chart_follows_the_rules(void **state) {
+TEST(the_chart_follows_the_rules) {
     run_check(*state, "chart", NULL, NULL);
 }
 
-static void each_mutation_of_a_manifest_is_refused(void **state) {
+TEST(each_mutation_of_a_manifest_is_refused) {
     run_check(*state, "mutations", NULL, NULL);
 }
 
-static void an_old_tfjob_trains_with_another_image_and_command(void **state) {
+TEST(an_old_tfjob_trains_with_another_image_and_command) {
     run_check(*state, "play", "tfjob", NULL);
 }
 
-static void a_jobset_is_restarted_when_a_ps_is_evicted(void **state) {
+TEST(a_jobset_is_restarted_when_a_ps_is_evicted) {
     run_check(*state, "play", "jobset", "capstan-set-ps-0-1");
 }
 
-static void a_trainjob_trains(void **state) {
+TEST(a_trainjob_trains) {
     run_check(*state, "play", "trainer", NULL);
 }
 
-static void plain_jobs_resume_when_a_ps_is_evicted(void **state) {
+TEST(plain_jobs_resume_when_a_ps_is_evicted) {
     run_check(*state, "play", "plain", "capstan-ps-1");
 }
 
-static void a_release_of_the_chart_goes_on_when_a_worker_is_evicted(
-    void **state) {
+TEST(a_release_of_the_chart_goes_on_when_a_worker_is_evicted) {
     run_check(*state, "play", "helm", "demo-worker-1");
 }
 
-static void a_release_of_the_chart_trains_by_allreduce(void **state) {
+TEST(a_release_of_the_chart_trains_by_allreduce) {
     run_check(*state, "play", "helm-allreduce", NULL);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_manifests_follow_the_rules),
-        TEST(the_chart_follows_the_rules),
-        TEST(each_mutation_of_a_manifest_is_refused),
-        TEST(an_old_tfjob_trains_with_another_image_and_command),
-        TEST(a_jobset_is_restarted_when_a_ps_is_evicted),
-        TEST(a_trainjob_trains),
-        TEST(plain_jobs_resume_when_a_ps_is_evicted),
-        TEST(a_release_of_the_chart_goes_on_when_a_worker_is_evicted),
-        TEST(a_release_of_the_chart_trains_by_allreduce),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 
 #include "chief/launch/port.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +30,9 @@ static struct cluster_process *launch(struct cluster_run *run,
     return cluster_run_start(run, "launch", arguments, NULL);
 }
 
-static void every_process_knows_its_rank(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(every_process_knows_its_rank) {
     const char *const flags[] = {"--nproc_per_node=2",
                                  "--nnodes",
                                  "3",
@@ -55,7 +52,7 @@ static void every_process_knows_its_rank(void **state) {
     assert_non_null(strstr(said, "3 of 6, 1 of 2 on 1 at m:7 --local_rank=1"));
 }
 
-static void use_env_leaves_the_command_unchanged(void **state) {
+TEST(use_env_leaves_the_command_unchanged) {
     const char *const flags[] = {"--use_env", NULL};
     struct cluster_process *process =
         launch(*state, flags, "echo rank $LOCAL_RANK, $#");
@@ -63,7 +60,7 @@ static void use_env_leaves_the_command_unchanged(void **state) {
     assert_string_equal(cluster_run_output(process), "rank 0, 0\n");
 }
 
-static void python_runs_scripts_and_modules(void **state) {
+TEST(python_runs_scripts_and_modules) {
     skip_unless_installed("python3", "python3");
     char path[PATH_MAX];
     cluster_run_path(*state, "train.py", path);
@@ -117,7 +114,7 @@ static struct cluster_process *fail_beside(struct cluster_run *run,
     return process;
 }
 
-static void a_failure_ends_all_and_gives_the_exit_code(void **state) {
+TEST(a_failure_ends_all_and_gives_the_exit_code) {
     struct cluster_process *process =
         fail_beside(*state,
                     "sleep 1000 & echo pid $!; echo pid $$; "
@@ -127,8 +124,7 @@ static void a_failure_ends_all_and_gives_the_exit_code(void **state) {
         strstr(cluster_run_errors(process), "rank 1 ended with exit code 7"));
 }
 
-static void a_process_that_ignores_sigterm_is_killed_after_the_grace(
-    void **state) {
+TEST(a_process_that_ignores_sigterm_is_killed_after_the_grace) {
     struct cluster_process *process =
         fail_beside(*state,
                     "trap '' TERM; echo pid $$; echo > gate;"
@@ -138,7 +134,7 @@ static void a_process_that_ignores_sigterm_is_killed_after_the_grace(
         strstr(cluster_run_errors(process), "did not end within 0.2 s"));
 }
 
-static void a_signal_is_forwarded_to_all(void **state) {
+TEST(a_signal_is_forwarded_to_all) {
     const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
     struct cluster_process *process = launch(
         *state, flags,
@@ -150,7 +146,7 @@ static void a_signal_is_forwarded_to_all(void **state) {
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
-static void sigusr1_is_forwarded_to_all_and_ends_none(void **state) {
+TEST(sigusr1_is_forwarded_to_all_and_ends_none) {
     const char *const flags[] = {"--nproc_per_node=2", "--use_env", NULL};
     struct cluster_process *process = launch(
         *state, flags,
@@ -162,7 +158,7 @@ static void sigusr1_is_forwarded_to_all_and_ends_none(void **state) {
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
-static void a_missing_program_is_reported(void **state) {
+TEST(a_missing_program_is_reported) {
     const char *const arguments[] = {"launch", "no-such-program", NULL};
     struct cluster_process *process =
         cluster_run_start(*state, "launch", arguments, NULL);
@@ -175,7 +171,7 @@ static void a_missing_program_is_reported(void **state) {
 }
 
 /* Two nodes, here both this machine, two processes each. */
-static void two_nodes_form_one_run(void **state) {
+TEST(two_nodes_form_one_run) {
     struct cluster_process *nodes[2];
     char port[32], rank[32];
     int holder;
@@ -201,23 +197,4 @@ static void two_nodes_form_one_run(void **state) {
     json_t *summary = cluster_run_json(nodes[0]);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     json_decref(summary);
-}
-
-#define LAUNCH_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LAUNCH_TEST(every_process_knows_its_rank),
-        LAUNCH_TEST(use_env_leaves_the_command_unchanged),
-        LAUNCH_TEST(python_runs_scripts_and_modules),
-        LAUNCH_TEST(a_failure_ends_all_and_gives_the_exit_code),
-        LAUNCH_TEST(a_process_that_ignores_sigterm_is_killed_after_the_grace),
-        LAUNCH_TEST(a_signal_is_forwarded_to_all),
-        LAUNCH_TEST(sigusr1_is_forwarded_to_all_and_ends_none),
-        LAUNCH_TEST(a_missing_program_is_reported),
-        LAUNCH_TEST(two_nodes_form_one_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

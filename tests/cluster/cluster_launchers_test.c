@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -109,8 +104,10 @@ static void expect_all(struct cluster_process *const *ranks) {
         cluster_run_expect(ranks[r], 0, 2 * CLUSTER_RUN_DEADLINE);
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* Two ports are taken by others: the agent's own, and the next. */
-static void ranks_rendezvous_above_the_port_of_torchruns_agent(void **state) {
+TEST(ranks_rendezvous_above_the_port_of_torchruns_agent) {
     struct cluster_process *ranks[RANKS];
     char text[64];
     int holders[2], port = listen_on_two(holders);
@@ -128,8 +125,7 @@ static void ranks_rendezvous_above_the_port_of_torchruns_agent(void **state) {
     close(holders[1]);
 }
 
-static void a_check_finds_the_chief_above_the_port_of_torchruns_agent(
-    void **state) {
+TEST(a_check_finds_the_chief_above_the_port_of_torchruns_agent) {
     static const char *const check[] = {"cluster", "--check", NULL};
     int holders[2], port = listen_on_two(holders);
     job_of(*state, "one.json");
@@ -144,7 +140,7 @@ static void a_check_finds_the_chief_above_the_port_of_torchruns_agent(
 }
 
 /* The second job looks first where the first one's chief is. */
-static void two_concurrent_jobs_do_not_mix(void **state) {
+TEST(two_concurrent_jobs_do_not_mix) {
     struct cluster_process *one[RANKS], *two[RANKS];
     int holders[2], port = listen_on_two(holders);
     job_of(*state, "one.json");
@@ -165,8 +161,7 @@ static void two_concurrent_jobs_do_not_mix(void **state) {
     close(holders[1]);
 }
 
-static void a_rank_of_another_world_is_refused_and_the_run_continues(
-    void **state) {
+TEST(a_rank_of_another_world_is_refused_and_the_run_continues) {
     static const char figures[] = "counts 3 workers and 1 ps by torch, and the "
                                   "chief 2 workers and 1 ps by torch";
     struct cluster_process *ranks[RANKS];
@@ -229,7 +224,7 @@ static struct cluster_process *torchrun(struct cluster_run *run,
 }
 
 /* torchrun is slow to start, and to end. */
-static void torchrun_starts_an_all_reduce_run(void **state) {
+TEST(torchrun_starts_an_all_reduce_run) {
     struct cluster_process *process = torchrun(*state, (const char *[]){NULL});
     cluster_run_expect(process, 0, 3 * CLUSTER_RUN_DEADLINE);
     json_t *summary = cluster_run_json(process);
@@ -241,7 +236,7 @@ static void torchrun_starts_an_all_reduce_run(void **state) {
     assert_non_null(strstr(said, "all-reduce: 2 trainers (no ps is listed)"));
 }
 
-static void torchrun_ends_when_a_rank_has_failed(void **state) {
+TEST(torchrun_ends_when_a_rank_has_failed) {
     struct cluster_process *process =
         torchrun(*state, (const char *[]){"--set", "data.dir=nowhere", NULL});
     cluster_run_expect(process, 1, 3 * CLUSTER_RUN_DEADLINE);
@@ -283,12 +278,12 @@ static json_t *run_by_open_mpi(struct cluster_run *run) {
     return summary;
 }
 
-static void open_mpi_starts_a_run(void **state) {
+TEST(open_mpi_starts_a_run) {
     cluster_run_job(*state, NULL);
     json_decref(run_by_open_mpi(*state));
 }
 
-static void open_mpi_starts_a_run_with_tables(void **state) {
+TEST(open_mpi_starts_a_run_with_tables) {
     cluster_clicks_write(*state);
     cluster_run_job(*state, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 2}");
     json_t *summary = run_by_open_mpi(*state);
@@ -329,7 +324,7 @@ static void skip_without_hosts(struct cluster_process *process) {
                   (int)strcspn(said + 5, "\n"), said + 5);
 }
 
-static void the_files_for_mpi_start_a_run_on_two_hosts(void **state) {
+TEST(the_files_for_mpi_start_a_run_on_two_hosts) {
     static const char *const said[][2] = {
         {"NUM_PS=2", "ps 1 joined from node2"},
         {"NUM_PS=0", "worker 5 joined from node2"},
@@ -369,7 +364,7 @@ static void expect_last_checkpoint(const struct cluster_run *run,
                  said + (strlen(said) > 600 ? strlen(said) - 600 : 0));
 }
 
-static void a_signal_to_the_start_for_mpi_ends_the_run(void **state) {
+TEST(a_signal_to_the_start_for_mpi_ends_the_run) {
     if (geteuid())
         skip_test("no two hosts here, without root");
     cluster_run_job(*state, "{\"steps\": 100000000}");
@@ -426,8 +421,7 @@ static void expect_launched(struct cluster_run *run,
         assert_non_null(strstr(cluster_run_errors(processes[0]), said[i]));
 }
 
-static void ps_lites_variables_start_a_run_that_its_scheduler_leads(
-    void **state) {
+TEST(ps_lites_variables_start_a_run_that_its_scheduler_leads) {
     static const struct launched launched[] = {
         {"scheduler", "DMLC_ROLE=scheduler"},
         {"server", "DMLC_ROLE=server"},
@@ -449,7 +443,7 @@ static void ps_lites_variables_start_a_run_that_its_scheduler_leads(
 }
 
 /* As Paddle's examples for one machine do, which say nothing of trainer 0. */
-static void paddles_variables_start_a_run_on_one_host(void **state) {
+TEST(paddles_variables_start_a_run_on_one_host) {
     static const struct launched launched[] = {
         {"trainer-0", "TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0"},
         {"trainer-1", "TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=1"},
@@ -471,7 +465,7 @@ static void paddles_variables_start_a_run_on_one_host(void **state) {
         close(holders[i]);
 }
 
-static void horovods_last_ranks_are_ps(void **state) {
+TEST(horovods_last_ranks_are_ps) {
     static const struct launched launched[] = {
         {"rank-0", "HOROVOD_RANK=0 HOROVOD_LOCAL_RANK=0"},
         {"rank-1", "HOROVOD_RANK=1 HOROVOD_LOCAL_RANK=1"},
@@ -490,7 +484,7 @@ static void horovods_last_ranks_are_ps(void **state) {
 }
 
 /* Each of them would train a model of its own, and end with 0. */
-static void a_process_launched_with_others_does_not_train_alone(void **state) {
+TEST(a_process_launched_with_others_does_not_train_alone) {
     static const char *const environment[] = {"HOROVOD_RANK=1",
                                               "HOROVOD_SIZE=2", NULL};
     static const char *const lines[][5] = {
@@ -507,7 +501,7 @@ static void a_process_launched_with_others_does_not_train_alone(void **state) {
 }
 
 /* What it starts here has a cluster of its own. */
-static void a_single_process_bench_is_allowed_under_a_launcher(void **state) {
+TEST(a_single_process_bench_is_allowed_under_a_launcher) {
     static const char *const environment[] = {"HOROVOD_SIZE=2", NULL};
     static const char *const line[] = {
         "bench",     "--alone", "--json",    "--sizes", "64",
@@ -520,7 +514,7 @@ static void a_single_process_bench_is_allowed_under_a_launcher(void **state) {
     json_decref(result);
 }
 
-static void local_ignores_outer_launchers(void **state) {
+TEST(local_ignores_outer_launchers) {
     static const char *const environment[] = {
         "HOROVOD_RANK=1", "DMLC_ROLE=server", "SM_HOSTS=[\"a\",\"b\"]",
         "WORLD_SIZE=2", NULL};
@@ -528,57 +522,4 @@ static void local_ignores_outer_launchers(void **state) {
     cluster_run_job(*state, NULL);
     cluster_run_expect(cluster_run_start(*state, "local", line, environment), 0,
                        CLUSTER_RUN_DEADLINE);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            ranks_rendezvous_above_the_port_of_torchruns_agent,
-            cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_check_finds_the_chief_above_the_port_of_torchruns_agent,
-            cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(two_concurrent_jobs_do_not_mix,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_rank_of_another_world_is_refused_and_the_run_continues,
-            cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(torchrun_starts_an_all_reduce_run,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(torchrun_ends_when_a_rank_has_failed,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            open_mpi_starts_a_run, cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(open_mpi_starts_a_run_with_tables,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            the_files_for_mpi_start_a_run_on_two_hosts, cluster_run_setup,
-            cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_signal_to_the_start_for_mpi_ends_the_run, cluster_run_setup,
-            cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            ps_lites_variables_start_a_run_that_its_scheduler_leads,
-            cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            paddles_variables_start_a_run_on_one_host, cluster_run_setup,
-            cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(horovods_last_ranks_are_ps,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_process_launched_with_others_does_not_train_alone,
-            cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_single_process_bench_is_allowed_under_a_launcher,
-            cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(local_ignores_outer_launchers,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

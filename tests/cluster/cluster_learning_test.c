@@ -5,13 +5,8 @@
 #include "tests/bench/click_log.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/rule_oracle.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +55,8 @@ static int setup(void **state) {
     }
     return failed;
 }
+
+FIXTURE(setup, cluster_run_teardown);
 
 /* OPTIMIZER: a JSON object. Missing numbers count as the default_value 64. */
 static void write_job(const struct cluster_run *run, const char *optimizer) {
@@ -267,7 +264,7 @@ static void expect_exact(struct cluster_run *run, unsigned num_ps,
     assert_true(fabs(its_loss / loss - 1) < tolerance);
 }
 
-static void ftrl_learns_what_it_does_in_double(void **state) {
+TEST(ftrl_learns_what_it_does_in_double) {
     static const struct optimizer rule = {.type = OPTIMIZER_FTRL,
                                           .initial_accumulator_value = 1e-3,
                                           .learning_rate_power = -0.5,
@@ -282,7 +279,7 @@ static void ftrl_learns_what_it_does_in_double(void **state) {
 }
 
 /* A batch is in two halves, every second sample in each. */
-static void adagrad_learns_it_on_two_workers(void **state) {
+TEST(adagrad_learns_it_on_two_workers) {
     static const struct optimizer rule = {.type = OPTIMIZER_ADAGRAD,
                                           .initial_accumulator_value = 1e-5,
                                           .eps = 1e-10};
@@ -292,21 +289,10 @@ static void adagrad_learns_it_on_two_workers(void **state) {
                  &rule, 0.02);
 }
 
-static void adam_learns_it(void **state) {
+TEST(adam_learns_it) {
     static const struct optimizer rule = {
         .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     expect_exact(*state, 1, 1,
                  "{\"type\": \"Adam\", \"params\": {\"lr\": 0.004}}", &rule,
                  0.004);
-}
-
-int main(void) {
-#define T(test)                                                                \
-    cmocka_unit_test_setup_teardown(test, setup, cluster_run_teardown)
-    const struct CMUnitTest tests[] = {
-        T(ftrl_learns_what_it_does_in_double),
-        T(adagrad_learns_it_on_two_workers),
-        T(adam_learns_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

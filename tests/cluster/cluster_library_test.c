@@ -3,13 +3,8 @@
  * workers of `capstan local`, by ps and by all-reduce. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +48,9 @@ static struct cluster_process *play(void **state, const char *num_ps,
 
 #define SETS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void weights_are_the_exact_sums_on_all_ranks(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(weights_are_the_exact_sums_on_all_ranks) {
     for (unsigned c = 0; c < CLUSTERS; c++)
         (void)play(state, clusters[c], "2", "sums", 0,
                    SETS("optimizer.params.lr=1"));
@@ -61,7 +58,7 @@ static void weights_are_the_exact_sums_on_all_ranks(void **state) {
     (void)play(state, "0", "4", "sums", 0, SETS("optimizer.params.lr=1"));
 }
 
-static void zero_counts_and_empty_does_not(void **state) {
+TEST(zero_counts_and_empty_does_not) {
     const char *const *sets =
         SETS("optimizer.params.lr=1", "optimizer.params.momentum=0.5");
     for (unsigned c = 0; c < CLUSTERS; c++)
@@ -71,7 +68,7 @@ static void zero_counts_and_empty_does_not(void **state) {
                     "zero_optimization.stage=2"));
 }
 
-static void averaged_and_assigned_values_are_exact(void **state) {
+TEST(averaged_and_assigned_values_are_exact) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         (void)play(state, clusters[c], "2", "kinds", 0, NULL);
         (void)play(state, clusters[c], "2", "kinds", 0,
@@ -82,18 +79,18 @@ static void averaged_and_assigned_values_are_exact(void **state) {
                SETS("optimizer.type=Adam", "zero_optimization.stage=1"));
 }
 
-static void a_round_uses_rank_0s_values_of_each_group(void **state) {
+TEST(a_round_uses_rank_0s_values_of_each_group) {
     for (unsigned c = 0; c < CLUSTERS; c++)
         (void)play(state, clusters[c], "2", "groups", 0, NULL);
 }
 
-static void ranks_may_push_in_different_orders(void **state) {
+TEST(ranks_may_push_in_different_orders) {
     for (unsigned c = 0; c < CLUSTERS; c++)
         (void)play(state, clusters[c], "3", "orders", 0,
                    SETS("optimizer.params.lr=1"));
 }
 
-static void two_runs_of_a_process_do_not_meet(void **state) {
+TEST(two_runs_of_a_process_do_not_meet) {
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     struct cluster_process *two =
@@ -121,7 +118,7 @@ static void expect_on_every_rank(void **state, unsigned num_ps,
     }
 }
 
-static void a_wrong_call_is_named_on_every_rank(void **state) {
+TEST(a_wrong_call_is_named_on_every_rank) {
     static const struct {
         const char *name, *text;
         int code;
@@ -154,7 +151,7 @@ static void a_wrong_call_is_named_on_every_rank(void **state) {
 }
 
 /* Nobody else is started. */
-static void a_call_before_the_join_is_named_at_once(void **state) {
+TEST(a_call_before_the_join_is_named_at_once) {
     struct cluster_run *run = *state;
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
@@ -165,7 +162,7 @@ static void a_call_before_the_join_is_named_at_once(void **state) {
     assert_non_null(strstr(cluster_run_errors(rank), "before capstan_join"));
 }
 
-static void an_early_end_leaves_the_others_training(void **state) {
+TEST(an_early_end_leaves_the_others_training) {
     const char *text =
         cluster_run_errors(play(state, "1", "2", "early", 0, NULL));
     assert_non_null(strstr(text, " 40 steps in "));
@@ -173,7 +170,7 @@ static void an_early_end_leaves_the_others_training(void **state) {
     assert_non_null(strstr(text, "all-reduce does not go on without a rank"));
 }
 
-static void local_has_the_code_of_a_rank_that_does_not_close(void **state) {
+TEST(local_has_the_code_of_a_rank_that_does_not_close) {
     static const struct {
         const char *name, *workers, *says;
         int code;
@@ -201,8 +198,7 @@ static void local_has_the_code_of_a_rank_that_does_not_close(void **state) {
 
 /* It would be awaited for timeouts.join, ten minutes. Whether the chief has its
  * run by then, or later, as the leader waits here. */
-static void local_does_not_await_a_rank_that_ends_before_it_joins(
-    void **state) {
+TEST(local_does_not_await_a_rank_that_ends_before_it_joins) {
     static const char *const waits[] = {":", "until [ -e gone ]; do :; done"};
     char caller[PATH_MAX], line[PATH_MAX + 256];
     cluster_fixture_caller(caller);
@@ -224,7 +220,7 @@ static void local_does_not_await_a_rank_that_ends_before_it_joins(
     }
 }
 
-static void local_forgives_a_rank_that_comes_back(void **state) {
+TEST(local_forgives_a_rank_that_comes_back) {
     const char *text =
         cluster_run_errors(play(state, "1", "2", "joins-heir", 0, NULL));
     assert_non_null(strstr(text, "was killed by signal 9 (Killed) before it "
@@ -259,7 +255,7 @@ static void expect_same_bits(void **state, const char *num_ps, const char *name,
     assert_string_equal(parts + 1, whole + 1);
 }
 
-static void a_resumed_run_has_the_same_bits(void **state) {
+TEST(a_resumed_run_has_the_same_bits) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         expect_same_bits(state, clusters[c], "resume",
                          "optimizer.params.momentum=0.9");
@@ -288,8 +284,7 @@ static void expect_goes_on(void **state, const char *num_ps, const char *name,
     assert_int_equal(weights_of(local)[0], '1'); /* resumed */
 }
 
-static void a_run_that_all_ranks_end_before_its_last_step_goes_on(
-    void **state) {
+TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         expect_goes_on(state, clusters[c], "short", "seed=0");
         expect_goes_on(state, clusters[c], "short", "checkpoint.every_steps=2");
@@ -301,7 +296,7 @@ static void a_run_that_all_ranks_end_before_its_last_step_goes_on(
 }
 
 /* Neither weights nor checkpoints change with its starts. */
-static void a_complete_run_takes_no_step_when_started_again(void **state) {
+TEST(a_complete_run_takes_no_step_when_started_again) {
     static const char *const stalenesses[] = {"0", "\"inf\""};
     for (unsigned c = 0; c < 2 * CLUSTERS; c++) {
         const char *num_ps = clusters[c / 2];
@@ -332,7 +327,7 @@ static void a_complete_run_takes_no_step_when_started_again(void **state) {
 }
 
 /* The caller checks rows and weights, and that rows take no memory. */
-static void a_complete_run_takes_no_rows_when_started_again(void **state) {
+TEST(a_complete_run_takes_no_rows_when_started_again) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         struct cluster_run *run = cluster_fixture_reset(state);
         for (int s = 0; s < 3; s++) {
@@ -349,7 +344,7 @@ static void a_complete_run_takes_no_rows_when_started_again(void **state) {
 }
 
 /* What each rank and the lowest one keeps is of the checkpoint's step. */
-static void a_requested_checkpoint_has_what_ranks_keep(void **state) {
+TEST(a_requested_checkpoint_has_what_ranks_keep) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         const char *const *sets = SETS("steps=3000", "checkpoint.dir=kept");
         uint64_t steps[8];
@@ -371,7 +366,7 @@ static void a_requested_checkpoint_has_what_ranks_keep(void **state) {
 }
 
 /* The sums are those of `own`, by its own check. */
-static void an_optimizer_of_ones_own_gets_exact_means(void **state) {
+TEST(an_optimizer_of_ones_own_gets_exact_means) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         (void)play(state, clusters[c], "2", "own", 0, SETS("steps=40"));
         (void)play(state, clusters[c], "4", "own", 0, SETS("steps=40"));
@@ -383,7 +378,7 @@ static void an_optimizer_of_ones_own_gets_exact_means(void **state) {
     unsetenv("CAPSTAN_SET");
 }
 
-static void a_resumed_run_knows_its_place_in_the_data(void **state) {
+TEST(a_resumed_run_knows_its_place_in_the_data) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         struct cluster_run *run = cluster_fixture_reset(state);
         for (int half = 1; half <= 2; half++) {
@@ -400,7 +395,7 @@ static void a_resumed_run_knows_its_place_in_the_data(void **state) {
 }
 
 /* Its port and its directory lock are free at once. */
-static void an_orphan_of_a_killed_process_keeps_nothing(void **state) {
+TEST(an_orphan_of_a_killed_process_keeps_nothing) {
     struct cluster_run *run = *state;
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
@@ -420,7 +415,7 @@ static void an_orphan_of_a_killed_process_keeps_nothing(void **state) {
     }
 }
 
-static void a_signal_leaves_a_checkpoint(void **state) {
+TEST(a_signal_leaves_a_checkpoint) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         uint64_t steps[8];
         (void)play(state, clusters[c], "2", "interrupt", 128 + SIGTERM,
@@ -432,7 +427,7 @@ static void a_signal_leaves_a_checkpoint(void **state) {
 }
 
 /* The ps may not have all of its first values yet. */
-static void rank_0_is_needed_until_the_first_step(void **state) {
+TEST(rank_0_is_needed_until_the_first_step) {
     struct cluster_run *run = *state;
     struct cluster_process *others[3];
     char caller[PATH_MAX];
@@ -487,7 +482,7 @@ static void expect_half_untrained(const char *path) {
 }
 
 /* Rank 0 is killed with the weights that the checkpoint of step 20 needs. */
-static void another_rank_has_the_weights_of_a_checkpoint(void **state) {
+TEST(another_rank_has_the_weights_of_a_checkpoint) {
     struct cluster_process *ends[2];
     char whole[64], path[PATH_MAX];
     snprintf(
@@ -533,7 +528,7 @@ static void play_joiner(struct cluster_run *run, const char *name,
 
 static const char saves[] = "checkpoint.dir=kept\ncheckpoint.every_steps=10";
 
-static void a_rank_that_joins_has_the_state_of_the_others(void **state) {
+TEST(a_rank_that_joins_has_the_state_of_the_others) {
     static const struct {
         const char *name, *sets;
         unsigned dies;
@@ -551,7 +546,7 @@ static void a_rank_that_joins_has_the_state_of_the_others(void **state) {
     }
 }
 
-static void a_rank_that_cannot_join_gets_the_reason(void **state) {
+TEST(a_rank_that_cannot_join_gets_the_reason) {
     struct cluster_process *ranks[2];
     play_joiner(*state, "joins-full", 1, saves, ranks);
     cluster_run_expect(ranks[1], FAILED, CLUSTER_RUN_DEADLINE);
@@ -561,7 +556,7 @@ static void a_rank_that_cannot_join_gets_the_reason(void **state) {
 }
 
 /* The ps have the mean of the gradients only. */
-static void the_last_rank_takes_weights_of_its_own_along(void **state) {
+TEST(the_last_rank_takes_weights_of_its_own_along) {
     struct cluster_run *run = *state;
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
@@ -580,7 +575,7 @@ static void the_last_rank_takes_weights_of_its_own_along(void **state) {
         strstr(cluster_run_errors(chief), "and its weights with it"));
 }
 
-static void what_cannot_be_kept_is_said_at_once(void **state) {
+TEST(what_cannot_be_kept_is_said_at_once) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         struct cluster_process *local =
             play(state, clusters[c], "2", "own-full", FAILED,
@@ -593,7 +588,7 @@ static void what_cannot_be_kept_is_said_at_once(void **state) {
 
 /* Each rank keeps the state of its own step, also with the last checkpoint,
  * which is taken after it has ended. */
-static void with_staleness_each_rank_has_its_own_state_back(void **state) {
+TEST(with_staleness_each_rank_has_its_own_state_back) {
     static const char *const settings[] = {"2", "\"inf\""};
     uint64_t steps[8];
     for (unsigned s = 0; s < 2; s++) {
@@ -612,7 +607,7 @@ static void with_staleness_each_rank_has_its_own_state_back(void **state) {
 }
 
 /* The caller's line is not there. */
-static void json_gives_the_summary_and_nothing_else(void **state) {
+TEST(json_gives_the_summary_and_nothing_else) {
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     for (unsigned c = 0; c < CLUSTERS; c++) {
@@ -633,7 +628,7 @@ static void json_gives_the_summary_and_nothing_else(void **state) {
     }
 }
 
-static void a_command_without_a_run_has_no_summary(void **state) {
+TEST(a_command_without_a_run_has_no_summary) {
     struct cluster_process *local = cluster_run_start(
         *state, "local", SETS("local", "--json", "--ps", "0", "--", "true"),
         NULL);
@@ -645,7 +640,7 @@ static void a_command_without_a_run_has_no_summary(void **state) {
 
 /* A caller without a handler dies of the launcher's signal before the library
  * gives it the reason. */
-static void the_reason_why_a_run_cannot_begin_is_said_first(void **state) {
+TEST(the_reason_why_a_run_cannot_begin_is_said_first) {
     struct cluster_process *local =
         start(*state, "1", "2", "learns",
               SETS("strategy.type=allreduce", "checkpoint.dir=/dev/null/a"));
@@ -655,8 +650,7 @@ static void the_reason_why_a_run_cannot_begin_is_said_first(void **state) {
     assert_null(strstr(cluster_run_errors(local), "was killed"));
 }
 
-static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
-    void **state) {
+TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together) {
     char caller[PATH_MAX];
     cluster_run_job(*state, NULL);
     cluster_fixture_caller(caller);
@@ -672,46 +666,4 @@ static void a_model_of_ones_own_and_a_built_in_job_do_not_go_together(
                               NULL);
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
     assert_non_null(strstr(cluster_run_errors(local), "declares the model"));
-}
-
-#define LIBRARY_TEST(name)                                                     \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LIBRARY_TEST(weights_are_the_exact_sums_on_all_ranks),
-        LIBRARY_TEST(zero_counts_and_empty_does_not),
-        LIBRARY_TEST(averaged_and_assigned_values_are_exact),
-        LIBRARY_TEST(a_round_uses_rank_0s_values_of_each_group),
-        LIBRARY_TEST(ranks_may_push_in_different_orders),
-        LIBRARY_TEST(two_runs_of_a_process_do_not_meet),
-        LIBRARY_TEST(a_wrong_call_is_named_on_every_rank),
-        LIBRARY_TEST(a_call_before_the_join_is_named_at_once),
-        LIBRARY_TEST(an_early_end_leaves_the_others_training),
-        LIBRARY_TEST(local_has_the_code_of_a_rank_that_does_not_close),
-        LIBRARY_TEST(local_does_not_await_a_rank_that_ends_before_it_joins),
-        LIBRARY_TEST(local_forgives_a_rank_that_comes_back),
-        LIBRARY_TEST(a_resumed_run_has_the_same_bits),
-        LIBRARY_TEST(a_run_that_all_ranks_end_before_its_last_step_goes_on),
-        LIBRARY_TEST(a_complete_run_takes_no_step_when_started_again),
-        LIBRARY_TEST(a_complete_run_takes_no_rows_when_started_again),
-        LIBRARY_TEST(an_optimizer_of_ones_own_gets_exact_means),
-        LIBRARY_TEST(a_requested_checkpoint_has_what_ranks_keep),
-        LIBRARY_TEST(a_resumed_run_knows_its_place_in_the_data),
-        LIBRARY_TEST(an_orphan_of_a_killed_process_keeps_nothing),
-        LIBRARY_TEST(a_signal_leaves_a_checkpoint),
-        LIBRARY_TEST(rank_0_is_needed_until_the_first_step),
-        LIBRARY_TEST(another_rank_has_the_weights_of_a_checkpoint),
-        LIBRARY_TEST(a_rank_that_joins_has_the_state_of_the_others),
-        LIBRARY_TEST(a_rank_that_cannot_join_gets_the_reason),
-        LIBRARY_TEST(the_last_rank_takes_weights_of_its_own_along),
-        LIBRARY_TEST(what_cannot_be_kept_is_said_at_once),
-        LIBRARY_TEST(with_staleness_each_rank_has_its_own_state_back),
-        LIBRARY_TEST(json_gives_the_summary_and_nothing_else),
-        LIBRARY_TEST(a_command_without_a_run_has_no_summary),
-        LIBRARY_TEST(the_reason_why_a_run_cannot_begin_is_said_first),
-        LIBRARY_TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

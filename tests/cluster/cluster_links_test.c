@@ -2,13 +2,8 @@
 /* `capstan cluster` for people: where its description comes from, and which of
  * its addresses answer, before a run and in it. */
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +66,9 @@ static struct cluster_process *start_chief_and_ps(struct cluster_run *run,
     return chief;
 }
 
-static void before_a_run_all_addresses_are_refused(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(before_a_run_all_addresses_are_refused) {
     cluster_run_describe(*state, 1, 1, 1);
     struct cluster_process *process =
         CLUSTER_AS(*state, "worker", 0, 1, "--check");
@@ -86,7 +83,7 @@ static void before_a_run_all_addresses_are_refused(void **state) {
                 "2 of them are refused");
 }
 
-static void the_chief_and_the_ps_of_a_run_answer(void **state) {
+TEST(the_chief_and_the_ps_of_a_run_answer) {
     struct cluster_process *ps, *chief;
     cluster_run_describe(*state, 1, 1, 1);
     chief = start_chief_and_ps(*state, &ps);
@@ -102,7 +99,7 @@ static void the_chief_and_the_ps_of_a_run_answer(void **state) {
     cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
 }
 
-static void a_missing_process_is_named(void **state) {
+TEST(a_missing_process_is_named) {
     struct cluster_process *ps, *process;
     cluster_run_describe(*state, 1, 1, 2);
     start_chief_and_ps(*state, &ps);
@@ -123,7 +120,7 @@ static void a_missing_process_is_named(void **state) {
                 "worker 1, ");
 }
 
-static void a_name_that_does_not_resolve_is_named(void **state) {
+TEST(a_name_that_does_not_resolve_is_named) {
     static const char *const arguments[] = {"cluster",
                                             "--check",
                                             "--chief_hosts",
@@ -144,8 +141,7 @@ static const char *const ranks[] = {
     "RANK=1",         "WORLD_SIZE=3",     "MASTER_ADDR=h",     "HOROVOD_RANK=1",
     "HOROVOD_SIZE=3", "DMLC_ROLE=worker", "MASTER_PORT=29500", NULL};
 
-static void explain_says_which_source_counts_and_lists_every_role(
-    void **state) {
+TEST(explain_says_which_source_counts_and_lists_every_role) {
     static const char *const arguments[] = {"cluster", "--explain", "--num-ps",
                                             "1", NULL};
     const char *text =
@@ -162,7 +158,7 @@ static void explain_says_which_source_counts_and_lists_every_role(
     expect_line(text, "ps            0", "known when it joins");
 }
 
-static void explain_as_json_has_the_same_in_more_keys(void **state) {
+TEST(explain_as_json_has_the_same_in_more_keys) {
     static const char *const arguments[] = {"cluster", "--explain", "--json",
                                             NULL};
     json_t *result =
@@ -182,7 +178,7 @@ static void explain_as_json_has_the_same_in_more_keys(void **state) {
     json_decref(result);
 }
 
-static void explain_helps_where_the_description_is_wrong(void **state) {
+TEST(explain_helps_where_the_description_is_wrong) {
     static const char *const arguments[] = {"cluster", "--explain", NULL};
     static const char *const wrong[] = {"TF_CONFIG={", NULL};
     struct cluster_process *process = cluster_with(*state, arguments, wrong, 2);
@@ -190,20 +186,4 @@ static void explain_helps_where_the_description_is_wrong(void **state) {
     assert_string_equal(cluster_run_output(process), "");
     expect_line(text, "TF_CONFIG (TF_CONFIG)", "taken");
     expect_line(text, "error: bad_json: ", "");
-}
-
-int main(void) {
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(before_a_run_all_addresses_are_refused),
-        TEST(the_chief_and_the_ps_of_a_run_answer),
-        TEST(a_missing_process_is_named),
-        TEST(a_name_that_does_not_resolve_is_named),
-        TEST(explain_says_which_source_counts_and_lists_every_role),
-        TEST(explain_as_json_has_the_same_in_more_keys),
-        TEST(explain_helps_where_the_description_is_wrong),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

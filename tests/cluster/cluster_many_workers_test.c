@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many processes, and processes that come again and again: each gets in. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -23,7 +18,9 @@ static struct cluster_process *start(struct cluster_run *run, unsigned place) {
                        : cluster_run_task(run, "worker", place - 1 - PS, NULL);
 }
 
-static void many_workers_start_in_any_order_and_all_train(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(many_workers_start_in_any_order_and_all_train) {
     struct cluster_run *run = *state;
     struct cluster_process *processes[TASKS];
     unsigned order[TASKS];
@@ -46,7 +43,7 @@ static void many_workers_start_in_any_order_and_all_train(void **state) {
 
 /* By SIGTERM, which is a goodbye, and now and then by SIGKILL, which is found
  * out. */
-static void a_worker_rejoins_after_any_number_of_restarts(void **state) {
+TEST(a_worker_rejoins_after_any_number_of_restarts) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 100000000,"
                          " \"steps_per_epoch\": 100000, \"strategy\":"
@@ -70,16 +67,4 @@ static void a_worker_rejoins_after_any_number_of_restarts(void **state) {
     cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     cluster_run_expect(ps, 138, CLUSTER_RUN_DEADLINE);
     cluster_run_expect(stays, 138, CLUSTER_RUN_DEADLINE);
-}
-
-#define MANY_TEST(name)                                                        \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        MANY_TEST(many_workers_start_in_any_order_and_all_train),
-        MANY_TEST(a_worker_rejoins_after_any_number_of_restarts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,9 +69,11 @@ static long largest_child(void) {
     return usage.ru_maxrss;
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* A terabyte of weights, and more beside; "never" would set the checkpoint of
  * the first run aside. */
-static void a_model_larger_than_any_machine_is_refused_at_once(void **state) {
+TEST(a_model_larger_than_any_machine_is_refused_at_once) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"epochs\": 1}");
     cluster_run_expect(start_local(run, "small"), 0, CLUSTER_RUN_DEADLINE);
@@ -97,7 +94,7 @@ static void a_model_larger_than_any_machine_is_refused_at_once(void **state) {
 /* Near 4 GB for a trainer, most of it activations of an evaluation. */
 static const char medium[] = "{\"model\": {\"layers\": [64, 1048576, 10]}}";
 
-static void ulimit_limits_the_memory_plan(void **state) {
+TEST(ulimit_limits_the_memory_plan) {
     struct cluster_run *run = *state;
     if (sanitized)
         skip_test("a sanitizer takes more than ulimit -v leaves");
@@ -152,8 +149,7 @@ static struct cluster_process *start_limited(struct cluster_run *run,
 }
 
 /* Beside a checkpoint one ps has room for some 180 MB of rows. */
-static void a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps(
-    void **state) {
+TEST(a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps) {
     static const char *const cases[][2] = {
         {"-d 400000", "0"}, {"-v 1200000", "0"}, {"-d 400000", "inf"}};
     static const char *const undisturbed[] = {"checkpoint.dir=undisturbed",
@@ -223,7 +219,7 @@ static void make_group(struct group *group, const char *bytes) {
         skip_test("no control group with a limit of memory can be made here");
 }
 
-static void a_control_group_limits_the_memory_plan(void **state) {
+TEST(a_control_group_limits_the_memory_plan) {
     struct cluster_run *run = *state;
     struct group group;
     char enter[256];
@@ -253,8 +249,7 @@ static const char many_rows[] =
 /* The kernel kills it at the limit: it cannot be told of a failed allocation.
  * With 32768 samples a batch a round brings 39 MB of new rows; with 65536 one
  * round is more than there is. */
-static void a_ps_in_a_small_control_group_writes_its_last_checkpoint(
-    void **state) {
+TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint) {
     static const struct {
         const char *staleness, *batch, *says;
     } cases[] = {
@@ -320,7 +315,7 @@ static pid_t occupy(const struct group *group) {
 }
 
 /* 270 MB for all; killed processes give theirs back some time later. */
-static void the_chief_waits_for_memory_to_become_free(void **state) {
+TEST(the_chief_waits_for_memory_to_become_free) {
     struct cluster_run *run = *state;
     struct group group;
     char enter[256];
@@ -400,33 +395,15 @@ static void expect_same_with(struct cluster_run *run, const char *strategy) {
     free(first);
 }
 
-static void recomputed_activations_end_in_the_same_bits(void **state) {
+TEST(recomputed_activations_end_in_the_same_bits) {
     expect_same_with(*state, "ps");
     expect_same_with(*state, "allreduce");
 }
 
-static void the_plan_logs_its_memory(void **state) {
+TEST(the_plan_logs_its_memory) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"epochs\": 1}");
     struct cluster_process *local = start_local(run, "local");
     cluster_run_await(local, "memory: a trainer ", CLUSTER_RUN_DEADLINE);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_model_larger_than_any_machine_is_refused_at_once),
-        TEST(ulimit_limits_the_memory_plan),
-        TEST(a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps),
-        TEST(a_control_group_limits_the_memory_plan),
-        TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint),
-        TEST(the_chief_waits_for_memory_to_become_free),
-        TEST(recomputed_activations_end_in_the_same_bits),
-        TEST(the_plan_logs_its_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps keeps in memory, and what a process does that has nothing to do. */
 #include "tests/cluster/cluster_memory_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,11 +73,13 @@ static void expect_within_limit(struct cluster_run *run, double bytes,
     assert_true(most <= limit);
 }
 
-static void a_ps_uses_memory_for_weights_and_credits(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_ps_uses_memory_for_weights_and_credits) {
     expect_within_limit(*state, (soak_count() < 10 ? 256 : 1024) * mib, 0);
 }
 
-static void a_ps_uses_memory_for_weights_state_and_credits(void **state) {
+TEST(a_ps_uses_memory_for_weights_state_and_credits) {
     expect_within_limit(*state, 128 * mib, 0.9);
 }
 
@@ -93,7 +90,7 @@ static double held_in_round(const struct cluster_memory_fixture *cluster,
     return cluster_memory_fixture_resident_bytes(cluster->ps);
 }
 
-static void a_ps_does_not_grow_over_many_rounds(void **state) {
+TEST(a_ps_does_not_grow_over_many_rounds) {
     double empty, early, late;
     struct cluster_memory_fixture cluster =
         start_cluster(*state, mib, 0.9, &empty);
@@ -149,12 +146,12 @@ static void expect_idle(const struct cluster_process *process,
     assert_true(sum / idle_seconds < unusual_share);
 }
 
-static void a_ps_that_waits_for_its_chief_uses_no_cpu(void **state) {
+TEST(a_ps_that_waits_for_its_chief_uses_no_cpu) {
     struct cluster_process *ps = cluster_memory_fixture_start_ps(*state);
     expect_idle(ps, "a ps that waits for its chief");
 }
 
-static void waiting_for_a_stopped_worker_uses_no_cpu(void **state) {
+TEST(waiting_for_a_stopped_worker_uses_no_cpu) {
     struct cluster_run *run = *state;
     write_job(run, 64, 0);
     struct cluster_memory_fixture cluster =
@@ -164,19 +161,4 @@ static void waiting_for_a_stopped_worker_uses_no_cpu(void **state) {
     expect_idle(cluster.ps, "a ps");
     expect_idle(cluster.workers[0], "a worker");
     expect_idle(cluster.chief, "a chief");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_ps_uses_memory_for_weights_and_credits),
-        TEST(a_ps_uses_memory_for_weights_state_and_credits),
-        TEST(a_ps_does_not_grow_over_many_rounds),
-        TEST(a_ps_that_waits_for_its_chief_uses_no_cpu),
-        TEST(waiting_for_a_stopped_worker_uses_no_cpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

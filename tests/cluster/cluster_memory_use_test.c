@@ -5,14 +5,9 @@
 #include "proto/tensor/memory_footprint.h"
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +90,9 @@ static void await_rounds(const struct cluster_memory_fixture *cluster) {
         ;
 }
 
-static void members_with_ps_use_the_planned_memory(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(members_with_ps_use_the_planned_memory) {
     struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, false);
@@ -113,8 +110,7 @@ static void members_with_ps_use_the_planned_memory(void **state) {
 
 /* Over the network: gradients of all trainers wait for the norm of their round.
  * What is on its way after that, all answers at once, is not told. */
-static void a_ps_with_clipping_holds_at_least_a_round_of_gradients(
-    void **state) {
+TEST(a_ps_with_clipping_holds_at_least_a_round_of_gradients) {
     struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, false);
@@ -151,12 +147,12 @@ static void expect_of_ranks(struct cluster_run *run, uint32_t stage) {
         expect_footprint(cluster.workers[i], "a rank", &trainer);
 }
 
-static void ranks_in_all_reduce_use_the_planned_memory(void **state) {
+TEST(ranks_in_all_reduce_use_the_planned_memory) {
     expect_of_ranks(*state, 0);
 }
 
 /* The copies are of the largest weights, and few rows. */
-static void ranks_in_half_precision_use_the_planned_memory(void **state) {
+TEST(ranks_in_half_precision_use_the_planned_memory) {
     struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, true);
@@ -171,7 +167,7 @@ static void ranks_in_half_precision_use_the_planned_memory(void **state) {
     expect_footprint(cluster.workers[0], "a rank", &trainer);
 }
 
-static void ranks_with_zero_use_the_planned_memory(void **state) {
+TEST(ranks_with_zero_use_the_planned_memory) {
     expect_of_ranks(*state, 2);
 }
 
@@ -241,16 +237,15 @@ static void expect_of_devices(struct cluster_run *run, bool allreduce,
                          &trainer);
 }
 
-static void two_devices_summed_by_the_host_use_the_planned_memory(
-    void **state) {
+TEST(two_devices_summed_by_the_host_use_the_planned_memory) {
     expect_of_devices(*state, false, "SGD", true);
 }
 
-static void two_devices_with_a_collective_use_the_planned_memory(void **state) {
+TEST(two_devices_with_a_collective_use_the_planned_memory) {
     expect_of_devices(*state, false, "SGD", false);
 }
 
-static void ranks_of_two_devices_use_the_planned_memory(void **state) {
+TEST(ranks_of_two_devices_use_the_planned_memory) {
     expect_of_devices(*state, true, "Adam", true);
 }
 
@@ -279,7 +274,7 @@ static void write_many_users(const struct cluster_run *run) {
 
 /* From an eighth of an epoch to its last eighth: the ps has 2.5 million more
  * rows, a trainer has read 18 MB more. */
-static void a_trainer_does_not_grow_with_data_nor_tables(void **state) {
+TEST(a_trainer_does_not_grow_with_data_nor_tables) {
     struct cluster_run *run = *state;
     const unsigned epoch = USERS / USERS_BATCH / WORKERS;
     double before[WORKERS];
@@ -304,23 +299,4 @@ static void a_trainer_does_not_grow_with_data_nor_tables(void **state) {
                       before[i] / mib, more / mib, ps / mib);
         assert_true(sanitized || more < 4 * mib);
     }
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(members_with_ps_use_the_planned_memory),
-        TEST(a_ps_with_clipping_holds_at_least_a_round_of_gradients),
-        TEST(ranks_in_all_reduce_use_the_planned_memory),
-        TEST(ranks_with_zero_use_the_planned_memory),
-        TEST(ranks_in_half_precision_use_the_planned_memory),
-        TEST(two_devices_summed_by_the_host_use_the_planned_memory),
-        TEST(two_devices_with_a_collective_use_the_planned_memory),
-        TEST(ranks_of_two_devices_use_the_planned_memory),
-        TEST(a_trainer_does_not_grow_with_data_nor_tables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

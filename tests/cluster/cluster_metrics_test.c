@@ -3,13 +3,8 @@
  * steps_per_print and at the last step, once, whatever happens on the way. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,15 +52,16 @@ static void expect_metrics_by_steps(struct cluster_run *run,
     cluster_fixture_expect_logged(local, "step 90/90 (100%): loss");
 }
 
-static void metrics_are_logged_at_every_multiple_and_the_last_step(
-    void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(metrics_are_logged_at_every_multiple_and_the_last_step) {
     expect_metrics_by_steps(*state, "strategy.staleness=0", 20);
     expect_metrics_by_steps(cluster_fixture_reset(state),
                             "strategy.staleness=0", 1);
 }
 
 /* There a push is a step, by the number that its answer tells. */
-static void metrics_are_logged_without_rounds_too(void **state) {
+TEST(metrics_are_logged_without_rounds_too) {
     expect_metrics_by_steps(*state, "strategy.staleness=inf", 20);
     expect_metrics_by_steps(cluster_fixture_reset(state),
                             "strategy.staleness=inf", 1);
@@ -73,7 +69,7 @@ static void metrics_are_logged_without_rounds_too(void **state) {
                             "strategy.staleness=2", 1);
 }
 
-static void all_reduce_logs_metrics_at_the_same_steps(void **state) {
+TEST(all_reduce_logs_metrics_at_the_same_steps) {
     cluster_run_job(*state, job);
     CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, "steps_per_print=7");
     expect_points(*state, "train/loss", 7, 90);
@@ -85,7 +81,7 @@ static const char *const long_run[] = {"epochs=null", "steps=3000",
 
 /* However it ends: by a checkpoint of that moment, or a while after the last
  * one, whose later steps are taken again. */
-static void a_resumed_run_logs_each_step_once(void **state) {
+TEST(a_resumed_run_logs_each_step_once) {
     static const int signals[] = {SIGTERM, SIGKILL};
     for (unsigned i = 0; i < 2; i++) {
         struct cluster_run *run = i ? cluster_fixture_reset(state) : *state;
@@ -102,7 +98,7 @@ static void a_resumed_run_logs_each_step_once(void **state) {
     }
 }
 
-static void a_worker_that_dies_leaves_no_gap(void **state) {
+TEST(a_worker_that_dies_leaves_no_gap) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     char path[PATH_MAX];
@@ -149,7 +145,7 @@ static unsigned results_in_order(const struct cluster_process *process) {
 }
 
 /* Pushes may have passed an epoch before any is evaluated. */
-static void an_epoch_ends_before_the_next_begins(void **state) {
+TEST(an_epoch_ends_before_the_next_begins) {
     cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
     assert_int_equal(results_in_order(CLUSTER_FIXTURE_RUN(*state, 1, 2, 0,
                                                           "steps_per_print=1")),
@@ -176,7 +172,7 @@ static struct cluster_process *delay(struct cluster_run *run,
     return chief;
 }
 
-static void a_stalled_run_names_the_waited_for_peer_and_no_rate(void **state) {
+TEST(a_stalled_run_names_the_waited_for_peer_and_no_rate) {
     struct cluster_fixture fixture;
     struct cluster_process *chief = delay(
         *state, &fixture, SIGSTOP, " s (waiting for worker 1, silent for ");
@@ -188,7 +184,7 @@ static void a_stalled_run_names_the_waited_for_peer_and_no_rate(void **state) {
     cluster_fixture_expect_logged(chief, "step 3000/3000");
 }
 
-static void time_lost_to_a_dead_peer_suggests_no_key(void **state) {
+TEST(time_lost_to_a_dead_peer_suggests_no_key) {
     struct cluster_fixture fixture;
     struct cluster_process *chief =
         delay(*state, &fixture, SIGKILL, "worker 1 on host ");
@@ -199,22 +195,4 @@ static void time_lost_to_a_dead_peer_suggests_no_key(void **state) {
                                   "largest cause of lost time: waiting for "
                                   "worker 1, which was silent for ");
     assert_false(cluster_fixture_has_logged(chief, "key: "));
-}
-
-#define IN_FOLDER(test)                                                        \
-    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(metrics_are_logged_at_every_multiple_and_the_last_step),
-        IN_FOLDER(metrics_are_logged_without_rounds_too),
-        IN_FOLDER(all_reduce_logs_metrics_at_the_same_steps),
-        IN_FOLDER(a_resumed_run_logs_each_step_once),
-        IN_FOLDER(an_epoch_ends_before_the_next_begins),
-        IN_FOLDER(a_stalled_run_names_the_waited_for_peer_and_no_rate),
-        IN_FOLDER(time_lost_to_a_dead_peer_suggests_no_key),
-        IN_FOLDER(a_worker_that_dies_leaves_no_gap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

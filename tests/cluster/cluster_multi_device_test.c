@@ -4,17 +4,15 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_gpus.h"
 #include "tests/lib/build_folder.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { EXIT_CONFIG = 2, EXIT_RETRY = 138 };
 
-static void the_jobs_device_count_is_the_maximum(void **state) {
+GROUP(build_folder_use_fake, NULL);
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(the_jobs_device_count_is_the_maximum) {
     static const char *const gpus[] = {"devices=4"};
     struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
@@ -24,7 +22,7 @@ static void the_jobs_device_count_is_the_maximum(void **state) {
     assert_false(cluster_fixture_has_logged(leader, "device cuda 3 of"));
 }
 
-static void a_lost_device_ends_the_run_and_is_named(void **state) {
+TEST(a_lost_device_ends_the_run_and_is_named) {
     static const char *const gpus[] = {"devices=3,lose=900,loser=2",
                                        "devices=3,lose=900,loser=2,nccl"};
     static const char *const changes[] = {"steps=100000", NULL};
@@ -37,22 +35,9 @@ static void a_lost_device_ends_the_run_and_is_named(void **state) {
     }
 }
 
-static void a_device_that_cannot_hold_the_model_is_exit_2(void **state) {
+TEST(a_device_that_cannot_hold_the_model_is_exit_2) {
     struct cluster_process *leader = cluster_gpus_run_single(
         *state, "devices=2,memory=1048576", NULL, EXIT_CONFIG);
     cluster_fixture_expect_logged(leader, "where there is 1 MB (free on device "
                                           "cuda ");
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_jobs_device_count_is_the_maximum),
-        TEST(a_lost_device_ends_the_run_and_is_named),
-        TEST(a_device_that_cannot_hold_the_model_is_exit_2),
-    };
-    (void)build_folder_use("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,14 +7,9 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 #include "worker/collective/collective.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,16 +33,22 @@ static bool works_here(const char *plugin) {
     return !status && !head->check(&why);
 }
 
-static bool find_program(void) {
+static int find_program(void **state) {
+    (void)state;
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_IB_DISABLE", "1", 0);
     char folder[PATH_MAX], plugin[PATH_MAX + 32];
     (void)build_folder_find(folder);
     snprintf(plugin, sizeof plugin, "%s/capstan-nccl.so", folder);
-    has_gpu = works_here(plugin);
+    is_built = has_gpu = works_here(plugin);
     if (has_gpu)
-        return true;
+        return 0;
     snprintf(plugin, sizeof plugin, "%s/emulated/capstan-nccl.so", folder);
-    return build_folder_use("emulated") && access(plugin, R_OK) == 0;
+    is_built = build_folder_use("emulated") && access(plugin, R_OK) == 0;
+    return 0;
 }
+
+GROUP(find_program, NULL);
 
 static void skip_without_headers(void) {
     if (!is_built)
@@ -102,9 +103,11 @@ static void write_job(struct cluster_run *run, int stage, const char *rule) {
     cluster_run_job(run, changes);
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* By Gloo sums, rule and norm are the processor's: the same products, made
  * there, go another way. */
-static void updates_on_the_device_have_the_bits_of_the_host(void **state) {
+TEST(updates_on_the_device_have_the_bits_of_the_host) {
     static const char *const rules[] = {"Adam", "SGD", "RMSprop"};
     struct cluster_run *run = *state;
     skip_without_headers();
@@ -122,7 +125,7 @@ static void updates_on_the_device_have_the_bits_of_the_host(void **state) {
 
 /* Gradients are brought to the host first, and NCCL takes them to the device
  * and back. */
-static void updates_with_state_on_the_host_have_the_same_bits(void **state) {
+TEST(updates_with_state_on_the_host_have_the_same_bits) {
     static const char offload[] =
         "zero_optimization.offload_optimizer.device=cpu";
     struct cluster_run *run = *state;
@@ -139,7 +142,7 @@ static void updates_with_state_on_the_host_have_the_same_bits(void **state) {
     }
 }
 
-static void in_fp16_overflows_are_found_on_the_device(void **state) {
+TEST(in_fp16_overflows_are_found_on_the_device) {
     static const char scale[] =
         "fp16={\"enabled\": true, \"hysteresis\": 1,"
         " \"initial_scale_power\": 28, \"loss_scale_window\": 5}";
@@ -153,7 +156,7 @@ static void in_fp16_overflows_are_found_on_the_device(void **state) {
     cluster_fixture_expect_same_checkpoints(run, "host", "device");
 }
 
-static void a_run_resumes_from_a_checkpoint_of_devices(void **state) {
+TEST(a_run_resumes_from_a_checkpoint_of_devices) {
     struct cluster_run *run = *state;
     skip_without_headers();
     write_job(run, 2, "Adam");
@@ -182,13 +185,13 @@ static void expect_end_after_a_kill(struct cluster_run *run, const char *text) {
     cluster_fixture_expect_logged(zero, text);
 }
 
-static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
+TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     skip_without_headers();
     expect_end_after_a_kill(*state, "worker 1 on host");
 }
 
 /* Nor does exit(3), which waits for NCCL then. */
-static void an_abort_of_nccl_that_hangs_ends_with_138_too(void **state) {
+TEST(an_abort_of_nccl_that_hangs_ends_with_138_too) {
     skip_on_a_gpu();
     setenv("NCCL_ON_CPU_ABORT_HANGS", "1", 1);
     expect_end_after_a_kill(*state, "nccl has not closed its group of ranks");
@@ -196,8 +199,7 @@ static void an_abort_of_nccl_that_hangs_ends_with_138_too(void **state) {
 }
 
 /* Rank 1 of the caller is gone in step 10. */
-static void an_abort_of_nccl_that_hangs_fails_a_call_of_the_library(
-    void **state) {
+TEST(an_abort_of_nccl_that_hangs_fails_a_call_of_the_library) {
     static const char *const gone[] = {"gone-3", NULL};
     struct cluster_run *run = *state;
     char folder[PATH_MAX], caller[PATH_MAX + 32];
@@ -216,23 +218,4 @@ static void an_abort_of_nccl_that_hangs_fails_a_call_of_the_library(
     unsetenv("NCCL_ON_CPU_ABORT_HANGS");
     unsetenv("CAPSTAN_SET");
     unsetenv("LD_LIBRARY_PATH");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-        TEST(updates_on_the_device_have_the_bits_of_the_host),
-        TEST(updates_with_state_on_the_host_have_the_same_bits),
-        TEST(in_fp16_overflows_are_found_on_the_device),
-        TEST(a_run_resumes_from_a_checkpoint_of_devices),
-        TEST(a_killed_rank_ends_all_with_138_and_is_named),
-        TEST(an_abort_of_nccl_that_hangs_ends_with_138_too),
-        TEST(an_abort_of_nccl_that_hangs_fails_a_call_of_the_library),
-    };
-    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-    setenv("NCCL_IB_DISABLE", "1", 0);
-    is_built = find_program();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
  * (tests/cluster/net/hosts.sh), which need root. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,8 +75,10 @@ static void run_on_loopback(struct net_hosts *net) {
     expect_no_rate(all);
 }
 
+FIXTURE(net_hosts_setup, net_hosts_teardown);
+
 /* A link that is away for less than timeouts.peer is made good. */
-static void a_run_across_hosts_recovers_and_ends_as_on_loopback(void **state) {
+TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
@@ -98,7 +95,7 @@ static void a_run_across_hosts_recovers_and_ends_as_on_loopback(void **state) {
     expect_same_bytes(net, "net.npz", "loopback.npz");
 }
 
-static void a_link_that_stays_down_ends_all_and_names_the_host(void **state) {
+TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
@@ -117,7 +114,7 @@ static void a_link_that_stays_down_ends_all_and_names_the_host(void **state) {
 
 /* Worker 1's connection ends by keepalive, which tells nothing of its process:
  * it keeps its slot beside a second one, and says so once it is back. */
-static void a_worker_behind_a_cut_link_keeps_its_slot(void **state) {
+TEST(a_worker_behind_a_cut_link_keeps_its_slot) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
@@ -185,29 +182,28 @@ static void expect_parted(void **state, int at, int from, const char *verdict) {
         expect_both_named(cluster_run_errors(tasks[i]));
 }
 
-static void ranks_of_which_one_drops_the_others_packets_are_named(
-    void **state) {
+TEST(ranks_of_which_one_drops_the_others_packets_are_named) {
     expect_parted(state, 2, 3, "drop");
 }
 
-static void ranks_of_which_the_next_drops_packets_are_named(void **state) {
+TEST(ranks_of_which_the_next_drops_packets_are_named) {
     expect_parted(state, 3, 2, "drop");
 }
 
-static void ranks_of_which_one_rejects_the_other_are_named(void **state) {
+TEST(ranks_of_which_one_rejects_the_other_are_named) {
     expect_parted(state, 3, 2, "reject with tcp reset");
 }
 
-static void ranks_that_a_firewall_prohibits_are_named(void **state) {
+TEST(ranks_that_a_firewall_prohibits_are_named) {
     expect_parted(state, 2, 3, "reject with icmpx type admin-prohibited");
 }
 
 /* As where an MTU is too large and nobody says so. */
-static void ranks_whose_large_packets_are_dropped_are_named(void **state) {
+TEST(ranks_whose_large_packets_are_dropped_are_named) {
     expect_parted(state, 3, 2, "meta length > 600 drop");
 }
 
-static void a_firewall_for_four_seconds_harms_no_rank(void **state) {
+TEST(a_firewall_for_four_seconds_harms_no_rank) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_all_reduce(net, tasks);
@@ -223,7 +219,7 @@ static void a_firewall_for_four_seconds_harms_no_rank(void **state) {
 }
 
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
-static void ranks_need_only_the_address_of_rank_0(void **state) {
+TEST(ranks_need_only_the_address_of_rank_0) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     char rank[16], name[16];
@@ -299,7 +295,7 @@ static void expect_second_network(struct net_hosts *net, int num_ps) {
     assert_true(bytes_on(net, HOSTS - 1, "eth1") - second > 10000000);
 }
 
-static void the_chosen_interface_carries_all_traffic(void **state) {
+TEST(the_chosen_interface_carries_all_traffic) {
     struct net_hosts *net = *state;
     net_hosts_require(net);
     add_second_network(net);
@@ -308,24 +304,4 @@ static void the_chosen_interface_carries_all_traffic(void **state) {
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 30,"
                               " \"checkpoint\": {\"dir\": \"other\"}}");
     expect_second_network(net, 0);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, net_hosts_setup, net_hosts_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback),
-        TEST(a_link_that_stays_down_ends_all_and_names_the_host),
-        TEST(a_worker_behind_a_cut_link_keeps_its_slot),
-        TEST(ranks_of_which_one_drops_the_others_packets_are_named),
-        TEST(ranks_of_which_the_next_drops_packets_are_named),
-        TEST(ranks_of_which_one_rejects_the_other_are_named),
-        TEST(ranks_that_a_firewall_prohibits_are_named),
-        TEST(ranks_whose_large_packets_are_dropped_are_named),
-        TEST(a_firewall_for_four_seconds_harms_no_rank),
-        TEST(ranks_need_only_the_address_of_rank_0),
-        TEST(the_chosen_interface_carries_all_traffic),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

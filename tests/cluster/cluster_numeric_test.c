@@ -5,13 +5,8 @@
 #include "proto/store/tensor_file.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,7 +251,9 @@ static void expect_gradients(struct cluster_run *run, const char *from,
     }
 }
 
-static void fresh_workers_average_to_the_whole_batch(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(fresh_workers_average_to_the_whole_batch) {
     struct cluster_run *run = *state;
     static struct model before;
     cluster_run_job(run, job);
@@ -265,7 +262,7 @@ static void fresh_workers_average_to_the_whole_batch(void **state) {
     expect_gradients(run, "fresh", &before);
 }
 
-static void trained_workers_average_to_the_whole_batch(void **state) {
+TEST(trained_workers_average_to_the_whole_batch) {
     struct cluster_run *run = *state;
     static struct model before;
     cluster_run_job(run, job);
@@ -295,7 +292,7 @@ static void expect_numpy_agrees(const struct cluster_run *run, const char *from,
     skip_test("no python3 with numpy: all else held, it was not compared");
 }
 
-static void sgd_of_20_rounds_agrees_with_one_process_and_double(void **state) {
+TEST(sgd_of_20_rounds_agrees_with_one_process_and_double) {
     struct cluster_run *run = *state;
     static struct samples samples;
     static struct model expected, alone, shared;
@@ -312,17 +309,4 @@ static void sgd_of_20_rounds_agrees_with_one_process_and_double(void **state) {
     expect_close(&shared, &expected, "2 ps and double");
     expect_close(&shared, &alone, "2 ps and one process");
     expect_numpy_agrees(run, "fresh", "shared");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(fresh_workers_average_to_the_whole_batch),
-        TEST(trained_workers_average_to_the_whole_batch),
-        TEST(sgd_of_20_rounds_agrees_with_one_process_and_double),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

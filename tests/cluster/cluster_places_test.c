@@ -5,13 +5,8 @@
 
 #include "tests/lib/example_message.h"
 #include "tests/lib/file_bytes.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 
 enum { RECORDS = 72000 };
@@ -65,7 +60,8 @@ static struct cluster_process *resume_within(struct cluster_run *run,
     return resumed;
 }
 
-static void a_resumed_run_finds_its_place_also_in_packed_files(void **state) {
+TEST_WITH(cluster_run_setup, cluster_run_teardown,
+          a_resumed_run_finds_its_place_also_in_packed_files) {
     static file_bytes_writer *const writers[] = {
         file_bytes_write, file_bytes_gzip, file_bytes_zstd};
     struct cluster_run *run = *state;
@@ -87,11 +83,4 @@ static void a_resumed_run_finds_its_place_also_in_packed_files(void **state) {
             fail_msg("%s by writer %d: is read again: %s", forms[form].name,
                      writer, writer ? "no" : "yes");
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        a_resumed_run_finds_its_place_also_in_packed_files, cluster_run_setup,
-        cluster_run_teardown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "proto/store/tensor_file.h"
 #include "tests/lib/example_message.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

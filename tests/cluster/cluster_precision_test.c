@@ -3,13 +3,8 @@
  * comes to, what is skipped, and that it goes on from its checkpoints. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -64,7 +59,9 @@ static bool in_events(const struct cluster_run *run, const char *tag) {
     return event_files_read(folder, tag, points, 1000);
 }
 
-static void half_precision_reaches_the_loss_of_float32(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(half_precision_reaches_the_loss_of_float32) {
     static const char *const halves[] = {BF16, FP16,
                                          "fp16={\"enabled\":true,"
                                          "\"loss_scale\":1000}"};
@@ -85,8 +82,7 @@ static void half_precision_reaches_the_loss_of_float32(void **state) {
     }
 }
 
-static void a_loss_scale_that_is_too_high_falls_until_steps_apply(
-    void **state) {
+TEST(a_loss_scale_that_is_too_high_falls_until_steps_apply) {
     for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
         cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
         double fits = number(RUN(*state, num_ps, 0, FP16), "train_loss");
@@ -107,7 +103,7 @@ static void a_loss_scale_that_is_too_high_falls_until_steps_apply(
     }
 }
 
-static void the_same_run_ends_in_the_same_bits(void **state) {
+TEST(the_same_run_ends_in_the_same_bits) {
     cluster_run_job(*state, NULL);
     RUN(*state, 1, 0, ADAM, RESTLESS, "checkpoint.dir=one");
     struct cluster_process *two =
@@ -130,7 +126,7 @@ static void the_same_run_ends_in_the_same_bits(void **state) {
 
 /* Where it is cut, the scale is neither its first nor at the beginning of a
  * window. */
-static void a_resumed_run_keeps_its_loss_scale(void **state) {
+TEST(a_resumed_run_keeps_its_loss_scale) {
     for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
         cluster_run_job(*state, NULL);
         struct cluster_process *whole =
@@ -149,7 +145,7 @@ static void a_resumed_run_keeps_its_loss_scale(void **state) {
 }
 
 /* All-reduce, ps, all-reduce: the scale goes along. */
-static void a_run_switches_mode_and_keeps_its_loss_scale(void **state) {
+TEST(a_run_switches_mode_and_keeps_its_loss_scale) {
     cluster_run_job(*state, NULL);
     struct cluster_process *one =
         RUN(*state, 0, 0, FP16, "epochs=1", "fp16.initial_scale_power=30");
@@ -163,7 +159,7 @@ static void a_run_switches_mode_and_keeps_its_loss_scale(void **state) {
 }
 
 /* Scalars are written each second. */
-static void tensorboard_shows_the_loss_scale_and_skipped_steps(void **state) {
+TEST(tensorboard_shows_the_loss_scale_and_skipped_steps) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
                          " \"fp16\": {\"enabled\": true}, \"tensorboard\":"
@@ -177,7 +173,7 @@ static void tensorboard_shows_the_loss_scale_and_skipped_steps(void **state) {
     assert_true(in_events(run, "train/skipped_steps"));
 }
 
-static void with_staleness_overflows_are_skipped_too(void **state) {
+TEST(with_staleness_overflows_are_skipped_too) {
     static const char *const each[] = {"strategy.staleness=inf",
                                        "strategy.staleness=2"};
     for (int s = 0; s < 2; s++) {
@@ -193,7 +189,7 @@ static void with_staleness_overflows_are_skipped_too(void **state) {
     }
 }
 
-static void accumulated_and_clipped_steps_are_skipped_as_a_whole(void **state) {
+TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole) {
     for (unsigned num_ps = 0; num_ps <= 2; num_ps += 2) {
         cluster_run_job(*state, "{\"checkpoint\": {\"resume\": \"never\"}}");
         struct cluster_process *local =
@@ -207,7 +203,7 @@ static void accumulated_and_clipped_steps_are_skipped_as_a_whole(void **state) {
     }
 }
 
-static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
+TEST(an_overflow_at_the_least_scale_ends_the_run) {
     for (unsigned num_ps = 0; num_ps <= 1; num_ps++) {
         cluster_run_job(*state, NULL);
         struct cluster_process *local =
@@ -217,7 +213,7 @@ static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
     }
 }
 
-static void stage_2_with_offload_and_fp16_loads_unchanged(void **state) {
+TEST(stage_2_with_offload_and_fp16_loads_unchanged) {
     char path[PATH_MAX];
     cluster_run_path(*state, "ds.json", path);
     FILE *file = fopen(path, "w");
@@ -247,7 +243,8 @@ static void stage_2_with_offload_and_fp16_loads_unchanged(void **state) {
 }
 
 /* It begins neither with the run's first scale nor with steps that overflow. */
-static void a_restarted_worker_has_the_runs_loss_scale(void **state) {
+TEST_WITH(cluster_run_setup_in_memory, cluster_run_teardown,
+          a_restarted_worker_has_the_runs_loss_scale) {
     struct cluster_fixture fixture;
     cluster_run_job(
         *state,
@@ -276,31 +273,7 @@ static void a_restarted_worker_has_the_runs_loss_scale(void **state) {
     assert_false(cluster_fixture_has_logged(again, "its gradients overflow"));
 }
 
-static void bf16_and_fp16_together_are_refused(void **state) {
+TEST(bf16_and_fp16_together_are_refused) {
     cluster_run_job(*state, NULL);
     expect_logged(RUN(*state, 1, CONFIG, FP16, BF16), "beside bf16.enabled");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(half_precision_reaches_the_loss_of_float32),
-        TEST(a_loss_scale_that_is_too_high_falls_until_steps_apply),
-        TEST(the_same_run_ends_in_the_same_bits),
-        TEST(a_resumed_run_keeps_its_loss_scale),
-        TEST(a_run_switches_mode_and_keeps_its_loss_scale),
-        TEST(tensorboard_shows_the_loss_scale_and_skipped_steps),
-        TEST(with_staleness_overflows_are_skipped_too),
-        TEST(accumulated_and_clipped_steps_are_skipped_as_a_whole),
-        TEST(an_overflow_at_the_least_scale_ends_the_run),
-        TEST(stage_2_with_offload_and_fp16_loads_unchanged),
-        cmocka_unit_test_setup_teardown(
-            a_restarted_worker_has_the_runs_loss_scale,
-            cluster_run_setup_in_memory, cluster_run_teardown),
-        TEST(bf16_and_fp16_together_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

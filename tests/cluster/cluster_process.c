@@ -5,13 +5,8 @@
 #include "tests/cluster/cluster_process.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>

@@ -4,19 +4,15 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { SECONDS = 200 };
 
-static void the_package_trains_numpy_models(void **state) {
+TEST_WITH(cluster_run_setup, cluster_run_teardown,
+          the_package_trains_numpy_models) {
     char tree[PATH_MAX], build[PATH_MAX], tests[PATH_MAX + 16],
         path[PATH_MAX + 32], library[PATH_MAX + 64];
     assert_non_null(realpath(".", tree));
@@ -39,11 +35,4 @@ static void the_package_trains_numpy_models(void **state) {
     struct cluster_process *process = cluster_run_program(
         *state, "python", "/usr/bin/env", arguments, environment);
     cluster_run_expect(process, 0, SECONDS);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        the_package_trains_numpy_models, cluster_run_setup,
-        cluster_run_teardown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "tests/cluster/cluster_fixture.h"
 
 #include "tests/cluster/cluster_points.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +59,8 @@ static int setup(void **state) {
     return failed;
 }
 
+FIXTURE(setup, cluster_run_teardown);
+
 #define DATA                                                                   \
     "\"data\": {\"format\": \"csv\", \"header\": true, \"train\":"             \
     " \"part-*\", \"test\": \"test.csv\", \"shuffle_buffer\": 64}"
@@ -113,7 +110,7 @@ static struct cluster_process *run_json(struct cluster_run *run,
 }
 
 /* Shares by file (2 trainers: parts 0, 2, 4 and 1, 3) and by record (3). */
-static void records_are_learnt_by_every_strategy(void **state) {
+TEST(records_are_learnt_by_every_strategy) {
     static const char *const workers[] = {"2", "3", "2", "2"};
     static const char *const ps[] = {"2", "1", NULL, "1"};
     static const char *const sets[] = {"threads=1", "wire=bf16",
@@ -132,14 +129,14 @@ static void records_are_learnt_by_every_strategy(void **state) {
 }
 
 /* Of 5 files two trainers read 257 and 1010 records: 101 rounds an epoch. */
-static void an_epoch_is_as_long_as_the_longest_share(void **state) {
+TEST(an_epoch_is_as_long_as_the_longest_share) {
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     struct cluster_process *process = run_json(run, "1", "2", "epochs=2");
     assert_int_equal((int)figure(process, "steps"), 202);
 }
 
-static void a_number_is_learnt_by_squared_errors(void **state) {
+TEST(a_number_is_learnt_by_squared_errors) {
     struct cluster_run *run = *state;
     cluster_run_job(
         run,
@@ -173,7 +170,7 @@ static void write_alike(const struct cluster_run *run, const char *name,
  * rounds' means are then over the other trainer; if they are a step together,
  * the trainer's gradient is that one's, not a third of it. All samples have the
  * same gradient, so it does not matter who has how many. */
-static void a_short_share_counts_as_much_as_a_long_one(void **state) {
+TEST(a_short_share_counts_as_much_as_a_long_one) {
     struct cluster_run *run = *state;
     for (unsigned f = 0; f < 4; f++) {
         write_alike(run, "even", f, f < 2 ? 3 : 0);
@@ -214,7 +211,7 @@ static int64_t samples_behind(struct cluster_run *run, const char *dir,
 
 /* Half the way, then the rest: the data goes on where it was, at an epoch's
  * end, within one, and by steps, which count nothing. */
-static void a_resumed_run_reads_on_to_the_same_bits(void **state) {
+TEST(a_resumed_run_reads_on_to_the_same_bits) {
     static const char *const whole[] = {"epochs=2", "steps=150", "epochs=2"};
     static const char *const half[] = {"epochs=1", "steps=67", "epochs=1"};
     static const char *const from[] = {"auto", "auto", "37"};
@@ -250,7 +247,7 @@ static void append_line(const struct cluster_run *run, const char *name,
 
 /* Of record 180 of its share trainer 0 dies after 18 batches of 10, long before
  * the other trainer's next heartbeat. */
-static void a_bad_record_is_named_or_skipped(void **state) {
+TEST(a_bad_record_is_named_or_skipped) {
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     append_line(run, "part-2.csv", "0.5,n/a,\"red\",1,0\n");
@@ -286,7 +283,7 @@ static void a_bad_record_is_named_or_skipped(void **state) {
 }
 
 /* With both lengths, and again from what the run has left behind. */
-static void a_run_of_bad_records_alone_fails(void **state) {
+TEST(a_run_of_bad_records_alone_fails) {
     static const char *const lengths[] = {"epochs=2", "steps=2000"};
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
@@ -319,7 +316,7 @@ static void space_out(const struct cluster_run *run, const char *name,
     fclose(from);
 }
 
-static void fields_between_spaces_train_to_the_same_bits(void **state) {
+TEST(fields_between_spaces_train_to_the_same_bits) {
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     space_out(run, "part-2.csv", "spaced.csv");
@@ -343,7 +340,7 @@ static void fields_between_spaces_train_to_the_same_bits(void **state) {
 
 /* A word that is none of a vocabulary's counts nowhere: of one of which no word
  * is ever found the job is wrong. */
-static void a_vocabulary_without_its_words_is_named(void **state) {
+TEST(a_vocabulary_without_its_words_is_named) {
     struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     struct cluster_process *process = CLUSTER_FIXTURE_RUN(
@@ -361,7 +358,7 @@ static void a_vocabulary_without_its_words_is_named(void **state) {
 }
 
 /* 5 epochs of 1267 samples are 42.2 of the 150 that the first file has. */
-static void a_run_goes_on_in_the_epoch_of_its_samples(void **state) {
+TEST(a_run_goes_on_in_the_epoch_of_its_samples) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run, binary);
@@ -383,7 +380,7 @@ static void a_run_goes_on_in_the_epoch_of_its_samples(void **state) {
 }
 
 /* What the model reads of the first records, as JSON. */
-static void peek_shows_what_the_model_reads(void **state) {
+TEST(peek_shows_what_the_model_reads) {
     static const char *const arguments[] = {"data",     "peek",
                                             "--rows=2", "--json",
                                             "--set",    "data.train=test.csv",
@@ -455,7 +452,7 @@ static void write_weighted(const struct cluster_run *run, const char *name,
     " \"epochs\": 40"
 
 /* A batch is the whole file: its mean is over 24 samples, or over 36. */
-static void a_weight_counts_as_copies_do(void **state) {
+TEST(a_weight_counts_as_copies_do) {
     static const char *const jobs[] = {
         "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 1],"
         " \"loss\": \"sigmoid_cross_entropy\"}}",
@@ -487,7 +484,7 @@ static void a_weight_counts_as_copies_do(void **state) {
     }
 }
 
-static void a_weight_that_does_not_fit_is_named(void **state) {
+TEST(a_weight_that_does_not_fit_is_named) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run,
@@ -507,7 +504,7 @@ static void a_weight_that_does_not_fit_is_named(void **state) {
         process, "weighted.csv:3: weight w: found -0.5, expected 0 or more");
 }
 
-static void a_feature_that_the_file_lacks_is_named(void **state) {
+TEST(a_feature_that_the_file_lacks_is_named) {
     struct cluster_run *run = *state;
     cluster_run_job(run,
                     "{" WEIGHTED_DATA ", \"model\": {\"layers\": [1, 2]}}");
@@ -548,7 +545,7 @@ static void expect_same_files(const struct cluster_run *run, const char *a,
     assert_memory_equal(bytes[0], bytes[1], sizes[0]);
 }
 
-static void numbers_in_idx_train_as_numpy_s_do(void **state) {
+TEST(numbers_in_idx_train_as_numpy_s_do) {
     static const char *const evaluating[] = {"eval", "--json", "job.json",
                                              NULL};
     static const char *const peeking[] = {"data",   "peek",     "--rows=1",
@@ -578,7 +575,7 @@ static void numbers_in_idx_train_as_numpy_s_do(void **state) {
 
 /* The numbers of a model that was trained with floats are not scaled, in
  * whatever format they come. */
-static void numbers_are_predicted_as_they_were_trained(void **state) {
+TEST(numbers_are_predicted_as_they_were_trained) {
     static const char *const inputs[] = {"x.idx", "xy.npy"};
     static const char *const outputs[] = {"idx.csv", "npy.csv"};
     struct cluster_run *run = *state;
@@ -603,7 +600,7 @@ static void numbers_are_predicted_as_they_were_trained(void **state) {
 }
 
 /* Bytes of classes 0 to 9 are numbers to squared errors. */
-static void labels_in_idx_have_to_fit_the_model(void **state) {
+TEST(labels_in_idx_have_to_fit_the_model) {
     struct cluster_run *run = *state;
     struct cluster_process *process;
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 1]}}");
@@ -623,7 +620,7 @@ static void labels_in_idx_have_to_fit_the_model(void **state) {
 }
 
 /* All keys of data in one job. */
-static void criteo_s_files_need_no_keys_of_csv(void **state) {
+TEST(criteo_s_files_need_no_keys_of_csv) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {"schema", "job.json", NULL};
     cluster_run_job(
@@ -645,7 +642,7 @@ static void criteo_s_files_need_no_keys_of_csv(void **state) {
 }
 
 /* Nobody writes to it: to open it for reading would wait for ever. */
-static void a_pipe_is_refused_where_a_file_is_read(void **state) {
+TEST(a_pipe_is_refused_where_a_file_is_read) {
     static const char *const sets[] = {
         "data.train=pipe", "data.test=pipe",
         "features.word={\"type\":\"vocabulary\",\"file\":\"pipe\"}"};
@@ -665,32 +662,4 @@ static void a_pipe_is_refused_where_a_file_is_read(void **state) {
     for (int i = 0; i < 3; i++)
         cluster_fixture_expect_logged(
             cluster_fixture_tool(run, 2, arguments[i]), "pipe: found a pipe");
-}
-
-#define RECORDS_TEST(f)                                                        \
-    cmocka_unit_test_setup_teardown(f, setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RECORDS_TEST(records_are_learnt_by_every_strategy),
-        RECORDS_TEST(an_epoch_is_as_long_as_the_longest_share),
-        RECORDS_TEST(a_number_is_learnt_by_squared_errors),
-        RECORDS_TEST(a_short_share_counts_as_much_as_a_long_one),
-        RECORDS_TEST(a_resumed_run_reads_on_to_the_same_bits),
-        RECORDS_TEST(a_bad_record_is_named_or_skipped),
-        RECORDS_TEST(a_run_of_bad_records_alone_fails),
-        RECORDS_TEST(fields_between_spaces_train_to_the_same_bits),
-        RECORDS_TEST(a_vocabulary_without_its_words_is_named),
-        RECORDS_TEST(a_run_goes_on_in_the_epoch_of_its_samples),
-        RECORDS_TEST(peek_shows_what_the_model_reads),
-        RECORDS_TEST(numbers_in_idx_train_as_numpy_s_do),
-        RECORDS_TEST(numbers_are_predicted_as_they_were_trained),
-        RECORDS_TEST(labels_in_idx_have_to_fit_the_model),
-        RECORDS_TEST(criteo_s_files_need_no_keys_of_csv),
-        RECORDS_TEST(a_weight_counts_as_copies_do),
-        RECORDS_TEST(a_weight_that_does_not_fit_is_named),
-        RECORDS_TEST(a_pipe_is_refused_where_a_file_is_read),
-        RECORDS_TEST(a_feature_that_the_file_lacks_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,8 +37,10 @@ static void arrange(const char *gpus) {
     setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
 }
 
+GROUP(build_folder_use_fake, NULL);
+
 /* Without an order of its own a clip waits for all that there is. */
-static void gpus_end_in_the_bits_of_the_cpu_in_every_stage(void **state) {
+TEST(gpus_end_in_the_bits_of_the_cpu_in_every_stage) {
     static const char *const gpus[] = {"devices=3,order=0,nccl",
                                        "devices=3,order=1,nccl",
                                        "devices=3,order=3,seed=5,nccl"};
@@ -62,8 +59,7 @@ static void gpus_end_in_the_bits_of_the_cpu_in_every_stage(void **state) {
     }
 }
 
-static void gpus_without_clipping_or_overlap_end_in_the_same_bits(
-    void **state) {
+TEST(gpus_without_clipping_or_overlap_end_in_the_same_bits) {
     static const char *const changes[][2] = {
         {"gradient_clipping=0", "steps=41"},
         {"gradient_clipping=0", "zero_optimization.overlap_comm=false"}};
@@ -85,7 +81,7 @@ static void gpus_without_clipping_or_overlap_end_in_the_same_bits(
 }
 
 /* The first steps overflow, which is found on the device. */
-static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
+TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
     struct cluster_run *run = *state;
     static const char scale[] =
         "fp16={\"enabled\": true, \"hysteresis\": 1,"
@@ -101,7 +97,7 @@ static void in_fp16_gpus_skip_the_steps_that_the_cpu_skips(void **state) {
 
 /* The device's memory, the host's and the device's again, against the host's
  * alone; the stages change on the way. */
-static void a_run_moves_from_gpus_to_the_cpu_and_back(void **state) {
+TEST(a_run_moves_from_gpus_to_the_cpu_and_back) {
     struct cluster_run *run = *state;
     arrange("devices=2,order=3,seed=3,nccl");
     write_job(run, 0);
@@ -117,7 +113,7 @@ static void a_run_moves_from_gpus_to_the_cpu_and_back(void **state) {
 }
 
 /* Without a checkpoint nothing else brings them to the host. */
-static void weights_are_imported_and_exported_as_files(void **state) {
+TEST(weights_are_imported_and_exported_as_files) {
     struct cluster_run *run = *state;
     char a[PATH_MAX], b[PATH_MAX], command[3 * PATH_MAX];
     arrange("devices=2,order=0,nccl");
@@ -137,7 +133,7 @@ static void weights_are_imported_and_exported_as_files(void **state) {
 }
 
 /* What nobody trains all hand over when the chief asks. */
-static void a_run_of_zero_steps_is_saved(void **state) {
+TEST(a_run_of_zero_steps_is_saved) {
     struct cluster_run *run = *state;
     arrange("devices=2,order=0,nccl");
     for (int stage = 0; stage < 3; stage += 2) {
@@ -152,7 +148,7 @@ static void a_run_of_zero_steps_is_saved(void **state) {
     }
 }
 
-static void one_trainer_alone_needs_no_collective(void **state) {
+TEST(one_trainer_alone_needs_no_collective) {
     struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_FIXTURE_RUN(run, 0, 1, 0, CPU, "checkpoint.dir=cpu");
@@ -161,7 +157,7 @@ static void one_trainer_alone_needs_no_collective(void **state) {
     cluster_fixture_expect_same_checkpoints(run, "cpu", "gpu");
 }
 
-static void auto_falls_back_to_gloo_and_logs_why(void **state) {
+TEST(auto_falls_back_to_gloo_and_logs_why) {
     struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_FIXTURE_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=cpu");
@@ -189,7 +185,7 @@ static void auto_falls_back_to_gloo_and_logs_why(void **state) {
 }
 
 /* Deadlines of the job are far longer than this test may take. */
-static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
+TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     struct cluster_fixture fixture;
     struct cluster_run *run = *state;
     arrange("devices=2,order=3,nccl");
@@ -206,7 +202,7 @@ static void a_killed_rank_ends_all_with_138_and_is_named(void **state) {
     cluster_fixture_expect_logged(fixture.tasks[0].process, "worker 1 on host");
 }
 
-static void a_signal_saves_and_ends_all(void **state) {
+TEST(a_signal_saves_and_ends_all) {
     for (int stage = 0; stage < 3; stage += 2) {
         struct cluster_fixture fixture;
         uint64_t steps[MAXIMUM];
@@ -241,21 +237,4 @@ static int teardown(void **state) {
     return cluster_run_teardown(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup, teardown)
-        TEST(gpus_end_in_the_bits_of_the_cpu_in_every_stage),
-        TEST(gpus_without_clipping_or_overlap_end_in_the_same_bits),
-        TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips),
-        TEST(a_run_moves_from_gpus_to_the_cpu_and_back),
-        TEST(weights_are_imported_and_exported_as_files),
-        TEST(a_run_of_zero_steps_is_saved),
-        TEST(one_trainer_alone_needs_no_collective),
-        TEST(auto_falls_back_to_gloo_and_logs_why),
-        TEST(a_killed_rank_ends_all_with_138_and_is_named),
-        TEST(a_signal_saves_and_ends_all),
-    };
-    (void)build_folder_use("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+FIXTURE(cluster_run_setup, teardown);

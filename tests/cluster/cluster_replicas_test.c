@@ -4,13 +4,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_gpus.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +101,11 @@ static double number_of(const struct cluster_process *process,
 
 static const char *const two_and_two[] = {"devices=2", "devices=2"};
 
-static void two_workers_of_two_devices_are_four_of_one(void **state) {
+GROUP(build_folder_use_fake, NULL);
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(two_workers_of_two_devices_are_four_of_one) {
     struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
     struct cluster_process *whole =
@@ -130,7 +129,7 @@ static void two_workers_of_two_devices_are_four_of_one(void **state) {
 }
 
 /* Each order of the devices' work, added up by the host and on the devices. */
-static void bits_do_not_depend_on_device_timing(void **state) {
+TEST(bits_do_not_depend_on_device_timing) {
     static const char *const gpus[][2] = {
         {"devices=3,order=1", "devices=3,order=0"},
         {"devices=3,order=2", "devices=3,order=3,seed=4"},
@@ -155,7 +154,7 @@ static void bits_do_not_depend_on_device_timing(void **state) {
 }
 
 /* Four replicas here, two there: the mean is over six. */
-static void workers_may_have_different_numbers_of_devices(void **state) {
+TEST(workers_may_have_different_numbers_of_devices) {
     static const char *const gpus[] = {"devices=4,order=3", "devices=2"};
     struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
@@ -169,7 +168,7 @@ static void workers_may_have_different_numbers_of_devices(void **state) {
 
 /* The rate is scaled by the replicas, the mean gradient clipped, the batch
  * solved for them. */
-static void trainer_counts_count_replicas(void **state) {
+TEST(trainer_counts_count_replicas) {
     static const char *const changes[] = {
         "scale_lr=linear", "gradient_clipping=0.05", "train_batch_size=80",
         "train_micro_batch_size_per_gpu=10", NULL};
@@ -183,7 +182,7 @@ static void trainer_counts_count_replicas(void **state) {
     expect_near(run, "four", "two");
 }
 
-static void a_rank_in_all_reduce_may_have_several_replicas(void **state) {
+TEST(a_rank_in_all_reduce_may_have_several_replicas) {
     static const char *const gpus[] = {"devices=3", "devices=1,nccl"};
     struct cluster_run *run = *state;
     static const char *const clipped[] = {"gradient_clipping=0.1", NULL};
@@ -204,7 +203,7 @@ static void a_rank_in_all_reduce_may_have_several_replicas(void **state) {
 }
 
 /* The first steps overflow, and later ones now and then: one replica's do. */
-static void an_overflow_of_one_replica_skips_the_round(void **state) {
+TEST(an_overflow_of_one_replica_skips_the_round) {
     static const char *const strategies[] = {"ps", "allreduce"};
     struct cluster_run *run = *state;
     for (int i = 0; i < 2; i++) {
@@ -232,7 +231,7 @@ static void an_overflow_of_one_replica_skips_the_round(void **state) {
 
 /* Each push is an update by the mean over its worker's replicas, and its batch
  * is theirs. One worker's pushes come one after the other. */
-static void with_staleness_a_push_is_the_mean_of_its_replicas(void **state) {
+TEST(with_staleness_a_push_is_the_mean_of_its_replicas) {
     static const char *const gpus[] = {"devices=4,order=1"};
     static const char *const changes[] = {"strategy.staleness=inf",
                                           "gradient_clipping=0.05",
@@ -249,7 +248,7 @@ static void with_staleness_a_push_is_the_mean_of_its_replicas(void **state) {
     expect_near(run, "whole", "four");
 }
 
-static void with_staleness_all_trainers_need_equal_device_counts(void **state) {
+TEST(with_staleness_all_trainers_need_equal_device_counts) {
     static const char *const changes[] = {"strategy.staleness=2", NULL};
     struct pair pair = start_pair(*state, "devices=4", "devices=2", changes);
     cluster_run_expect(pair.leader, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
@@ -260,7 +259,7 @@ static void with_staleness_all_trainers_need_equal_device_counts(void **state) {
     cluster_fixture_expect_logged(pair.leader, "or set \"devices\": 2");
 }
 
-static void a_batch_that_does_not_fit_the_replicas_is_exit_2(void **state) {
+TEST(a_batch_that_does_not_fit_the_replicas_is_exit_2) {
     static const char *const changes[] = {
         "train_batch_size=20", "gradient_accumulation_steps=1", NULL};
     struct cluster_process *leader =
@@ -275,7 +274,7 @@ static void a_batch_that_does_not_fit_the_replicas_is_exit_2(void **state) {
 
 /* It goes on at the sample where it stood: what four devices have begun two and
  * then three end, as if four had. */
-static void another_number_of_devices_resumes_the_run(void **state) {
+TEST(another_number_of_devices_resumes_the_run) {
     static const char *const parts[][4] = {
         {"devices=4", "steps=10", "train_batch_size=40", NULL},
         {"devices=2", "steps=20", "train_batch_size=40", NULL},
@@ -291,7 +290,7 @@ static void another_number_of_devices_resumes_the_run(void **state) {
 }
 
 /* The round counts on two of it; the other goes on. */
-static void a_trainer_that_rejoins_with_fewer_devices_is_refused(void **state) {
+TEST(a_trainer_that_rejoins_with_fewer_devices_is_refused) {
     static const char *const changes[] = {"steps=100000", NULL};
     struct cluster_run *run = *state;
     struct pair pair = start_pair(run, "devices=2", "devices=2", changes);
@@ -313,25 +312,4 @@ static void a_trainer_that_rejoins_with_fewer_devices_is_refused(void **state) {
     cluster_run_expect(leader, 143, CLUSTER_GPUS_DEADLINE);
     cluster_run_expect(other, EXIT_RETRY, CLUSTER_GPUS_DEADLINE);
     cluster_run_expect(pair.ps, EXIT_RETRY, CLUSTER_GPUS_DEADLINE);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(two_workers_of_two_devices_are_four_of_one),
-        TEST(bits_do_not_depend_on_device_timing),
-        TEST(workers_may_have_different_numbers_of_devices),
-        TEST(trainer_counts_count_replicas),
-        TEST(a_rank_in_all_reduce_may_have_several_replicas),
-        TEST(an_overflow_of_one_replica_skips_the_round),
-        TEST(with_staleness_a_push_is_the_mean_of_its_replicas),
-        TEST(with_staleness_all_trainers_need_equal_device_counts),
-        TEST(a_batch_that_does_not_fit_the_replicas_is_exit_2),
-        TEST(another_number_of_devices_resumes_the_run),
-        TEST(a_trainer_that_rejoins_with_fewer_devices_is_refused),
-    };
-    (void)build_folder_use("fake");
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +30,9 @@ static void expect_steps(struct cluster_run *run, const char *dir,
     assert_int_equal(at, count);
 }
 
-static void checkpoints_are_saved_by_steps_and_by_epochs(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(checkpoints_are_saved_by_steps_and_by_epochs) {
     cluster_run_job(*state, NULL);
     expect_steps(*state, "by-steps",
                  CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=by-steps",
@@ -51,7 +48,7 @@ static void checkpoints_are_saved_by_steps_and_by_epochs(void **state) {
 
 /* The earliest is due that much after the run has begun, and so is each after
  * the one before: however late their lines are read, not more have come. */
-static void checkpoints_are_saved_by_seconds(void **state) {
+TEST(checkpoints_are_saved_by_seconds) {
     enum { SEEN = 4 };
     struct cluster_run *run = *state;
     uint64_t steps[MAXIMUM];
@@ -68,7 +65,7 @@ static void checkpoints_are_saved_by_seconds(void **state) {
         cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >= SEEN);
 }
 
-static void the_job_limits_the_number_of_kept_checkpoints(void **state) {
+TEST(the_job_limits_the_number_of_kept_checkpoints) {
     uint64_t steps[MAXIMUM];
     cluster_run_job(*state, "{\"checkpoint\": {\"keep\": 2}}");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.every_steps=10");
@@ -93,8 +90,7 @@ static unsigned count_beginning(const struct cluster_run *run, const char *dir,
     return count;
 }
 
-static void with_resume_never_a_run_starts_over_and_moves_old_steps_aside(
-    void **state) {
+TEST(with_resume_never_a_run_starts_over_and_moves_old_steps_aside) {
     uint64_t steps[MAXIMUM];
     char aside[PATH_MAX];
     cluster_run_job(*state, NULL);
@@ -115,7 +111,7 @@ static void with_resume_never_a_run_starts_over_and_moves_old_steps_aside(
         "checkpoint/step-000000060, epoch 2");
 }
 
-static void a_checkpoint_past_the_last_step_is_only_evaluated(void **state) {
+TEST(a_checkpoint_past_the_last_step_is_only_evaluated) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=4");
     struct cluster_process *local =
@@ -127,7 +123,7 @@ static void a_checkpoint_past_the_last_step_is_only_evaluated(void **state) {
     assert_false(cluster_fixture_has_logged(local, "epoch 4/2"));
 }
 
-static void a_run_extended_past_its_schedule_warns(void **state) {
+TEST(a_run_extended_past_its_schedule_warns) {
     cluster_run_job(*state, "{\"scheduler\": {\"type\": \"WarmupDecayLR\","
                             " \"params\": {\"warmup_max_lr\": 0.05,"
                             " \"warmup_num_steps\": 10,"
@@ -144,8 +140,7 @@ static void a_run_extended_past_its_schedule_warns(void **state) {
 }
 
 /* A supervisor that starts it again must not be told that it goes on. */
-static void with_resume_never_no_signal_message_promises_a_resume(
-    void **state) {
+TEST(with_resume_never_no_signal_message_promises_a_resume) {
     cluster_run_job(*state, "{\"steps\": 1000000}");
     struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1,
@@ -163,7 +158,7 @@ static void with_resume_never_no_signal_message_promises_a_resume(
 
 /* There a planned checkpoint is always being written; timeouts.grace is 30 s.
  */
-static void a_signal_ends_a_run_of_very_frequent_checkpoints(void **state) {
+TEST(a_signal_ends_a_run_of_very_frequent_checkpoints) {
     cluster_run_job(*state, "{\"steps\": 10000000}");
     struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1,
@@ -176,7 +171,7 @@ static void a_signal_ends_a_run_of_very_frequent_checkpoints(void **state) {
     cluster_fixture_expect_logged(local, "the same command resumes from /");
 }
 
-static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
+TEST(a_named_step_is_resumed_and_ends_in_the_same_bits) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
@@ -188,7 +183,7 @@ static void a_named_step_is_resumed_and_ends_in_the_same_bits(void **state) {
                                             "undisturbed");
 }
 
-static void a_missing_step_is_an_error_and_deletes_nothing(void **state) {
+TEST(a_missing_step_is_an_error_and_deletes_nothing) {
     uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "epochs=1");
@@ -203,7 +198,7 @@ static void a_missing_step_is_an_error_and_deletes_nothing(void **state) {
         cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 1);
 }
 
-static void another_number_of_ps_resumes_to_the_same_bits(void **state) {
+TEST(another_number_of_ps_resumes_to_the_same_bits) {
     cluster_run_job(*state, "{\"optimizer\": {\"type\": \"Adam\","
                             " \"params\": {\"lr\": 0.01}}}");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
@@ -230,7 +225,7 @@ static uint64_t samples_of_newest(struct cluster_run *run) {
     return samples;
 }
 
-static void ckpt_ls_and_the_log_give_a_checkpoint_the_same_size(void **state) {
+TEST(ckpt_ls_and_the_log_give_a_checkpoint_the_same_size) {
     const char *ls[] = {"ckpt", "ls", "checkpoint", NULL};
     char size[16], unit[8], said[64];
     cluster_run_job(*state, "{\"model\": {\"layers\":"
@@ -246,7 +241,7 @@ static void ckpt_ls_and_the_log_give_a_checkpoint_the_same_size(void **state) {
 
 /* 46 steps of 20 are an epoch of 600 and 320 samples of the next, which are 10
  * steps of 30, and 20 samples are read again; 4 steps more make 420. */
-static void another_number_of_workers_resumes_at_a_whole_batch(void **state) {
+TEST(another_number_of_workers_resumes_at_a_whole_batch) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=null", "steps=46");
     assert_int_equal(samples_of_newest(*state), 920);
@@ -256,7 +251,7 @@ static void another_number_of_workers_resumes_at_a_whole_batch(void **state) {
     assert_int_equal(samples_of_newest(*state), 1020);
 }
 
-static void a_mismatched_checkpoint_is_named_and_deletes_nothing(void **state) {
+TEST(a_mismatched_checkpoint_is_named_and_deletes_nothing) {
     static const struct {
         const char *change, *name;
     } cases[] = {
@@ -291,7 +286,7 @@ static void damage(const struct cluster_run *run, unsigned step) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_damaged_checkpoint_is_skipped_and_named(void **state) {
+TEST(a_damaged_checkpoint_is_skipped_and_named) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
@@ -307,7 +302,7 @@ static void a_damaged_checkpoint_is_skipped_and_named(void **state) {
         *state, FAILED, (const char *[]){"ckpt", "verify", "checkpoint", NULL});
 }
 
-static void with_all_checkpoints_damaged_the_run_does_not_start(void **state) {
+TEST(with_all_checkpoints_damaged_the_run_does_not_start) {
     char found[PATH_MAX];
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
@@ -324,7 +319,7 @@ static void with_all_checkpoints_damaged_the_run_does_not_start(void **state) {
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1", "checkpoint.resume=never");
 }
 
-static void an_asynchronous_run_is_saved_and_resumed(void **state) {
+TEST(an_asynchronous_run_is_saved_and_resumed) {
     uint64_t steps[MAXIMUM];
     cluster_run_job(*state, "{\"steps\": 8000, \"steps_per_epoch\": 100000,"
                             " \"strategy\": {\"type\": \"ps\","
@@ -346,7 +341,7 @@ static void an_asynchronous_run_is_saved_and_resumed(void **state) {
 
 /* Longer than the data, which makes 30 steps; and of 25 pushes, whoever they
  * are of. */
-static void epochs_of_steps_resume_where_they_were(void **state) {
+TEST(epochs_of_steps_resume_where_they_were) {
     cluster_run_job(*state, "{\"steps_per_epoch\": 50}");
     CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=1", "checkpoint.dir=whole");
     CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=null", "steps=40");
@@ -364,7 +359,7 @@ static void epochs_of_steps_resume_where_they_were(void **state) {
     assert_in_range(steps[count - 1], 100, 102);
 }
 
-static void a_run_of_zero_steps_leaves_a_resumable_checkpoint(void **state) {
+TEST(a_run_of_zero_steps_leaves_a_resumable_checkpoint) {
     uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
@@ -377,34 +372,4 @@ static void a_run_of_zero_steps_leaves_a_resumable_checkpoint(void **state) {
         "checkpoint/step-000000000, epoch 1");
     cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
                                             "undisturbed");
-}
-
-#define RESUME_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RESUME_TEST(checkpoints_are_saved_by_steps_and_by_epochs),
-        RESUME_TEST(checkpoints_are_saved_by_seconds),
-        RESUME_TEST(the_job_limits_the_number_of_kept_checkpoints),
-        RESUME_TEST(ckpt_ls_and_the_log_give_a_checkpoint_the_same_size),
-        RESUME_TEST(
-            with_resume_never_a_run_starts_over_and_moves_old_steps_aside),
-        RESUME_TEST(a_checkpoint_past_the_last_step_is_only_evaluated),
-        RESUME_TEST(a_run_extended_past_its_schedule_warns),
-        RESUME_TEST(with_resume_never_no_signal_message_promises_a_resume),
-        RESUME_TEST(a_signal_ends_a_run_of_very_frequent_checkpoints),
-        RESUME_TEST(a_named_step_is_resumed_and_ends_in_the_same_bits),
-        RESUME_TEST(a_missing_step_is_an_error_and_deletes_nothing),
-        RESUME_TEST(another_number_of_ps_resumes_to_the_same_bits),
-        RESUME_TEST(another_number_of_workers_resumes_at_a_whole_batch),
-        RESUME_TEST(a_mismatched_checkpoint_is_named_and_deletes_nothing),
-        RESUME_TEST(a_damaged_checkpoint_is_skipped_and_named),
-        RESUME_TEST(with_all_checkpoints_damaged_the_run_does_not_start),
-        RESUME_TEST(an_asynchronous_run_is_saved_and_resumed),
-        RESUME_TEST(epochs_of_steps_resume_where_they_were),
-        RESUME_TEST(a_run_of_zero_steps_leaves_a_resumable_checkpoint),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

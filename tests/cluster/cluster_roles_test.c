@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,11 +27,13 @@ static void run_cluster(struct cluster_run *run, unsigned num_chiefs,
     expect_steps(fixture.tasks[0].process, steps);
 }
 
-static void worker_0_is_the_chief_when_none_is_listed(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(worker_0_is_the_chief_when_none_is_listed) {
     run_cluster(*state, 0, NULL, "2 trainers, 1 ps", 90);
 }
 
-static void a_listed_chief_trains_too(void **state) {
+TEST(a_listed_chief_trains_too) {
     struct cluster_run *run = *state;
     char path[PATH_MAX], line[1024];
     run_cluster(run, 1, NULL, "3 trainers, 1 ps", 60);
@@ -50,7 +47,7 @@ static void a_listed_chief_trains_too(void **state) {
     fclose(said);
 }
 
-static void a_coordinating_chief_does_not_train(void **state) {
+TEST(a_coordinating_chief_does_not_train) {
     run_cluster(*state, 1, "{\"chief\": \"coordinate\"}", "2 trainers, 1 ps",
                 90);
 }
@@ -107,7 +104,7 @@ static void run_roles(struct cluster_run *run, const struct part *parts,
     expect_steps(processes[0], steps);
 }
 
-static void a_single_process_trains_without_ps(void **state) {
+TEST(a_single_process_trains_without_ps) {
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 0, 0, 1);
@@ -123,7 +120,7 @@ static void a_single_process_trains_without_ps(void **state) {
     cluster_fixture_expect_same_checkpoints(run, "checkpoint", "other");
 }
 
-static void a_ps_that_lists_only_itself_is_discovered_and_joins(void **state) {
+TEST(a_ps_that_lists_only_itself_is_discovered_and_joins) {
     static const struct part parts[] = {
         {"chief-0", "TF_CONFIG={'cluster': {'chief': ['C0'], 'ps': ['P0', "
                     "'P1'], 'worker': ['W0']},"
@@ -141,7 +138,7 @@ static void a_ps_that_lists_only_itself_is_discovered_and_joins(void **state) {
     run_roles(*state, parts, "2 trainers, 2 ps", 90);
 }
 
-static void a_worker_without_a_chief_address_asks_a_ps(void **state) {
+TEST(a_worker_without_a_chief_address_asks_a_ps) {
     static const struct part parts[] = {
         {"worker-0", "TF_CONFIG={'cluster': {'ps': ['P0'], 'worker': ['W0', "
                      "'W1']},"
@@ -157,7 +154,7 @@ static void a_worker_without_a_chief_address_asks_a_ps(void **state) {
     run_roles(*state, parts, "2 trainers, 1 ps", 90);
 }
 
-static void a_cluster_spec_replaces_a_tf_config(void **state) {
+TEST(a_cluster_spec_replaces_a_tf_config) {
 #define POOLS                                                                  \
     "CLUSTER_SPEC={'cluster': {'workerpool0': ['C0'], 'workerpool1': ['W0'],"  \
     " 'workerpool2': ['P0']}, 'task': "
@@ -172,7 +169,7 @@ static void a_cluster_spec_replaces_a_tf_config(void **state) {
     run_roles(*state, parts, "2 trainers, 1 ps", 90);
 }
 
-static void ports_of_ps_and_workers_may_be_zero(void **state) {
+TEST(ports_of_ps_and_workers_may_be_zero) {
 #define ZERO                                                                   \
     "TF_CONFIG={'cluster': {'chief': ['C0'], 'ps': ['127.0.0.1:0',"            \
     " '127.0.0.1:0'], 'worker': ['127.0.0.1:0']}, 'task': "
@@ -204,7 +201,7 @@ static struct cluster_process *start_by_flags(struct cluster_run *run,
     return cluster_run_start(run, name, arguments, NULL);
 }
 
-static void flags_replace_a_tf_config(void **state) {
+TEST(flags_replace_a_tf_config) {
     struct cluster_process *processes[3];
     cluster_run_job(*state, NULL);
     cluster_run_describe(*state, 0, 1, 2);
@@ -229,18 +226,18 @@ static void expect_refused(struct cluster_run *run, unsigned num_chiefs,
     assert_string_equal(cluster_run_output(leader), "");
 }
 
-static void a_cluster_without_trainers_is_refused(void **state) {
+TEST(a_cluster_without_trainers_is_refused) {
     expect_refused(*state, 1, 1, 0, "{\"chief\": \"coordinate\"}",
                    "no trainer at all");
 }
 
-static void the_strategy_ps_needs_a_ps(void **state) {
+TEST(the_strategy_ps_needs_a_ps) {
     expect_refused(*state, 0, 0, 2, "{\"strategy\": {\"type\": \"ps\"}}",
                    "lists no ps");
 }
 
 /* Under names of which only a process on this host knows that they are one. */
-static void a_chief_and_a_ps_at_one_port_of_a_host_are_refused(void **state) {
+TEST(a_chief_and_a_ps_at_one_port_of_a_host_are_refused) {
     struct cluster_run *run = *state;
     char host[256] = "", variables[2][1024];
     cluster_run_job(run, NULL);
@@ -259,26 +256,4 @@ static void a_chief_and_a_ps_at_one_port_of_a_host_are_refused(void **state) {
     cluster_run_expect(ps, 2, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(chief, "address_twice");
     cluster_fixture_expect_logged(ps, "address_twice");
-}
-
-#define ROLES_TEST(name)                                                       \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ROLES_TEST(worker_0_is_the_chief_when_none_is_listed),
-        ROLES_TEST(a_listed_chief_trains_too),
-        ROLES_TEST(a_coordinating_chief_does_not_train),
-        ROLES_TEST(a_single_process_trains_without_ps),
-        ROLES_TEST(a_ps_that_lists_only_itself_is_discovered_and_joins),
-        ROLES_TEST(a_worker_without_a_chief_address_asks_a_ps),
-        ROLES_TEST(a_cluster_spec_replaces_a_tf_config),
-        ROLES_TEST(ports_of_ps_and_workers_may_be_zero),
-        ROLES_TEST(flags_replace_a_tf_config),
-        ROLES_TEST(a_cluster_without_trainers_is_refused),
-        ROLES_TEST(the_strategy_ps_needs_a_ps),
-        ROLES_TEST(a_chief_and_a_ps_at_one_port_of_a_host_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "chief/launch/port.h"
 #include "tests/cluster/cluster_process.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,13 +3,8 @@
  * which the run goes on, SIGHUP as its terminal goes away. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -51,7 +46,9 @@ static void save_by(struct cluster_run *run, struct cluster_process *process) {
     expect_checkpoints(run, 2);
 }
 
-static void sigusr1_saves_a_checkpoint_and_the_run_continues(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(sigusr1_saves_a_checkpoint_and_the_run_continues) {
     static const struct {
         unsigned num_ps;
         const char *strategy;
@@ -71,7 +68,7 @@ static void sigusr1_saves_a_checkpoint_and_the_run_continues(void **state) {
 
 /* As `scancel --signal=USR1` and `srun` do. Whoever does not lead says that it
  * is not meant, and a second one while the chief saves is the same. */
-static void sigusr1_to_every_process_saves_one_checkpoint(void **state) {
+TEST(sigusr1_to_every_process_saves_one_checkpoint) {
     struct cluster_fixture fixture;
     struct cluster_run *run = *state;
     cluster_run_job(run, endless);
@@ -100,7 +97,7 @@ static void sigusr1_to_every_process_saves_one_checkpoint(void **state) {
     cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
 }
 
-static void without_a_checkpoint_folder_sigusr1_only_logs(void **state) {
+TEST(without_a_checkpoint_folder_sigusr1_only_logs) {
     static const char *const changes[] = {"checkpoint={\"dir\": null}", NULL};
     cluster_run_job(*state, endless);
     struct cluster_process *local =
@@ -143,7 +140,7 @@ static pid_t start_on_a_terminal(struct cluster_run *run, int *terminal,
 }
 
 /* Its lines have nowhere to go from then on. */
-static void sighup_leaves_a_checkpoint(void **state) {
+TEST(sighup_leaves_a_checkpoint) {
     int terminal, status;
     skip_unless_terminals();
     cluster_run_job(*state, endless);
@@ -160,7 +157,7 @@ static void sighup_leaves_a_checkpoint(void **state) {
     close(end);
 }
 
-static void under_nohup_sighup_is_ignored(void **state) {
+TEST(under_nohup_sighup_is_ignored) {
     static const char *const arguments[] = {
         "-c",
         "trap '' HUP; exec \"$CAPSTAN\" local --ps 1 --workers 1 job.json",
@@ -173,19 +170,4 @@ static void under_nohup_sighup_is_ignored(void **state) {
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-}
-
-#define SIGNAL_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SIGNAL_TEST(sigusr1_saves_a_checkpoint_and_the_run_continues),
-        SIGNAL_TEST(sigusr1_to_every_process_saves_one_checkpoint),
-        SIGNAL_TEST(without_a_checkpoint_folder_sigusr1_only_logs),
-        SIGNAL_TEST(sighup_leaves_a_checkpoint),
-        SIGNAL_TEST(under_nohup_sighup_is_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

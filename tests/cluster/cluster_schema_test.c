@@ -6,13 +6,8 @@
 #include "tests/lib/build_folder.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +33,13 @@ static void judge(const struct cluster_run *run, const char *arguments) {
     skip_test("no python3 with jsonschema (python3-jsonschema)");
 }
 
-static void every_example_job_fits_the_schema(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(every_example_job_fits_the_schema) {
     judge(*state, "examples");
 }
 
-static void schema_and_program_judge_200_mutations_alike(void **state) {
+TEST(schema_and_program_judge_200_mutations_alike) {
     struct philox_sequence random;
     char arguments[64];
     seed_open(&random);
@@ -63,7 +60,7 @@ static void check_size(struct cluster_run *run, const char *more,
 }
 
 /* 3 epochs of the fixture's 600 samples. */
-static void a_job_is_checked_without_running_it(void **state) {
+TEST(a_job_is_checked_without_running_it) {
     struct cluster_run *run = *state;
     check_size(run, NULL, "ok, 180 steps of 10 with one replica\n");
     check_size(run,
@@ -90,16 +87,4 @@ static void a_job_is_checked_without_running_it(void **state) {
         strstr(cluster_run_errors(process), "optimizer.type: found \"SGT\""));
     assert_non_null(strstr(cluster_run_errors(process),
                            "epoch: unknown key; nearest: epochs"));
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_example_job_fits_the_schema),
-        TEST(schema_and_program_judge_200_mutations_alike),
-        TEST(a_job_is_checked_without_running_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

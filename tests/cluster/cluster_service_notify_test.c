@@ -4,13 +4,8 @@
 #include "commands/service_notify.h"
 #include "proto/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -108,7 +103,9 @@ static struct cluster_process *start_alone(struct cluster_run *run,
         (const char *[]){manager->variable, "WATCHDOG_USEC=2000000", NULL});
 }
 
-static void a_process_tells_of_its_start_its_life_and_its_end(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(a_process_tells_of_its_start_its_life_and_its_end) {
     struct manager manager;
     unsigned fed = 0;
     cluster_run_job(*state, long_job);
@@ -129,7 +126,7 @@ static void a_process_tells_of_its_start_its_life_and_its_end(void **state) {
 
 /* As of a complete run that is started again, which may end between two looks
  * at its roles. */
-static void a_process_that_succeeds_was_ready(void **state) {
+TEST(a_process_that_succeeds_was_ready) {
     struct manager manager;
     char path[PATH_MAX];
     cluster_run_path(*state, "notify", path);
@@ -162,7 +159,7 @@ static struct cluster_process *start_watched(struct cluster_fixture *fixture,
     return fixture->tasks[task].process;
 }
 
-static void a_ps_is_ready_once_it_has_joined(void **state) {
+TEST(a_ps_is_ready_once_it_has_joined) {
     struct cluster_fixture fixture;
     struct manager manager;
     unsigned fed = 0;
@@ -204,7 +201,7 @@ static pid_t thread_of_role(const struct cluster_process *process) {
 
 /* A wait for a peer, however long, is no standstill: here of a ps for a worker
  * that is stopped. */
-static void a_role_that_stands_still_feeds_no_watchdog(void **state) {
+TEST(a_role_that_stands_still_feeds_no_watchdog) {
     struct cluster_fixture fixture;
     struct manager manager;
     cluster_run_job(*state, long_job);
@@ -230,7 +227,7 @@ static void a_role_that_stands_still_feeds_no_watchdog(void **state) {
     close_manager(&manager);
 }
 
-static void variables_that_no_manager_sets_end_with_2(void **state) {
+TEST(variables_that_no_manager_sets_end_with_2) {
     static const char *const wrong[][2] = {
         {"NOTIFY_SOCKET=relative", "NOTIFY_SOCKET is 'relative'"},
         {"NOTIFY_SOCKET=vsock:2:1", "NOTIFY_SOCKET is 'vsock:2:1'"},
@@ -246,19 +243,4 @@ static void variables_that_no_manager_sets_end_with_2(void **state) {
         cluster_run_expect(alone, CONFIG, CLUSTER_RUN_DEADLINE);
         cluster_fixture_expect_logged(alone, wrong[i][1]);
     }
-}
-
-#define NOTIFY_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        NOTIFY_TEST(a_process_tells_of_its_start_its_life_and_its_end),
-        NOTIFY_TEST(a_process_that_succeeds_was_ready),
-        NOTIFY_TEST(a_ps_is_ready_once_it_has_joined),
-        NOTIFY_TEST(a_role_that_stands_still_feeds_no_watchdog),
-        NOTIFY_TEST(variables_that_no_manager_sets_end_with_2),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

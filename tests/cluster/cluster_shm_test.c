@@ -7,13 +7,8 @@
 #include "proto/net/shm/shm_connection_internal.h"
 #include "proto/net/shm/shm_endpoint.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <limits.h>
 #include <poll.h>
@@ -61,13 +56,15 @@ static void complete(struct cluster_run *run, const char *shm_connection,
     assert_false(cluster_fixture_has_logged(process, lost_lane));
 }
 
-static void both_transports_give_the_same_bits(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(both_transports_give_the_same_bits) {
     complete(*state, "auto", true);
     complete(*state, "tcp", false);
     cluster_fixture_expect_same_checkpoints(*state, "auto", "tcp");
 }
 
-static void an_unknown_transport_is_refused(void **state) {
+TEST(an_unknown_transport_is_refused) {
     static const char *const arguments[] = {"local", "--lane", "udp",
                                             "job.json", NULL};
     static const char *const local[] = {"local", "job.json", NULL};
@@ -83,7 +80,7 @@ static void an_unknown_transport_is_refused(void **state) {
 
 /* Servers that have sent it something meanwhile leave it, and it calls them
  * again; either way nothing is lost or counted twice. */
-static void a_stopped_worker_continues_where_it_was(void **state) {
+TEST(a_stopped_worker_continues_where_it_was) {
     struct cluster_fixture fixture;
     complete(*state, "auto", true);
     begin(state, &fixture);
@@ -163,7 +160,7 @@ static void expect_no_number_in(const char *name,
     assert_string_not_equal(word, run);
 }
 
-static void a_killed_process_leaves_no_segment(void **state) {
+TEST(a_killed_process_leaves_no_segment) {
     static const char *const victims[] = {"worker", "ps"};
     char name[SHM_ENDPOINT_NAME];
     for (int v = 0; v < 2; v++) {
@@ -245,7 +242,7 @@ static void disturb(const char *name) {
     shm_endpoint_close(&endpoint);
 }
 
-static void bad_peers_on_shared_memory_do_not_disturb_a_run(void **state) {
+TEST(bad_peers_on_shared_memory_do_not_disturb_a_run) {
     struct cluster_fixture fixture;
     char name[SHM_ENDPOINT_NAME];
     complete(*state, "auto", true);
@@ -265,18 +262,4 @@ static void bad_peers_on_shared_memory_do_not_disturb_a_run(void **state) {
         cluster_fixture_has_logged(
             fixture.tasks[cluster_fixture_find(&fixture, "ps", 1)].process,
             "shares memory is disconnected"));
-}
-
-#define SHM_TEST(f)                                                            \
-    cmocka_unit_test_setup_teardown(f, cluster_run_setup, cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SHM_TEST(both_transports_give_the_same_bits),
-        SHM_TEST(an_unknown_transport_is_refused),
-        SHM_TEST(a_stopped_worker_continues_where_it_was),
-        SHM_TEST(a_killed_process_leaves_no_segment),
-        SHM_TEST(bad_peers_on_shared_memory_do_not_disturb_a_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

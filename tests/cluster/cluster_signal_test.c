@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,8 +99,9 @@ static void signal_once(struct cluster_run *run, const struct signal_case *one,
                            CLUSTER_RUN_DEADLINE);
 }
 
-static void a_signal_to_chief_or_ps_leaves_one_resumable_checkpoint(
-    void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(a_signal_to_chief_or_ps_leaves_one_resumable_checkpoint) {
     static const struct signal_case cases[] = {
         {"chief", 0, SIGTERM, endless, "0"},
         {"chief", 0, SIGINT, endless, "0"},
@@ -125,7 +121,7 @@ static void a_signal_to_chief_or_ps_leaves_one_resumable_checkpoint(
 }
 
 /* Rounds stand frozen meanwhile, with the pushes of the next one waiting. */
-static void a_chief_paused_during_a_save_names_the_right_step(void **state) {
+TEST(a_chief_paused_during_a_save_names_the_right_step) {
     for (unsigned i = cluster_fixture_repeats(2); i > 0; i--) {
         struct cluster_fixture fixture;
         begin(&fixture, cluster_fixture_reset(state), endless);
@@ -142,7 +138,7 @@ static void a_chief_paused_during_a_save_names_the_right_step(void **state) {
     }
 }
 
-static void the_run_continues_without_a_signalled_worker(void **state) {
+TEST(the_run_continues_without_a_signalled_worker) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 8000, \"steps_per_epoch\": 8000,"
                             " \"chief\": \"coordinate\"}");
@@ -174,7 +170,7 @@ static void expect_one_cause(const struct cluster_process *local,
         fail_msg("not one cause, with %s in the last line:\n%s", last, said);
 }
 
-static void a_signal_to_capstan_local_goes_through_the_chief(void **state) {
+TEST(a_signal_to_capstan_local_goes_through_the_chief) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct cluster_run *run = cluster_fixture_reset(state);
@@ -194,8 +190,7 @@ static void a_signal_to_capstan_local_goes_through_the_chief(void **state) {
 }
 
 /* The checkpoint cannot be completed: a ps is stopped. */
-static void a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint(
-    void **state) {
+TEST(a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, endless);
     struct cluster_process *chief = fixture.tasks[0].process;
@@ -212,7 +207,7 @@ static void a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint(
 }
 
 /* The terminal's hang-up comes from the kernel and from the shell. */
-static void a_second_sighup_still_waits_for_the_checkpoint(void **state) {
+TEST(a_second_sighup_still_waits_for_the_checkpoint) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, endless);
     struct cluster_process *chief = fixture.tasks[0].process;
@@ -230,7 +225,7 @@ static void a_second_sighup_still_waits_for_the_checkpoint(void **state) {
 }
 
 /* As a scheduler ends a job: every process at once, in either order. */
-static void a_signal_to_every_process_leaves_one_checkpoint(void **state) {
+TEST(a_signal_to_every_process_leaves_one_checkpoint) {
     for (int order = 0; order < 2; order++) {
         struct cluster_fixture fixture;
         struct cluster_run *run = cluster_fixture_reset(state);
@@ -255,7 +250,7 @@ static void a_signal_to_every_process_leaves_one_checkpoint(void **state) {
 }
 
 /* The others have closed the round in which it died. */
-static void a_death_long_before_costs_no_checkpoint(void **state) {
+TEST(a_death_long_before_costs_no_checkpoint) {
     struct cluster_fixture fixture;
     begin(&fixture, *state,
           "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
@@ -280,7 +275,7 @@ static void a_death_long_before_costs_no_checkpoint(void **state) {
 }
 
 /* Nobody is there to see to a checkpoint, or to close the round. */
-static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
+TEST(a_second_signal_to_ps_or_worker_ends_it_at_once) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, endless);
     struct cluster_process *chief = fixture.tasks[0].process;
@@ -303,7 +298,7 @@ static void a_second_signal_to_ps_or_worker_ends_it_at_once(void **state) {
 /* Long before timeouts.peer, after which they would know of it by themselves:
  * it bounds neither the checkpoint that a ps asks for nor the round that a
  * worker waits for. */
-static void a_signal_ends_ps_and_worker_after_the_chiefs_death(void **state) {
+TEST(a_signal_ends_ps_and_worker_after_the_chiefs_death) {
     enum { SILENCE = 5, SLACK = 5 };
     static const char *const jobs[] = {
         endless, endless_asynchronous,
@@ -326,7 +321,7 @@ static void a_signal_ends_ps_and_worker_after_the_chiefs_death(void **state) {
     }
 }
 
-static void a_signal_before_training_ends_its_process_at_once(void **state) {
+TEST(a_signal_before_training_ends_its_process_at_once) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, endless);
     cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
@@ -353,7 +348,7 @@ static void a_signal_before_training_ends_its_process_at_once(void **state) {
         cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 0);
 }
 
-static void a_worker_that_leaves_before_training_may_rejoin(void **state) {
+TEST(a_worker_that_leaves_before_training_may_rejoin) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, NULL);
     cluster_fixture_describe(&fixture, *state, 1, 1, 1);
@@ -371,7 +366,7 @@ static void a_worker_that_leaves_before_training_may_rejoin(void **state) {
 }
 
 /* The others have not come far enough to know a chief, or have just joined. */
-static void a_chief_that_cannot_start_is_the_only_reported_cause(void **state) {
+TEST(a_chief_that_cannot_start_is_the_only_reported_cause) {
     const char *const changes[] = {"checkpoint.dir=/proc/x", NULL};
     cluster_run_job(*state, NULL);
     struct cluster_process *local =
@@ -380,7 +375,7 @@ static void a_chief_that_cannot_start_is_the_only_reported_cause(void **state) {
     expect_one_cause(local, " local: chief ended the run");
 }
 
-static void a_silent_process_is_named_before_it_is_declared_dead(void **state) {
+TEST(a_silent_process_is_named_before_it_is_declared_dead) {
     struct cluster_fixture fixture;
     cluster_run_job(*state, "{\"steps\": 1000000, \"timeouts\": {\"peer\": 18,"
                             " \"stop\": 1}, \"chief\": \"coordinate\"}");
@@ -402,8 +397,7 @@ static void a_silent_process_is_named_before_it_is_declared_dead(void **state) {
                        CLUSTER_RUN_DEADLINE);
 }
 
-static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
-    void **state) {
+TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once) {
     struct cluster_fixture fixture;
     char path[PATH_MAX];
     cluster_run_job(*state, endless);
@@ -420,30 +414,4 @@ static void without_a_checkpoint_folder_a_signal_ends_the_run_at_once(
     cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
     assert_false(
         cluster_fixture_has_logged(fixture.tasks[0].process, "resumes"));
-}
-
-#define SIGNAL_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SIGNAL_TEST(a_signal_to_chief_or_ps_leaves_one_resumable_checkpoint),
-        SIGNAL_TEST(a_chief_paused_during_a_save_names_the_right_step),
-        SIGNAL_TEST(the_run_continues_without_a_signalled_worker),
-        SIGNAL_TEST(a_silent_process_is_named_before_it_is_declared_dead),
-        SIGNAL_TEST(a_signal_to_capstan_local_goes_through_the_chief),
-        SIGNAL_TEST(
-            a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint),
-        SIGNAL_TEST(a_second_sighup_still_waits_for_the_checkpoint),
-        SIGNAL_TEST(a_signal_to_every_process_leaves_one_checkpoint),
-        SIGNAL_TEST(a_death_long_before_costs_no_checkpoint),
-        SIGNAL_TEST(a_second_signal_to_ps_or_worker_ends_it_at_once),
-        SIGNAL_TEST(a_signal_ends_ps_and_worker_after_the_chiefs_death),
-        SIGNAL_TEST(a_signal_before_training_ends_its_process_at_once),
-        SIGNAL_TEST(a_worker_that_leaves_before_training_may_rejoin),
-        SIGNAL_TEST(a_chief_that_cannot_start_is_the_only_reported_cause),
-        SIGNAL_TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

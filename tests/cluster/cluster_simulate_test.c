@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench --simulate` as a user types it: a job, a vector, a mistake. */
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static json_t *simulate(struct cluster_run *run, const char *const *arguments) {
@@ -24,8 +19,10 @@ static double number(const json_t *object, const char *key) {
     return json_number_value(value);
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* [64, 16, 10]: 1210 floats, in a round of 4 workers to 2 ps. */
-static void a_job_is_simulated(void **state) {
+TEST(a_job_is_simulated) {
     struct cluster_run *run = *state;
     const char *const arguments[] = {
         "bench", "--simulate", "--ps",     "2",  "--workers",
@@ -41,7 +38,7 @@ static void a_job_is_simulated(void **state) {
     json_decref(object);
 }
 
-static void a_vector_needs_no_job(void **state) {
+TEST(a_vector_needs_no_job) {
     const char *const arguments[] = {
         "bench",     "--simulate", "--bytes",  "8M", "--place", "one",
         "--compute", "0.25",       "--jitter", "0",  NULL,
@@ -60,7 +57,7 @@ static void a_vector_needs_no_job(void **state) {
     json_decref(object);
 }
 
-static void impossible_settings_are_reported(void **state) {
+TEST(impossible_settings_are_reported) {
     const char *const arguments[] = {"bench", "--simulate", "--bytes", "1M",
                                      "--ps",  "64",         NULL};
     struct cluster_process *process =
@@ -68,17 +65,4 @@ static void impossible_settings_are_reported(void **state) {
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
     assert_non_null(
         strstr(cluster_run_errors(process), "64 ps: the model has 16 blocks"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_job_is_simulated, cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_vector_needs_no_job, cluster_run_setup, cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(impossible_settings_are_reported,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

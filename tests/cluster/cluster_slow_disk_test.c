@@ -2,13 +2,8 @@
 /* Disks that take long for a file of a checkpoint, or refuse it in the end. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/paused_file.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +46,9 @@ static bool is_complete(struct cluster_run *run, uint64_t step) {
     return count > 0;
 }
 
-static void a_chief_that_writes_is_not_declared_dead(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(a_chief_that_writes_is_not_declared_dead) {
     struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -66,7 +63,7 @@ static void a_chief_that_writes_is_not_declared_dead(void **state) {
     assert_true(is_complete(run, 60));
 }
 
-static void a_failed_manifest_write_loses_only_its_checkpoint(void **state) {
+TEST(a_failed_manifest_write_loses_only_its_checkpoint) {
     struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -92,7 +89,7 @@ static void expect_resumable(const struct cluster_run *run,
 
 /* Nobody trains any more when its manifest is there: the run ends at its
  * step. */
-static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
+TEST(a_stopping_chief_logs_which_write_it_waits_for) {
     struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -114,7 +111,7 @@ static void a_stopping_chief_logs_which_write_it_waits_for(void **state) {
     assert_true(is_complete(run, 20));
 }
 
-static void a_late_checkpoint_is_named_at_the_end(void **state) {
+TEST(a_late_checkpoint_is_named_at_the_end) {
     struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -143,7 +140,7 @@ static unsigned count_logged(const char *said, const char *text) {
 }
 
 /* All have trained and wait for it when the signal comes. */
-static void a_signal_does_not_repeat_a_checkpoint_in_progress(void **state) {
+TEST(a_signal_does_not_repeat_a_checkpoint_in_progress) {
     struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -162,7 +159,7 @@ static void a_signal_does_not_repeat_a_checkpoint_in_progress(void **state) {
 
 /* One ps cannot write its part of the last checkpoint while the other still
  * writes: when both have ended it is taken again. */
-static void the_last_checkpoint_is_retried_after_a_failed_shard(void **state) {
+TEST(the_last_checkpoint_is_retried_after_a_failed_shard) {
     struct cluster_run *run = *state;
     struct paused_file first, second;
     paused_file_open(&first, run, "step-000000020", "ps-0");
@@ -181,7 +178,7 @@ static void the_last_checkpoint_is_retried_after_a_failed_shard(void **state) {
 
 /* The part of a ps of the last one is refused while the manifest of the one
  * before is written, and that is refused too. */
-static void the_last_checkpoint_is_retried_after_two_failures(void **state) {
+TEST(the_last_checkpoint_is_retried_after_two_failures) {
     struct cluster_run *run = *state;
     struct paused_file manifest, part;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -200,7 +197,7 @@ static void the_last_checkpoint_is_retried_after_two_failures(void **state) {
 }
 
 /* Its number in the messages is none of a step. */
-static void a_requested_part_that_fails_is_named_by_its_step(void **state) {
+TEST(a_requested_part_that_fails_is_named_by_its_step) {
     struct cluster_run *run = *state;
     struct paused_file manifest, part, again;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
@@ -219,22 +216,4 @@ static void a_requested_part_that_fails_is_named_by_its_step(void **state) {
                                   "ps 0: error: this process's part of the "
                                   "checkpoint of step 40 was not written"),
                      2);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_chief_that_writes_is_not_declared_dead),
-        TEST(a_failed_manifest_write_loses_only_its_checkpoint),
-        TEST(a_stopping_chief_logs_which_write_it_waits_for),
-        TEST(a_late_checkpoint_is_named_at_the_end),
-        TEST(a_signal_does_not_repeat_a_checkpoint_in_progress),
-        TEST(the_last_checkpoint_is_retried_after_a_failed_shard),
-        TEST(the_last_checkpoint_is_retried_after_two_failures),
-        TEST(a_requested_part_that_fails_is_named_by_its_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

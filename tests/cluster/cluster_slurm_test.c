@@ -5,14 +5,8 @@
 #include "chief/launch/port.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +58,9 @@ static void expect_or_skip(struct cluster_process *process, double seconds) {
                   (int)strcspn(said + 5, "\n"), said + 5);
 }
 
-static void srun_starts_a_run(void **state) {
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+TEST(srun_starts_a_run) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process = under_slurm(
         *state, false, "srun -n 4 \"$CAPSTAN\" run --json --num-ps 1 job.json");
@@ -77,7 +73,7 @@ static void srun_starts_a_run(void **state) {
 }
 
 /* Its script is task 0 of as many as srun may start, and alone. */
-static void a_batch_script_without_srun_runs_alone(void **state) {
+TEST(a_batch_script_without_srun_runs_alone) {
     struct cluster_process *process = under_slurm(
         *state, false,
         "printf '#!/bin/sh\\n\"$CAPSTAN\" cluster\\nsrun \"$CAPSTAN\" cluster' "
@@ -91,7 +87,7 @@ static void a_batch_script_without_srun_runs_alone(void **state) {
 }
 
 /* Its variables and flags are those of a user; the job is small. */
-static void the_batch_file_trains_in_both_modes(void **state) {
+TEST(the_batch_file_trains_in_both_modes) {
     cluster_run_job(*state, NULL);
     struct cluster_process *process =
         under_slurm(*state, true,
@@ -108,26 +104,9 @@ static void the_batch_file_trains_in_both_modes(void **state) {
     assert_null(strstr(said, "capstan ended with 1"));
 }
 
-static void a_requeued_job_resumes_and_ends_with_the_same_bits(void **state) {
+TEST(a_requeued_job_resumes_and_ends_with_the_same_bits) {
     cluster_run_job(*state, "{\"steps\": 3000, \"checkpoint\":"
                             " {\"every_steps\": 300}}");
     expect_or_skip(under_slurm(*state, true, "exec $TESTS/requeue.sh $DEPLOY"),
                    REQUEUES);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(srun_starts_a_run, cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(a_batch_script_without_srun_runs_alone,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(the_batch_file_trains_in_both_modes,
-                                        cluster_run_setup,
-                                        cluster_run_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_requeued_job_resumes_and_ends_with_the_same_bits,
-            cluster_run_setup, cluster_run_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

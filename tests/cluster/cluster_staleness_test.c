@@ -6,13 +6,8 @@
 #include "proto/store/checkpoint_reader.h"
 #include "ps/consistency/ledger.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -138,12 +133,14 @@ static void others_wait_at(struct stale_cluster *cluster, uint64_t staleness) {
     }
 }
 
-static void with_staleness_1_the_others_wait_1_clock_ahead(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(with_staleness_1_the_others_wait_1_clock_ahead) {
     struct stale_cluster cluster = start(*state, "1");
     others_wait_at(&cluster, 1);
 }
 
-static void with_staleness_3_the_others_wait_3_clocks_ahead(void **state) {
+TEST(with_staleness_3_the_others_wait_3_clocks_ahead) {
     struct stale_cluster cluster = start(*state, "3");
     others_wait_at(&cluster, 3);
 }
@@ -177,12 +174,12 @@ static void leave_behind(struct stale_cluster *cluster) {
     assert_int_equal(now.highest[STOPPED], first.highest[STOPPED]);
 }
 
-static void without_a_bound_no_worker_waits(void **state) {
+TEST(without_a_bound_no_worker_waits) {
     struct stale_cluster cluster = start(*state, "\"inf\"");
     leave_behind(&cluster);
 }
 
-static void a_stopped_worker_does_not_block_the_last_checkpoint(void **state) {
+TEST(a_stopped_worker_does_not_block_the_last_checkpoint) {
     struct stale_cluster cluster = start(*state, "\"inf\"");
     leave_behind(&cluster);
     for (unsigned i = 0; i < HEARTBEATS;
@@ -197,7 +194,7 @@ static void a_stopped_worker_does_not_block_the_last_checkpoint(void **state) {
 /* Half a second, a heartbeat's time, is several hundred steps here. A
  * checkpoint takes a few, or hundreds where others use the disk: those
  * multiples are left out. */
-static void checkpoints_follow_the_steps_closely(void **state) {
+TEST(checkpoints_follow_the_steps_closely) {
     enum { EVERY = 100, STEPS = 6000, CLOSE = 20, FEWEST = 7 };
     struct cluster_run *run = *state;
     uint64_t steps[STEPS / EVERY + 1];
@@ -219,7 +216,7 @@ static void checkpoints_follow_the_steps_closely(void **state) {
 }
 
 /* Weights that are far off compute one class, or no number. */
-static void a_diverging_run_reports_it_and_suggests_a_rate(void **state) {
+TEST(a_diverging_run_reports_it_and_suggests_a_rate) {
     static const struct {
         const char *rate, *words;
         int code;
@@ -239,20 +236,4 @@ static void a_diverging_run_reports_it_and_suggests_a_rate(void **state) {
             cluster_fixture_expect_logged(
                 local, "try optimizer.params.lr 5, which is 10 over 2");
     }
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(with_staleness_1_the_others_wait_1_clock_ahead),
-        TEST(with_staleness_3_the_others_wait_3_clocks_ahead),
-        TEST(without_a_bound_no_worker_waits),
-        TEST(a_stopped_worker_does_not_block_the_last_checkpoint),
-        TEST(checkpoints_follow_the_steps_closely),
-        TEST(a_diverging_run_reports_it_and_suggests_a_rate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

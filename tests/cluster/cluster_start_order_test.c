@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 
 enum { PS = 2, WORKERS = 2 };
@@ -37,7 +32,8 @@ static void end_once(struct cluster_run *run, size_t form, uint64_t *seed) {
             cluster_fixture_has_logged(fixture.tasks[i].process, "goodbye"));
 }
 
-static void every_process_succeeds_in_any_start_order(void **state) {
+TEST_WITH(cluster_run_setup, cluster_run_teardown,
+          every_process_succeeds_in_any_start_order) {
     uint64_t seed = cluster_fixture_seed();
     size_t count = sizeof forms / sizeof *forms;
     unsigned repeats = cluster_fixture_repeats(10);
@@ -46,13 +42,4 @@ static void every_process_succeeds_in_any_start_order(void **state) {
                       forms[i % count].says);
         end_once(cluster_fixture_reset(state), i % count, &seed);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            every_process_succeeds_in_any_start_order, cluster_run_setup,
-            cluster_run_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

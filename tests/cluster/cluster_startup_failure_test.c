@@ -4,13 +4,8 @@
  * says what is wrong. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -43,8 +38,10 @@ static void set_address(struct cluster_run *run, const char *type,
                        json_string(address));
 }
 
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
 /* Libraries beneath stand still or end the process then. */
-static void a_resource_limit_too_low_is_named(void **state) {
+TEST(a_resource_limit_too_low_is_named) {
     static const char *const limits[] = {"-n 12",    "-n 20",     "-n 31",
                                          "-n 66",    "-v 120000", "-v 200000",
                                          "-v 300000"};
@@ -82,7 +79,7 @@ static int take_port(uint16_t *port) {
     return descriptor;
 }
 
-static void a_port_in_use_is_named(void **state) {
+TEST(a_port_in_use_is_named) {
     static const char *const types[] = {"chief", "ps", "worker"};
     struct cluster_run *run = *state;
     struct cluster_process *processes[3];
@@ -151,17 +148,17 @@ static void expect_named_and_waited_past(struct cluster_run *run, bool greets,
         cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
 }
 
-static void another_protocol_on_the_chiefs_port_is_named(void **state) {
+TEST(another_protocol_on_the_chiefs_port_is_named) {
     expect_named_and_waited_past(*state, true, "it speaks another protocol");
 }
 
-static void a_silent_program_on_the_chiefs_port_is_named(void **state) {
+TEST(a_silent_program_on_the_chiefs_port_is_named) {
     expect_named_and_waited_past(*state, false,
                                  "it accepts connections and says nothing");
 }
 
 /* As when an address of another run was copied. */
-static void a_ps_in_place_of_the_chief_is_named(void **state) {
+TEST(a_ps_in_place_of_the_chief_is_named) {
     static const char *const soon[] = {"--join-timeout", "9", NULL};
     struct cluster_run *run = *state;
     char named[256], address[64];
@@ -186,7 +183,7 @@ static void a_ps_in_place_of_the_chief_is_named(void **state) {
     expect_logged(worker, named);
 }
 
-static void a_chief_with_an_unknown_host_is_named(void **state) {
+TEST(a_chief_with_an_unknown_host_is_named) {
     static const char *const soon[] = {"--join-timeout", "1.5", NULL};
     struct cluster_run *run = *state;
     cluster_run_describe(run, 1, 1, 1);
@@ -199,7 +196,7 @@ static void a_chief_with_an_unknown_host_is_named(void **state) {
     expect_logged(ps, "no-such-host.invalid:2222");
 }
 
-static void a_ps_with_an_unknown_host_is_named(void **state) {
+TEST(a_ps_with_an_unknown_host_is_named) {
     static const char *const tcp[] = {"--lane", "tcp", NULL};
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"timeouts\": {\"step\": 2}}");
@@ -239,7 +236,8 @@ static int teardown_with_disk(void **state) {
 
 /* About 100 KB a checkpoint, none is removed, and disk for one: however many
  * are skipped because one is being written, the last finds no room. */
-static void a_full_disk_loses_only_later_checkpoints(void **state) {
+TEST_WITH(cluster_run_setup, teardown_with_disk,
+          a_full_disk_loses_only_later_checkpoints) {
     static const char *const arguments[] = {
         "local", "--ps", "2", "--workers", "2", "job.json", NULL};
     static const char *const verify[] = {"ckpt", "verify", "checkpoint", NULL};
@@ -288,8 +286,7 @@ static void expect_bad_data(struct cluster_run *run, const char *file) {
 }
 
 /* The others have never heard of the chief, and would wait for it. */
-static void a_chief_without_its_folder_ends_a_local_cluster_at_once(
-    void **state) {
+TEST(a_chief_without_its_folder_ends_a_local_cluster_at_once) {
     static const char *const local[] = {"local", "--ps",     "1", "--workers",
                                         "2",     "job.json", NULL};
     struct cluster_run *run = *state;
@@ -338,7 +335,7 @@ static void expect_all_logged(struct cluster_run *run,
     }
 }
 
-static void a_chief_that_cannot_start_refuses_joiners(void **state) {
+TEST(a_chief_that_cannot_start_refuses_joiners) {
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         print_message("# %s\n", starts[i].job);
         expect_all_logged(cluster_fixture_reset(state), &starts[i]);
@@ -346,7 +343,7 @@ static void a_chief_that_cannot_start_refuses_joiners(void **state) {
 }
 
 /* And not waited for once more, until timeouts.stop. */
-static void a_process_that_does_not_join_in_time_is_named(void **state) {
+TEST(a_process_that_does_not_join_in_time_is_named) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 60}}");
     cluster_run_describe(run, 1, 1, 1);
@@ -359,14 +356,14 @@ static void a_process_that_does_not_join_in_time_is_named(void **state) {
     assert_null(strstr(cluster_run_errors(chief), "waiting for"));
 }
 
-static void missing_data_ends_all(void **state) {
+TEST(missing_data_ends_all) {
     cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
                             " \"train-labels\"]}}");
     expect_bad_data(*state, "data.train: /");
 }
 
 /* Here the trainers will be, too. */
-static void missing_data_starts_no_local_cluster(void **state) {
+TEST(missing_data_starts_no_local_cluster) {
     static const char *const local[] = {
         "local",    "--workers", "2", "--set", "data.dir=/no/such",
         "job.json", NULL};
@@ -382,7 +379,7 @@ static void missing_data_starts_no_local_cluster(void **state) {
 }
 
 /* Only the chief's counts, and the run goes on; but it was meant to be read. */
-static void an_invalid_job_given_to_a_worker_is_reported(void **state) {
+TEST(an_invalid_job_given_to_a_worker_is_reported) {
     static const char *const missing[] = {"nowhere.json", NULL};
     static const char *const empty[] = {"empty.json", NULL};
     struct cluster_run *run = *state;
@@ -402,7 +399,7 @@ static void an_invalid_job_given_to_a_worker_is_reported(void **state) {
     expect_logged(ps, "as the chief's job is used: empty.json: ");
 }
 
-static void truncated_data_ends_all(void **state) {
+TEST(truncated_data_ends_all) {
     char head[16 + 64 * 100] = {0, 0, 8, 3, 0, 0, 2, 88,
                                 0, 0, 0, 8, 0, 0, 0, 8};
     cluster_run_job(*state, NULL);
@@ -410,7 +407,7 @@ static void truncated_data_ends_all(void **state) {
     expect_bad_data(*state, "train-images");
 }
 
-static void data_that_cannot_be_read_ends_all(void **state) {
+TEST(data_that_cannot_be_read_ends_all) {
     struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run, "{\"data\": {\"train\": [\"train-images\","
@@ -421,8 +418,7 @@ static void data_that_cannot_be_read_ends_all(void **state) {
 }
 
 /* A download that was cut and joined, or two files in one. */
-static void trailing_bytes_after_gzip_data_are_logged_and_ignored(
-    void **state) {
+TEST(trailing_bytes_after_gzip_data_are_logged_and_ignored) {
     static const char *const spoil[] = {
         "-c", "gzip train-images && printf junk >>train-images.gz", NULL};
     struct cluster_run *run = *state;
@@ -438,8 +434,7 @@ static void trailing_bytes_after_gzip_data_are_logged_and_ignored(
                          "data and are left out");
 }
 
-static void a_second_joiner_of_a_slot_is_refused_naming_both_hosts(
-    void **state) {
+TEST(a_second_joiner_of_a_slot_is_refused_naming_both_hosts) {
     struct cluster_run *run = *state;
     char host[256] = "", first[512], second[512];
     gethostname(host, sizeof host - 1);
@@ -460,7 +455,7 @@ static void a_second_joiner_of_a_slot_is_refused_naming_both_hosts(
 }
 
 /* As where one of several manifests was changed, and not the others. */
-static void a_process_of_another_cluster_is_refused(void **state) {
+TEST(a_process_of_another_cluster_is_refused) {
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
@@ -481,10 +476,8 @@ static void a_process_of_another_cluster_is_refused(void **state) {
     cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
 }
 
-/* A process of its own (tests/lib/room.c): capstan under a sandbox that refuses
- * eventfd2. */
-int sandboxed_test_main(int count, char **arguments) {
-    (void)count;
+/* In a process of its own: capstan under a sandbox that refuses eventfd2. */
+TEST_IF(getenv("IN_SANDBOX"), a_sandbox_becomes_a_run) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_eventfd2, 0, 1),
@@ -492,53 +485,22 @@ int sandboxed_test_main(int count, char **arguments) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {sizeof code / sizeof *code, code};
-    arguments[0] = getenv("CAPSTAN");
+    const char *capstan = getenv("CAPSTAN");
     if (!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
         !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
-        execv(arguments[0], arguments);
-    return 127;
+        execl(capstan, capstan, "run", "job.json", NULL);
+    fail();
 }
 
 /* As a sandbox does. */
-static void permission_errors_are_not_retryable(void **state) {
-    static const char *const refused[] = {"sandboxed_test", "run", "job.json",
-                                          NULL};
+TEST(permission_errors_are_not_retryable) {
+    static const char *const refused[] = {"cluster_startup_failure_test",
+                                          "a_sandbox_becomes_a_run", NULL};
+    static const char *const sandbox[] = {"IN_SANDBOX=1", NULL};
     struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process =
-        cluster_run_program(run, "refused", "/proc/self/exe", refused, NULL);
+        cluster_run_program(run, "refused", "/proc/self/exe", refused, sandbox);
     cluster_run_expect(process, 1, CLUSTER_RUN_DEADLINE);
     expect_logged(process, "Operation not permitted");
-}
-
-#define IN_FOLDER(test)                                                        \
-    cmocka_unit_test_setup_teardown(test, cluster_run_setup,                   \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(a_resource_limit_too_low_is_named),
-        IN_FOLDER(a_port_in_use_is_named),
-        IN_FOLDER(another_protocol_on_the_chiefs_port_is_named),
-        IN_FOLDER(a_silent_program_on_the_chiefs_port_is_named),
-        IN_FOLDER(a_ps_in_place_of_the_chief_is_named),
-        IN_FOLDER(a_chief_with_an_unknown_host_is_named),
-        IN_FOLDER(a_ps_with_an_unknown_host_is_named),
-        cmocka_unit_test_setup_teardown(
-            a_full_disk_loses_only_later_checkpoints, cluster_run_setup,
-            teardown_with_disk),
-        IN_FOLDER(a_chief_without_its_folder_ends_a_local_cluster_at_once),
-        IN_FOLDER(a_chief_that_cannot_start_refuses_joiners),
-        IN_FOLDER(a_process_that_does_not_join_in_time_is_named),
-        IN_FOLDER(missing_data_ends_all),
-        IN_FOLDER(missing_data_starts_no_local_cluster),
-        IN_FOLDER(an_invalid_job_given_to_a_worker_is_reported),
-        IN_FOLDER(truncated_data_ends_all),
-        IN_FOLDER(data_that_cannot_be_read_ends_all),
-        IN_FOLDER(trailing_bytes_after_gzip_data_are_logged_and_ignored),
-        IN_FOLDER(a_second_joiner_of_a_slot_is_refused_naming_both_hosts),
-        IN_FOLDER(a_process_of_another_cluster_is_refused),
-        IN_FOLDER(permission_errors_are_not_retryable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,14 +5,9 @@
 #include "chief/launch/port.h"
 #include "proto/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -194,7 +189,9 @@ static struct cluster_process *start_chief(struct cluster_run *run,
     return chief;
 }
 
-static void a_chief_alone_is_late_before_its_members_are(void **state) {
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
+TEST(a_chief_alone_is_late_before_its_members_are) {
     int held;
     unsigned port = hold_ports(1, &held);
     cluster_run_job(*state, "{\"chief\": \"coordinate\","
@@ -230,7 +227,7 @@ static void end_local(struct cluster_process *local) {
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
 }
 
-static void every_role_of_local_has_the_next_port(void **state) {
+TEST(every_role_of_local_has_the_next_port) {
     struct cluster_process *local;
     int held[PORTS];
     unsigned port = hold_ports(PORTS, held);
@@ -245,7 +242,7 @@ static void every_role_of_local_has_the_next_port(void **state) {
     release_ports(PORTS, held);
 }
 
-static void all_reduce_tells_the_same(void **state) {
+TEST(all_reduce_tells_the_same) {
     struct cluster_process *local;
     int held[PORTS];
     unsigned port = hold_ports(PORTS, held);
@@ -257,7 +254,7 @@ static void all_reduce_tells_the_same(void **state) {
     release_ports(PORTS, held);
 }
 
-static void a_stopped_worker_is_named_before_it_is_declared_dead(void **state) {
+TEST(a_stopped_worker_is_named_before_it_is_declared_dead) {
     struct cluster_fixture fixture;
     int held;
     unsigned port = hold_ports(1, &held);
@@ -295,7 +292,7 @@ static struct cluster_process *start_alone(struct cluster_run *run,
                              (const char *[]){variable, NULL});
 }
 
-static void only_loopback_is_served_by_default(void **state) {
+TEST(only_loopback_is_served_by_default) {
     int held;
     char address[32];
     unsigned port = hold_ports(1, &held);
@@ -321,7 +318,7 @@ static void only_loopback_is_served_by_default(void **state) {
 }
 
 /* Of one address, then of a second one beside it. */
-static void slow_clients_keep_no_probe_out(void **state) {
+TEST(slow_clients_keep_no_probe_out) {
     enum { SLOW = 100 };
     int held, slow[2 * SLOW];
     char address[32];
@@ -347,7 +344,7 @@ static void slow_clients_keep_no_probe_out(void **state) {
 }
 
 /* A byte twice a second is no reason to wait longer. */
-static void a_request_has_a_deadline(void **state) {
+TEST(a_request_has_a_deadline) {
     int held;
     char byte, address[32];
     unsigned port = hold_ports(1, &held);
@@ -367,7 +364,7 @@ static void a_request_has_a_deadline(void **state) {
     release_ports(1, &held);
 }
 
-static void a_busy_port_ends_a_process_with_2(void **state) {
+TEST(a_busy_port_ends_a_process_with_2) {
     int held[PORTS];
     char address[32];
     unsigned port = hold_ports(PORTS, held);
@@ -390,7 +387,7 @@ static void a_busy_port_ends_a_process_with_2(void **state) {
     release_ports(PORTS, held);
 }
 
-static void an_evaluator_tells_how_long_it_waits(void **state) {
+TEST(an_evaluator_tells_how_long_it_waits) {
     int held;
     char text[16];
     unsigned port = hold_ports(1, &held);
@@ -412,23 +409,4 @@ static void an_evaluator_tells_how_long_it_waits(void **state) {
     expect_part(late, "--join-timeout");
     cluster_run_expect(evaluator, RETRY, CLUSTER_RUN_DEADLINE);
     release_ports(1, &held);
-}
-
-#define STATUS_TEST(name)                                                      \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        STATUS_TEST(a_chief_alone_is_late_before_its_members_are),
-        STATUS_TEST(every_role_of_local_has_the_next_port),
-        STATUS_TEST(all_reduce_tells_the_same),
-        STATUS_TEST(a_stopped_worker_is_named_before_it_is_declared_dead),
-        STATUS_TEST(only_loopback_is_served_by_default),
-        STATUS_TEST(slow_clients_keep_no_probe_out),
-        STATUS_TEST(a_request_has_a_deadline),
-        STATUS_TEST(a_busy_port_ends_a_process_with_2),
-        STATUS_TEST(an_evaluator_tells_how_long_it_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 /* Processes that stand still for longer than a deadline and go on: the time in
  * which one did not run itself, it blames on nobody. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,8 +32,10 @@ static void end(const struct cluster_fixture *fixture) {
     cluster_fixture_expect(fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
 }
 
+FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
+
 /* Its trainer is in the same process, and has taken no step either. */
-static void a_resumed_chief_does_not_blame_its_trainer(void **state) {
+TEST(a_resumed_chief_does_not_blame_its_trainer) {
     struct cluster_fixture fixture;
     begin(&fixture, *state,
           "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
@@ -61,7 +58,7 @@ static const char short_of_peer[] =
     " \"timeouts\": {\"peer\": 4, \"stop\": 1}}";
 
 /* As a virtual machine that is paused, or a frozen container. */
-static void a_suspended_machine_loses_no_member(void **state) {
+TEST(a_suspended_machine_loses_no_member) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, short_of_peer, 2);
     signal_all(&fixture, SIGSTOP);
@@ -77,7 +74,7 @@ static void a_suspended_machine_loses_no_member(void **state) {
 }
 
 /* Each by its own deadline; what they have said of it is the cause. */
-static void a_chief_that_was_declared_dead_says_why(void **state) {
+TEST(a_chief_that_was_declared_dead_says_why) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, short_of_peer, 2);
     struct cluster_process *chief = fixture.tasks[0].process;
@@ -91,8 +88,7 @@ static void a_chief_that_was_declared_dead_says_why(void **state) {
 }
 
 /* Nobody is left to say so. */
-static void a_member_lost_during_a_suspension_is_reported_with_it(
-    void **state) {
+TEST(a_member_lost_during_a_suspension_is_reported_with_it) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, short_of_peer, 2);
     struct cluster_process *chief = fixture.tasks[0].process;
@@ -149,16 +145,16 @@ static void expect_keeps_its_slot(void **state, const char *type) {
         cluster_fixture_has_logged(fixture.tasks[0].process, "is gone"));
 }
 
-static void a_stopped_worker_keeps_its_slot_beside_a_join(void **state) {
+TEST(a_stopped_worker_keeps_its_slot_beside_a_join) {
     expect_keeps_its_slot(state, "worker");
 }
 
-static void a_stopped_ps_keeps_its_slot_beside_a_join(void **state) {
+TEST(a_stopped_ps_keeps_its_slot_beside_a_join) {
     expect_keeps_its_slot(state, "ps");
 }
 
 /* Its kernel has closed its connection: nobody waits for timeouts.peer. */
-static void a_worker_killed_beside_a_join_gives_its_slot_at_once(void **state) {
+TEST(a_worker_killed_beside_a_join_gives_its_slot_at_once) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, far_from_peer, 2);
     unsigned i = cluster_fixture_find(&fixture, "worker", 0);
@@ -178,7 +174,7 @@ static void a_worker_killed_beside_a_join_gives_its_slot_at_once(void **state) {
 
 /* It is dead as soon, and the run with it: the second one does not get its
  * slot. */
-static void a_ps_killed_beside_a_join_ends_the_run_at_once(void **state) {
+TEST(a_ps_killed_beside_a_join_ends_the_run_at_once) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, far_from_peer, 2);
     unsigned i = cluster_fixture_find(&fixture, "ps", 0);
@@ -192,22 +188,4 @@ static void a_ps_killed_beside_a_join_ends_the_run_at_once(void **state) {
     assert_false(cluster_fixture_has_logged(second, "joined"));
     cluster_fixture_expect_logged(fixture.tasks[0].process,
                                   "is gone, and its weights with it");
-}
-
-#define STANDSTILL_TEST(name)                                                  \
-    cmocka_unit_test_setup_teardown(name, cluster_run_setup_in_memory,         \
-                                    cluster_run_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        STANDSTILL_TEST(a_resumed_chief_does_not_blame_its_trainer),
-        STANDSTILL_TEST(a_suspended_machine_loses_no_member),
-        STANDSTILL_TEST(a_chief_that_was_declared_dead_says_why),
-        STANDSTILL_TEST(a_stopped_worker_keeps_its_slot_beside_a_join),
-        STANDSTILL_TEST(a_stopped_ps_keeps_its_slot_beside_a_join),
-        STANDSTILL_TEST(a_worker_killed_beside_a_join_gives_its_slot_at_once),
-        STANDSTILL_TEST(a_ps_killed_beside_a_join_ends_the_run_at_once),
-        STANDSTILL_TEST(a_member_lost_during_a_suspension_is_reported_with_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,13 +8,8 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <math.h>
@@ -30,6 +25,8 @@ static int setup(void **state) {
         cluster_clicks_write(*state);
     return failed;
 }
+
+FIXTURE(setup, cluster_run_teardown);
 
 #define ADAGRAD                                                                \
     "\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}"
@@ -95,7 +92,7 @@ static struct cluster_process *train(struct cluster_run *run, unsigned num_ps,
                                set);
 }
 
-static void models_with_tables_learn_what_is_planted(void **state) {
+TEST(models_with_tables_learn_what_is_planted) {
     static const char *const jobs[] = {linear, deepfm, wide_deep, dlrm,
                                        grouped};
     for (int i = 0; i < 5; i++) {
@@ -109,7 +106,7 @@ static void models_with_tables_learn_what_is_planted(void **state) {
 
 /* The label as a number: a click is 1, and what is planted explains all but
  * noise of 0.02. */
-static void models_with_tables_learn_a_number(void **state) {
+TEST(models_with_tables_learn_a_number) {
     static const char *const models[] = {
         "{\"type\": \"linear\", \"features\": [\"cross\"],"
         " \"loss\": \"mse\"}",
@@ -179,7 +176,7 @@ static void read_weights(const struct cluster_run *run, const char *name,
 
 /* A linear model over the ids of words, and a layer over their indicators: by
  * each rule that moves only the rows pushed, from zeros. */
-static void rows_are_the_weights_of_a_dense_run(void **state) {
+TEST(rows_are_the_weights_of_a_dense_run) {
     static const char *const rules[] = {"SGD", "Adagrad", "Ftrl"};
     struct cluster_run *run = *state;
     write_vocabulary(run);
@@ -211,8 +208,7 @@ static void rows_are_the_weights_of_a_dense_run(void **state) {
 }
 
 /* Inputs: a number and two embeddings of 8. Classes are integers. */
-static void an_mlp_reads_embeddings_and_has_any_number_of_outputs(
-    void **state) {
+TEST(an_mlp_reads_embeddings_and_has_any_number_of_outputs) {
     struct cluster_run *run = *state;
     char job[2048];
     snprintf(job, sizeof job,
@@ -242,7 +238,7 @@ static void an_mlp_reads_embeddings_and_has_any_number_of_outputs(
 }
 
 /* All ids occur in 4000 records, so each has its row. */
-static void each_id_that_was_trained_has_a_row(void **state) {
+TEST(each_id_that_was_trained_has_a_row) {
     cluster_run_job(*state, deepfm);
     struct cluster_process *process = train(*state, 2, "epochs=2");
     cluster_fixture_expect_logged(process, "memory: rows of 2 tables take at");
@@ -254,7 +250,7 @@ static void each_id_that_was_trained_has_a_row(void **state) {
                      CLUSTER_CLICKS_ITEMS);
 }
 
-static void staleness_learns_as_well(void **state) {
+TEST(staleness_learns_as_well) {
     cluster_run_job(*state, deepfm);
     assert_true(figure(train(*state, 2, "strategy.staleness=inf"), "test_auc") >
                 0.9);
@@ -262,7 +258,7 @@ static void staleness_learns_as_well(void **state) {
                 0.9);
 }
 
-static void the_number_of_ps_does_not_change_a_bit(void **state) {
+TEST(the_number_of_ps_does_not_change_a_bit) {
     static const char *const dirs[] = {"one", "two", "three"};
     char set[64];
     cluster_run_job(*state, deepfm);
@@ -282,7 +278,7 @@ static void the_number_of_ps_does_not_change_a_bit(void **state) {
 #define NORMAL "features.e_user.init={\"type\": \"normal\", \"std\": 0.2}"
 
 /* Half of the steps on two ps, the rest on three. */
-static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
+TEST(a_resumed_run_has_the_same_rows_on_more_ps) {
     static const char *const jobs[] = {linear, deepfm, grouped};
     static const char *const tables[] = {"cross", "user/factors", "e_user"};
     for (int i = 0; i < 3; i++) {
@@ -302,7 +298,7 @@ static void a_resumed_run_has_the_same_rows_on_more_ps(void **state) {
 
 /* Two summands have the same sum in any order. By ps, and in turns by both and
  * on other numbers of ps: rows, state and what an evaluation finds. */
-static void all_reduce_has_the_rows_of_ps(void **state) {
+TEST(all_reduce_has_the_rows_of_ps) {
     static const char *const jobs[] = {linear, deepfm, grouped};
     static const char *const tables[] = {"cross", "user/factors", "e_user"};
     static const unsigned num_ps[] = {0, 3, 0};
@@ -330,7 +326,7 @@ static void all_reduce_has_the_rows_of_ps(void **state) {
 }
 
 /* The sums of three ranks are in a ring's order. */
-static void three_ranks_learn_as_a_ps_does(void **state) {
+TEST(three_ranks_learn_as_a_ps_does) {
     cluster_run_job(*state, deepfm);
     struct cluster_process *process =
         CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, NULL);
@@ -364,7 +360,7 @@ static const char crowded[] =
     " \"dataloader_drop_last\": false}";
 
 /* 10 MB, more than shared memory carries at once; above 64 MB none does. */
-static void rows_of_a_partition_travel_in_one_message(void **state) {
+TEST(rows_of_a_partition_travel_in_one_message) {
     static const char *const lanes[] = {"auto", "tcp"};
     struct cluster_run *run = *state;
     cluster_run_job(run, crowded);
@@ -468,11 +464,11 @@ static void resume_between_deltas(struct cluster_run *run, unsigned num_ps,
     assert_int_equal(listed_number(run, "parts", 0, "base"), -1);
 }
 
-static void a_run_killed_between_deltas_resumes_to_the_same_rows(void **state) {
+TEST(a_run_killed_between_deltas_resumes_to_the_same_rows) {
     resume_between_deltas(*state, 2, 3);
 }
 
-static void all_reduce_resumes_from_a_delta_to_the_same_rows(void **state) {
+TEST(all_reduce_resumes_from_a_delta_to_the_same_rows) {
     resume_between_deltas(*state, 0, 0);
 }
 
@@ -488,7 +484,7 @@ static double last_point(struct cluster_run *run, const char *tag) {
 }
 
 /* By ps and by all-reduce, of which each has the same bits. */
-static void each_epoch_is_evaluated_at_its_end(void **state) {
+TEST(each_epoch_is_evaluated_at_its_end) {
     static const unsigned num_ps[] = {1, 3, 0};
     static const char *const names[] = {"one", "three", "none"};
     char step[32];
@@ -549,7 +545,7 @@ static void expect_rows_shown(struct cluster_run *run,
     }
 }
 
-static void tables_are_in_progress_and_metrics(void **state) {
+TEST(tables_are_in_progress_and_metrics) {
     struct cluster_run *run = *state;
     const char *events =
         "tensorboard={\"enabled\": true, \"output_path\": \"events\"}";
@@ -571,7 +567,7 @@ static void tables_are_in_progress_and_metrics(void **state) {
 
 /* The same rows from the delta as from a run that ended there; older ones go,
  * and bases only with their last delta. */
-static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
+TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
     struct cluster_run *run = *state;
     char steps[64], path[PATH_MAX];
     cluster_run_job(run, expiring);
@@ -592,7 +588,7 @@ static void a_delta_has_the_rows_of_its_step_and_keeps_its_base(void **state) {
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void a_delta_whose_base_is_gone_is_passed_over(void **state) {
+TEST(a_delta_whose_base_is_gone_is_passed_over) {
     struct cluster_run *run = *state;
     char name[128], path[PATH_MAX];
     cluster_run_job(run, expiring);
@@ -613,7 +609,7 @@ static void a_delta_whose_base_is_gone_is_passed_over(void **state) {
 }
 
 /* One of its files is enough, and its manifest may still be there. */
-static void a_full_checkpoint_follows_when_the_base_is_gone(void **state) {
+TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     glob_t files;
@@ -655,7 +651,7 @@ static void write_users(const struct cluster_run *run) {
     }
 }
 
-static void a_delta_is_small_when_few_rows_have_changed(void **state) {
+TEST(a_delta_is_small_when_few_rows_have_changed) {
     struct cluster_run *run = *state;
     write_users(run);
     cluster_run_job(run, expiring);
@@ -671,7 +667,7 @@ static void a_delta_is_small_when_few_rows_have_changed(void **state) {
     assert_true(delta < full / 4);
 }
 
-static void an_asynchronous_run_resumes_from_a_delta(void **state) {
+TEST(an_asynchronous_run_resumes_from_a_delta) {
     struct cluster_run *run = *state;
     char resumed[64], steps[64];
     cluster_run_job(
@@ -688,7 +684,7 @@ static void an_asynchronous_run_resumes_from_a_delta(void **state) {
                          (const char *[]){"ckpt", "verify", "parts", NULL});
 }
 
-static void deltas_without_tables_are_refused(void **state) {
+TEST(deltas_without_tables_are_refused) {
     cluster_run_job(*state, NULL);
     cluster_fixture_expect_logged(
         CLUSTER_FIXTURE_RUN(*state, 1, 1, 2, "checkpoint.delta_every_steps=5"),
@@ -696,7 +692,7 @@ static void deltas_without_tables_are_refused(void **state) {
 }
 
 /* Of all ps together, however they are spread. */
-static void max_rows_are_those_of_all_ps(void **state) {
+TEST(max_rows_are_those_of_all_ps) {
     char all[64], fewer[64];
     struct cluster_run *run = *state;
     cluster_run_job(run, deepfm);
@@ -723,7 +719,7 @@ static void write_words(struct cluster_run *run, const char *words) {
 
 /* A change gives other ids, or other numbers, to what rows and weights were
  * learnt for. The limits of rows may change. */
-static void changed_features_are_refused(void **state) {
+TEST(changed_features_are_refused) {
     static const char *const changes[][2] = {
         {"features.item.size=2000000", "feature \"item\" is {"},
         {"features.weight.transform=log1p", "feature \"weight\" is {"},
@@ -785,7 +781,7 @@ static void expect_state(struct cluster_run *run, const char *dir) {
 
 /* A first step by both rules changes each group as a first step by its rule
  * alone does. */
-static void each_group_is_trained_by_its_own_rule(void **state) {
+TEST(each_group_is_trained_by_its_own_rule) {
     static const char *const dirs[] = {"both", "ftrl", "adagrad"};
     static const char *const sets[] = {
         "steps=1",
@@ -811,8 +807,7 @@ static void each_group_is_trained_by_its_own_rule(void **state) {
     expect_state(run, "both");
 }
 
-static void a_resumed_group_keeps_its_rule_and_may_change_its_rate(
-    void **state) {
+TEST(a_resumed_group_keeps_its_rule_and_may_change_its_rate) {
     struct cluster_run *run = *state;
     cluster_run_job(run, grouped);
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=5",
@@ -833,7 +828,7 @@ static void a_resumed_group_keeps_its_rule_and_may_change_its_rate(
 
 /* Two summands have the same sum in any order. Clipping, a schedule and scaled
  * rates hold for each group. */
-static void all_reduce_has_the_bits_of_a_ps_for_groups(void **state) {
+TEST(all_reduce_has_the_bits_of_a_ps_for_groups) {
     static const char *const stages[] = {"zero_optimization.stage=0",
                                          "zero_optimization.stage=2"};
     static const char schedule[] =
@@ -864,45 +859,10 @@ static void all_reduce_has_the_bits_of_a_ps_for_groups(void **state) {
     free(ps);
 }
 
-static void rules_that_move_rows_not_pushed_are_refused(void **state) {
+TEST(rules_that_move_rows_not_pushed_are_refused) {
     cluster_run_job(*state, deepfm);
     CLUSTER_FIXTURE_RUN(*state, 1, 1, 2,
                         "optimizer={\"type\": \"SGD\", \"params\":"
                         " {\"lr\": 0.1, \"momentum\": 0.9}}");
     CLUSTER_FIXTURE_RUN(*state, 1, 1, 2, "optimizer={\"type\": \"RMSprop\"}");
-}
-
-int main(void) {
-#define T(test)                                                                \
-    cmocka_unit_test_setup_teardown(test, setup, cluster_run_teardown)
-    const struct CMUnitTest tests[] = {
-        T(models_with_tables_learn_what_is_planted),
-        T(models_with_tables_learn_a_number),
-        T(rows_are_the_weights_of_a_dense_run),
-        T(an_mlp_reads_embeddings_and_has_any_number_of_outputs),
-        T(each_id_that_was_trained_has_a_row),
-        T(staleness_learns_as_well),
-        T(the_number_of_ps_does_not_change_a_bit),
-        T(a_resumed_run_has_the_same_rows_on_more_ps),
-        T(all_reduce_has_the_rows_of_ps),
-        T(three_ranks_learn_as_a_ps_does),
-        T(rows_of_a_partition_travel_in_one_message),
-        T(a_run_killed_between_deltas_resumes_to_the_same_rows),
-        T(all_reduce_resumes_from_a_delta_to_the_same_rows),
-        T(each_epoch_is_evaluated_at_its_end),
-        T(tables_are_in_progress_and_metrics),
-        T(a_delta_has_the_rows_of_its_step_and_keeps_its_base),
-        T(a_delta_whose_base_is_gone_is_passed_over),
-        T(a_full_checkpoint_follows_when_the_base_is_gone),
-        T(a_delta_is_small_when_few_rows_have_changed),
-        T(an_asynchronous_run_resumes_from_a_delta),
-        T(deltas_without_tables_are_refused),
-        T(max_rows_are_those_of_all_ps),
-        T(changed_features_are_refused),
-        T(each_group_is_trained_by_its_own_rule),
-        T(a_resumed_group_keeps_its_rule_and_may_change_its_rate),
-        T(all_reduce_has_the_bits_of_a_ps_for_groups),
-        T(rules_that_move_rows_not_pushed_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "proto/base/time.h"
 #include "proto/net/messages/message.h"
 #include "proto/tensor/philox.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,13 +5,7 @@
 
 #include "proto/tensor/philox.h"
 #include "tests/gpu/cuda_backend.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <float.h>
 #include <math.h>

@@ -35,8 +35,7 @@ static double meaning(uint16_t half, int exponent_bits) {
            ldexp(fraction, (exponent ? exponent : 1) - bias - fraction_bits);
 }
 
-static void every_half_decodes_by_its_fields(void **state) {
-    (void)state;
+TEST(every_half_decodes_by_its_fields) {
     uint16_t *halves = cuda_backend_allocate(HALVES * sizeof *halves);
     float *floats = cuda_floats(HALVES, 1, 1);
     for (uint32_t i = 0; i < HALVES; i++)
@@ -78,8 +77,7 @@ static void check(enum cuda_kernels_half kind, const float *x, size_t count) {
     }
 }
 
-static void conversions_have_the_bits_of_the_header(void **state) {
-    (void)state;
+TEST(conversions_have_the_bits_of_the_header) {
     for (int kind = 0; kind < 2; kind++)
         for (int i = 0; i < CUDA_SIZES; i++) {
             float *x = cuda_floats(cuda_sizes[i], 1, 3);
@@ -92,8 +90,7 @@ static void conversions_have_the_bits_of_the_header(void **state) {
 }
 
 /* Every upper half of a float with lower halves at which rounding turns. */
-static void all_kinds_of_floats_round_as_on_the_cpu(void **state) {
-    (void)state;
+TEST(all_kinds_of_floats_round_as_on_the_cpu) {
     static const uint32_t lower[] = {0, 1, 0x1000, 0x7fff, 0x8000, 0xffff};
     float *x = cuda_floats(HALVES, 1, 1);
     for (int l = 0; l < 6; l++) {
@@ -108,8 +105,7 @@ static void all_kinds_of_floats_round_as_on_the_cpu(void **state) {
 }
 
 /* Each byte by its nearest float, of a number of them that fills no block. */
-static void pixels_are_divided_as_on_the_cpu(void **state) {
-    (void)state;
+TEST(pixels_are_divided_as_on_the_cpu) {
     enum { COUNT = 1025 };
     uint8_t *bytes = cuda_backend_allocate(COUNT);
     for (int i = 0; i < COUNT; i++)
@@ -123,14 +119,4 @@ static void pixels_are_divided_as_on_the_cpu(void **state) {
         cuda_backend_release(floats);
     }
     cuda_backend_release(bytes);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_decodes_by_its_fields),
-        cmocka_unit_test(conversions_have_the_bits_of_the_header),
-        cmocka_unit_test(all_kinds_of_floats_round_as_on_the_cpu),
-        cmocka_unit_test(pixels_are_divided_as_on_the_cpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,8 +55,7 @@ static void check_forward(struct shape s, enum job_activation activation,
     cuda_backend_release(first);
 }
 
-static void bias_and_activation_agree_with_double(void **state) {
-    (void)state;
+TEST(bias_and_activation_agree_with_double) {
     for (int i = 0; i < SHAPES; i++)
         for (int a = 0; a < 4; a++) {
             struct shape s = shapes[i];
@@ -68,8 +67,7 @@ static void bias_and_activation_agree_with_double(void **state) {
         }
 }
 
-static void special_values_pass_through_bias_and_activation(void **state) {
-    (void)state;
+TEST(special_values_pass_through_bias_and_activation) {
     for (int a = 0; a < 4; a++) {
         struct shape s = {CUDA_SPECIAL, CUDA_SPECIAL};
         float *bias = cuda_specials(s.out);
@@ -127,8 +125,7 @@ static void check_backward(enum job_activation activation, const float *y,
     cuda_backend_release(expected);
 }
 
-static void the_activations_gradient_has_the_cpus_bits(void **state) {
-    (void)state;
+TEST(the_activations_gradient_has_the_cpus_bits) {
     for (int i = 0; i < CUDA_SIZES; i++)
         for (int a = 0; a < 4; a++) {
             float *y = cuda_floats(cuda_sizes[i], 1, 1);
@@ -139,8 +136,7 @@ static void the_activations_gradient_has_the_cpus_bits(void **state) {
         }
 }
 
-static void special_values_pass_through_the_gradient(void **state) {
-    (void)state;
+TEST(special_values_pass_through_the_gradient) {
     enum { COUNT = CUDA_SPECIAL * CUDA_SPECIAL };
     for (int a = 0; a < 4; a++) {
         float *y = cuda_specials(COUNT), *dy = cuda_specials(COUNT);
@@ -152,8 +148,7 @@ static void special_values_pass_through_the_gradient(void **state) {
     }
 }
 
-static void the_activations_gradient_agrees_with_double(void **state) {
-    (void)state;
+TEST(the_activations_gradient_agrees_with_double) {
     enum { COUNT = 1025 };
     for (int a = 0; a < 4; a++) {
         float *y = cuda_floats(COUNT, 1, 1), *dy = cuda_floats(COUNT, 2, 3);
@@ -218,8 +213,7 @@ static void check_sums(const float *dy, struct shape s, bool add) {
     cuda_backend_release(before);
 }
 
-static void column_sums_agree_with_double(void **state) {
-    (void)state;
+TEST(column_sums_agree_with_double) {
     for (int i = 0; i < SHAPES; i++) {
         struct shape s = shapes[i];
         float *dy = cuda_floats((size_t)s.n * s.out, 5, 1);
@@ -229,8 +223,7 @@ static void column_sums_agree_with_double(void **state) {
     }
 }
 
-static void column_sums_may_overwrite_a_nan(void **state) {
-    (void)state;
+TEST(column_sums_may_overwrite_a_nan) {
     for (uint32_t n = 1; n < 600; n += 299) {
         float *dy = cuda_floats(n, 5, 1);
         float nan = NAN;
@@ -241,8 +234,7 @@ static void column_sums_may_overwrite_a_nan(void **state) {
     }
 }
 
-static void a_special_value_affects_only_its_column(void **state) {
-    (void)state;
+TEST(a_special_value_affects_only_its_column) {
     struct shape s = {300, 37};
     for (int v = 0; v < 3; v++) /* NaN and the infinities */
         for (uint32_t row = 0; row < s.n; row += 37) {
@@ -253,8 +245,7 @@ static void a_special_value_affects_only_its_column(void **state) {
         }
 }
 
-static void zero_rows_do_nothing(void **state) {
-    (void)state;
+TEST(zero_rows_do_nothing) {
     float *db = cuda_floats(7, 1, 1);
     assert_runs(cuda_kernels_bias_activation(NULL, db, NULL, 0, 7, JOB_RELU));
     assert_runs(
@@ -263,19 +254,4 @@ static void zero_rows_do_nothing(void **state) {
     for (int i = 0; i < 7; i++)
         assert_true(db[i] == 0);
     cuda_backend_release(db);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bias_and_activation_agree_with_double),
-        cmocka_unit_test(special_values_pass_through_bias_and_activation),
-        cmocka_unit_test(the_activations_gradient_has_the_cpus_bits),
-        cmocka_unit_test(special_values_pass_through_the_gradient),
-        cmocka_unit_test(the_activations_gradient_agrees_with_double),
-        cmocka_unit_test(column_sums_agree_with_double),
-        cmocka_unit_test(column_sums_may_overwrite_a_nan),
-        cmocka_unit_test(a_special_value_affects_only_its_column),
-        cmocka_unit_test(zero_rows_do_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,8 +194,7 @@ enum { MAX_ORDERS = 2, ONE_BOUND = 1, MANY = 20011 };
 enum { MAX_ORDERS = CUDA_ORDERS, ONE_BOUND = 0, MANY = 100003 };
 #endif
 
-static void every_loss_agrees_with_double(void **state) {
-    (void)state;
+TEST(every_loss_agrees_with_double) {
     static const float bounds[] = {0, 1e-3f, 1, 30, 1000};
     for (int kind = 0; kind < 3; kind++)
         for (int i = 0; i < SHAPES; i++) {
@@ -206,13 +205,11 @@ static void every_loss_agrees_with_double(void **state) {
         }
 }
 
-static void many_samples_are_summed_as_few_are(void **state) {
-    (void)state;
+TEST(many_samples_are_summed_as_few_are) {
     check(JOB_MSE, (struct shape){MANY, 1}, 3, 2);
 }
 
-static void the_gradient_may_replace_the_logits(void **state) {
-    (void)state;
+TEST(the_gradient_may_replace_the_logits) {
     for (int kind = 0; kind < 3; kind++)
         for (int i = 0; i < SHAPES; i++) {
             struct batch batch;
@@ -228,8 +225,7 @@ static void the_gradient_may_replace_the_logits(void **state) {
         }
 }
 
-static void the_scale_may_be_in_device_memory(void **state) {
-    (void)state;
+TEST(the_scale_may_be_in_device_memory) {
     for (int kind = 0; kind < 3; kind++) {
         struct batch batch;
         struct shape shape = {7, 10};
@@ -261,8 +257,7 @@ static double on_cpu(enum job_loss kind, const float *z, uint32_t label,
     return NAN;
 }
 
-static void squared_errors_have_the_cpus_gradient(void **state) {
-    (void)state;
+TEST(squared_errors_have_the_cpus_gradient) {
     for (int i = 0; i < SHAPES; i++) {
         struct batch batch;
         uint32_t out = shapes[i].out;
@@ -303,8 +298,7 @@ static void check_special(enum job_loss kind, float special, uint32_t place,
     close_batch(&batch);
 }
 
-static void special_logits_count_as_on_the_cpu(void **state) {
-    (void)state;
+TEST(special_logits_count_as_on_the_cpu) {
     static const uint32_t places[] = {0, 1, 31, 32, 34};
     for (int kind = 0; kind < 3; kind++)
         for (int v = 0; v < CUDA_SPECIAL; v++)
@@ -314,8 +308,7 @@ static void special_logits_count_as_on_the_cpu(void **state) {
             }
 }
 
-static void the_first_of_equal_logits_is_the_answer(void **state) {
-    (void)state;
+TEST(the_first_of_equal_logits_is_the_answer) {
     struct batch batch;
     open_batch(&batch, (struct shape){100, 100}, 0);
     for (uint32_t i = 0; i < 100; i++) /* the largest is at i and behind */
@@ -331,8 +324,7 @@ static void the_first_of_equal_logits_is_the_answer(void **state) {
     close_batch(&batch);
 }
 
-static void an_invalid_label_gives_a_nan_loss(void **state) {
-    (void)state;
+TEST(an_invalid_label_gives_a_nan_loss) {
     for (int kind = 0; kind < 3; kind++) {
         struct batch batch;
         open_batch(&batch, (struct shape){40, 10}, 2);
@@ -347,27 +339,11 @@ static void an_invalid_label_gives_a_nan_loss(void **state) {
     }
 }
 
-static void zero_samples_have_zero_loss(void **state) {
-    (void)state;
+TEST(zero_samples_have_zero_loss) {
     struct batch batch;
     open_batch(&batch, (struct shape){0, 10}, 2);
     lose(&batch, JOB_MSE, NULL, 1, NULL);
     assert_true(*batch.loss == 0);
     assert_int_equal(*batch.correct, 0);
     close_batch(&batch);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_loss_agrees_with_double),
-        cmocka_unit_test(many_samples_are_summed_as_few_are),
-        cmocka_unit_test(the_gradient_may_replace_the_logits),
-        cmocka_unit_test(the_scale_may_be_in_device_memory),
-        cmocka_unit_test(squared_errors_have_the_cpus_gradient),
-        cmocka_unit_test(special_logits_count_as_on_the_cpu),
-        cmocka_unit_test(the_first_of_equal_logits_is_the_answer),
-        cmocka_unit_test(an_invalid_label_gives_a_nan_loss),
-        cmocka_unit_test(zero_samples_have_zero_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

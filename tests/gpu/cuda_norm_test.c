@@ -52,8 +52,7 @@ static void check(const float *x, size_t count, float scale,
     cuda_backend_release(expected);
 }
 
-static void square_sums_have_the_cpus_bits(void **state) {
-    (void)state;
+TEST(square_sums_have_the_cpus_bits) {
     float *factor = cuda_floats(1, 7, 1);
     for (int i = 0; i < SIZES; i++) {
         float *x = cuda_floats(sizes[i], 1, 3);
@@ -64,8 +63,7 @@ static void square_sums_have_the_cpus_bits(void **state) {
     cuda_backend_release(factor);
 }
 
-static void square_sums_agree_with_double(void **state) {
-    (void)state;
+TEST(square_sums_agree_with_double) {
     for (int i = 0; i < SIZES; i++) {
         float *x = cuda_floats(sizes[i], 1, 3);
         double *pieces = pieces_for(sizes[i]), exact = 0, sum = 0;
@@ -83,8 +81,7 @@ static void square_sums_agree_with_double(void **state) {
 }
 
 /* Huge floats' squares are no doubles' infinities. */
-static void special_values_affect_only_their_piece(void **state) {
-    (void)state;
+TEST(special_values_affect_only_their_piece) {
     enum { COUNT = 3 * RULE_PIECE };
     for (int v = 0; v < CUDA_SPECIAL; v++) {
         float *x = cuda_floats(COUNT, 1, 1);
@@ -131,8 +128,7 @@ static void check_sum(const double *pieces, size_t count) {
     cuda_backend_release(found);
 }
 
-static void sums_and_clipping_factors_have_the_cpus_bits(void **state) {
-    (void)state;
+TEST(sums_and_clipping_factors_have_the_cpus_bits) {
     static const size_t counts[] = {1, 7, 255, 256, 257, 1025, 6101};
     for (int i = 0; i < 7; i++) {
         double *pieces = cuda_backend_allocate(counts[i] * sizeof *pieces);
@@ -164,8 +160,7 @@ static uint32_t overflow_in(const float *x, size_t count, uint32_t before) {
     return result;
 }
 
-static void one_infinity_or_nan_is_found_at_any_position(void **state) {
-    (void)state;
+TEST(one_infinity_or_nan_is_found_at_any_position) {
     for (int i = 0; i < CUDA_SIZES; i++) {
         size_t count = cuda_sizes[i], step = count > 300 ? count / 40 : 1;
         float *x = cuda_floats(count, 1, 1);
@@ -186,8 +181,7 @@ static void one_infinity_or_nan_is_found_at_any_position(void **state) {
     }
 }
 
-static void an_earlier_overflow_stays_set(void **state) {
-    (void)state;
+TEST(an_earlier_overflow_stays_set) {
     float *x = cuda_floats(300, 1, 1);
     assert_int_equal(overflow_in(x, 300, 1), 1);
     assert_int_equal(overflow_in(x, 300, 0), 0);
@@ -197,8 +191,7 @@ static void an_earlier_overflow_stays_set(void **state) {
     cuda_backend_release(x);
 }
 
-static void zero_elements_have_no_norm_and_no_overflow(void **state) {
-    (void)state;
+TEST(zero_elements_have_no_norm_and_no_overflow) {
     double *norm = cuda_backend_allocate(sizeof *norm);
     assert_int_equal(cuda_kernels_square_pieces(0), 0);
     assert_runs(cuda_kernels_square_sums(NULL, NULL, 0, 1, NULL, NULL));
@@ -206,17 +199,4 @@ static void zero_elements_have_no_norm_and_no_overflow(void **state) {
     assert_true(*norm == 0);
     assert_int_equal(overflow_in(NULL, 0, 0), 0);
     cuda_backend_release(norm);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(square_sums_have_the_cpus_bits),
-        cmocka_unit_test(square_sums_agree_with_double),
-        cmocka_unit_test(special_values_affect_only_their_piece),
-        cmocka_unit_test(sums_and_clipping_factors_have_the_cpus_bits),
-        cmocka_unit_test(one_infinity_or_nan_is_found_at_any_position),
-        cmocka_unit_test(an_earlier_overflow_stays_set),
-        cmocka_unit_test(zero_elements_have_no_norm_and_no_overflow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

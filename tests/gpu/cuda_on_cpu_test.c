@@ -28,8 +28,7 @@ static int reversed(bool barrier) {
     return right;
 }
 
-static void a_missing_barrier_is_detected_in_every_order(void **state) {
-    (void)state;
+TEST(a_missing_barrier_is_detected_in_every_order) {
     assert_int_equal(reversed(true), SEEDS);
     assert_int_equal(reversed(false), 0);
 }
@@ -49,14 +48,12 @@ static int with_neighbours(bool exchange) {
     return right;
 }
 
-static void a_missing_warp_exchange_is_detected_in_every_order(void **state) {
-    (void)state;
+TEST(a_missing_warp_exchange_is_detected_in_every_order) {
     assert_int_equal(with_neighbours(true), SEEDS);
     assert_int_equal(with_neighbours(false), 0);
 }
 
-static void waiting_for_an_exited_thread_is_reported(void **state) {
-    (void)state;
+TEST(waiting_for_an_exited_thread_is_reported) {
     cuda_backend_set_order(0, 0);
     assert_int_not_equal(cuda_faults_wait_alone(7), 0);
     const char *why = cuda_backend_wait();
@@ -66,8 +63,7 @@ static void waiting_for_an_exited_thread_is_reported(void **state) {
     assert_runs(cuda_faults_wait_alone(THREADS));
 }
 
-static void unwritten_shared_memory_is_nan(void **state) {
-    (void)state;
+TEST(unwritten_shared_memory_is_nan) {
     float *y = cuda_floats(1, 1, 1);
     for (int time = 0; time < 2; time++) {
         y[0] = 0;
@@ -96,8 +92,7 @@ static bool survives(size_t count, ptrdiff_t at) {
     return WIFEXITED(ended) && WEXITSTATUS(ended) == 0;
 }
 
-static void an_out_of_bounds_write_is_detected(void **state) {
-    (void)state;
+TEST(an_out_of_bounds_write_is_detected) {
     static const size_t counts[] = {2, 6, 256, 1024, 100002};
     for (int i = 0; i < 5; i++) {
         assert_true(survives(counts[i], 0));
@@ -106,15 +101,4 @@ static void an_out_of_bounds_write_is_detected(void **state) {
         if (counts[i] != 1024) /* there the page before says how long it is */
             assert_false(survives(counts[i], -1));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_barrier_is_detected_in_every_order),
-        cmocka_unit_test(a_missing_warp_exchange_is_detected_in_every_order),
-        cmocka_unit_test(waiting_for_an_exited_thread_is_reported),
-        cmocka_unit_test(unwritten_shared_memory_is_nan),
-        cmocka_unit_test(an_out_of_bounds_write_is_detected),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,7 @@
 static const uint64_t firsts[] = {0, 1, 2, 3, 4, 1001, (1ull << 34) - 2};
 enum { FIRSTS = sizeof firsts / sizeof *firsts };
 
-static void uniform_weights_have_the_cpus_bits(void **state) {
-    (void)state;
+TEST(uniform_weights_have_the_cpus_bits) {
     for (int i = 0; i < CUDA_SIZES; i++)
         for (int f = 0; f < FIRSTS; f++) {
             size_t count = cuda_sizes[i];
@@ -23,15 +22,6 @@ static void uniform_weights_have_the_cpus_bits(void **state) {
         }
 }
 
-static void zero_elements_draw_no_numbers(void **state) {
-    (void)state;
+TEST(zero_elements_draw_no_numbers) {
     assert_runs(cuda_kernels_uniform(NULL, 1, 2, 3, 1, NULL, 0));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uniform_weights_have_the_cpus_bits),
-        cmocka_unit_test(zero_elements_draw_no_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,26 +66,16 @@ static void check_call(struct op call) {
     cuda_backend_release(expected);
 }
 
-static void rows_have_the_cpus_bits(void **state) {
-    (void)state;
+TEST(rows_have_the_cpus_bits) {
     for (int kind = OP_ROWS_COPY; kind <= OP_ROWS_DROPOUT; kind++)
         for (int s = 0; s < SHAPES; s++)
             for (int add = 0; add < 2; add++)
                 check_call(call_of((enum op_kind)kind, shapes[s], add));
 }
 
-static void no_samples_are_no_work(void **state) {
-    (void)state;
+TEST(no_samples_are_no_work) {
     for (int kind = OP_ROWS_COPY; kind <= OP_ROWS_DROPOUT; kind++)
         assert_runs(cuda_kernels_rows(
             NULL,
             &(struct op){.kind = (uint32_t)kind, .fields = 3, .width = 2}));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_have_the_cpus_bits),
-        cmocka_unit_test(no_samples_are_no_work),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

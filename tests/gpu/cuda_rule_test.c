@@ -124,8 +124,7 @@ static void check(const struct rule_case *one, const struct block *before,
     close_block(&expected);
 }
 
-static void every_rule_has_the_cpus_bits(void **state) {
-    (void)state;
+TEST(every_rule_has_the_cpus_bits) {
     for (int i = 0; i < CUDA_SIZES; i++) {
         struct block before;
         open_block(&before, cuda_sizes[i]);
@@ -135,8 +134,7 @@ static void every_rule_has_the_cpus_bits(void **state) {
     }
 }
 
-static void special_values_propagate_as_on_the_cpu(void **state) {
-    (void)state;
+TEST(special_values_propagate_as_on_the_cpu) {
     enum { COUNT = CUDA_SPECIAL * CUDA_SPECIAL };
     for (unsigned t = 0; t < 2 + RULE_MAX_SLOTS; t++) {
         struct block before;
@@ -178,8 +176,7 @@ static void check_rounds(const struct rule_case *one, struct block *block,
         assert_near(block->weights[i], exact[i].weight, 1e-5 * largest);
 }
 
-static void fifty_rounds_agree_with_double(void **state) {
-    (void)state;
+TEST(fifty_rounds_agree_with_double) {
     struct rule_oracle exact[300];
     cuda_backend_set_order(5, 0);
     for (int c = 0; c < RULE_CASES; c++) {
@@ -190,8 +187,7 @@ static void fifty_rounds_agree_with_double(void **state) {
     }
 }
 
-static void a_factor_in_device_memory_multiplies_the_scale(void **state) {
-    (void)state;
+TEST(a_factor_in_device_memory_multiplies_the_scale) {
     float *factor = cuda_floats(1, 7, 1);
     for (int c = 0; c < RULE_CASES; c++) {
         struct block got, expected;
@@ -206,8 +202,7 @@ static void a_factor_in_device_memory_multiplies_the_scale(void **state) {
     cuda_backend_release(factor);
 }
 
-static void a_skipped_update_changes_nothing(void **state) {
-    (void)state;
+TEST(a_skipped_update_changes_nothing) {
     uint32_t *skip = cuda_backend_allocate(sizeof *skip);
     for (int c = 0; c < RULE_CASES; c++) {
         struct block got, before, expected;
@@ -228,14 +223,12 @@ static void a_skipped_update_changes_nothing(void **state) {
     cuda_backend_release(skip);
 }
 
-static void an_unknown_form_is_refused(void **state) {
-    (void)state;
+TEST(an_unknown_form_is_refused) {
     struct cuda_kernels_update update = {.form = RULE_FORMS, .elements = 1};
     assert_int_not_equal(cuda_kernels_rule(NULL, &update), 0);
 }
 
-static void a_state_starts_with_one_value(void **state) {
-    (void)state;
+TEST(a_state_starts_with_one_value) {
     for (int i = 0; i < CUDA_SIZES; i++)
         for (int order = 0; order < CUDA_ORDERS; order++) {
             float *x = cuda_floats(cuda_sizes[i], 1, 1);
@@ -263,8 +256,7 @@ static void check_scale(const float *before, size_t count, float scale,
     cuda_backend_release(expected);
 }
 
-static void scaling_has_the_cpus_bits(void **state) {
-    (void)state;
+TEST(scaling_has_the_cpus_bits) {
     float *factor = cuda_floats(1, 7, 1);
     for (int i = 0; i < CUDA_SIZES; i++) {
         float *x = cuda_floats(cuda_sizes[i], 1, 1);
@@ -277,18 +269,4 @@ static void scaling_has_the_cpus_bits(void **state) {
         cuda_backend_release(special);
     }
     cuda_backend_release(factor);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_has_the_cpus_bits),
-        cmocka_unit_test(special_values_propagate_as_on_the_cpu),
-        cmocka_unit_test(fifty_rounds_agree_with_double),
-        cmocka_unit_test(a_factor_in_device_memory_multiplies_the_scale),
-        cmocka_unit_test(a_skipped_update_changes_nothing),
-        cmocka_unit_test(an_unknown_form_is_refused),
-        cmocka_unit_test(a_state_starts_with_one_value),
-        cmocka_unit_test(scaling_has_the_cpus_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

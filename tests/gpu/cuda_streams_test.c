@@ -2,13 +2,8 @@
 /* What plays CUDA's streams and graphs finds the mistakes that CUDA has rules
  * against. */
 #include "tests/gpu/cuda_streams.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,9 +78,8 @@ static void await(struct CUstream_st *stream) {
     assert_int_equal(error, 0);
 }
 
-static void one_stream_is_ordered_and_two_are_not(void **state) {
+TEST(one_stream_is_ordered_and_two_are_not) {
     bool apart = false, together = false;
-    (void)state;
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         struct fixture f;
         open_fixture(&f, CUDA_STREAMS_RANDOM, seed);
@@ -102,9 +96,8 @@ static void one_stream_is_ordered_and_two_are_not(void **state) {
     assert_true(apart && together);
 }
 
-static void lazy_work_runs_when_queried(void **state) {
+TEST(lazy_work_runs_when_queried) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, CUDA_STREAMS_LAZY, 0);
     give(&f, f.one, 0);
     give(&f, f.two, 1);
@@ -115,9 +108,7 @@ static void lazy_work_runs_when_queried(void **state) {
     close_fixture(&f);
 }
 
-static void a_wait_for_an_event_follows_the_work_before_its_record(
-    void **state) {
-    (void)state;
+TEST(a_wait_for_an_event_follows_the_work_before_its_record) {
     for (unsigned order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (unsigned seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
@@ -151,8 +142,7 @@ static struct CUgraphExec_st *capture_fork(struct fixture *f) {
     return exec;
 }
 
-static void captured_work_runs_only_at_launch(void **state) {
-    (void)state;
+TEST(captured_work_runs_only_at_launch) {
     for (unsigned order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (unsigned seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
@@ -177,9 +167,8 @@ static void captured_work_runs_only_at_launch(void **state) {
         }
 }
 
-static void an_event_recorded_in_a_capture_is_unusable_outside(void **state) {
+TEST(an_event_recorded_in_a_capture_is_unusable_outside) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, CUDA_STREAMS_LAZY, 0);
     struct CUgraphExec_st *exec = capture_fork(&f);
     assert_int_equal(cuda_streams_event_query(f.event),
@@ -190,11 +179,10 @@ static void an_event_recorded_in_a_capture_is_unusable_outside(void **state) {
     close_fixture(&f);
 }
 
-static void an_external_event_completes_at_each_launch(void **state) {
+TEST(an_external_event_completes_at_each_launch) {
     struct fixture f;
     struct CUgraph_st *graph;
     struct CUgraphExec_st *exec;
-    (void)state;
     open_fixture(&f, CUDA_STREAMS_LAZY, 0);
     cuda_streams_begin_capture(f.one);
     give(&f, f.one, 0);
@@ -233,10 +221,9 @@ static void follow_what_is_outside(struct fixture *f) {
                      CUDA_STREAMS_ISOLATION);
 }
 
-static void a_forbidden_call_fails_the_capture(void **state) {
+TEST(a_forbidden_call_fails_the_capture) {
     static void (*const each[])(struct fixture *) = {
         unsafe, ask_for_the_stream, ask_for_an_event, follow_what_is_outside};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct fixture f;
         struct CUgraph_st *graph;
@@ -257,10 +244,9 @@ static void a_forbidden_call_fails_the_capture(void **state) {
     }
 }
 
-static void an_unjoined_fork_fails_the_capture(void **state) {
+TEST(an_unjoined_fork_fails_the_capture) {
     struct fixture f;
     struct CUgraph_st *graph;
-    (void)state;
     open_fixture(&f, CUDA_STREAMS_EAGER, 0);
     cuda_streams_begin_capture(f.one);
     cuda_streams_record(f.event, f.one, false);
@@ -274,10 +260,9 @@ static void an_unjoined_fork_fails_the_capture(void **state) {
     close_fixture(&f);
 }
 
-static void two_captures_cannot_merge(void **state) {
+TEST(two_captures_cannot_merge) {
     struct fixture f;
     struct CUgraph_st *graph;
-    (void)state;
     open_fixture(&f, CUDA_STREAMS_EAGER, 0);
     cuda_streams_begin_capture(f.one);
     cuda_streams_begin_capture(f.two);
@@ -292,10 +277,9 @@ static void two_captures_cannot_merge(void **state) {
     close_fixture(&f);
 }
 
-static void only_the_capturing_thread_ends_a_capture(void **state) {
+TEST(only_the_capturing_thread_ends_a_capture) {
     struct fixture f;
     struct CUgraph_st *graph;
-    (void)state;
     open_fixture(&f, CUDA_STREAMS_EAGER, 0);
     assert_int_equal(cuda_streams_end_capture(f.one, &graph),
                      CUDA_STREAMS_ILLEGAL_STATE);
@@ -324,8 +308,7 @@ static void *work_in_parallel(void *context) {
     return NULL;
 }
 
-static void another_thread_works_while_one_captures(void **state) {
-    (void)state;
+TEST(another_thread_works_while_one_captures) {
     for (unsigned order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (unsigned seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
@@ -347,22 +330,4 @@ static void another_thread_works_while_one_captures(void **state) {
             cuda_streams_graph_close(graph);
             close_fixture(&f);
         }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stream_is_ordered_and_two_are_not),
-        cmocka_unit_test(lazy_work_runs_when_queried),
-        cmocka_unit_test(
-            a_wait_for_an_event_follows_the_work_before_its_record),
-        cmocka_unit_test(captured_work_runs_only_at_launch),
-        cmocka_unit_test(an_event_recorded_in_a_capture_is_unusable_outside),
-        cmocka_unit_test(an_external_event_completes_at_each_launch),
-        cmocka_unit_test(a_forbidden_call_fails_the_capture),
-        cmocka_unit_test(an_unjoined_fork_fails_the_capture),
-        cmocka_unit_test(two_captures_cannot_merge),
-        cmocka_unit_test(only_the_capturing_thread_ends_a_capture),
-        cmocka_unit_test(another_thread_works_while_one_captures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,4 +15,7 @@ bool build_folder_find(char folder[PATH_MAX]);
  * tests start it. False: it was not built. */
 bool build_folder_use(const char *sibling);
 
+/* For GROUP: tests start the program whose GPU is the CPU. */
+int build_folder_use_fake(void **state);
+
 #endif

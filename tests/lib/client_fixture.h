@@ -71,17 +71,9 @@ bool client_fixture_await_weights(struct client_fixture *fixture);
 void client_fixture_check_weights(struct client_fixture *fixture,
                                   float expected);
 
-/* An entry of cmocka's table: the test F as it is, and with the job's wire
- * bf16. */
-#define CLIENT_TEST(f)                                                         \
-    cmocka_unit_test_setup_teardown(f, client_fixture_setup,                   \
-                                    client_fixture_teardown)
-
-#define CLIENT_BF16_TEST(f)                                                    \
-    {                                                                          \
-        .name = #f ", bf16", .test_func = f,                                   \
-        .setup_func = client_fixture_setup_bf16,                               \
-        .teardown_func = client_fixture_teardown                               \
-    }
+/* The test F once more, with the job's wire bf16. */
+#define CLIENT_BF16(f)                                                         \
+    TEST_AGAIN(#f ", bf16", client_fixture_setup_bf16,                         \
+               client_fixture_teardown, f)
 
 #endif

@@ -2,12 +2,8 @@
 #include "tests/lib/event_files.h"
 
 #include "chief/report/event.pb-c.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>

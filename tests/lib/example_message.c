@@ -2,13 +2,8 @@
 #include "tests/lib/example_message.h"
 
 #include "proto/base/masked_crc.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 void example_message_put(struct example_message *to, const void *bytes,

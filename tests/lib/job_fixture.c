@@ -2,14 +2,9 @@
 #include "tests/lib/job_fixture.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/models/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -46,8 +46,4 @@ void job_fixture_expect_refused(const struct job_fixture *fixture,
 void job_fixture_expect_set_refused(struct job_fixture *fixture,
                                     const char *setting, const char *part);
 
-/* The test F with a fixture of its own, for cmocka's table. */
-#define JOB_FIXTURE_TEST(f)                                                    \
-    cmocka_unit_test_setup_teardown(f, job_fixture_setup, job_fixture_teardown)
-
 #endif

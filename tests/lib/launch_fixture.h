@@ -44,9 +44,4 @@ glob_t launch_fixture_files(const struct launch_fixture *set,
 size_t launch_fixture_count(const struct launch_fixture *set,
                             const char *pattern);
 
-/* The test F with a fixture of its own, for cmocka's table. */
-#define LAUNCH_TEST(f)                                                         \
-    cmocka_unit_test_setup_teardown(f, launch_fixture_setup,                   \
-                                    launch_fixture_teardown)
-
 #endif

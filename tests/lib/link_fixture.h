@@ -32,16 +32,10 @@ int link_fixture_setup(void **state);
 int link_fixture_setup_shm(void **state);
 int link_fixture_teardown(void **state);
 
-/* Test F, for cmocka's list: over TCP, and over shared memory. */
-#define LINK_FIXTURE_TEST(f)                                                   \
-    cmocka_unit_test_setup_teardown(f, link_fixture_setup,                     \
-                                    link_fixture_teardown)
-#define LINK_FIXTURE_SHM_TEST(f)                                               \
-    {                                                                          \
-        .name = #f "_over_shared_memory", .test_func = f,                      \
-        .setup_func = link_fixture_setup_shm,                                  \
-        .teardown_func = link_fixture_teardown                                 \
-    }
+/* The test F once more, over shared memory. */
+#define LINK_FIXTURE_SHM(f)                                                    \
+    TEST_AGAIN(#f "_over_shared_memory", link_fixture_setup_shm,               \
+               link_fixture_teardown, f)
 
 /* One more client, connected to the server. */
 struct link *link_fixture_client(struct link_fixture *fixture);

@@ -2,13 +2,8 @@
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
 
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -91,9 +91,4 @@ void rank0_snapshot_agent_fixture_cut(
 void rank0_snapshot_agent_fixture_ask(
     struct rank0_snapshot_agent_fixture *fixture);
 
-/* The test F with a fixture of its own, for cmocka's table. */
-#define RANK0_AGENT_TEST(f)                                                    \
-    cmocka_unit_test_setup_teardown(f, rank0_snapshot_agent_fixture_setup,     \
-                                    rank0_snapshot_agent_fixture_teardown)
-
 #endif

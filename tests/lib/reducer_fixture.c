@@ -5,13 +5,8 @@
 #include "proto/tensor/philox.h"
 #include "proto/tensor/schedule.h"
 #include "tests/gpu/stream_collective.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

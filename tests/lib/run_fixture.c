@@ -2,12 +2,8 @@
 #include "tests/lib/run_fixture.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 

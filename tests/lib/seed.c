@@ -2,13 +2,8 @@
 #include "tests/lib/seed.h"
 
 #include "proto/net/messages/message.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 
 void seed_open(struct philox_sequence *sequence) {

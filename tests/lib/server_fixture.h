@@ -113,24 +113,13 @@ void server_fixture_expect_weights(struct server_fixture *fixture,
 float server_fixture_weight(const struct server_fixture *fixture, uint32_t id,
                             uint32_t i);
 
-/* An entry of cmocka's table: the test F as it is, with the job's wire bf16,
- * and with a service of three threads. */
-#define SERVER_TEST(f)                                                         \
-    cmocka_unit_test_setup_teardown(f, server_fixture_setup,                   \
-                                    server_fixture_teardown)
-
-#define SERVER_BF16_TEST(f)                                                    \
-    {                                                                          \
-        .name = #f ", bf16", .test_func = f,                                   \
-        .setup_func = server_fixture_setup_bf16,                               \
-        .teardown_func = server_fixture_teardown                               \
-    }
-
-#define SERVER_THREADS_TEST(f)                                                 \
-    {                                                                          \
-        .name = #f ", 3 threads", .test_func = f,                              \
-        .setup_func = server_fixture_setup_threads,                            \
-        .teardown_func = server_fixture_teardown                               \
-    }
+/* The test F once more: with the job's wire bf16, and with a service of three
+ * threads. */
+#define SERVER_BF16(f)                                                         \
+    TEST_AGAIN(#f ", bf16", server_fixture_setup_bf16,                         \
+               server_fixture_teardown, f)
+#define SERVER_THREADS(f)                                                      \
+    TEST_AGAIN(#f ", 3 threads", server_fixture_setup_threads,                 \
+               server_fixture_teardown, f)
 
 #endif

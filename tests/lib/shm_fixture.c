@@ -2,13 +2,8 @@
 #include "tests/lib/shm_fixture.h"
 
 #include "proto/net/messages/message.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>

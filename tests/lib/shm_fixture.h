@@ -41,8 +41,4 @@ void shm_fixture_await_client(struct shm_fixture *fixture);
  * word. */
 void shm_fixture_expect_dropped(struct shm_fixture *fixture, const char *text);
 
-/* The test F with a fixture of its own, for cmocka's table. */
-#define SHM_FIXTURE_TEST(f)                                                    \
-    cmocka_unit_test_setup_teardown(f, shm_fixture_setup, shm_fixture_teardown)
-
 #endif

@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/test.h"
 #include "tests/simulation/simulation.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,12 +20,16 @@ static uint64_t first_seed(void) {
     return number_of("SIMULATION_FIRST", (uint64_t)time(NULL) / 86400 << 32);
 }
 
-static void no_history_violates_an_invariant(void **state) {
+/* Only that one is played. */
+static bool is_given_a_seed(void) {
+    return getenv("SIMULATION_SEED") != NULL;
+}
+
+TEST_IF(!is_given_a_seed(), no_history_violates_an_invariant) {
     struct simulation_result result;
     uint64_t first = first_seed();
     uint64_t count = SEEDS * number_of("SOAK_COUNT", 1);
     uint64_t runs = 0, deaths = 0, joiners = 0, cuts = 0, steps = 0;
-    (void)state;
     printf("# first seed %" PRIu64 "\n", first);
     for (uint64_t seed = first; seed < first + count; seed++) {
         simulation_run(seed, SIMULATION_NO_FAULT, false, &result);
@@ -51,10 +50,9 @@ static void no_history_violates_an_invariant(void **state) {
     assert_true(runs > count && deaths && joiners && cuts > count);
 }
 
-static void every_planted_fault_is_found(void **state) {
+TEST_IF(!is_given_a_seed(), every_planted_fault_is_found) {
     struct simulation_result result;
     const uint64_t first = 1; /* always the same: found once, always found */
-    (void)state;
     for (int fault = SIMULATION_NO_FAULT + 1; fault < SIMULATION_FAULTS;
          fault++) {
         uint64_t seed = first;
@@ -71,9 +69,8 @@ static void every_planted_fault_is_found(void **state) {
     }
 }
 
-static void a_seed_replays_identically(void **state) {
+TEST_IF(!is_given_a_seed(), a_seed_replays_identically) {
     struct simulation_result once, twice;
-    (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         simulation_run(seed, SIMULATION_NO_FAULT, false, &once);
         simulation_run(seed, SIMULATION_NO_FAULT, false, &twice);
@@ -82,26 +79,11 @@ static void a_seed_replays_identically(void **state) {
     }
 }
 
-static void a_given_seed_is_replayed(void **state) {
+TEST_IF(is_given_a_seed(), a_given_seed_is_replayed) {
     struct simulation_result result;
-    (void)state;
     simulation_run(number_of("SIMULATION_SEED", 0),
                    (enum simulation_fault)number_of("SIMULATION_FAULT", 0),
                    true, &result);
     if (result.found)
         fail_msg("%s", result.text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_history_violates_an_invariant),
-        cmocka_unit_test(every_planted_fault_is_found),
-        cmocka_unit_test(a_seed_replays_identically),
-    };
-    const struct CMUnitTest one[] = {
-        cmocka_unit_test(a_given_seed_is_replayed),
-    };
-    return getenv("SIMULATION_SEED")
-               ? cmocka_run_group_tests(one, NULL, NULL)
-               : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/tensor/binary_scores.h"
 #include "tests/bench/click_log.h"
+#include "tests/lib/test.h"
 #include "worker/data/csv_format.h"
 #include "worker/data/libsvm_format.h"
 
@@ -32,8 +28,7 @@ static struct click_log_options options_of(uint64_t seed, uint32_t ids) {
     return options;
 }
 
-static void a_row_depends_on_seed_and_number_alone(void **state) {
-    (void)state;
+TEST(a_row_depends_on_seed_and_number_alone) {
     struct click_log_options options = click_log_defaults();
     struct click_log *one = open_log(&options), *other = open_log(&options);
     options.seed = 2;
@@ -76,9 +71,7 @@ static double auc_of(const struct click_log *log, uint64_t first, bool linear) {
 }
 
 /* 0.795 by the parts' standard deviations; 0.002 is one standard error. */
-static void the_best_auc_is_about_the_same_for_every_seed_and_part(
-    void **state) {
-    (void)state;
+TEST(the_best_auc_is_about_the_same_for_every_seed_and_part) {
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct click_log_options options = click_log_defaults();
         options.seed = seed;
@@ -91,8 +84,7 @@ static void the_best_auc_is_about_the_same_for_every_seed_and_part(
     }
 }
 
-static void fields_follow_zipfs_distribution(void **state) {
-    (void)state;
+TEST(fields_follow_zipfs_distribution) {
     static const double exponents[] = {0, 0.8, 1.1, 2};
     struct click_log_options options = options_of(1, 1000);
     for (int f = 0; f < CLICK_LOG_FIELDS; f++)
@@ -160,8 +152,7 @@ static void learn(struct regression *model, const struct click_row *row) {
 }
 
 /* The best AUC is 0.79, that of the planted model's linear part 0.68. */
-static void a_logistic_regression_stays_at_the_linear_parts_auc(void **state) {
-    (void)state;
+TEST(a_logistic_regression_stays_at_the_linear_parts_auc) {
     struct click_log_options options = options_of(3, IDS);
     struct click_log *log = open_log(&options);
     struct regression *model = calloc(1, sizeof *model);
@@ -189,8 +180,7 @@ static void a_logistic_regression_stays_at_the_linear_parts_auc(void **state) {
     click_log_close(&log);
 }
 
-static void both_formats_are_read_as_the_row(void **state) {
-    (void)state;
+TEST(both_formats_are_read_as_the_row) {
     struct click_log_options options = click_log_defaults();
     struct csv_format_options criteo = {.criteo = true};
     struct click_log *log = open_log(&options);
@@ -247,8 +237,7 @@ static void both_formats_are_read_as_the_row(void **state) {
     click_log_close(&log);
 }
 
-static void options_outside_their_range_are_refused(void **state) {
-    (void)state;
+TEST(options_outside_their_range_are_refused) {
     struct click_log_options options = options_of(1, 0);
     struct click_log *log;
     struct failure why;
@@ -257,17 +246,4 @@ static void options_outside_their_range_are_refused(void **state) {
     options.exponent[25] = NAN;
     assert_int_equal(click_log_open(&log, &options, &why), STATUS_CONFIG);
     assert_null(log);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_row_depends_on_seed_and_number_alone),
-        cmocka_unit_test(
-            the_best_auc_is_about_the_same_for_every_seed_and_part),
-        cmocka_unit_test(fields_follow_zipfs_distribution),
-        cmocka_unit_test(a_logistic_regression_stays_at_the_linear_parts_auc),
-        cmocka_unit_test(both_formats_are_read_as_the_row),
-        cmocka_unit_test(options_outside_their_range_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "chief/run.h"
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +47,9 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void the_series_continues_after_success_or_an_independent_failure(
-    void **state) {
+FIXTURE(setup, teardown);
+
+TEST(the_series_continues_after_success_or_an_independent_failure) {
     struct fixture *fixture = *state;
     const struct run *run = &fixture->run;
     assert_true(run_series_next_within(run, STATUS_OK) == 8);
@@ -71,7 +67,7 @@ static void the_series_continues_after_success_or_an_independent_failure(
 }
 
 /* Before the first run members may come, go and come again. */
-static void a_missing_member_counts_once_all_have_joined(void **state) {
+TEST(a_missing_member_counts_once_all_have_joined) {
     struct fixture *fixture = *state;
     fixture->series.first = true;
     assert_false(run_series_requires_all(&fixture->run));
@@ -84,7 +80,7 @@ static void a_missing_member_counts_once_all_have_joined(void **state) {
     assert_false(run_series_requires_all(&fixture->run));
 }
 
-static void a_member_that_does_not_return_is_named_in_time(void **state) {
+TEST(a_member_that_does_not_return_is_named_in_time) {
     struct fixture *fixture = *state;
     struct run *run = &fixture->run;
     run_series_step(run, 3 * TIME_S - 1);
@@ -95,15 +91,14 @@ static void a_member_that_does_not_return_is_named_in_time(void **state) {
     assert_non_null(strstr(run->text, "worker 0, worker 1, ps 0"));
 }
 
-static void the_first_run_waits_as_long_as_later_runs(void **state) {
+TEST(the_first_run_waits_as_long_as_later_runs) {
     struct fixture *fixture = *state;
     fixture->series.first = true;
     run_series_step(&fixture->run, 3600 * TIME_S);
     assert_int_equal(fixture->run.phase, RUN_JOINING);
 }
 
-static void a_runs_time_limit_starts_when_all_members_are_present(
-    void **state) {
+TEST(a_runs_time_limit_starts_when_all_members_are_present) {
     struct fixture *fixture = *state;
     struct run *run = &fixture->run;
     run->phase = RUN_READYING;
@@ -114,17 +109,4 @@ static void a_runs_time_limit_starts_when_all_members_are_present(
     run_series_step(run, 160 * TIME_S + 1);
     assert_int_equal(run->code, FAILURE_TIME_LIMIT);
     assert_string_equal(run->text, "not over after 60 s (compare.limit)");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_series_continues_after_success_or_an_independent_failure),
-        TEST(a_missing_member_counts_once_all_have_joined),
-        TEST(a_member_that_does_not_return_is_named_in_time),
-        TEST(the_first_run_waits_as_long_as_later_runs),
-        TEST(a_runs_time_limit_starts_when_all_members_are_present),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

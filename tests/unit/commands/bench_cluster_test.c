@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/bench_cluster.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +17,7 @@ static struct job *job_of(const char *checkpoints) {
     return job;
 }
 
-static void the_bench_job_is_asynchronous_and_ends_with_its_client(
-    void **state) {
-    (void)state;
+TEST(the_bench_job_is_asynchronous_and_ends_with_its_client) {
     struct job *job = job_of(NULL);
     assert_true(job->staleness == JOB_STALENESS_INF);
     assert_int_equal(job->optimizer.type, OPTIMIZER_SGD);
@@ -33,8 +27,7 @@ static void the_bench_job_is_asynchronous_and_ends_with_its_client(
     job_free(&job);
 }
 
-static void the_checkpoint_folder_becomes_absolute(void **state) {
-    (void)state;
+TEST(the_checkpoint_folder_becomes_absolute) {
     char here[4096], path[4200];
     assert_non_null(getcwd(here, sizeof here));
     snprintf(path, sizeof path, "%s/some/where", here);
@@ -45,13 +38,4 @@ static void the_checkpoint_folder_becomes_absolute(void **state) {
     job = job_of("/some/where");
     assert_string_equal(job->checkpoint.dir, "/some/where");
     job_free(&job);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            the_bench_job_is_asynchronous_and_ends_with_its_client),
-        cmocka_unit_test(the_checkpoint_folder_becomes_absolute),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

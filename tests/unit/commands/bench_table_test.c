@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/bench_table.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +27,7 @@ static void expect(const char *result, const char *const *lines) {
                                          "1.0") ",\"of_socket\":0.594,"        \
                                                 "\"of_zmq\":null}"
 
-static void each_size_has_a_row_for_each_kind(void **state) {
-    (void)state;
+TEST(each_size_has_a_row_for_each_kind) {
     const char *result =
         "{\"lane\":\"tcp\",\"ps\":2,\"cores\":4,\"repeats\":5,\"sizes\":["
         "{\"bytes\":4096,\"memcpy_gb_s\":50.0,\"push\":" KIND("1.5") ",\"pull\":" KIND("0.25") ",\"push_pull\":" KIND(
@@ -52,8 +47,7 @@ static void each_size_has_a_row_for_each_kind(void **state) {
                NULL});
 }
 
-static void without_baselines_a_line_says_why(void **state) {
-    (void)state;
+TEST(without_baselines_a_line_says_why) {
     expect("{\"lane\":\"tcp\",\"baselines_missing\":\"no plugin\",\"sizes\":["
            "{\"bytes\":4096,\"push\":{\"lane\":" FIGURE(
                "1.5",
@@ -63,8 +57,7 @@ static void without_baselines_a_line_says_why(void **state) {
                "\nno plain socket and no bare libzmq: no plugin\n", NULL});
 }
 
-static void many_requests_have_one_row(void **state) {
-    (void)state;
+TEST(many_requests_have_one_row) {
     expect("{\"requests\":{\"count\":1000000,\"bytes\":64,\"seconds\":3.25,"
            "\"requests_s\":307692.0,\"ps_memory_start\":10485760,"
            "\"ps_memory_end\":null}}",
@@ -72,13 +65,4 @@ static void many_requests_have_one_row(void **state) {
                "1000000 pushes of 64 B in 3.2 s: 308k/s, ps memory at the "
                "start 10.00 MB, ps memory at the end: not on this machine",
                NULL});
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_size_has_a_row_for_each_kind),
-        cmocka_unit_test(without_baselines_a_line_says_why),
-        cmocka_unit_test(many_requests_have_one_row),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "commands/ckpt_command.h"
 #include "proto/store/checkpoint.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -37,6 +32,8 @@ static int teardown(void **state) {
     free(place);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 enum verb { LS, VERIFY, EXPORT };
 
@@ -90,7 +87,7 @@ static void remove_manifest(const char *dir, uint64_t step) {
 
 #define SHARD "ps-0-of-1-0000000000abcdef.mdb"
 
-static void ls_prints_one_line_for_each_checkpoint(void **state) {
+TEST(ls_prints_one_line_for_each_checkpoint) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
@@ -111,7 +108,7 @@ static void ls_prints_one_line_for_each_checkpoint(void **state) {
     free(text);
 }
 
-static void ls_json_is_one_object(void **state) {
+TEST(ls_json_is_one_object) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     checkpoint_fixture_write(place->dir, 5, 2);
@@ -130,7 +127,7 @@ static void ls_json_is_one_object(void **state) {
     json_decref(object);
 }
 
-static void a_missing_directory_is_reported(void **state) {
+TEST(a_missing_directory_is_reported) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = "/nowhere",
                                            .out = place->out};
@@ -141,7 +138,7 @@ static void a_missing_directory_is_reported(void **state) {
     }
 }
 
-static void a_missing_step_is_reported(void **state) {
+TEST(a_missing_step_is_reported) {
     struct place *place = *state;
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .has_step = true, .step = 7};
@@ -155,7 +152,7 @@ static void a_missing_step_is_reported(void **state) {
 }
 
 /* A mistyped path is no healthy checkpoint; an empty list is a list. */
-static void verify_of_a_folder_without_checkpoints_fails(void **state) {
+TEST(verify_of_a_folder_without_checkpoints_fails) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
@@ -165,7 +162,7 @@ static void verify_of_a_folder_without_checkpoints_fails(void **state) {
     free(text);
 }
 
-static void naming_a_step_folder_suggests_its_parent(void **state) {
+TEST(naming_a_step_folder_suggests_its_parent) {
     struct place *place = *state;
     char folder[PATH_MAX], wanted[PATH_MAX + 64];
     struct ckpt_command_options options = {.dir = folder, .out = place->out};
@@ -183,7 +180,7 @@ static void naming_a_step_folder_suggests_its_parent(void **state) {
     free(text);
 }
 
-static void verify_names_each_defect(void **state) {
+TEST(verify_names_each_defect) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
@@ -215,7 +212,7 @@ static void verify_names_each_defect(void **state) {
 }
 
 /* What a killed run leaves of a checkpoint, and what one that writes has. */
-static void a_step_without_a_manifest_is_reported_incomplete(void **state) {
+TEST(a_step_without_a_manifest_is_reported_incomplete) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out};
@@ -275,7 +272,7 @@ static void assert_tensor(struct tensor_file *file, const char *name,
     free(floats);
 }
 
-static void export_uses_the_newest_valid_checkpoint(void **state) {
+TEST(export_uses_the_newest_valid_checkpoint) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out};
@@ -299,7 +296,7 @@ static void export_uses_the_newest_valid_checkpoint(void **state) {
     tensor_file_close(&file);
 }
 
-static void export_writes_a_step_with_its_state(void **state) {
+TEST(export_writes_a_step_with_its_state) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out,
@@ -318,7 +315,7 @@ static void export_writes_a_step_with_its_state(void **state) {
     tensor_file_close(&file);
 }
 
-static void export_of_a_damaged_step_fails_and_writes_nothing(void **state) {
+TEST(export_of_a_damaged_step_fails_and_writes_nothing) {
     struct place *place = *state;
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .has_step = true, .step = 3};
@@ -347,7 +344,7 @@ static size_t admitted_ids(uint32_t t, uint64_t *ids) {
     return count;
 }
 
-static void ls_shows_the_tables_with_their_rows(void **state) {
+TEST(ls_shows_the_tables_with_their_rows) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
@@ -371,7 +368,7 @@ static void ls_shows_the_tables_with_their_rows(void **state) {
     json_decref(object);
 }
 
-static void ls_names_the_base_of_a_delta(void **state) {
+TEST(ls_names_the_base_of_a_delta) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
@@ -397,7 +394,7 @@ static void ls_names_the_base_of_a_delta(void **state) {
     free(text);
 }
 
-static void verify_reads_the_rows_of_tables(void **state) {
+TEST(verify_reads_the_rows_of_tables) {
     struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
@@ -427,7 +424,7 @@ static size_t read_array(const char *path, const char *name, void *to,
     return size;
 }
 
-static void an_npz_has_the_admitted_rows_by_id(void **state) {
+TEST(an_npz_has_the_admitted_rows_by_id) {
     struct place *place = *state;
     char out[PATH_MAX + 32], header[128];
     struct ckpt_command_options options = {.dir = place->dir, .out = out};
@@ -467,7 +464,7 @@ static void an_npz_has_the_admitted_rows_by_id(void **state) {
     free(weights);
 }
 
-static void a_csv_has_a_line_for_each_admitted_row(void **state) {
+TEST(a_csv_has_a_line_for_each_admitted_row) {
     struct place *place = *state;
     char out[PATH_MAX + 32], line[512];
     struct ckpt_command_options options = {
@@ -501,7 +498,7 @@ static void a_csv_has_a_line_for_each_admitted_row(void **state) {
 }
 
 /* Rows that the delta removed are not in it. */
-static void a_delta_is_exported_with_its_base(void **state) {
+TEST(a_delta_is_exported_with_its_base) {
     struct place *place = *state;
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .table = "e2"};
@@ -522,7 +519,7 @@ static void a_delta_is_exported_with_its_base(void **state) {
     assert_int_equal(lines, 1 + wanted);
 }
 
-static void what_a_table_cannot_be_exported_as_is_named(void **state) {
+TEST(what_a_table_cannot_be_exported_as_is_named) {
     struct place *place = *state;
     char out[PATH_MAX + 32];
     struct ckpt_command_options options = {
@@ -543,8 +540,7 @@ static void what_a_table_cannot_be_exported_as_is_named(void **state) {
 }
 
 /* The hashes are right; only the manifest's number of rows is not. */
-static void an_export_with_other_rows_than_its_manifest_says_fails(
-    void **state) {
+TEST(an_export_with_other_rows_than_its_manifest_says_fails) {
     struct place *place = *state;
     char out[PATH_MAX + 32], folder[PATH_MAX];
     struct ckpt_command_options options = {
@@ -567,31 +563,4 @@ static void an_export_with_other_rows_than_its_manifest_says_fails(
             assert_non_null(strstr(why.text, "\"e2\" has 6667 admitted rows"));
             assert_int_not_equal(access(out, F_OK), 0);
         }
-}
-
-#define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_PLACE(ls_prints_one_line_for_each_checkpoint),
-        IN_PLACE(ls_json_is_one_object),
-        IN_PLACE(a_missing_directory_is_reported),
-        IN_PLACE(a_missing_step_is_reported),
-        IN_PLACE(verify_of_a_folder_without_checkpoints_fails),
-        IN_PLACE(naming_a_step_folder_suggests_its_parent),
-        IN_PLACE(verify_names_each_defect),
-        IN_PLACE(a_step_without_a_manifest_is_reported_incomplete),
-        IN_PLACE(export_uses_the_newest_valid_checkpoint),
-        IN_PLACE(export_writes_a_step_with_its_state),
-        IN_PLACE(export_of_a_damaged_step_fails_and_writes_nothing),
-        IN_PLACE(ls_shows_the_tables_with_their_rows),
-        IN_PLACE(ls_names_the_base_of_a_delta),
-        IN_PLACE(a_delta_is_exported_with_its_base),
-        IN_PLACE(verify_reads_the_rows_of_tables),
-        IN_PLACE(an_npz_has_the_admitted_rows_by_id),
-        IN_PLACE(a_csv_has_a_line_for_each_admitted_row),
-        IN_PLACE(what_a_table_cannot_be_exported_as_is_named),
-        IN_PLACE(an_export_with_other_rows_than_its_manifest_says_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

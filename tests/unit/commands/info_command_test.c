@@ -3,13 +3,8 @@
 
 #include "proto/base/version.h"
 #include "proto/tensor/rule.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +38,7 @@ static const char *text_of(const json_t *object, const char *key) {
     return text;
 }
 
-static void info_reports_the_processor_and_its_loops(void **state) {
-    (void)state;
+TEST(info_reports_the_processor_and_its_loops) {
     size_t count;
     json_t *object = info();
     json_t *cpu = json_array_get(json_object_get(object, "devices"), 0);
@@ -57,8 +51,7 @@ static void info_reports_the_processor_and_its_loops(void **state) {
 }
 
 /* There is none beside a test. */
-static void info_reports_why_a_plugin_is_missing(void **state) {
-    (void)state;
+TEST(info_reports_why_a_plugin_is_missing) {
     static const char *const names[] = {"cuda", "gloo", "nccl"};
     json_t *object = info();
     json_t *parts[] = {
@@ -78,8 +71,7 @@ static void info_reports_why_a_plugin_is_missing(void **state) {
     json_decref(object);
 }
 
-static void info_reports_the_loaded_library_versions(void **state) {
-    (void)state;
+TEST(info_reports_the_loaded_library_versions) {
     static const char *const names[] = {"libzmq",  "protobuf-c", "lmdb",
                                         "jansson", "onednn",     "zlib",
                                         "xxhash",  "libarchive", "isa-l"};
@@ -94,8 +86,7 @@ static void info_reports_the_loaded_library_versions(void **state) {
     json_decref(object);
 }
 
-static void text_and_json_report_the_same(void **state) {
-    (void)state;
+TEST(text_and_json_report_the_same) {
     json_t *object = info();
     char *text = print(false);
     const char *name;
@@ -109,14 +100,4 @@ static void text_and_json_report_the_same(void **state) {
     assert_non_null(strstr(text, "nccl"));
     free(text);
     json_decref(object);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(info_reports_the_processor_and_its_loops),
-        cmocka_unit_test(info_reports_why_a_plugin_is_missing),
-        cmocka_unit_test(info_reports_the_loaded_library_versions),
-        cmocka_unit_test(text_and_json_report_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

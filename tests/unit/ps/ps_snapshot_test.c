@@ -6,13 +6,8 @@
 #include "proto/store/shard_reader.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/server_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 
@@ -121,7 +116,7 @@ static void check_row(struct shard_reader *reader, const struct block *block,
     assert_int_equal(counted, steps);
 }
 
-static void a_planned_round_is_written_with_its_ledger_rows(void **state) {
+TEST_WITH(setup, teardown, a_planned_round_is_written_with_its_ledger_rows) {
     static uint32_t all[] = {0, 1, 3};
     struct server_fixture *fixture = *state;
     struct shard_reader *reader;
@@ -143,12 +138,4 @@ static void a_planned_round_is_written_with_its_ledger_rows(void **state) {
         check_row(reader, &fixture->layout->blocks[fixture->ids[b]],
                   b < 2 ? ROUND : ROUND - 1);
     shard_reader_close(&reader);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_planned_round_is_written_with_its_ledger_rows, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,8 @@
  * that nobody reads. */
 #include "ps/row_lookups.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +31,8 @@ static int close_lookups(void **state) {
     row_lookups_close(&lookups);
     return lookups != NULL;
 }
+
+FIXTURE(open_lookups, close_lookups);
 
 /* One of LISTS for the partitions 1 and 3, remembered, that waits for both. */
 static struct row_lookup *look_up(struct row_lookups *lookups,
@@ -67,7 +65,7 @@ static struct row_lookup *find(struct row_lookups *lookups, uint32_t rank,
         lookups, rank, p, &(struct row_part){bytes, sizeof bytes, NULL}, part);
 }
 
-static void a_push_of_looked_up_rows_finds_its_lookup(void **state) {
+TEST(a_push_of_looked_up_rows_finds_its_lookup) {
     struct row_lookup *first = look_up(*state, message, 1);
     struct row_lookup *second = look_up(*state, "ijklmnop", 2);
     uint32_t part = 0;
@@ -86,7 +84,7 @@ static void a_push_of_looked_up_rows_finds_its_lookup(void **state) {
     assert_ptr_equal(find(*state, RANK, 1, "ijkl", &part), second);
 }
 
-static void a_replaced_lookup_keeps_no_floats(void **state) {
+TEST(a_replaced_lookup_keeps_no_floats) {
     struct row_lookup *first = look_up(*state, message, 1);
     assert_non_null(first->floats);
     look_up(*state, message, 2);
@@ -95,7 +93,7 @@ static void a_replaced_lookup_keeps_no_floats(void **state) {
 }
 
 /* A thread may still write them. */
-static void floats_stay_while_a_part_is_being_read(void **state) {
+TEST(floats_stay_while_a_part_is_being_read) {
     struct row_lookup *first = look_up(*state, message, 1);
     uint32_t part;
     assert_ptr_equal(row_lookups_take(*state, 1, RANK, 1, &part), first);
@@ -108,7 +106,7 @@ static void floats_stay_while_a_part_is_being_read(void **state) {
     assert_int_equal(recycled, 1);
 }
 
-static void an_answered_lookup_is_remembered_without_floats(void **state) {
+TEST(an_answered_lookup_is_remembered_without_floats) {
     struct row_lookup *first = look_up(*state, message, 1);
     uint32_t part;
     for (uint32_t i = 0; i < PARTS; i++) {
@@ -120,17 +118,4 @@ static void an_answered_lookup_is_remembered_without_floats(void **state) {
     }
     assert_null(first->floats);
     assert_ptr_equal(find(*state, RANK, 1, "abcd", &part), first);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, open_lookups, close_lookups)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_push_of_looked_up_rows_finds_its_lookup),
-        TEST(a_replaced_lookup_keeps_no_floats),
-        TEST(floats_stay_while_a_part_is_being_read),
-        TEST(an_answered_lookup_is_remembered_without_floats),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 
 #include "proto/tensor/schedule.h"
 #include "tests/lib/server_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 
 #define PUSH CAPSTAN__DATA_HEADER__KIND__PUSH
@@ -49,7 +44,9 @@ static void scale_losses(struct server_fixture *fixture) {
                                           .min_loss_scale = 1};
 }
 
-static void a_round_with_an_overflowed_push_changes_nothing(void **state) {
+FIXTURE(server_fixture_setup, server_fixture_teardown);
+
+TEST(a_round_with_an_overflowed_push_changes_nothing) {
     struct server_fixture *fixture = *state;
     scale_losses(fixture);
     server_fixture_open(fixture, 2);
@@ -66,7 +63,10 @@ static void a_round_with_an_overflowed_push_changes_nothing(void **state) {
     server_fixture_expect_weights(fixture, 1, 2, means, 3);
 }
 
-static void replies_carry_the_scale_of_the_next_step(void **state) {
+SERVER_BF16(a_round_with_an_overflowed_push_changes_nothing);
+SERVER_THREADS(a_round_with_an_overflowed_push_changes_nothing);
+
+TEST(replies_carry_the_scale_of_the_next_step) {
     struct server_fixture *fixture = *state;
     scale_losses(fixture);
     server_fixture_open(fixture, 2);
@@ -89,9 +89,11 @@ static void replies_carry_the_scale_of_the_next_step(void **state) {
     }
 }
 
+SERVER_THREADS(replies_carry_the_scale_of_the_next_step);
+
 /* Rates by the steps that were applied: the second of them here is the third
  * round. */
-static void skipped_steps_do_not_count_for_the_rule(void **state) {
+TEST(skipped_steps_do_not_count_for_the_rule) {
     struct server_fixture *fixture = *state;
     scale_losses(fixture);
     fixture->job.schedule = (struct schedule){.type = SCHEDULE_WARMUP,
@@ -113,9 +115,11 @@ static void skipped_steps_do_not_count_for_the_rule(void **state) {
     server_fixture_expect_weights(fixture, 0, 3, twice, 1);
 }
 
+SERVER_THREADS(skipped_steps_do_not_count_for_the_rule);
+
 /* The first step that Adam applies is as long as the rate, if it is its
  * first. */
-static void skipped_steps_do_not_count_for_adam(void **state) {
+TEST(skipped_steps_do_not_count_for_adam) {
     struct server_fixture *fixture = *state;
     scale_losses(fixture);
     fixture->job.optimizer = (struct optimizer){
@@ -131,7 +135,7 @@ static void skipped_steps_do_not_count_for_adam(void **state) {
         fail_msg("%.9g", (double)weight);
 }
 
-static void an_overflowed_clipped_round_sums_to_zero(void **state) {
+TEST(an_overflowed_clipped_round_sums_to_zero) {
     struct server_fixture *fixture = *state;
     struct failure why;
     scale_losses(fixture);
@@ -150,18 +154,4 @@ static void an_overflowed_clipped_round_sums_to_zero(void **state) {
     server_fixture_expect_weights(fixture, 1, 1, zeros, 3);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SERVER_BF16_TEST(a_round_with_an_overflowed_push_changes_nothing),
-        SERVER_TEST(a_round_with_an_overflowed_push_changes_nothing),
-        SERVER_TEST(replies_carry_the_scale_of_the_next_step),
-        SERVER_TEST(skipped_steps_do_not_count_for_the_rule),
-        SERVER_TEST(skipped_steps_do_not_count_for_adam),
-        SERVER_TEST(an_overflowed_clipped_round_sums_to_zero),
-        SERVER_THREADS_TEST(a_round_with_an_overflowed_push_changes_nothing),
-        SERVER_THREADS_TEST(replies_carry_the_scale_of_the_next_step),
-        SERVER_THREADS_TEST(skipped_steps_do_not_count_for_the_rule),
-        SERVER_THREADS_TEST(an_overflowed_clipped_round_sums_to_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SERVER_THREADS(an_overflowed_clipped_round_sums_to_zero);

@@ -7,13 +7,8 @@
 #include "proto/tensor/row_keys.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/shard_snapshot.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 #define PUSH CAPSTAN__DATA_HEADER__KIND__PUSH
@@ -61,7 +56,9 @@ static void expect_ack(struct server_fixture *fixture, uint32_t rank,
                          all[server_fixture_block_order(header, i)]);
 }
 
-static void a_push_that_requests_an_ack_gets_no_weights(void **state) {
+FIXTURE(server_fixture_setup, server_fixture_teardown);
+
+TEST(a_push_that_requests_an_ack_gets_no_weights) {
     struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -75,7 +72,9 @@ static void a_push_that_requests_an_ack_gets_no_weights(void **state) {
     server_fixture_expect_weights(fixture, 0, 2, weights, 3);
 }
 
-static void acks_of_several_requests_share_a_message(void **state) {
+SERVER_THREADS(a_push_that_requests_an_ack_gets_no_weights);
+
+TEST(acks_of_several_requests_share_a_message) {
     struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -90,7 +89,7 @@ static void acks_of_several_requests_share_a_message(void **state) {
         assert_int_equal(header->blocks[i], all[i % 3]);
 }
 
-static void acks_do_not_wait_behind_weights(void **state) {
+TEST(acks_do_not_wait_behind_weights) {
     struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -135,7 +134,7 @@ static void open_with_rows(struct server_fixture *fixture) {
     server_fixture_open(fixture, 1);
 }
 
-static void acks_do_not_wait_behind_rows(void **state) {
+TEST(acks_do_not_wait_behind_rows) {
     struct server_fixture *fixture = *state;
     open_with_rows(fixture);
     send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 7);
@@ -168,7 +167,7 @@ static void expect_row(struct server_fixture *fixture, float weight) {
 
 /* The lists of these pushes are as long as each other, and those of the lookups
  * before them. */
-static void a_push_changes_the_rows_that_it_lists(void **state) {
+TEST(a_push_changes_the_rows_that_it_lists) {
     static const uint64_t pushed[] = {8, 7, 7, 9};
     struct server_fixture *fixture = *state;
     float weights[10] = {0};
@@ -190,7 +189,7 @@ static void a_push_changes_the_rows_that_it_lists(void **state) {
     }
 }
 
-static void a_late_lookup_does_not_take_a_newer_ones_answer(void **state) {
+TEST(a_late_lookup_does_not_take_a_newer_ones_answer) {
     struct server_fixture *fixture = *state;
     open_with_rows(fixture);
     look_up_row(fixture, 3, 7);
@@ -206,7 +205,7 @@ static void a_late_lookup_does_not_take_a_newer_ones_answer(void **state) {
     link_fixture_expect_nothing(fixture->trainers[0]);
 }
 
-static void an_ack_is_sent_when_the_round_closes(void **state) {
+TEST(an_ack_is_sent_when_the_round_closes) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     push_with_ack(fixture, 0, 1);
@@ -219,7 +218,9 @@ static void an_ack_is_sent_when_the_round_closes(void **state) {
     server_fixture_expect_weights(fixture, 1, 1, weights, 3);
 }
 
-static void a_query_may_request_an_ack(void **state) {
+SERVER_THREADS(an_ack_is_sent_when_the_round_closes);
+
+TEST(a_query_may_request_an_ack) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
     push_with_ack(fixture, 0, 1);
@@ -235,8 +236,9 @@ static void a_query_may_request_an_ack(void **state) {
     expect_ack(fixture, 0, 1);
 }
 
-static void a_new_incarnation_that_restarts_its_clock_gets_its_weights(
-    void **state) {
+SERVER_THREADS(a_query_may_request_an_ack);
+
+TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights) {
     struct server_fixture *fixture = *state;
     struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
@@ -259,8 +261,10 @@ static void a_new_incarnation_that_restarts_its_clock_gets_its_weights(
     server_fixture_expect_weights(fixture, 0, 0, weights, 3);
 }
 
+SERVER_THREADS(a_new_incarnation_that_restarts_its_clock_gets_its_weights);
+
 /* A header's length moves the payload behind it in libzmq's buffer. */
-static void a_push_is_applied_at_any_alignment(void **state) {
+TEST(a_push_is_applied_at_any_alignment) {
     struct server_fixture *fixture = *state;
     char text[65] = {0};
     fixture->job.staleness = JOB_STALENESS_INF;
@@ -285,7 +289,10 @@ static void a_push_is_applied_at_any_alignment(void **state) {
     }
 }
 
-static void an_invalid_push_is_refused_and_not_applied(void **state) {
+SERVER_BF16(a_push_is_applied_at_any_alignment);
+SERVER_THREADS(a_push_is_applied_at_any_alignment);
+
+TEST(an_invalid_push_is_refused_and_not_applied) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
     static uint32_t unknown[] = {0, 4}, others[] = {2}, twice[] = {1, 1},
@@ -341,6 +348,8 @@ static void an_invalid_push_is_refused_and_not_applied(void **state) {
             update_core_version(server_update_core(fixture->server), b), 0);
 }
 
+SERVER_THREADS(an_invalid_push_is_refused_and_not_applied);
+
 /* MESSAGE, else in order, comes with ENCODING and is refused. */
 static void expect_refused(struct server_fixture *fixture,
                            Capstan__DataHeader message,
@@ -355,7 +364,7 @@ static void expect_refused(struct server_fixture *fixture,
                           CAPSTAN__DATA_HEADER__KIND__REFUSED, "encoding");
 }
 
-static void another_encoding_is_refused(void **state) {
+TEST(another_encoding_is_refused) {
     struct server_fixture *fixture = *state;
     enum job_wire mine = fixture->job.wire;
     enum job_wire other =
@@ -382,7 +391,10 @@ static void another_encoding_is_refused(void **state) {
         update_core_version(server_update_core(fixture->server), 0), 0);
 }
 
-static void a_snapshot_is_read_in_float32(void **state) {
+SERVER_BF16(another_encoding_is_refused);
+SERVER_THREADS(another_encoding_is_refused);
+
+TEST(a_snapshot_is_read_in_float32) {
     struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -412,9 +424,12 @@ static void a_snapshot_is_read_in_float32(void **state) {
     snapshots_close(&snapshots);
 }
 
+SERVER_BF16(a_snapshot_is_read_in_float32);
+SERVER_THREADS(a_snapshot_is_read_in_float32);
+
 /* A read of the state leaves nothing at the ps, so a query for it, after its
  * answer was lost, has it sent again. */
-static void the_state_is_read_in_float32(void **state) {
+TEST(the_state_is_read_in_float32) {
     struct server_fixture *fixture = *state;
     fixture->job.optimizer.momentum = 0.5;
     server_fixture_open(fixture, 1);
@@ -452,7 +467,10 @@ static void the_state_is_read_in_float32(void **state) {
                           CAPSTAN__DATA_HEADER__KIND__REFUSED, "does not have");
 }
 
-static void a_message_without_blocks_changes_nothing(void **state) {
+SERVER_BF16(the_state_is_read_in_float32);
+SERVER_THREADS(the_state_is_read_in_float32);
+
+TEST(a_message_without_blocks_changes_nothing) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
     Capstan__DataHeader header =
@@ -462,7 +480,9 @@ static void a_message_without_blocks_changes_nothing(void **state) {
     link_fixture_expect_nothing(fixture->trainers[0]);
 }
 
-static void a_query_is_answered_with_the_missing_blocks(void **state) {
+SERVER_THREADS(a_message_without_blocks_changes_nothing);
+
+TEST(a_query_is_answered_with_the_missing_blocks) {
     struct server_fixture *fixture = *state;
     uint32_t first[] = {1};
     server_fixture_open(fixture, 2);
@@ -482,7 +502,9 @@ static void a_query_is_answered_with_the_missing_blocks(void **state) {
     link_release(&frame);
 }
 
-static void a_reply_goes_to_the_newest_connection(void **state) {
+SERVER_THREADS(a_query_is_answered_with_the_missing_blocks);
+
+TEST(a_reply_goes_to_the_newest_connection) {
     struct server_fixture *fixture = *state;
     uint32_t id = 0;
     server_fixture_open(fixture, 2);
@@ -506,43 +528,5 @@ static void a_reply_goes_to_the_newest_connection(void **state) {
     server_fixture_expect_weights(fixture, 0, 1, &weight, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SERVER_BF16_TEST(a_push_is_applied_at_any_alignment),
-        SERVER_BF16_TEST(a_reply_goes_to_the_newest_connection),
-        SERVER_BF16_TEST(another_encoding_is_refused),
-        SERVER_TEST(another_encoding_is_refused),
-        SERVER_BF16_TEST(a_snapshot_is_read_in_float32),
-        SERVER_TEST(a_snapshot_is_read_in_float32),
-        SERVER_BF16_TEST(the_state_is_read_in_float32),
-        SERVER_TEST(the_state_is_read_in_float32),
-        SERVER_TEST(a_push_is_applied_at_any_alignment),
-        SERVER_TEST(a_push_that_requests_an_ack_gets_no_weights),
-        SERVER_TEST(acks_of_several_requests_share_a_message),
-        SERVER_TEST(acks_do_not_wait_behind_weights),
-        SERVER_TEST(acks_do_not_wait_behind_rows),
-        SERVER_TEST(a_push_changes_the_rows_that_it_lists),
-        SERVER_TEST(a_late_lookup_does_not_take_a_newer_ones_answer),
-        SERVER_TEST(an_ack_is_sent_when_the_round_closes),
-        SERVER_TEST(a_query_may_request_an_ack),
-        SERVER_TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights),
-        SERVER_TEST(an_invalid_push_is_refused_and_not_applied),
-        SERVER_TEST(a_message_without_blocks_changes_nothing),
-        SERVER_TEST(a_query_is_answered_with_the_missing_blocks),
-        SERVER_TEST(a_reply_goes_to_the_newest_connection),
-        SERVER_THREADS_TEST(another_encoding_is_refused),
-        SERVER_THREADS_TEST(a_snapshot_is_read_in_float32),
-        SERVER_THREADS_TEST(the_state_is_read_in_float32),
-        SERVER_THREADS_TEST(a_push_is_applied_at_any_alignment),
-        SERVER_THREADS_TEST(a_push_that_requests_an_ack_gets_no_weights),
-        SERVER_THREADS_TEST(an_ack_is_sent_when_the_round_closes),
-        SERVER_THREADS_TEST(a_query_may_request_an_ack),
-        SERVER_THREADS_TEST(
-            a_new_incarnation_that_restarts_its_clock_gets_its_weights),
-        SERVER_THREADS_TEST(an_invalid_push_is_refused_and_not_applied),
-        SERVER_THREADS_TEST(a_message_without_blocks_changes_nothing),
-        SERVER_THREADS_TEST(a_query_is_answered_with_the_missing_blocks),
-        SERVER_THREADS_TEST(a_reply_goes_to_the_newest_connection),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SERVER_BF16(a_reply_goes_to_the_newest_connection);
+SERVER_THREADS(a_reply_goes_to_the_newest_connection);

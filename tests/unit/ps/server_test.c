@@ -6,13 +6,8 @@
 #include "proto/tensor/encoding.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/server_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +16,9 @@
 
 static uint32_t all[] = {0, 1, 3};
 
-static void a_round_applies_the_mean_and_answers_all(void **state) {
+FIXTURE(server_fixture_setup, server_fixture_teardown);
+
+TEST(a_round_applies_the_mean_and_answers_all) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
@@ -35,8 +32,11 @@ static void a_round_applies_the_mean_and_answers_all(void **state) {
     assert_true(server_update_seconds(fixture->server) > 0);
 }
 
+SERVER_BF16(a_round_applies_the_mean_and_answers_all);
+SERVER_THREADS(a_round_applies_the_mean_and_answers_all);
+
 /* Three of one trainer and one of the other: each pushes the sum of its own. */
-static void a_rounds_mean_is_over_all_replicas(void **state) {
+TEST(a_rounds_mean_is_over_all_replicas) {
     static const uint32_t replicas[] = {3, 1};
     struct server_fixture *fixture = *state;
     fixture->replicas = replicas;
@@ -50,7 +50,7 @@ static void a_rounds_mean_is_over_all_replicas(void **state) {
 }
 
 /* Of two replicas, and of another trainer's four. */
-static void with_staleness_a_push_is_divided_by_its_own_replicas(void **state) {
+TEST(with_staleness_a_push_is_divided_by_its_own_replicas) {
     static const uint32_t replicas[] = {2, 4};
     struct server_fixture *fixture = *state;
     fixture->replicas = replicas;
@@ -66,7 +66,7 @@ static void with_staleness_a_push_is_divided_by_its_own_replicas(void **state) {
     server_fixture_expect_weights(fixture, 1, 1, second, 3);
 }
 
-static void an_empty_contribution_does_not_count_in_the_mean(void **state) {
+TEST(an_empty_contribution_does_not_count_in_the_mean) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push_empty(fixture, 0, 1, all, 3);
@@ -77,7 +77,10 @@ static void an_empty_contribution_does_not_count_in_the_mean(void **state) {
     server_fixture_expect_weights(fixture, 1, 1, weights, 3);
 }
 
-static void a_duplicate_does_not_replace_a_held_contribution(void **state) {
+SERVER_BF16(an_empty_contribution_does_not_count_in_the_mean);
+SERVER_THREADS(an_empty_contribution_does_not_count_in_the_mean);
+
+TEST(a_duplicate_does_not_replace_a_held_contribution) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
@@ -89,7 +92,10 @@ static void a_duplicate_does_not_replace_a_held_contribution(void **state) {
     server_fixture_expect_weights(fixture, 0, 1, means, 3);
 }
 
-static void each_trainer_gets_the_weights_of_each_round(void **state) {
+SERVER_BF16(a_duplicate_does_not_replace_a_held_contribution);
+SERVER_THREADS(a_duplicate_does_not_replace_a_held_contribution);
+
+TEST(each_trainer_gets_the_weights_of_each_round) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 3);
     for (uint64_t clock = 1; clock <= 5; clock++) {
@@ -102,6 +108,8 @@ static void each_trainer_gets_the_weights_of_each_round(void **state) {
             server_fixture_expect_weights(fixture, r, clock, weights, 3);
     }
 }
+
+SERVER_BF16(each_trainer_gets_the_weights_of_each_round);
 
 /* Ever more of what is less than half of the last place of a bf16: readers see
  * it when the float32 that the ps holds has come far enough. */
@@ -126,6 +134,8 @@ static void weights_are_float32_in_memory_and_bf16_on_the_wire(void **state) {
     assert_true(seen == -1 - 0x1p-7f);
 }
 
+SERVER_BF16(weights_are_float32_in_memory_and_bf16_on_the_wire);
+
 static void gradients_in_bf16_are_summed_in_float32(void **state) {
     struct server_fixture *fixture = *state;
     uint32_t id = 0;
@@ -135,6 +145,8 @@ static void gradients_in_bf16_are_summed_in_float32(void **state) {
     server_fixture_handle_messages(fixture, 2);
     assert_true(server_fixture_weight(fixture, id, 0) == -(1 + 0x1p-20f) / 2);
 }
+
+SERVER_BF16(gradients_in_bf16_are_summed_in_float32);
 
 /* What a trainer of the next test has out. */
 struct naive_trainer {
@@ -148,7 +160,7 @@ static float weight_of(struct server_fixture *fixture, uint32_t id) {
 }
 
 /* Pushes twice, out of turn, and repeats of old clocks: sums are exact. */
-static void sums_are_exact_under_duplicates(void **state) {
+TEST(sums_are_exact_under_duplicates) {
     struct server_fixture *fixture = *state;
     struct philox_sequence random;
     struct naive_trainer trainers[2];
@@ -177,8 +189,10 @@ static void sums_are_exact_under_duplicates(void **state) {
     }
 }
 
-static void a_reply_keeps_its_weights_while_an_update_uses_another_buffer(
-    void **state) {
+SERVER_BF16(sums_are_exact_under_duplicates);
+SERVER_THREADS(sums_are_exact_under_duplicates);
+
+TEST(a_reply_keeps_its_weights_while_an_update_uses_another_buffer) {
     struct server_fixture *fixture = *state;
     struct link_settings settings = {.max_frame = 1 << 20};
     struct link *inside;
@@ -207,7 +221,9 @@ static void a_reply_keeps_its_weights_while_an_update_uses_another_buffer(
     assert_int_equal(shard_copied_bytes(server_shard(fixture->server)), 0);
 }
 
-static void an_invalid_request_removes_no_pending_reply(void **state) {
+SERVER_THREADS(a_reply_keeps_its_weights_while_an_update_uses_another_buffer);
+
+TEST(an_invalid_request_removes_no_pending_reply) {
     struct server_fixture *fixture = *state;
     static uint32_t unknown[] = {4};
     uint32_t id = 0;
@@ -225,16 +241,20 @@ static void an_invalid_request_removes_no_pending_reply(void **state) {
     link_close(&other);
 }
 
+SERVER_THREADS(an_invalid_request_removes_no_pending_reply);
+
 /* A dead trainer's gradient, still held, is freed at the end (a sanitizer
  * sees the leak). */
-static void an_open_round_ends_with_the_server(void **state) {
+TEST(an_open_round_ends_with_the_server) {
     struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 1);
     server_fixture_handle_messages(fixture, 1);
 }
 
-static void a_dead_trainers_gradient_counts_in_its_round(void **state) {
+SERVER_THREADS(an_open_round_ends_with_the_server);
+
+TEST(a_dead_trainers_gradient_counts_in_its_round) {
     struct server_fixture *fixture = *state;
     struct failure why;
     server_fixture_open(fixture, 3);
@@ -257,7 +277,10 @@ static void a_dead_trainers_gradient_counts_in_its_round(void **state) {
                           CAPSTAN__DATA_HEADER__KIND__REFUSED, "view");
 }
 
-static void clipped_rounds_shrink_to_the_limit(void **state) {
+SERVER_BF16(a_dead_trainers_gradient_counts_in_its_round);
+SERVER_THREADS(a_dead_trainers_gradient_counts_in_its_round);
+
+TEST(clipped_rounds_shrink_to_the_limit) {
     struct server_fixture *fixture = *state;
     struct failure why;
     fixture->job.gradient_clipping = 2;
@@ -285,6 +308,9 @@ static void clipped_rounds_shrink_to_the_limit(void **state) {
                 1e-5); /* below the limit: as it is */
 }
 
+SERVER_BF16(clipped_rounds_shrink_to_the_limit);
+SERVER_THREADS(clipped_rounds_shrink_to_the_limit);
+
 /* At a snapshot the row names just the contributions in the weights. */
 static void check_row(struct server_fixture *fixture, uint32_t b,
                       uint64_t version) {
@@ -301,7 +327,7 @@ static void check_row(struct server_fixture *fixture, uint32_t b,
     ++*(int *)fixture->context;
 }
 
-static void ledger_rows_and_weights_of_a_snapshot_agree(void **state) {
+TEST(ledger_rows_and_weights_of_a_snapshot_agree) {
     struct server_fixture *fixture = *state;
     struct failure why;
     int snapshots = 0;
@@ -330,8 +356,10 @@ static void ledger_rows_and_weights_of_a_snapshot_agree(void **state) {
     assert_true(snapshots > 2 * SERVER_FIXTURE_OWN_BLOCKS);
 }
 
+SERVER_THREADS(ledger_rows_and_weights_of_a_snapshot_agree);
+
 /* As before a cut with staleness: rows and weights are read next. */
-static void at_the_end_weights_include_every_counted_push(void **state) {
+TEST(at_the_end_weights_include_every_counted_push) {
     struct server_fixture *fixture = *state;
     struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
@@ -346,44 +374,4 @@ static void at_the_end_weights_include_every_counted_push(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SERVER_BF16_TEST(a_round_applies_the_mean_and_answers_all),
-        SERVER_BF16_TEST(an_empty_contribution_does_not_count_in_the_mean),
-        SERVER_BF16_TEST(a_duplicate_does_not_replace_a_held_contribution),
-        SERVER_BF16_TEST(sums_are_exact_under_duplicates),
-        SERVER_BF16_TEST(a_dead_trainers_gradient_counts_in_its_round),
-        SERVER_BF16_TEST(clipped_rounds_shrink_to_the_limit),
-        SERVER_TEST(each_trainer_gets_the_weights_of_each_round),
-        SERVER_BF16_TEST(each_trainer_gets_the_weights_of_each_round),
-        SERVER_BF16_TEST(weights_are_float32_in_memory_and_bf16_on_the_wire),
-        SERVER_BF16_TEST(gradients_in_bf16_are_summed_in_float32),
-        SERVER_TEST(a_round_applies_the_mean_and_answers_all),
-        SERVER_TEST(a_rounds_mean_is_over_all_replicas),
-        SERVER_TEST(with_staleness_a_push_is_divided_by_its_own_replicas),
-        SERVER_TEST(an_empty_contribution_does_not_count_in_the_mean),
-        SERVER_TEST(a_duplicate_does_not_replace_a_held_contribution),
-        SERVER_TEST(sums_are_exact_under_duplicates),
-        SERVER_TEST(
-            a_reply_keeps_its_weights_while_an_update_uses_another_buffer),
-        SERVER_TEST(an_invalid_request_removes_no_pending_reply),
-        SERVER_TEST(an_open_round_ends_with_the_server),
-        SERVER_TEST(a_dead_trainers_gradient_counts_in_its_round),
-        SERVER_TEST(clipped_rounds_shrink_to_the_limit),
-        SERVER_TEST(ledger_rows_and_weights_of_a_snapshot_agree),
-        SERVER_THREADS_TEST(a_round_applies_the_mean_and_answers_all),
-        SERVER_THREADS_TEST(an_empty_contribution_does_not_count_in_the_mean),
-        SERVER_THREADS_TEST(a_duplicate_does_not_replace_a_held_contribution),
-        SERVER_THREADS_TEST(sums_are_exact_under_duplicates),
-        SERVER_THREADS_TEST(
-            a_reply_keeps_its_weights_while_an_update_uses_another_buffer),
-        SERVER_THREADS_TEST(an_invalid_request_removes_no_pending_reply),
-        SERVER_THREADS_TEST(an_open_round_ends_with_the_server),
-        SERVER_THREADS_TEST(a_dead_trainers_gradient_counts_in_its_round),
-        SERVER_THREADS_TEST(clipped_rounds_shrink_to_the_limit),
-        SERVER_THREADS_TEST(ledger_rows_and_weights_of_a_snapshot_agree),
-        SERVER_THREADS_TEST(at_the_end_weights_include_every_counted_push),
-        SERVER_TEST(at_the_end_weights_include_every_counted_push),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SERVER_THREADS(at_the_end_weights_include_every_counted_push);

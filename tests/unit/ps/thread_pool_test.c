@@ -3,18 +3,12 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -51,6 +45,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 static void count(void *context, struct thread_pool_task *task) {
     struct fixture *fixture = context;
@@ -114,15 +110,15 @@ static void put_at_random(struct fixture *fixture, uint32_t threads) {
                     pthread_equal(fixture->steps[i].by, fixture->steps[k].by));
 }
 
-static void work_items_of_a_block_run_in_order_on_one_thread(void **state) {
+TEST(work_items_of_a_block_run_in_order_on_one_thread) {
     put_at_random(*state, 3);
 }
 
-static void more_threads_than_blocks_do_no_harm(void **state) {
+TEST(more_threads_than_blocks_do_no_harm) {
     put_at_random(*state, BLOCKS + 5);
 }
 
-static void without_threads_the_caller_runs_work(void **state) {
+TEST(without_threads_the_caller_runs_work) {
     struct fixture *fixture = *state;
     open_thread_pool(fixture, 0, count);
     put(fixture, 0, 4);
@@ -156,7 +152,7 @@ static void depend(void *context, struct thread_pool_task *task) {
     step->turn = step->number;
 }
 
-static void blocks_of_two_threads_run_in_parallel(void **state) {
+TEST(blocks_of_two_threads_run_in_parallel) {
     struct fixture *fixture = *state;
     open_thread_pool(fixture, 2, depend);
     put(fixture, 0, 0);
@@ -170,7 +166,7 @@ static bool is_readable(int descriptor, int limit_ms) {
     return poll(&item, 1, limit_ms) == 1;
 }
 
-static void the_descriptor_signals_finished_work(void **state) {
+TEST(the_descriptor_signals_finished_work) {
     struct fixture *fixture = *state;
     open_thread_pool(fixture, 2, count);
     int descriptor = thread_pool_descriptor(fixture->thread_pool);
@@ -186,7 +182,7 @@ static void the_descriptor_signals_finished_work(void **state) {
     }
 }
 
-static void started_work_finishes_before_close(void **state) {
+TEST(started_work_finishes_before_close) {
     struct fixture *fixture = *state;
     open_thread_pool(fixture, 2, count);
     for (uint32_t i = 0; i < 500; i++)
@@ -199,25 +195,9 @@ static void started_work_finishes_before_close(void **state) {
     assert_int_equal(done, 500);
 }
 
-static void few_cores_get_no_extra_threads(void **state) {
+TEST_WITH(NULL, NULL, few_cores_get_no_extra_threads) {
     static const uint32_t usual[] = {0, 0, 0, 0, 2, 2, 3, 3, 4, 4, 4};
-    (void)state;
     for (unsigned cores = 0; cores <= 10; cores++)
         assert_int_equal(thread_pool_default_threads(cores), usual[cores]);
     assert_int_equal(thread_pool_default_threads(128), 4);
-}
-
-#define THREAD_POOL_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        THREAD_POOL_TEST(work_items_of_a_block_run_in_order_on_one_thread),
-        THREAD_POOL_TEST(more_threads_than_blocks_do_no_harm),
-        THREAD_POOL_TEST(without_threads_the_caller_runs_work),
-        THREAD_POOL_TEST(blocks_of_two_threads_run_in_parallel),
-        THREAD_POOL_TEST(the_descriptor_signals_finished_work),
-        THREAD_POOL_TEST(started_work_finishes_before_close),
-        cmocka_unit_test(few_cores_get_no_extra_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/work_item.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 
 enum { ELEMENTS = 40000, RANKS = 2, BLOCKS = 3 };
@@ -84,7 +80,12 @@ static float first_of(struct buffer *buffer) {
     return *(float *)buffer_data(buffer);
 }
 
-static void a_reply_has_the_weights_at_its_submission(void **state) {
+#define WORK_ITEM_TEST(name)                                                   \
+    static void name(void **state);                                            \
+    TEST_AGAIN(#name ", 2 threads", setup_threads, teardown, name);            \
+    TEST_WITH(setup, teardown, name)
+
+WORK_ITEM_TEST(a_reply_has_the_weights_at_its_submission) {
     struct fixture *fixture = *state;
     struct work_item *item;
     unsigned replies = 0;
@@ -110,7 +111,7 @@ static void a_reply_has_the_weights_at_its_submission(void **state) {
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);
 }
 
-static void an_ack_holds_no_weights(void **state) {
+WORK_ITEM_TEST(an_ack_holds_no_weights) {
     struct fixture *fixture = *state;
     struct update_core_action action = {.kind = UPDATE_CORE_REPLY};
     struct work_item *item = work_items_alloc(fixture->work_items, &action);
@@ -123,7 +124,7 @@ static void an_ack_holds_no_weights(void **state) {
     work_items_recycle(fixture->work_items, item);
 }
 
-static void a_sum_is_computed_by_the_shard(void **state) {
+WORK_ITEM_TEST(a_sum_is_computed_by_the_shard) {
     struct fixture *fixture = *state;
     put(fixture, UPDATE_CORE_SUM, 1, 1);
     work_items_wait(fixture->work_items);
@@ -133,7 +134,7 @@ static void a_sum_is_computed_by_the_shard(void **state) {
     work_items_recycle(fixture->work_items, item);
 }
 
-static void a_finished_work_item_is_reused(void **state) {
+WORK_ITEM_TEST(a_finished_work_item_is_reused) {
     struct fixture *fixture = *state;
     struct update_core_action action = {.kind = UPDATE_CORE_SUM, .block = 2};
     struct work_item *first = work_items_alloc(fixture->work_items, &action);
@@ -144,20 +145,4 @@ static void a_finished_work_item_is_reused(void **state) {
     assert_int_equal(first->task.block, 2);
     work_items_recycle(fixture->work_items, first);
     work_items_recycle(fixture->work_items, second);
-}
-
-#define WORK_ITEM_TEST(f)                                                      \
-    cmocka_unit_test_setup_teardown(f, setup, teardown), {                     \
-        .name = #f ", 2 threads", .test_func = f, .setup_func = setup_threads, \
-        .teardown_func = teardown                                              \
-    }
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WORK_ITEM_TEST(a_reply_has_the_weights_at_its_submission),
-        WORK_ITEM_TEST(an_ack_holds_no_weights),
-        WORK_ITEM_TEST(a_sum_is_computed_by_the_shard),
-        WORK_ITEM_TEST(a_finished_work_item_is_reused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

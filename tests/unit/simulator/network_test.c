@@ -2,13 +2,7 @@
 #include "simulator/network.h"
 
 #include "tests/lib/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 /* Hosts 0 .. HOSTS - 1, a connection from each to each. */
 enum { HOSTS = 6, CONNECTIONS = HOSTS * HOSTS, MAXIMUM = 400 };
@@ -78,8 +72,7 @@ static void expect(const struct test_packet *packet, double ns) {
     assert_float_equal((double)packet->came, ns, 0.02 * ns + 2);
 }
 
-static void a_message_takes_latency_plus_transfer_time(void **state) {
-    (void)state;
+TEST(a_message_takes_latency_plus_transfer_time) {
     static struct site site;
     open_network(&site, RATE, 5000);
     const struct test_packet *one = post(&site, 0, 1, MB);
@@ -91,8 +84,7 @@ static void a_message_takes_latency_plus_transfer_time(void **state) {
 }
 
 /* A round trip of 2 ms at 1 GB/s has 2 MB under way. */
-static void a_long_link_is_kept_busy(void **state) {
-    (void)state;
+TEST(a_long_link_is_kept_busy) {
     static struct site site;
     open_network(&site, RATE, 1000000);
     const struct test_packet *one = post(&site, 0, 1, 64 * MB);
@@ -101,8 +93,7 @@ static void a_long_link_is_kept_busy(void **state) {
     close_network(&site);
 }
 
-static void connections_of_a_sender_share_its_link(void **state) {
-    (void)state;
+TEST(connections_of_a_sender_share_its_link) {
     static struct site site;
     open_network(&site, RATE, 0);
     const struct test_packet *short_one = post(&site, 0, 1, 10 * MB);
@@ -117,8 +108,7 @@ static void connections_of_a_sender_share_its_link(void **state) {
     close_network(&site);
 }
 
-static void senders_to_one_receiver_get_equal_rates(void **state) {
-    (void)state;
+TEST(senders_to_one_receiver_get_equal_rates) {
     static struct site site;
     const struct test_packet *all[4];
     open_network(&site, RATE, 0);
@@ -132,8 +122,7 @@ static void senders_to_one_receiver_get_equal_rates(void **state) {
 
 /* Hosts 1, 2 and 3 crowd host 0, so host 1 gets a third of its link there: the
  * rest of its own is free for host 4, which has its message soon. */
-static void a_congested_receiver_does_not_delay_others(void **state) {
-    (void)state;
+TEST(a_congested_receiver_does_not_delay_others) {
     static struct site site;
     open_network(&site, RATE, 0);
     for (uint32_t i = 1; i < 4; i++)
@@ -144,8 +133,7 @@ static void a_congested_receiver_does_not_delay_others(void **state) {
     close_network(&site);
 }
 
-static void both_directions_are_busy_at_once(void **state) {
-    (void)state;
+TEST(both_directions_are_busy_at_once) {
     static struct site site;
     open_network(&site, RATE, 0);
     const struct test_packet *there = post(&site, 0, 1, 10 * MB);
@@ -156,8 +144,7 @@ static void both_directions_are_busy_at_once(void **state) {
     close_network(&site);
 }
 
-static void without_a_rate_only_latency_counts(void **state) {
-    (void)state;
+TEST(without_a_rate_only_latency_counts) {
     static struct site site;
     open_network(&site, 0, 700);
     const struct test_packet *one = post(&site, 0, 1, 64 * MB);
@@ -167,8 +154,7 @@ static void without_a_rate_only_latency_counts(void **state) {
 }
 
 /* No link is faster than its rate, and a connection keeps its order. */
-static void random_traffic_keeps_order_and_bounds(void **state) {
-    (void)state;
+TEST(random_traffic_keeps_order_and_bounds) {
     static struct site site;
     uint64_t out[HOSTS] = {0}, in[HOSTS] = {0};
     seed_open(&chance);
@@ -202,8 +188,7 @@ static void drop(void *message) {
     dropped++;
 }
 
-static void messages_in_flight_at_close_are_dropped(void **state) {
-    (void)state;
+TEST(messages_in_flight_at_close_are_dropped) {
     struct timeline *timeline = timeline_open();
     struct network_settings settings = {
         .hosts = 2, .connections = 1, .rate = RATE, .drop = drop};
@@ -215,19 +200,4 @@ static void messages_in_flight_at_close_are_dropped(void **state) {
     network_close(&network);
     assert_int_equal(dropped, 2);
     timeline_close(&timeline);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_takes_latency_plus_transfer_time),
-        cmocka_unit_test(a_long_link_is_kept_busy),
-        cmocka_unit_test(connections_of_a_sender_share_its_link),
-        cmocka_unit_test(senders_to_one_receiver_get_equal_rates),
-        cmocka_unit_test(a_congested_receiver_does_not_delay_others),
-        cmocka_unit_test(both_directions_are_busy_at_once),
-        cmocka_unit_test(without_a_rate_only_latency_counts),
-        cmocka_unit_test(random_traffic_keeps_order_and_bounds),
-        cmocka_unit_test(messages_in_flight_at_close_are_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/simulator_host.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { MAXIMUM = 8 };
 
@@ -69,8 +64,7 @@ static void expect(const struct host *host, int worker, double seconds) {
     assert_float_equal(host->workers[worker].ended, seconds, 1e-7);
 }
 
-static void one_thread_per_core_runs_at_full_speed(void **state) {
-    (void)state;
+TEST(one_thread_per_core_runs_at_full_speed) {
     struct host host;
     open_host(&host, 2, 1);
     work(&host, 0, 1);
@@ -82,8 +76,7 @@ static void one_thread_per_core_runs_at_full_speed(void **state) {
     close_host(&host);
 }
 
-static void a_thread_that_keeps_running_is_not_woken_again(void **state) {
-    (void)state;
+TEST(a_thread_that_keeps_running_is_not_woken_again) {
     struct host host;
     struct simulator_host_settings settings = {.cores = 2,
                                                .parallel_efficiency = 1,
@@ -108,8 +101,7 @@ static void a_thread_that_keeps_running_is_not_woken_again(void **state) {
 }
 
 /* The third finds both cores busy: its 0.1 s of a turn, not 0.5 of a core. */
-static void a_thread_without_an_idle_core_waits(void **state) {
-    (void)state;
+TEST(a_thread_without_an_idle_core_waits) {
     struct host host;
     struct simulator_host_settings settings = {.cores = 2,
                                                .parallel_efficiency = 1,
@@ -132,8 +124,7 @@ static void a_thread_without_an_idle_core_waits(void **state) {
 }
 
 /* 3 threads with 1, 2 and 3 s on 2 cores: at 2/3 until 1.5 s, then alone. */
-static void more_threads_than_cores_share_them_evenly(void **state) {
-    (void)state;
+TEST(more_threads_than_cores_share_them_evenly) {
     struct host host;
     open_host(&host, 2, 1);
     work(&host, 0, 1);
@@ -148,8 +139,7 @@ static void more_threads_than_cores_share_them_evenly(void **state) {
 }
 
 /* Both busy cores have 0.8 of the speed until the first thread ends at 1.25. */
-static void busy_neighbours_slow_a_core_down(void **state) {
-    (void)state;
+TEST(busy_neighbours_slow_a_core_down) {
     struct host host;
     open_host(&host, 2, 0.8);
     work(&host, 0, 1);
@@ -160,8 +150,7 @@ static void busy_neighbours_slow_a_core_down(void **state) {
     close_host(&host);
 }
 
-static void a_thread_continues_with_its_next_work(void **state) {
-    (void)state;
+TEST(a_thread_continues_with_its_next_work) {
     struct host host;
     open_host(&host, 1, 1);
     host.workers[0].more = 2;
@@ -173,8 +162,7 @@ static void a_thread_continues_with_its_next_work(void **state) {
     close_host(&host);
 }
 
-static void no_work_takes_no_time(void **state) {
-    (void)state;
+TEST(no_work_takes_no_time) {
     struct host host;
     open_host(&host, 1, 1);
     work(&host, 0, 1);
@@ -183,17 +171,4 @@ static void no_work_takes_no_time(void **state) {
     expect(&host, 1, 0);
     expect(&host, 0, 1);
     close_host(&host);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_per_core_runs_at_full_speed),
-        cmocka_unit_test(a_thread_that_keeps_running_is_not_woken_again),
-        cmocka_unit_test(a_thread_without_an_idle_core_waits),
-        cmocka_unit_test(more_threads_than_cores_share_them_evenly),
-        cmocka_unit_test(busy_neighbours_slow_a_core_down),
-        cmocka_unit_test(a_thread_continues_with_its_next_work),
-        cmocka_unit_test(no_work_takes_no_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "simulator/simulator_report.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +42,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* What it prints; the caller's. */
 static char *print(struct fixture *fixture) {
     char *text = NULL;
@@ -62,15 +59,14 @@ static char *print(struct fixture *fixture) {
     return text;
 }
 
-static void link_payload_excludes_frame_overhead(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, link_payload_excludes_frame_overhead) {
     assert_float_equal(simulator_report_link_rate(1), 119.55e6, 0.01e6);
     assert_float_equal(simulator_report_link_rate(10) /
                            simulator_report_link_rate(1),
                        10, 1e-9);
 }
 
-static void flags_change_the_case(void **state) {
+TEST(flags_change_the_case) {
     struct fixture *fixture = *state;
     struct simulator_config config;
     fixture->flags.cores = 8;
@@ -88,7 +84,7 @@ static void flags_change_the_case(void **state) {
     assert_int_equal(config.staleness, 5);
 }
 
-static void one_case_is_printed_with_its_bound(void **state) {
+TEST(one_case_is_printed_with_its_bound) {
     char *text = print(*state);
     assert_non_null(strstr(text, "2 ps, 3 workers: a round takes"));
     assert_non_null(strstr(text, "bound by the links: 52.6"));
@@ -96,7 +92,7 @@ static void one_case_is_printed_with_its_bound(void **state) {
     free(text);
 }
 
-static void json_has_case_and_result(void **state) {
+TEST(json_has_case_and_result) {
     struct fixture *fixture = *state;
     fixture->simulator_report.json = true;
     char *text = print(fixture);
@@ -118,7 +114,7 @@ static void json_has_case_and_result(void **state) {
     free(text);
 }
 
-static void a_sweep_has_a_line_for_each_number_of_workers(void **state) {
+TEST(a_sweep_has_a_line_for_each_number_of_workers) {
     struct fixture *fixture = *state;
     fixture->flags.sweep = true;
     fixture->flags.rounds = 1;
@@ -138,7 +134,7 @@ static void a_sweep_has_a_line_for_each_number_of_workers(void **state) {
     free(text);
 }
 
-static void impossible_settings_are_an_error(void **state) {
+TEST(impossible_settings_are_an_error) {
     struct fixture *fixture = *state;
     struct failure why;
     fixture->simulator_report.num_ps = 100;
@@ -146,20 +142,4 @@ static void impossible_settings_are_an_error(void **state) {
                                         &fixture->flags, &why),
                  &why, FAILURE_SIMULATION_INVALID);
     assert_non_null(strstr(why.text, "100 ps: the model has 64 blocks"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(link_payload_excludes_frame_overhead),
-        cmocka_unit_test_setup_teardown(flags_change_the_case, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_case_is_printed_with_its_bound,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(json_has_case_and_result, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            a_sweep_has_a_line_for_each_number_of_workers, setup, teardown),
-        cmocka_unit_test_setup_teardown(impossible_settings_are_an_error, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

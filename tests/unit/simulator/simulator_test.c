@@ -5,13 +5,8 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,8 +73,7 @@ static void expect_near(double found, double expected, double share) {
         fail_msg("found %g, expected %g within %g", found, expected, share);
 }
 
-static void compute_time_without_network_is_a_sum(void **state) {
-    (void)state;
+TEST(compute_time_without_network_is_a_sum) {
     struct trial trial;
     open_case(&trial, 4, 100);
     compute(&trial, 1e-3, 2e-3);
@@ -93,8 +87,7 @@ static void compute_time_without_network_is_a_sum(void **state) {
 
 /* One block, one worker, one ps: nothing overlaps. A push passes four threads,
  * its answer as many; the update reads a gradient and the weights. */
-static void one_block_is_a_serial_sum(void **state) {
-    (void)state;
+TEST(one_block_is_a_serial_sum) {
     struct trial trial;
     open_case(&trial, 1, 10000);
     const double bytes = 40000, header = 128;
@@ -120,8 +113,7 @@ static void one_block_is_a_serial_sum(void **state) {
 
 /* The same on one host: no link, and on one core even four threads are one
  * after the other. */
-static void one_host_has_no_link(void **state) {
-    (void)state;
+TEST(one_host_has_no_link) {
     struct trial trial;
     open_case(&trial, 1, 10000);
     trial.config.costs.message = 1e-5;
@@ -137,8 +129,7 @@ static void one_host_has_no_link(void **state) {
 
 /* Each of the threads that a push and its answer pass slept before, and then
  * the one that computes. */
-static void sleeping_threads_are_woken(void **state) {
-    (void)state;
+TEST(sleeping_threads_are_woken) {
     struct trial trial;
     open_case(&trial, 1, 10000);
     trial.config.costs.idle_wakeup = trial.config.costs.busy_wakeup = 1e-5;
@@ -149,8 +140,7 @@ static void sleeping_threads_are_woken(void **state) {
     close_case(&trial);
 }
 
-static void many_workers_wait_for_the_link_of_one_ps(void **state) {
-    (void)state;
+TEST(many_workers_wait_for_the_link_of_one_ps) {
     struct trial trial;
     open_case(&trial, 8, 1 << 18);
     trial.config.num_workers = 8;
@@ -163,8 +153,7 @@ static void many_workers_wait_for_the_link_of_one_ps(void **state) {
     close_case(&trial);
 }
 
-static void a_worker_with_many_ps_waits_for_its_own_link(void **state) {
-    (void)state;
+TEST(a_worker_with_many_ps_waits_for_its_own_link) {
     struct trial trial;
     open_case(&trial, 8, 1 << 20);
     trial.config.num_ps = 8;
@@ -178,8 +167,7 @@ static void a_worker_with_many_ps_waits_for_its_own_link(void **state) {
 }
 
 /* Nothing is updated before everything is here. */
-static void clipping_uses_one_direction_at_a_time(void **state) {
-    (void)state;
+TEST(clipping_uses_one_direction_at_a_time) {
     struct trial trial;
     open_case(&trial, 8, 1 << 18);
     trial.config.num_ps = 2;
@@ -195,8 +183,7 @@ static void clipping_uses_one_direction_at_a_time(void **state) {
 
 /* 256 MiB to one ps, of which 64 MiB may be under way: the answer to the first
  * bytes comes a whole second later, so four times credit a round trip. */
-static void credits_bound_the_bytes_in_flight(void **state) {
-    (void)state;
+TEST(credits_bound_the_bytes_in_flight) {
     struct trial trial;
     open_case(&trial, 1, 64 << 20);
     trial.config.latency = 0.5;
@@ -206,8 +193,7 @@ static void credits_bound_the_bytes_in_flight(void **state) {
     close_case(&trial);
 }
 
-static void shared_cores_form_one_queue(void **state) {
-    (void)state;
+TEST(shared_cores_form_one_queue) {
     struct trial trial;
     open_case(&trial, 1, 100);
     compute(&trial, 1e-3, 1e-3);
@@ -222,8 +208,7 @@ static void shared_cores_form_one_queue(void **state) {
     close_case(&trial);
 }
 
-static void bytes_between_processes_of_one_host_use_no_link(void **state) {
-    (void)state;
+TEST(bytes_between_processes_of_one_host_use_no_link) {
     struct trial trial;
     open_case(&trial, 8, 1 << 18);
     trial.config.num_ps = 2;
@@ -235,8 +220,7 @@ static void bytes_between_processes_of_one_host_use_no_link(void **state) {
     close_case(&trial);
 }
 
-static void a_slow_worker_delays_only_its_waiters(void **state) {
-    (void)state;
+TEST(a_slow_worker_delays_only_its_waiters) {
     struct trial trial;
     double rates[2];
     open_case(&trial, 4, 1000);
@@ -308,8 +292,7 @@ static void check_bytes(const struct trial *trial) {
 /* When clipping, who has its weights may push again while others wait for
  * theirs: then half of that bound is the strict one. Begun and ended steps are
  * counted as whole ones, which makes up to one of them. */
-static void no_case_beats_its_bound_or_loses_a_byte(void **state) {
-    (void)state;
+TEST(no_case_beats_its_bound_or_loses_a_byte) {
     seed_open(&chance);
     for (int i = 0; i < 60; i++) {
         struct trial trial;
@@ -332,8 +315,7 @@ static void no_case_beats_its_bound_or_loses_a_byte(void **state) {
 /* Where links are what limits. With cores that are short of time another order
  * of the same work may well take longer (Graham, Bounds on Multiprocessing
  * Timing Anomalies, 1969). */
-static void a_faster_link_is_not_slower(void **state) {
-    (void)state;
+TEST(a_faster_link_is_not_slower) {
     seed_open(&chance);
     for (int i = 0; i < 30; i++) {
         struct trial trial;
@@ -351,8 +333,7 @@ static void a_faster_link_is_not_slower(void **state) {
     }
 }
 
-static void the_same_case_gives_the_same_result(void **state) {
-    (void)state;
+TEST(the_same_case_gives_the_same_result) {
     seed_open(&chance);
     for (int i = 0; i < 10; i++) {
         struct trial trial;
@@ -370,8 +351,7 @@ static void the_same_case_gives_the_same_result(void **state) {
     }
 }
 
-static void an_unsupported_case_is_refused(void **state) {
-    (void)state;
+TEST(an_unsupported_case_is_refused) {
     struct trial trial;
     struct failure why;
     open_case(&trial, 2, 100);
@@ -388,25 +368,4 @@ static void an_unsupported_case_is_refused(void **state) {
     assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
                  FAILURE_SIMULATION_INVALID);
     close_case(&trial);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compute_time_without_network_is_a_sum),
-        cmocka_unit_test(one_block_is_a_serial_sum),
-        cmocka_unit_test(one_host_has_no_link),
-        cmocka_unit_test(sleeping_threads_are_woken),
-        cmocka_unit_test(many_workers_wait_for_the_link_of_one_ps),
-        cmocka_unit_test(a_worker_with_many_ps_waits_for_its_own_link),
-        cmocka_unit_test(clipping_uses_one_direction_at_a_time),
-        cmocka_unit_test(credits_bound_the_bytes_in_flight),
-        cmocka_unit_test(shared_cores_form_one_queue),
-        cmocka_unit_test(bytes_between_processes_of_one_host_use_no_link),
-        cmocka_unit_test(a_slow_worker_delays_only_its_waiters),
-        cmocka_unit_test(no_case_beats_its_bound_or_loses_a_byte),
-        cmocka_unit_test(a_faster_link_is_not_slower),
-        cmocka_unit_test(the_same_case_gives_the_same_result),
-        cmocka_unit_test(an_unsupported_case_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

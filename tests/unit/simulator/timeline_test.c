@@ -2,13 +2,7 @@
 #include "simulator/timeline.h"
 
 #include "tests/lib/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { MAXIMUM = 4000 };
 
@@ -27,8 +21,7 @@ static void record_event(void *context, uint64_t number) {
     diary->numbers[diary->count++] = number;
 }
 
-static void events_fire_by_time_then_by_insertion_order(void **state) {
-    (void)state;
+TEST(events_fire_by_time_then_by_insertion_order) {
     static struct diary diary;
     diary = (struct diary){.timeline = timeline_open()};
     assert_non_null(diary.timeline);
@@ -54,8 +47,7 @@ static void add_another(void *context, uint64_t number) {
         timeline_add(diary->timeline, 5, add_another, diary, number - 1);
 }
 
-static void delays_count_from_the_event_that_adds_them(void **state) {
-    (void)state;
+TEST(delays_count_from_the_event_that_adds_them) {
     static struct diary diary;
     diary = (struct diary){.timeline = timeline_open()};
     timeline_add(diary.timeline, 7, add_another, &diary, 2);
@@ -67,12 +59,4 @@ static void delays_count_from_the_event_that_adds_them(void **state) {
     assert_int_equal(diary.times[2], 17);
     timeline_close(&diary.timeline);
     timeline_close(&diary.timeline);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_fire_by_time_then_by_insertion_order),
-        cmocka_unit_test(delays_count_from_the_event_that_adds_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +27,8 @@ static int setup(void **state) {
              link_port(fixture->server_link));
     return 0;
 }
+
+FIXTURE(setup, link_fixture_teardown);
 
 static struct bandwidth_meter *open_probe(struct link_fixture *fixture,
                                           const char *address, int64_t now) {
@@ -80,7 +77,7 @@ static unsigned echo(struct link_fixture *fixture, uint64_t run) {
     return count;
 }
 
-static void a_ps_on_this_host_is_not_measured(void **state) {
+TEST(a_ps_on_this_host_is_not_measured) {
     struct link_fixture *fixture = *state;
     int64_t start = time_now();
     struct bandwidth_meter *probe =
@@ -93,8 +90,7 @@ static void a_ps_on_this_host_is_not_measured(void **state) {
     bandwidth_meter_close(&probe);
 }
 
-static void a_peer_that_does_not_answer_is_skipped_at_the_deadline(
-    void **state) {
+TEST(a_peer_that_does_not_answer_is_skipped_at_the_deadline) {
     struct link_fixture *fixture = *state;
     int64_t now = time_now();
     struct bandwidth_meter *probe = open_probe(fixture, fixture->address, now);
@@ -105,7 +101,7 @@ static void a_peer_that_does_not_answer_is_skipped_at_the_deadline(
     bandwidth_meter_close(&probe);
 }
 
-static void an_answer_of_another_run_does_not_count(void **state) {
+TEST(an_answer_of_another_run_does_not_count) {
     struct link_fixture *fixture = *state;
     int64_t start = time_now();
     unsigned seen = 0;
@@ -121,7 +117,7 @@ static void an_answer_of_another_run_does_not_count(void **state) {
     bandwidth_meter_close(&probe);
 }
 
-static void an_unresolvable_name_ends_the_probe(void **state) {
+TEST(an_unresolvable_name_ends_the_probe) {
     struct link_fixture *fixture = *state;
     int64_t start = time_now();
     struct bandwidth_meter *probe =
@@ -132,7 +128,7 @@ static void an_unresolvable_name_ends_the_probe(void **state) {
     bandwidth_meter_close(&probe);
 }
 
-static void an_address_without_a_port_is_an_error(void **state) {
+TEST(an_address_without_a_port_is_an_error) {
     struct link_fixture *fixture = *state;
     struct process process = {.zmq = fixture->zmq};
     struct bandwidth_meter_settings settings = {.process = &process,
@@ -142,18 +138,4 @@ static void an_address_without_a_port_is_an_error(void **state) {
     assert_fails(bandwidth_meter_open(&probe, &settings, 0, &why), &why,
                  FAILURE_ADDRESS_UNRESOLVED);
     assert_null(probe);
-}
-
-#define PROBE_TEST(f)                                                          \
-    cmocka_unit_test_setup_teardown(f, setup, link_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PROBE_TEST(a_ps_on_this_host_is_not_measured),
-        PROBE_TEST(a_peer_that_does_not_answer_is_skipped_at_the_deadline),
-        PROBE_TEST(an_answer_of_another_run_does_not_count),
-        PROBE_TEST(an_unresolvable_name_ends_the_probe),
-        PROBE_TEST(an_address_without_a_port_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

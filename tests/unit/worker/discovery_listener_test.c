@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,7 +49,9 @@ static void await_address(struct discovery_listener *listener, char *address,
     }
 }
 
-static void an_announcement_to_its_port_is_received(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(an_announcement_to_its_port_is_received) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
@@ -126,7 +123,7 @@ static void *call_from_another_host(struct link_fixture *fixture,
     return raw;
 }
 
-static void only_announcements_of_listed_hosts_count(void **state) {
+TEST(only_announcements_of_listed_hosts_count) {
     static const char *const hosts[] = {"127.0.0.2", "127.0.0.3"};
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
@@ -150,7 +147,7 @@ static void only_announcements_of_listed_hosts_count(void **state) {
 }
 
 /* That of the known chief itself is not even logged. */
-static void an_announcement_does_not_replace_a_known_chief(void **state) {
+TEST(an_announcement_does_not_replace_a_known_chief) {
     static const char *const addresses[] = {"10.0.0.1:2222", "10.0.0.2:2222"};
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
@@ -179,7 +176,7 @@ static void an_announcement_does_not_replace_a_known_chief(void **state) {
     link_fixture_captured_log(fixture);
 }
 
-static void listed_ps_are_queried_until_one_answers(void **state) {
+TEST(listed_ps_are_queried_until_one_answers) {
     struct link_fixture *fixture = *state;
     struct cluster_task tasks[2] = {
         {.index = 0, .port = 1, .host = "127.0.0.1"}, /* nobody is there */
@@ -213,7 +210,7 @@ static void listed_ps_are_queried_until_one_answers(void **state) {
     discovery_listener_close(&listener);
 }
 
-static void the_next_deadline_is_never_in_the_past(void **state) {
+TEST(the_next_deadline_is_never_in_the_past) {
     struct link_fixture *fixture = *state;
     struct cluster_task task = {.port = fixture->port, .host = "127.0.0.1"};
     struct cluster_job ps = {.count = 1, .tasks = &task};
@@ -233,7 +230,7 @@ static void step_for_a_while(struct discovery_listener *listener) {
         step(listener);
 }
 
-static void a_ps_whose_host_is_not_found_is_named(void **state) {
+TEST(a_ps_whose_host_is_not_found_is_named) {
     struct link_fixture *fixture = *state;
     struct cluster_task task = {
         .index = 4, .port = 1, .host = "a host..with-no.name"};
@@ -248,7 +245,7 @@ static void a_ps_whose_host_is_not_found_is_named(void **state) {
     assert_null(strstr(said, "cannot connect"));
 }
 
-static void garbage_at_the_port_logs_one_line(void **state) {
+TEST(garbage_at_the_port_logs_one_line) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     link_fixture_capture_log(fixture);
@@ -272,7 +269,7 @@ static void garbage_at_the_port_logs_one_line(void **state) {
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
-static void a_port_in_use_is_an_error(void **state) {
+TEST(a_port_in_use_is_an_error) {
     struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = fixture->port};
     struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
@@ -282,22 +279,4 @@ static void a_port_in_use_is_an_error(void **state) {
     assert_fails(discovery_listener_open(&listener, &process, &member, &why),
                  &why, FAILURE_PORT_IN_USE);
     assert_null(listener);
-}
-
-#define CALLER_TEST(f)                                                         \
-    cmocka_unit_test_setup_teardown(f, link_fixture_setup,                     \
-                                    link_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CALLER_TEST(an_announcement_to_its_port_is_received),
-        CALLER_TEST(only_announcements_of_listed_hosts_count),
-        CALLER_TEST(an_announcement_does_not_replace_a_known_chief),
-        CALLER_TEST(listed_ps_are_queried_until_one_answers),
-        CALLER_TEST(the_next_deadline_is_never_in_the_past),
-        CALLER_TEST(a_ps_whose_host_is_not_found_is_named),
-        CALLER_TEST(garbage_at_the_port_logs_one_line),
-        CALLER_TEST(a_port_in_use_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/event_queue.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <poll.h>
 
 enum { ROOM = 3 };
@@ -38,6 +34,8 @@ static int teardown(void **state) {
     event_queue_close(&fixture->event_queue);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 static void put(struct fixture *fixture, uint64_t number) {
     struct value value = {number, number * number};
@@ -74,7 +72,7 @@ static void start(struct fixture *fixture, uint64_t puts) {
                      0);
 }
 
-static void reports_are_delivered_in_order(void **state) {
+TEST(reports_are_delivered_in_order) {
     struct fixture *fixture = *state;
     struct value value;
     for (uint64_t number = 0; number < 2 * ROOM; number += 2) {
@@ -86,8 +84,7 @@ static void reports_are_delivered_in_order(void **state) {
     }
 }
 
-static void the_descriptor_is_readable_while_the_queue_is_nonempty(
-    void **state) {
+TEST(the_descriptor_is_readable_while_the_queue_is_nonempty) {
     struct fixture *fixture = *state;
     assert_false(is_readable(fixture));
     put(fixture, 1);
@@ -96,7 +93,7 @@ static void the_descriptor_is_readable_while_the_queue_is_nonempty(
     assert_false(is_readable(fixture));
 }
 
-static void a_full_queue_blocks_and_loses_nothing(void **state) {
+TEST(a_full_queue_blocks_and_loses_nothing) {
     struct fixture *fixture = *state;
     start(fixture, 10000);
     for (uint64_t number = 0; number < fixture->puts; number++)
@@ -104,7 +101,7 @@ static void a_full_queue_blocks_and_loses_nothing(void **state) {
     pthread_join(fixture->thread, NULL);
 }
 
-static void cancelling_ends_blocked_puts(void **state) {
+TEST(cancelling_ends_blocked_puts) {
     struct fixture *fixture = *state;
     struct value value;
     start(fixture, 2 * ROOM);
@@ -114,19 +111,4 @@ static void cancelling_ends_blocked_puts(void **state) {
     for (uint64_t number = 1; number <= ROOM; number++)
         take(fixture, number);
     assert_false(event_queue_pop(&fixture->event_queue, &value));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(reports_are_delivered_in_order, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            the_descriptor_is_readable_while_the_queue_is_nonempty, setup,
-            teardown),
-        cmocka_unit_test_setup_teardown(a_full_queue_blocks_and_loses_nothing,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(cancelling_ends_blocked_puts, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests_name("reports", tests, NULL, NULL);
 }

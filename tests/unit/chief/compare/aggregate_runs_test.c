@@ -2,13 +2,8 @@
 #include "chief/compare/aggregate_runs.h"
 
 #include "chief/plan/network_bound.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,8 +53,7 @@ static void expect_limit(struct aggregate_runs_case spec, json_t *one,
     json_decref(aggregate.object);
 }
 
-static void the_mean_counts_and_its_interval_is_reported(void **state) {
-    (void)state;
+TEST(the_mean_counts_and_its_interval_is_reported) {
     json_t *runs = json_array();
     json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
     json_array_append_new(runs, run(300, 0, 0.03, 0.001, 0));
@@ -79,8 +73,7 @@ static void the_mean_counts_and_its_interval_is_reported(void **state) {
 }
 
 /* Both are counted one way. */
-static void rows_travel_with_the_weights(void **state) {
-    (void)state;
+TEST(rows_travel_with_the_weights) {
     json_t *one = run(900, 0, 0.01, 0.001, 0), *runs = json_array();
     json_object_set_new(one, "row_bytes_per_step", json_real(2e6));
     json_array_append_new(runs, one);
@@ -89,8 +82,7 @@ static void rows_travel_with_the_weights(void **state) {
     json_decref(aggregate.object);
 }
 
-static void reading_of_an_unknown_time_is_no_limit(void **state) {
-    (void)state;
+TEST(reading_of_an_unknown_time_is_no_limit) {
     json_t *one = run(900, 0, 0.01, 0.001, 0), *runs = json_array();
     json_object_set_new(json_object_get(one, "seconds_per_step"), "input",
                         json_null());
@@ -104,8 +96,7 @@ static void reading_of_an_unknown_time_is_no_limit(void **state) {
     json_decref(aggregate.object);
 }
 
-static void the_mean_of_two_runs_counts(void **state) {
-    (void)state;
+TEST(the_mean_of_two_runs_counts) {
     json_t *runs = json_array();
     json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
     json_array_append_new(runs, run(300, 0, 0.03, 0.001, 0));
@@ -116,9 +107,8 @@ static void the_mean_of_two_runs_counts(void **state) {
 
 /* As all runs of as many workers with every number of ps give a link's rate:
  * up to 16 times 101. */
-static void every_run_of_many_counts(void **state) {
+TEST(every_run_of_many_counts) {
     enum { RUNS = 1617 };
-    (void)state;
     json_t *runs = json_array();
     for (int i = 0; i < RUNS; i++)
         json_array_append_new(runs, run(RUNS - i, 0, 0.01, 0.001, 0));
@@ -143,9 +133,7 @@ static double predicted(struct aggregate_runs_case spec, json_t *one) {
 static const double block = 65536, max_ps_share = 31 * 65536 / 4e6;
 
 /* 4 workers of 32 samples, 2 ps; 2/3 of the computing hides what it can. */
-static void a_prediction_includes_the_rule_the_input_and_clipping(
-    void **state) {
-    (void)state;
+TEST(a_prediction_includes_the_rule_the_input_and_clipping) {
     struct aggregate_runs_case spec = case_of(COST_MODEL_PS, 4, 2);
     spec.latency = 1; /* of no link */
     near(predicted(spec, run(100, 0, 0.01, 0.03, 0.02)),
@@ -160,8 +148,7 @@ static void a_prediction_includes_the_rule_the_input_and_clipping(
 }
 
 /* 2 workers with 3 and 1 devices; 32 samples of each. */
-static void samples_of_all_replicas_count(void **state) {
-    (void)state;
+TEST(samples_of_all_replicas_count) {
     json_t *runs = json_array(), *one = run(100, 0, 0.01, 0, 0);
     json_object_set_new(one, "replicas", json_integer(4));
     json_object_set_new(one, "devices", json_integer(3));
@@ -175,8 +162,7 @@ static void samples_of_all_replicas_count(void **state) {
 }
 
 /* 4 MB at 1 Gbit/s take 33.5 ms; 2 workers of 32 samples. */
-static void the_bound_follows_from_the_links(void **state) {
-    (void)state;
+TEST(the_bound_follows_from_the_links) {
     struct aggregate_runs_case spec = case_of(COST_MODEL_PS, 2, 2);
     double once = 4e6 / network_bound_payload(1);
     json_t *runs = json_array();
@@ -194,8 +180,7 @@ static void the_bound_follows_from_the_links(void **state) {
     json_decref(aggregate.object);
 }
 
-static void without_a_link_compute_is_the_bound(void **state) {
-    (void)state;
+TEST(without_a_link_compute_is_the_bound) {
     json_t *runs = json_array();
     json_array_append_new(runs, run(3200, 0, 0.016, 0.004, 0.001));
     struct aggregate aggregate = judge(case_of(COST_MODEL_PS, 2, 1), runs);
@@ -207,9 +192,7 @@ static void without_a_link_compute_is_the_bound(void **state) {
 }
 
 /* 4 MB at 0.1 Gbit/s would take 0.3 s; the run took 20 ms of 16. */
-static void without_a_link_between_processes_no_link_bounds_the_run(
-    void **state) {
-    (void)state;
+TEST(without_a_link_between_processes_no_link_bounds_the_run) {
     struct aggregate_runs_case spec = case_of(COST_MODEL_PS, 2, 1);
     json_t *runs = json_array();
     spec.local = true;
@@ -229,8 +212,7 @@ static void without_a_link_between_processes_no_link_bounds_the_run(
     json_decref(aggregate.object);
 }
 
-static void each_limit_is_named(void **state) {
-    (void)state;
+TEST(each_limit_is_named) {
     struct aggregate_runs_case spec = case_of(COST_MODEL_PS, 2, 1);
     expect_limit(spec, run(100, 0, 0.02, 0.01, 0.001), "compute");
     expect_limit(spec, run(100, 0.05, 0.02, 0.01, 0.001), "input");
@@ -261,8 +243,7 @@ static struct aggregate_runs_case linked(struct aggregate_runs_case spec,
     return spec;
 }
 
-static void the_slower_link_is_named(void **state) {
-    (void)state;
+TEST(the_slower_link_is_named) {
     struct aggregate_runs_case spec = case_of(COST_MODEL_PS, 2, 2);
     json_t *runs[5];
     for (int i = 0; i < 5; i++)
@@ -275,8 +256,7 @@ static void the_slower_link_is_named(void **state) {
     expect_limit(linked(spec, 0.1, 0.1, 0.1), runs[4], "ps link");
 }
 
-static void the_slower_link_gives_the_bound(void **state) {
-    (void)state;
+TEST(the_slower_link_gives_the_bound) {
     struct aggregate_runs_case spec =
         linked(case_of(COST_MODEL_PS, 4, 1), 0.2, 0.2, 0.4);
     json_t *runs = json_array();
@@ -290,16 +270,14 @@ static void the_slower_link_gives_the_bound(void **state) {
 }
 
 /* A rate that was given is every link's. */
-static void a_given_rate_applies_to_all_links(void **state) {
-    (void)state;
+TEST(a_given_rate_applies_to_all_links) {
     struct aggregate_runs_case spec =
         linked(case_of(COST_MODEL_PS, 2, 2), 5, 0.1, 0.1);
     spec.link_gbits = 1;
     expect_limit(spec, run(100, 0, 0.001, 0.3, 0.001), "worker link");
 }
 
-static void two_runs_have_no_spread_and_are_not_faster(void **state) {
-    (void)state;
+TEST(two_runs_have_no_spread_and_are_not_faster) {
     json_t *runs = json_array();
     json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
     json_array_append_new(runs, run(900, 0, 0.01, 0.001, 0));
@@ -315,8 +293,7 @@ static void two_runs_have_no_spread_and_are_not_faster(void **state) {
     json_decref(two.object);
 }
 
-static void without_measurements_there_is_no_figure(void **state) {
-    (void)state;
+TEST(without_measurements_there_is_no_figure) {
     struct aggregate aggregate =
         judge(case_of(COST_MODEL_RING, 2, 0), json_array());
     assert_true(isnan(aggregate.rate));
@@ -348,8 +325,7 @@ static void forget(struct lot *lot) {
         json_decref(lot->aggregates[--lot->count].object);
 }
 
-static void speedup_is_relative_to_the_fewest_workers(void **state) {
-    (void)state;
+TEST(speedup_is_relative_to_the_fewest_workers) {
     struct lot lot = {0};
     add(&lot, COST_MODEL_PS, 4, 1, 1500);
     add(&lot, COST_MODEL_PS, 2, 1, 1000);
@@ -368,28 +344,4 @@ static void speedup_is_relative_to_the_fewest_workers(void **state) {
     assert_true(
         json_is_null(json_object_get(lot.aggregates[4].object, "speed_up")));
     forget(&lot);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mean_counts_and_its_interval_is_reported),
-        cmocka_unit_test(rows_travel_with_the_weights),
-        cmocka_unit_test(reading_of_an_unknown_time_is_no_limit),
-        cmocka_unit_test(the_mean_of_two_runs_counts),
-        cmocka_unit_test(every_run_of_many_counts),
-        cmocka_unit_test(a_prediction_includes_the_rule_the_input_and_clipping),
-        cmocka_unit_test(samples_of_all_replicas_count),
-        cmocka_unit_test(the_bound_follows_from_the_links),
-        cmocka_unit_test(without_a_link_compute_is_the_bound),
-        cmocka_unit_test(
-            without_a_link_between_processes_no_link_bounds_the_run),
-        cmocka_unit_test(each_limit_is_named),
-        cmocka_unit_test(the_slower_link_is_named),
-        cmocka_unit_test(the_slower_link_gives_the_bound),
-        cmocka_unit_test(a_given_rate_applies_to_all_links),
-        cmocka_unit_test(two_runs_have_no_spread_and_are_not_faster),
-        cmocka_unit_test(without_measurements_there_is_no_figure),
-        cmocka_unit_test(speedup_is_relative_to_the_fewest_workers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

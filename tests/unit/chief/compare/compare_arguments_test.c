@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_arguments.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,8 +24,7 @@ static void expect(const char *text, const char *part) {
         fail_msg("'%s' is not in: %s", part, text);
 }
 
-static void each_mode_has_its_strategy_and_the_same_batch(void **state) {
-    (void)state;
+TEST(each_mode_has_its_strategy_and_the_same_batch) {
     char text[4096];
     struct options flags = {.job = "-job.json"};
     struct compare_arguments_request request = {
@@ -58,8 +53,7 @@ static void each_mode_has_its_strategy_and_the_same_batch(void **state) {
     assert_null(strstr(text, "batch")); /* as the job has it */
 }
 
-static void a_command_follows_what_its_cluster_gets(void **state) {
-    (void)state;
+TEST(a_command_follows_what_its_cluster_gets) {
     enum { WORDS = 2000 };
     static char *words[WORDS + 1] = {"python", "train.py", "--set"};
     char text[4096];
@@ -87,8 +81,7 @@ static void a_command_follows_what_its_cluster_gets(void **state) {
     compare_arguments_free(&command);
 }
 
-static void given_flags_are_forwarded_before_ours(void **state) {
-    (void)state;
+TEST(given_flags_are_forwarded_before_ours) {
     char text[4096];
     struct options flags = {.job = "job.json",
                             .lane = "tcp",
@@ -109,8 +102,7 @@ static void given_flags_are_forwarded_before_ours(void **state) {
     assert_null(strstr(text, " steps="));
 }
 
-static void settings_alone_do_not_change_the_chief(void **state) {
-    (void)state;
+TEST(settings_alone_do_not_change_the_chief) {
     struct options flags = {
         .job = "job.json", .sets = {"seed=7"}, .num_sets = 1};
     struct compare_arguments_request request = {
@@ -135,14 +127,4 @@ static void settings_alone_do_not_change_the_chief(void **state) {
     for (unsigned i = 0; i < command.count; i++)
         assert_string_equal(command.argv[i], argv[i]);
     compare_arguments_free(&command);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_mode_has_its_strategy_and_the_same_batch),
-        cmocka_unit_test(a_command_follows_what_its_cluster_gets),
-        cmocka_unit_test(given_flags_are_forwarded_before_ours),
-        cmocka_unit_test(settings_alone_do_not_change_the_chief),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

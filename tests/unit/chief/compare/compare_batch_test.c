@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_arguments.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static enum status find(struct job job, uint32_t trainers, bool local,
                         struct compare_batch *batch) {
@@ -14,11 +9,10 @@ static enum status find(struct job job, uint32_t trainers, bool local,
     return compare_batch_find(batch, &job, trainers, local, &why);
 }
 
-static void a_batch_independent_of_devices_is_solved_beforehand(void **state) {
+TEST(a_batch_independent_of_devices_is_solved_beforehand) {
     struct job whole = {.train_batch_size = 96, .accumulation = 2},
                micro = {.micro_batch = 16, .accumulation = 2};
     struct compare_batch batch;
-    (void)state;
     assert_int_equal(find(micro, 3, false, &batch), STATUS_OK);
     assert_int_equal(batch.micro, 16);
     assert_int_equal(find(whole, 3, false, &batch), STATUS_OK);
@@ -33,21 +27,19 @@ static void a_batch_independent_of_devices_is_solved_beforehand(void **state) {
     assert_int_equal(batch.micro, 48);
 }
 
-static void a_batch_that_no_device_count_divides_is_refused(void **state) {
+TEST(a_batch_that_no_device_count_divides_is_refused) {
     struct job uneven = {.train_batch_size = 97, .micro_batch = 16};
     struct compare_batch batch;
-    (void)state;
     assert_int_equal(find(uneven, 3, false, &batch), STATUS_CONFIG);
     assert_int_equal(find(uneven, 3, true, &batch), STATUS_CONFIG);
 }
 
-static void the_first_run_that_reports_the_batch_decides(void **state) {
+TEST(the_first_run_that_reports_the_batch_decides) {
     struct compare_batch batch = {0};
     json_t *nothing = json_pack("{s:n, s:n}", "micro_batch", "accumulation");
     json_t *run = json_pack("{s:i, s:i}", "micro_batch", 8, "accumulation", 3);
     json_t *other =
         json_pack("{s:i, s:i}", "micro_batch", 4, "accumulation", 1);
-    (void)state;
     compare_batch_update(&batch, nothing);
     assert_int_equal(batch.micro, 0);
     compare_batch_update(&batch, run);
@@ -58,13 +50,4 @@ static void the_first_run_that_reports_the_batch_decides(void **state) {
     json_decref(nothing);
     json_decref(run);
     json_decref(other);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_independent_of_devices_is_solved_beforehand),
-        cmocka_unit_test(a_batch_that_no_device_count_divides_is_refused),
-        cmocka_unit_test(the_first_run_that_reports_the_batch_decides),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "chief/compare/compare_cluster.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +56,8 @@ static int teardown(void **state) {
     return job_fixture_teardown(&fixture);
 }
 
+FIXTURE(setup, teardown);
+
 static enum status settle(struct fake *fake, const char *setting,
                           struct strategy_case topology, struct failure *why) {
     const char *const settings[] = {setting, "checkpoint.dir=kept",
@@ -84,7 +81,7 @@ static enum status settle(struct fake *fake, const char *setting,
     return compare_cluster_resolve(&fake->members, &fake->options, why);
 }
 
-static void runs_are_of_the_job_and_leave_nothing_behind(void **state) {
+TEST(runs_are_of_the_job_and_leave_nothing_behind) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -105,8 +102,7 @@ static void runs_are_of_the_job_and_leave_nothing_behind(void **state) {
     json_decref(result);
 }
 
-static void a_lost_member_ends_the_comparison_with_the_runs_error(
-    void **state) {
+TEST(a_lost_member_ends_the_comparison_with_the_runs_error) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -119,7 +115,7 @@ static void a_lost_member_ends_the_comparison_with_the_runs_error(
     assert_null(result);
 }
 
-static void without_ps_only_all_reduce_is_compared(void **state) {
+TEST(without_ps_only_all_reduce_is_compared) {
     struct fake *fake = *state;
     struct failure why;
     assert_int_equal(settle(fake, "compare={}",
@@ -129,7 +125,7 @@ static void without_ps_only_all_reduce_is_compared(void **state) {
     assert_int_equal(fake->options.compare.workers.values[0], 3);
 }
 
-static void many_ps_are_counted_by_doubling(void **state) {
+TEST(many_ps_are_counted_by_doubling) {
     struct fake *fake = *state;
     struct failure why;
     assert_int_equal(settle(fake, "compare={}",
@@ -141,7 +137,7 @@ static void many_ps_are_counted_by_doubling(void **state) {
     assert_memory_equal(ps->values, wanted, sizeof wanted);
 }
 
-static void missing_resources_of_the_cluster_are_named(void **state) {
+TEST(missing_resources_of_the_cluster_are_named) {
     static const struct {
         const char *setting;
         struct strategy_case topology;
@@ -166,17 +162,4 @@ static void missing_resources_of_the_cluster_are_named(void **state) {
         if (!strstr(why.text, cases[i].text))
             fail_msg("'%s' is not in: %s", cases[i].text, why.text);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(runs_are_of_the_job_and_leave_nothing_behind),
-        TEST(a_lost_member_ends_the_comparison_with_the_runs_error),
-        TEST(without_ps_only_all_reduce_is_compared),
-        TEST(many_ps_are_counted_by_doubling),
-        TEST(missing_resources_of_the_cluster_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "chief/compare/compare_local.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +70,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static enum status compare(struct fixture *fixture, json_t **result,
                            struct failure *why) {
     struct compare_local local = {.flags = &fixture->options,
@@ -126,7 +123,7 @@ static const json_t *case_at(const json_t *result, size_t index) {
     return json_array_get(json_object_get(result, "cases"), index);
 }
 
-static void cases_take_turns_with_the_same_batch(void **state) {
+TEST(cases_take_turns_with_the_same_batch) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
@@ -159,7 +156,7 @@ static void cases_take_turns_with_the_same_batch(void **state) {
 }
 
 /* 20 steps at 10 a second: 2 s, for the others 20 steps too. */
-static void the_final_round_has_equal_time_and_the_test_set(void **state) {
+TEST(the_final_round_has_equal_time_and_the_test_set) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
@@ -173,7 +170,7 @@ static void the_final_round_has_equal_time_and_the_test_set(void **state) {
     json_decref(result);
 }
 
-static void a_failed_case_is_reported_and_not_repeated(void **state) {
+TEST(a_failed_case_is_reported_and_not_repeated) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
@@ -187,7 +184,7 @@ static void a_failed_case_is_reported_and_not_repeated(void **state) {
     json_decref(result);
 }
 
-static void without_a_successful_case_there_is_no_result(void **state) {
+TEST(without_a_successful_case_there_is_no_result) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
@@ -200,7 +197,7 @@ static void without_a_successful_case_there_is_no_result(void **state) {
     assert_fails(compare(fixture, &result, &why), &why, FAILURE_COMPARE_FAILED);
 }
 
-static void a_run_past_its_time_limit_is_a_failure(void **state) {
+TEST(a_run_past_its_time_limit_is_a_failure) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
@@ -213,7 +210,7 @@ static void a_run_past_its_time_limit_is_a_failure(void **state) {
     json_decref(result);
 }
 
-static void a_signal_ends_the_comparison(void **state) {
+TEST(a_signal_ends_the_comparison) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
@@ -225,7 +222,7 @@ static void a_signal_ends_the_comparison(void **state) {
     assert_int_equal(count_lines(fixture), 2);
 }
 
-static void each_number_of_workers_and_ps_is_a_case(void **state) {
+TEST(each_number_of_workers_and_ps_is_a_case) {
     struct fixture *fixture = *state;
     struct compare_options *flags = &fixture->options.compare;
     struct failure why;
@@ -238,19 +235,4 @@ static void each_number_of_workers_and_ps_is_a_case(void **state) {
                      3 * (1 + 2 * 2));
     assert_int_equal(json_array_size(json_object_get(result, "crossover")), 3);
     json_decref(result);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(cases_take_turns_with_the_same_batch),
-        TEST(the_final_round_has_equal_time_and_the_test_set),
-        TEST(a_failed_case_is_reported_and_not_repeated),
-        TEST(without_a_successful_case_there_is_no_result),
-        TEST(a_run_past_its_time_limit_is_a_failure),
-        TEST(a_signal_ends_the_comparison),
-        TEST(each_number_of_workers_and_ps_is_a_case),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "chief/compare/compare_plot.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,8 +42,7 @@ static void draw(const char *text, const char *name, char *start, size_t size) {
     json_decref(result);
 }
 
-static void the_file_extension_selects_the_format(void **state) {
-    (void)state;
+TEST(the_file_extension_selects_the_format) {
     static char text[1 << 20];
     draw(cases, "it's a.svg", text, sizeof text);
     assert_non_null(strstr(text, "<svg"));
@@ -77,8 +71,7 @@ static void expect(const char *text, const char *part) {
         fail_msg("'%s' is not in:\n%s", part, text);
 }
 
-static void failed_cases_have_no_bar_and_no_line(void **state) {
-    (void)state;
+TEST(failed_cases_have_no_bar_and_no_line) {
     char *text = script(failed);
     expect(text, "$bars << EOD\nEOD\n");
     assert_null(strstr(text, "with yerrorlines"));
@@ -86,8 +79,7 @@ static void failed_cases_have_no_bar_and_no_line(void **state) {
 }
 
 /* The interval of 400 +- 50 is drawn in both, that of 90 +- 100 from 0 on. */
-static void both_charts_have_error_bars(void **state) {
-    (void)state;
+TEST(both_charts_have_error_bars) {
     char *text = script(
         "{\"cases\":[{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"diverged\":true,"
         "\"examples_per_second\":{\"mean\":400.0,\"median\":1.0,\"spread\":50.0},"
@@ -104,9 +96,7 @@ static void both_charts_have_error_bars(void **state) {
     free(text);
 }
 
-static void without_spread_or_ps_error_bars_or_second_chart_are_omitted(
-    void **state) {
-    (void)state;
+TEST(without_spread_or_ps_error_bars_or_second_chart_are_omitted) {
     char *text =
         script("{\"cases\":[{\"mode\":\"allreduce\",\"workers\":1,\"ps\":0,"
                "\"examples_per_second\":{\"mean\":9.0,\"spread\":null}}]}");
@@ -117,12 +107,11 @@ static void without_spread_or_ps_error_bars_or_second_chart_are_omitted(
 }
 
 /* The rest of the job's path stands in the table. */
-static void the_plot_shows_its_job_and_date(void **state) {
+TEST(the_plot_shows_its_job_and_date) {
     static const char format[] =
         "{\"job\":\"%s\",\"date\":\"2026-11-22T19:33:28Z\",\"repeats\":3,"
         "\"cases\":[" CASE("ps", "1", "300.0") "]}";
     char result[1024], job[300];
-    (void)state;
     snprintf(result, sizeof result, format, "it's\\n.json");
     char *text = script(result);
     expect(text,
@@ -140,11 +129,10 @@ static void the_plot_shows_its_job_and_date(void **state) {
 }
 
 /* So many that a name aslant is all that fits; each has its width. */
-static void many_bars_make_a_wide_plot(void **state) {
+TEST(many_bars_make_a_wide_plot) {
     static char text[1 << 22];
     char *result = NULL;
     size_t size;
-    (void)state;
     FILE *to = open_memstream(&result, &size);
     fprintf(to, "{\"job\":\"job.json\",\"cases\":[");
     for (int i = 0; i < 100; i++)
@@ -159,8 +147,7 @@ static void many_bars_make_a_wide_plot(void **state) {
 }
 
 /* Cases of one number of workers have none. */
-static void speed_up_is_drawn_beside_the_ideal(void **state) {
-    (void)state;
+TEST(speed_up_is_drawn_beside_the_ideal) {
     static char text[1 << 20];
     draw("{\"cases\":["
          "{\"mode\":\"ps\",\"workers\":1,\"ps\":1,\"speed_up\":1.0,"
@@ -175,8 +162,7 @@ static void speed_up_is_drawn_beside_the_ideal(void **state) {
     assert_null(strstr(text, "ideal"));
 }
 
-static void a_gnuplot_error_is_reported(void **state) {
-    (void)state;
+TEST(a_gnuplot_error_is_reported) {
     struct failure why;
     skip_unless_installed("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(cases, 0, NULL);
@@ -186,8 +172,7 @@ static void a_gnuplot_error_is_reported(void **state) {
     json_decref(result);
 }
 
-static void without_gnuplot_the_install_command_is_shown(void **state) {
-    (void)state;
+TEST(without_gnuplot_the_install_command_is_shown) {
     struct failure why;
     char *before = strdup(getenv("PATH"));
     setenv("PATH", "/nonexistent:/proc", 1);
@@ -197,20 +182,4 @@ static void without_gnuplot_the_install_command_is_shown(void **state) {
     assert_fails(status, &why, FAILURE_PROGRAM_MISSING);
     assert_non_null(strstr(why.text, "apt-get install"));
     assert_non_null(strstr(why.text, "gnuplot-nox"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_file_extension_selects_the_format),
-        cmocka_unit_test(failed_cases_have_no_bar_and_no_line),
-        cmocka_unit_test(both_charts_have_error_bars),
-        cmocka_unit_test(
-            without_spread_or_ps_error_bars_or_second_chart_are_omitted),
-        cmocka_unit_test(the_plot_shows_its_job_and_date),
-        cmocka_unit_test(many_bars_make_a_wide_plot),
-        cmocka_unit_test(speed_up_is_drawn_beside_the_ideal),
-        cmocka_unit_test(a_gnuplot_error_is_reported),
-        cmocka_unit_test(without_gnuplot_the_install_command_is_shown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

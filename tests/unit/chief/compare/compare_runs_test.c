@@ -4,13 +4,8 @@
 #include "chief/compare/compare_runs.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,6 +106,8 @@ static int setup(void **state) {
     return 0;
 }
 
+FIXTURE(setup, NULL);
+
 /* 2 workers and 1 ps: 3 cases, 2 laps and that of equal time, and a step. */
 static enum status compare(struct fake *fake, unsigned members, json_t **result,
                            struct failure *why) {
@@ -135,7 +132,7 @@ static const json_t *case_at(const json_t *result, size_t index) {
     return json_array_get(json_object_get(result, "cases"), index);
 }
 
-static void cases_take_turns_and_then_use_the_test_set(void **state) {
+TEST(cases_take_turns_and_then_use_the_test_set) {
     static const enum cost_model_mode modes[] = {COST_MODEL_RING, COST_MODEL_PS,
                                                  COST_MODEL_PS_ASYNC};
     struct fake *fake = *state;
@@ -160,7 +157,7 @@ static void cases_take_turns_and_then_use_the_test_set(void **state) {
 }
 
 /* So a chief can tell its members whether to stay. */
-static void each_run_knows_whether_others_follow(void **state) {
+TEST(each_run_knows_whether_others_follow) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -174,8 +171,7 @@ static void each_run_knows_whether_others_follow(void **state) {
     json_decref(result);
 }
 
-static void a_failure_of_the_last_remaining_case_ends_the_comparison(
-    void **state) {
+TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -189,7 +185,7 @@ static void a_failure_of_the_last_remaining_case_ends_the_comparison(
     assert_true(fake->request[2].continues[true]);
 }
 
-static void a_failed_case_is_reported_and_not_repeated(void **state) {
+TEST(a_failed_case_is_reported_and_not_repeated) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -206,7 +202,7 @@ static void a_failed_case_is_reported_and_not_repeated(void **state) {
     json_decref(result);
 }
 
-static void an_impossible_case_is_never_run(void **state) {
+TEST(an_impossible_case_is_never_run) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -221,7 +217,7 @@ static void an_impossible_case_is_never_run(void **state) {
     json_decref(result);
 }
 
-static void a_lost_member_ends_the_comparison(void **state) {
+TEST(a_lost_member_ends_the_comparison) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -233,7 +229,7 @@ static void a_lost_member_ends_the_comparison(void **state) {
     assert_string_equal(why.text, "worker 1 is gone");
 }
 
-static void a_signal_reports_the_progress(void **state) {
+TEST(a_signal_reports_the_progress) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -244,7 +240,7 @@ static void a_signal_reports_the_progress(void **state) {
 }
 
 /* 640 examples a second, 24 of each of 6 replicas in a step. */
-static void the_first_run_sets_a_batch_that_depends_on_devices(void **state) {
+TEST(the_first_run_sets_a_batch_that_depends_on_devices) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -264,7 +260,7 @@ static void the_first_run_sets_a_batch_that_depends_on_devices(void **state) {
 }
 
 /* Each run's is 0.5. */
-static void a_loss_above_that_at_the_start_is_marked(void **state) {
+TEST(a_loss_above_that_at_the_start_is_marked) {
     static const double starts[] = {1, 0.496, 0.49};
     struct failure why;
     json_t *result;
@@ -282,7 +278,7 @@ static void a_loss_above_that_at_the_start_is_marked(void **state) {
 }
 
 /* 640 a second in 10 steps of 2 workers, or asynchronously in 10 of one. */
-static void a_commands_samples_are_those_that_it_reports(void **state) {
+TEST(a_commands_samples_are_those_that_it_reports) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -308,7 +304,7 @@ static void a_commands_samples_are_those_that_it_reports(void **state) {
     json_decref(result);
 }
 
-static void without_samples_a_command_s_steps_are_counted(void **state) {
+TEST(without_samples_a_command_s_steps_are_counted) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -327,7 +323,7 @@ static void without_samples_a_command_s_steps_are_counted(void **state) {
 }
 
 /* After 20 steps, of 40 asynchronous ones. */
-static void a_command_that_ends_itself_has_no_number_of_rounds(void **state) {
+TEST(a_command_that_ends_itself_has_no_number_of_rounds) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -337,7 +333,7 @@ static void a_command_that_ends_itself_has_no_number_of_rounds(void **state) {
     json_decref(result);
 }
 
-static void without_a_loss_no_run_compares_it(void **state) {
+TEST(without_a_loss_no_run_compares_it) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -350,7 +346,7 @@ static void without_a_loss_no_run_compares_it(void **state) {
     json_decref(result);
 }
 
-static void a_command_that_makes_no_step_fails(void **state) {
+TEST(a_command_that_makes_no_step_fails) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -360,7 +356,7 @@ static void a_command_that_makes_no_step_fails(void **state) {
 }
 
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
-static void measurements_identify_the_slower_link(void **state) {
+TEST(measurements_identify_the_slower_link) {
     struct fake *fake = *state;
     struct failure why;
     json_t *result;
@@ -376,27 +372,4 @@ static void measurements_identify_the_slower_link(void **state) {
     assert_true(json_real_value(
                     json_object_get(case_at(result, 0), "link_gbits")) == 1e-3);
     json_decref(result);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(cases_take_turns_and_then_use_the_test_set),
-        TEST(a_loss_above_that_at_the_start_is_marked),
-        TEST(each_run_knows_whether_others_follow),
-        TEST(a_failure_of_the_last_remaining_case_ends_the_comparison),
-        TEST(a_failed_case_is_reported_and_not_repeated),
-        TEST(an_impossible_case_is_never_run),
-        TEST(a_lost_member_ends_the_comparison),
-        TEST(a_signal_reports_the_progress),
-        TEST(the_first_run_sets_a_batch_that_depends_on_devices),
-        TEST(a_commands_samples_are_those_that_it_reports),
-        TEST(without_samples_a_command_s_steps_are_counted),
-        TEST(a_command_that_ends_itself_has_no_number_of_rounds),
-        TEST(without_a_loss_no_run_compares_it),
-        TEST(a_command_that_makes_no_step_fails),
-        TEST(measurements_identify_the_slower_link),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_table.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +46,7 @@ static void expect(const char *text, const char *part) {
         fail_msg("'%s' is not in:\n%s", part, text);
 }
 
-static void the_table_has_a_row_for_each_case(void **state) {
-    (void)state;
+TEST(the_table_has_a_row_for_each_case) {
     char *text = print(compare_table_print);
     expect(text, "job.json: 300 rounds of 64 samples a worker; means of 3 "
                  "runs in turns; 2 cores\n");
@@ -88,8 +82,7 @@ static char *print_with(const char *key, json_t *value) {
     return print_object(object);
 }
 
-static void what_a_command_does_not_report_is_said(void **state) {
-    (void)state;
+TEST(what_a_command_does_not_report_is_said) {
     static const char reports_all[] =
         "{\"command\":\"python train.py\",\"rounds\":null,\"repeats\":3,"
         "\"samples_per_step\":32,\"unit\":\"examples\",\"equal_seconds\":2.0}";
@@ -111,8 +104,7 @@ static void what_a_command_does_not_report_is_said(void **state) {
     free(text);
 }
 
-static void a_large_loss_keeps_its_column(void **state) {
-    (void)state;
+TEST(a_large_loss_keeps_its_column) {
     json_t *object = json_loads(result, 0, NULL);
     json_t *cases = json_incref(json_object_get(object, "cases"));
     json_decref(object);
@@ -123,8 +115,7 @@ static void a_large_loss_keeps_its_column(void **state) {
     free(text);
 }
 
-static void a_diverged_run_is_marked(void **state) {
-    (void)state;
+TEST(a_diverged_run_is_marked) {
     char *text = print(compare_table_print);
     assert_null(strstr(text, "diverged"));
     free(text);
@@ -141,10 +132,9 @@ static void a_diverged_run_is_marked(void **state) {
     free(text);
 }
 
-static void shared_cores_and_a_missing_link_are_noted(void **state) {
+TEST(shared_cores_and_a_missing_link_are_noted) {
     static const char more[] = "up to 3 processes (workers and ps) share 2 "
                                "cores";
-    (void)state;
     char *text = print_with("assumed_link_gbits", json_real(0.1));
     expect(text, more);
     expect(text, "--link-gbits 0.1 does not apply to processes of one machine");
@@ -160,8 +150,7 @@ static void shared_cores_and_a_missing_link_are_noted(void **state) {
     free(text);
 }
 
-static void workers_of_one_gpu_are_noted(void **state) {
-    (void)state;
+TEST(workers_of_one_gpu_are_noted) {
     json_t *object = json_loads(result, 0, NULL);
     json_t *cases = json_incref(json_object_get(object, "cases"));
     json_t *last = json_array_get(cases, 1);
@@ -185,8 +174,7 @@ static long end_of(const char *line, const char *word) {
     return found - line + (long)strlen(word);
 }
 
-static void headings_stand_above_their_columns(void **state) {
-    (void)state;
+TEST(headings_stand_above_their_columns) {
     char *text = print(compare_table_print);
     const char *heads = strstr(text, "workers  ps");
     const char *row = strstr(text, "      2   1");
@@ -203,8 +191,7 @@ static void headings_stand_above_their_columns(void **state) {
 }
 
 /* Of the widest figures there may be, and the longest name of a limit. */
-static void no_line_is_wider_than_100_columns(void **state) {
-    (void)state;
+TEST(no_line_is_wider_than_100_columns) {
     char *text;
     size_t size;
     json_t *object = json_loads(result, 0, NULL);
@@ -234,8 +221,7 @@ static void no_line_is_wider_than_100_columns(void **state) {
     free(text);
 }
 
-static void models_of_two_classes_show_their_auc(void **state) {
-    (void)state;
+TEST(models_of_two_classes_show_their_auc) {
     char *text;
     size_t size;
     json_t *object = json_loads(result, 0, NULL);
@@ -255,8 +241,7 @@ static void models_of_two_classes_show_their_auc(void **state) {
 }
 
 /* Accuracies of five cases, the last but one of a diverged one. */
-static void an_accuracy_far_from_the_others_is_marked(void **state) {
-    (void)state;
+TEST(an_accuracy_far_from_the_others_is_marked) {
     static const double accuracies[] = {0.82, 0.83, 0.231, 0.1, 0.79};
     json_t *object = json_loads(result, 0, NULL);
     json_t *cases = json_object_get(object, "cases");
@@ -279,8 +264,7 @@ static void an_accuracy_far_from_the_others_is_marked(void **state) {
     free(text);
 }
 
-static void no_number_has_an_exponent(void **state) {
-    (void)state;
+TEST(no_number_has_an_exponent) {
     static const struct {
         double value;
         int digits;
@@ -313,8 +297,7 @@ static void no_number_has_an_exponent(void **state) {
     free(text);
 }
 
-static void csv_has_a_line_for_each_case(void **state) {
-    (void)state;
+TEST(csv_has_a_line_for_each_case) {
     char *text = print(compare_table_csv);
     int commas[3] = {0}, line = 0;
     expect(text, "mode,workers,ps,runs,examples_per_second,");
@@ -331,22 +314,4 @@ static void csv_has_a_line_for_each_case(void **state) {
     assert_int_equal(commas[1], commas[0]);
     assert_int_equal(commas[2], commas[0]);
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_has_a_row_for_each_case),
-        cmocka_unit_test(what_a_command_does_not_report_is_said),
-        cmocka_unit_test(a_large_loss_keeps_its_column),
-        cmocka_unit_test(a_diverged_run_is_marked),
-        cmocka_unit_test(shared_cores_and_a_missing_link_are_noted),
-        cmocka_unit_test(workers_of_one_gpu_are_noted),
-        cmocka_unit_test(headings_stand_above_their_columns),
-        cmocka_unit_test(no_line_is_wider_than_100_columns),
-        cmocka_unit_test(models_of_two_classes_show_their_auc),
-        cmocka_unit_test(an_accuracy_far_from_the_others_is_marked),
-        cmocka_unit_test(no_number_has_an_exponent),
-        cmocka_unit_test(csv_has_a_line_for_each_case),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/cost_model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 
 /* 100 MB between hosts of 100 MB/s each way: once is a second. */
@@ -29,8 +25,7 @@ static double seconds(struct cost_model_case given, enum cost_model_mode mode) {
     return cost_model_step(&given, mode).seconds;
 }
 
-static void a_ps_round_takes_the_longer_of_both_links(void **state) {
-    (void)state;
+TEST(a_ps_round_takes_the_longer_of_both_links) {
     near(seconds(plain(2, 2), COST_MODEL_PS), 1);
     near(seconds(plain(3, 1), COST_MODEL_PS), 3);
     near(seconds(plain(1, 3), COST_MODEL_PS), 1);
@@ -48,8 +43,7 @@ static void a_ps_round_takes_the_longer_of_both_links(void **state) {
     near(seconds(given, COST_MODEL_RING), ring);
 }
 
-static void a_ps_may_have_a_link_of_its_own(void **state) {
-    (void)state;
+TEST(a_ps_may_have_a_link_of_its_own) {
     struct cost_model_case given = plain(2, 2);
     given.ps_link = 25e6;
     near(seconds(given, COST_MODEL_PS), 4);
@@ -63,8 +57,7 @@ static void a_ps_may_have_a_link_of_its_own(void **state) {
 }
 
 /* 10 MB a message: the last ones' answers take 0.1 s each. */
-static void the_last_messages_are_answered_after_their_arrival(void **state) {
-    (void)state;
+TEST(the_last_messages_are_answered_after_their_arrival) {
     struct cost_model_case given = plain(2, 2);
     given.reply_bytes = 10e6;
     near(seconds(given, COST_MODEL_PS), 1.2);
@@ -81,8 +74,7 @@ static void the_last_messages_are_answered_after_their_arrival(void **state) {
     near(seconds(given, COST_MODEL_PS), 6);
 }
 
-static void the_fullest_ps_limits_a_round(void **state) {
-    (void)state;
+TEST(the_fullest_ps_limits_a_round) {
     struct cost_model_case given = plain(8, 4);
     given.max_ps_share = 0.3;
     near(seconds(given, COST_MODEL_PS), 2.4);
@@ -92,8 +84,7 @@ static void the_fullest_ps_limits_a_round(void **state) {
     near(seconds(given, COST_MODEL_PS), 1);
 }
 
-static void a_ring_moves_all_but_an_nth_twice(void **state) {
-    (void)state;
+TEST(a_ring_moves_all_but_an_nth_twice) {
     near(seconds(plain(1, 1), COST_MODEL_RING), 0);
     struct cost_model_case alone = plain(1, 1);
     near(cost_model_step(&alone, COST_MODEL_RING).efficiency, 1);
@@ -109,8 +100,7 @@ static void a_ring_moves_all_but_an_nth_twice(void **state) {
 }
 
 /* 6 workers: 2 fold into 4 and out again. */
-static void halving_folds_ranks_beyond_a_power_of_two(void **state) {
-    (void)state;
+TEST(halving_folds_ranks_beyond_a_power_of_two) {
     struct cost_model_case given = plain(6, 1);
     given.latency = 0.01;
     near(seconds(given, COST_MODEL_HALVING), 1.5 + 2 + 6 * 0.01);
@@ -119,8 +109,7 @@ static void halving_folds_ranks_beyond_a_power_of_two(void **state) {
 /* 16 devices on 4 hosts; 1000 MB/s inside. Between hosts 2 * 3/4 of a second,
  * inside 2 * 3/4 of a tenth; by ps each host's link has four devices' gradients
  * to carry. */
-static void devices_of_a_host_share_its_link(void **state) {
-    (void)state;
+TEST(devices_of_a_host_share_its_link) {
     struct cost_model_case given = plain(16, 16);
     given.per_host = 4;
     given.intra_host = 1000e6;
@@ -136,8 +125,7 @@ static void devices_of_a_host_share_its_link(void **state) {
     near(seconds(given, COST_MODEL_RING), 1 + 0.15);
 }
 
-static void compute_overlaps_communication(void **state) {
-    (void)state;
+TEST(compute_overlaps_communication) {
     struct cost_model_case given = plain(2, 2);
     given.compute = 0.6;
     near(seconds(given, COST_MODEL_RING), 1.6);
@@ -157,8 +145,7 @@ static void compute_overlaps_communication(void **state) {
 }
 
 /* 25e6 elements at 40 ns: a second for each gradient. */
-static void the_update_costs_a_ps_per_gradient_and_a_ring_once(void **state) {
-    (void)state;
+TEST(the_update_costs_a_ps_per_gradient_and_a_ring_once) {
     struct cost_model_case given = plain(8, 2);
     given.update = 40e-9 * 2;
     near(seconds(given, COST_MODEL_PS), 8);
@@ -171,8 +158,7 @@ static void the_update_costs_a_ps_per_gradient_and_a_ring_once(void **state) {
     near(cost_model_step(&given, COST_MODEL_PS).efficiency, 0.25);
 }
 
-static void without_rounds_workers_wait_only_for_a_saturated_ps(void **state) {
-    (void)state;
+TEST(without_rounds_workers_wait_only_for_a_saturated_ps) {
     struct cost_model_case given = plain(8, 4);
     given.compute = 3;
     given.overlap = 0;
@@ -183,8 +169,7 @@ static void without_rounds_workers_wait_only_for_a_saturated_ps(void **state) {
 }
 
 /* n^2/(2(n-1)) of 8 is 4.57. */
-static void the_ps_wins_from_n_squared_by_two_n_less_two_on(void **state) {
-    (void)state;
+TEST(the_ps_wins_from_n_squared_by_two_n_less_two_on) {
     struct cost_model_case given = plain(8, 1);
     near(cost_model_crossover_wire(&given, COST_MODEL_RING), 64 / 14.0);
     assert_int_equal(cost_model_crossover(&given, COST_MODEL_RING), 5);
@@ -198,8 +183,7 @@ static void the_ps_wins_from_n_squared_by_two_n_less_two_on(void **state) {
 
 /* Of the exchange alone: what there is of ps does not matter, what a ps has to
  * compute and wait for does. */
-static void communication_alone_has_its_own_crossover(void **state) {
-    (void)state;
+TEST(communication_alone_has_its_own_crossover) {
     struct cost_model_case given = plain(8, 4);
     near(cost_model_crossover_wire(&given, COST_MODEL_RING), 64 / 14.0);
     given.latency = 0.01;
@@ -210,8 +194,7 @@ static void communication_alone_has_its_own_crossover(void **state) {
     near(cost_model_crossover_wire(&given, COST_MODEL_RING), 16 / 1.75);
 }
 
-static void clipping_or_a_shared_link_leave_no_crossover(void **state) {
-    (void)state;
+TEST(clipping_or_a_shared_link_leave_no_crossover) {
     struct cost_model_case given = plain(8, 1);
     given.clip = true;
     assert_true(isinf(cost_model_crossover_wire(&given, COST_MODEL_RING)));
@@ -223,8 +206,7 @@ static void clipping_or_a_shared_link_leave_no_crossover(void **state) {
 
 /* C / (C + T) = 7/8 at C = 7 T; with the share h of C hidden
  * C / (C + T - h C) = 7/8 at C = 7 T / (1 + 7 h). */
-static void the_compute_time_for_an_efficiency_is_found(void **state) {
-    (void)state;
+TEST(the_compute_time_for_an_efficiency_is_found) {
     struct cost_model_case given = plain(4, 4);
     near(cost_model_compute_for_efficiency(&given, COST_MODEL_RING, 0.875),
          7 * 1.5);
@@ -237,24 +219,4 @@ static void the_compute_time_for_an_efficiency_is_found(void **state) {
     given.input = 100; /* a slow reader is another matter */
     near(cost_model_compute_for_efficiency(&given, COST_MODEL_RING, 0.875),
          7 * 1.5 / 4.5);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ps_round_takes_the_longer_of_both_links),
-        cmocka_unit_test(a_ps_may_have_a_link_of_its_own),
-        cmocka_unit_test(the_last_messages_are_answered_after_their_arrival),
-        cmocka_unit_test(the_fullest_ps_limits_a_round),
-        cmocka_unit_test(a_ring_moves_all_but_an_nth_twice),
-        cmocka_unit_test(halving_folds_ranks_beyond_a_power_of_two),
-        cmocka_unit_test(devices_of_a_host_share_its_link),
-        cmocka_unit_test(compute_overlaps_communication),
-        cmocka_unit_test(the_update_costs_a_ps_per_gradient_and_a_ring_once),
-        cmocka_unit_test(without_rounds_workers_wait_only_for_a_saturated_ps),
-        cmocka_unit_test(the_ps_wins_from_n_squared_by_two_n_less_two_on),
-        cmocka_unit_test(communication_alone_has_its_own_crossover),
-        cmocka_unit_test(clipping_or_a_shared_link_leave_no_crossover),
-        cmocka_unit_test(the_compute_time_for_an_efficiency_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

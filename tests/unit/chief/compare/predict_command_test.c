@@ -2,13 +2,8 @@
 #include "chief/compare/predict_command.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,8 +34,7 @@ static char *print(const struct compare_options *flags, bool json) {
     return text;
 }
 
-static void the_table_has_a_row_for_each_mode_and_the_crossover(void **state) {
-    (void)state;
+TEST(the_table_has_a_row_for_each_mode_and_the_crossover) {
     static const char *const lines[] = {
         "predicted: 25.6M parameters, 102.4 MB on the wire; 8 workers, 1 to a "
         "host, 4 ps\n",
@@ -61,8 +55,7 @@ static void the_table_has_a_row_for_each_mode_and_the_crossover(void **state) {
 }
 
 /* Also with the longest name of a limit. */
-static void no_line_is_wider_than_100_columns(void **state) {
-    (void)state;
+TEST(no_line_is_wider_than_100_columns) {
     struct compare_options flags = resnet();
     flags.per_host = 4;
     for (int i = 0; i < 2; i++) {
@@ -86,8 +79,7 @@ static double number(const json_t *object, const char *key) {
     return json_number_value(value);
 }
 
-static void json_is_one_object(void **state) {
-    (void)state;
+TEST(json_is_one_object) {
     struct compare_options flags = resnet();
     char *text = print(&flags, true);
     json_t *object = json_loads(text, 0, NULL);
@@ -112,8 +104,7 @@ static void json_is_one_object(void **state) {
     free(text);
 }
 
-static void a_machine_of_the_table_sets_its_links(void **state) {
-    (void)state;
+TEST(a_machine_of_the_table_sets_its_links) {
     struct failure why;
     struct cost_model_case given;
     struct compare_options flags = resnet();
@@ -130,8 +121,7 @@ static void a_machine_of_the_table_sets_its_links(void **state) {
     assert_true(fabs(given.link - 25e9 / 8 * 1448 / 1514) < 1);
 }
 
-static void an_unknown_machine_or_link_is_refused(void **state) {
-    (void)state;
+TEST(an_unknown_machine_or_link_is_refused) {
     struct failure why;
     struct cost_model_case given;
     struct compare_options flags = resnet();
@@ -148,8 +138,7 @@ static void an_unknown_machine_or_link_is_refused(void **state) {
     assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_OK);
 }
 
-static void the_machines_are_listed(void **state) {
-    (void)state;
+TEST(the_machines_are_listed) {
     struct failure why;
     struct compare_options flags = {.vm = "list"};
     char *text;
@@ -159,16 +148,4 @@ static void the_machines_are_listed(void **state) {
     fclose(to);
     assert_non_null(strstr(text, "\np3.2xlarge "));
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_has_a_row_for_each_mode_and_the_crossover),
-        cmocka_unit_test(no_line_is_wider_than_100_columns),
-        cmocka_unit_test(json_is_one_object),
-        cmocka_unit_test(a_machine_of_the_table_sets_its_links),
-        cmocka_unit_test(the_machines_are_listed),
-        cmocka_unit_test(an_unknown_machine_or_link_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

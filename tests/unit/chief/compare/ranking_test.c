@@ -2,13 +2,8 @@
 #include "chief/compare/ranking.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,9 +66,8 @@ static void expect(json_t *one, const char *key, const char *value) {
     free(text);
 }
 
-static void a_case_is_fastest_only_beyond_the_spread(void **state) {
+TEST(a_case_is_fastest_only_beyond_the_spread) {
     struct lot lot = {0};
-    (void)state;
     add(&lot, 0, 1200, 10);
     add(&lot, 1, 1000, 10);
     add(&lot, 2, 900, 10);
@@ -94,13 +88,12 @@ static void a_case_is_fastest_only_beyond_the_spread(void **state) {
     json_decref(one);
 }
 
-static void fewer_than_three_runs_name_no_case(void **state) {
+TEST(fewer_than_three_runs_name_no_case) {
     struct lot lot = {0};
     const struct aggregate_runs_case ring = {.mode = COST_MODEL_RING,
                                              .workers = 2};
     const struct aggregate_runs_case ps = {
         .mode = COST_MODEL_PS, .workers = 2, .ps = 1};
-    (void)state;
     add_runs(&lot, ring, (const double[]){1000, 1000}, 2);
     add_runs(&lot, ps, (const double[]){10}, 1);
     json_t *one = rank(&lot);
@@ -114,9 +107,8 @@ static void fewer_than_three_runs_name_no_case(void **state) {
     json_decref(one);
 }
 
-static void a_single_case_is_not_the_fastest(void **state) {
+TEST(a_single_case_is_not_the_fastest) {
     struct lot lot = {0};
-    (void)state;
     add(&lot, 1, 700, 1);
     json_t *one = rank(&lot);
     expect(one, "fastest", "null");
@@ -124,9 +116,8 @@ static void a_single_case_is_not_the_fastest(void **state) {
     json_decref(one);
 }
 
-static void the_crossover_is_where_ps_become_as_fast(void **state) {
+TEST(the_crossover_is_where_ps_become_as_fast) {
     struct lot lot = {0};
-    (void)state;
     add(&lot, 0, 1000, 10);
     add(&lot, 1, 700, 10);
     add(&lot, 2, 1000, 10);
@@ -163,11 +154,10 @@ static void expect_answers(struct lot *lot, const char *measured,
 }
 
 /* t s / sqrt(n) of three runs is 2.484 times what the outer ones differ. */
-static void the_answer_is_a_sentence(void **state) {
+TEST(the_answer_is_a_sentence) {
     static const char predicted[] =
         "\"with 1 ps all-reduce is faster by 100 %; from 2 ps on ps is as fast\"";
     struct lot lot = {0};
-    (void)state;
     add(&lot, 0, 93100, 8000);
     add(&lot, 1, 93400, 5000);
     expect_answers(&lot,
@@ -213,7 +203,7 @@ static void the_answer_is_a_sentence(void **state) {
                    "is as fast\"");
 }
 
-static void a_prediction_gives_the_crossover_number_of_ps(void **state) {
+TEST(a_prediction_gives_the_crossover_number_of_ps) {
     static const struct {
         unsigned workers, ps;
         double compute;
@@ -231,7 +221,6 @@ static void a_prediction_gives_the_crossover_number_of_ps(void **state) {
          "with 1 ps all-reduce is faster by 100 %; from 2 ps on ps is "
          "as fast"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cost_model_case given = {.parameters = 1e6,
                                         .element_bytes = 4,
@@ -293,13 +282,12 @@ static bool names_one(struct philox_sequence *random,
 
 /* docs/compare.md: 1 in 20 at most; of a thousand tries with that share, 79 or
  * more are named once in 20000 times. */
-static void equal_cases_are_almost_never_ranked(void **state) {
+TEST(equal_cases_are_almost_never_ranked) {
     static double (*const draws[])(struct philox_sequence *) = {
         even, skewed, in_bursts, of_two_kinds};
     static const unsigned runs[] = {3, 4, 5, 10, 32};
     enum { TRIES = 1000, MOST_NAMED = 78 };
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (unsigned d = 0; d < 4; d++)
         for (unsigned r = 0; r < 5; r++)
@@ -313,12 +301,11 @@ static void equal_cases_are_almost_never_ranked(void **state) {
             }
 }
 
-static void a_case_beyond_the_spread_is_named(void **state) {
+TEST(a_case_beyond_the_spread_is_named) {
     enum { TRIES = 200 };
     struct lot lot = {0};
     unsigned named = 0;
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (int i = 0; i < TRIES; i++) {
         for (unsigned ps = 0; ps < 2; ps++) {
@@ -338,18 +325,4 @@ static void a_case_beyond_the_spread_is_named(void **state) {
     }
     if (named < TRIES * 9 / 10)
         fail_msg("%u of %d", named, TRIES);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_case_is_fastest_only_beyond_the_spread),
-        cmocka_unit_test(fewer_than_three_runs_name_no_case),
-        cmocka_unit_test(a_single_case_is_not_the_fastest),
-        cmocka_unit_test(the_crossover_is_where_ps_become_as_fast),
-        cmocka_unit_test(the_answer_is_a_sentence),
-        cmocka_unit_test(a_prediction_gives_the_crossover_number_of_ps),
-        cmocka_unit_test(equal_cases_are_almost_never_ranked),
-        cmocka_unit_test(a_case_beyond_the_spread_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

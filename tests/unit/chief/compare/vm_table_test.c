@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/vm_table.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
-static void a_machine_is_found_in_any_case(void **state) {
-    (void)state;
+TEST(a_machine_is_found_in_any_case) {
     const struct vm *vm = vm_table_find("standard_nd96ASR_v4");
     assert_non_null(vm);
     assert_string_equal(vm->name, "Standard_ND96asr_v4");
@@ -29,8 +24,7 @@ static void expect_machine(const char *name, uint32_t devices, double link,
     assert_true(vm->link_gbits == link && vm->inner_gbits == intra_host);
 }
 
-static void azures_sizes_and_series_need_no_prefix(void **state) {
-    (void)state;
+TEST(azures_sizes_and_series_need_no_prefix) {
     expect_machine("ND96asr_v4", 8, 1600, 2400);
     expect_machine("nd96amsr_a100_v4", 8, 1600, 2400);
     expect_machine("NDm_A100_v4", 8, 1600, 2400);
@@ -44,8 +38,7 @@ static void azures_sizes_and_series_need_no_prefix(void **state) {
     expect_machine("hc", 1, 100, 0);
 }
 
-static void every_suggested_name_is_in_the_table(void **state) {
-    (void)state;
+TEST(every_suggested_name_is_in_the_table) {
     char names[512], *rest = NULL;
     int count = 0;
     snprintf(names, sizeof names, "%s", vm_table_names());
@@ -59,20 +52,9 @@ static void every_suggested_name_is_in_the_table(void **state) {
     assert_int_equal(count, 26);
 }
 
-static void a_misspelled_name_suggests_the_nearest(void **state) {
-    (void)state;
+TEST(a_misspelled_name_suggests_the_nearest) {
     assert_string_equal(vm_table_nearest("p4d.24large"), "p4d.24xlarge");
     assert_string_equal(vm_table_nearest("Standard_ND96amsr_v4"),
                         "Standard_ND96asr_v4");
     assert_string_equal(vm_table_nearest("HB3"), "Standard_HB120rs_v3");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_machine_is_found_in_any_case),
-        cmocka_unit_test(azures_sizes_and_series_need_no_prefix),
-        cmocka_unit_test(every_suggested_name_is_in_the_table),
-        cmocka_unit_test(a_misspelled_name_suggests_the_nearest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

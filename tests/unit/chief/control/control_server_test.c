@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +50,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 static void write_control(struct link *link, Capstan__Control *control,
                           uint64_t run, uint64_t incarnation) {
@@ -104,7 +101,7 @@ static bool read_message(struct fixture *fixture,
 }
 
 /* A process of another release asks; its connection is then not read. */
-static void a_join_of_another_release_is_answered(void **state) {
+TEST(a_join_of_another_release_is_answered) {
     struct fixture *fixture = *state;
     struct control_message incoming;
     struct link_frame frame;
@@ -161,7 +158,7 @@ static void send_stop(struct fixture *fixture, const char *text) {
     control_server_send(fixture->control_server, fixture->slot, &control);
 }
 
-static void messages_arrive_once_in_order(void **state) {
+TEST(messages_arrive_once_in_order) {
     struct fixture *fixture = *state;
     struct link *worker = fixture->wire->client;
     struct control_message incoming;
@@ -177,7 +174,7 @@ static void messages_arrive_once_in_order(void **state) {
     assert_false(read_message(fixture, &incoming, 50 * TIME_MS));
 }
 
-static void messages_of_unknown_peers_have_no_slot(void **state) {
+TEST(messages_of_unknown_peers_have_no_slot) {
     struct fixture *fixture = *state;
     struct control_message incoming;
     write_message(fixture->wire->client, RUN, WORKER + 1, 9, 0);
@@ -200,7 +197,7 @@ static void messages_of_unknown_peers_have_no_slot(void **state) {
 
 /* Who has picked up the numbers of a member is not it: it neither speaks in its
  * name nor hears what it is told. */
-static void only_a_join_moves_a_session(void **state) {
+TEST(only_a_join_moves_a_session) {
     struct fixture *fixture = *state;
     struct control_message incoming;
     struct link *other = link_fixture_client(fixture->wire);
@@ -224,7 +221,7 @@ static void only_a_join_moves_a_session(void **state) {
     link_close(&other);
 }
 
-static void garbage_closes_the_connection_and_logs_one_line(void **state) {
+TEST(garbage_closes_the_connection_and_logs_one_line) {
     struct fixture *fixture = *state;
     struct control_message incoming;
     struct link *unknown_peer = link_fixture_client(fixture->wire);
@@ -240,8 +237,7 @@ static void garbage_closes_the_connection_and_logs_one_line(void **state) {
     link_close(&unknown_peer);
 }
 
-static void sent_messages_are_stamped_and_kept_until_acknowledged(
-    void **state) {
+TEST(sent_messages_are_stamped_and_kept_until_acknowledged) {
     struct fixture *fixture = *state;
     send_stop(fixture, "one");
     assert_false(
@@ -261,7 +257,7 @@ static void sent_messages_are_stamped_and_kept_until_acknowledged(
         control_server_is_drained(fixture->control_server, fixture->slot));
 }
 
-static void after_a_reconnect_all_messages_are_resent_in_order(void **state) {
+TEST(after_a_reconnect_all_messages_are_resent_in_order) {
     struct fixture *fixture = *state;
     struct control_message incoming;
     link_close(&fixture->wire->client);
@@ -289,7 +285,7 @@ static void after_a_reconnect_all_messages_are_resent_in_order(void **state) {
     link_close(&again);
 }
 
-static void heartbeats_carry_the_acknowledgement(void **state) {
+TEST(heartbeats_carry_the_acknowledgement) {
     struct fixture *fixture = *state;
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
     expect_message(fixture, 1);
@@ -301,7 +297,7 @@ static void heartbeats_carry_the_acknowledgement(void **state) {
     assert_int_equal(control->seq, 0);
 }
 
-static void only_slot_members_receive_messages(void **state) {
+TEST(only_slot_members_receive_messages) {
     struct fixture *fixture = *state;
     roster_remove(fixture->slot);
     send_stop(fixture, "unheard");
@@ -311,7 +307,7 @@ static void only_slot_members_receive_messages(void **state) {
     link_fixture_expect_nothing(fixture->wire->client);
 }
 
-static void a_new_member_starts_at_sequence_one(void **state) {
+TEST(a_new_member_starts_at_sequence_one) {
     struct fixture *fixture = *state;
     send_stop(fixture, "for the first");
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
@@ -333,7 +329,7 @@ static void a_new_member_starts_at_sequence_one(void **state) {
     assert_int_equal(fixture->received->seq, 1);
 }
 
-static void a_message_to_a_role_reaches_all_its_members(void **state) {
+TEST(a_message_to_a_role_reaches_all_its_members) {
     struct fixture *fixture = *state;
     struct roster_claim claim = {77, 1, 2, "h", "h:2", 0};
     struct roster_slot *ps = roster_ps(&fixture->roster, 0);
@@ -355,23 +351,4 @@ static void a_message_to_a_role_reaches_all_its_members(void **state) {
     for (int i = 0; i < 4; i++)
         assert_int_equal(receive_message(fixture, fixture->wire->client)->seq,
                          seqs[i]);
-}
-
-#define POST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        POST_TEST(a_join_of_another_release_is_answered),
-        POST_TEST(messages_arrive_once_in_order),
-        POST_TEST(messages_of_unknown_peers_have_no_slot),
-        POST_TEST(only_a_join_moves_a_session),
-        POST_TEST(garbage_closes_the_connection_and_logs_one_line),
-        POST_TEST(sent_messages_are_stamped_and_kept_until_acknowledged),
-        POST_TEST(after_a_reconnect_all_messages_are_resent_in_order),
-        POST_TEST(heartbeats_carry_the_acknowledgement),
-        POST_TEST(only_slot_members_receive_messages),
-        POST_TEST(a_new_member_starts_at_sequence_one),
-        POST_TEST(a_message_to_a_role_reaches_all_its_members),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

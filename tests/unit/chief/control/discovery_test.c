@@ -3,19 +3,15 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 
 /* The ps accepts the connection, and joins by other means before the chief has
  * sent anything: a connection without a message would be logged as a stranger.
  */
-static void a_ps_that_joins_meanwhile_gets_the_announcement(void **state) {
+TEST_WITH(link_fixture_setup, link_fixture_teardown,
+          a_ps_that_joins_meanwhile_gets_the_announcement) {
     struct link_fixture *fixture = *state;
     struct cluster_task task = {.port = fixture->port};
     snprintf(task.host, sizeof task.host, "127.0.0.1");
@@ -42,11 +38,4 @@ static void a_ps_that_joins_meanwhile_gets_the_announcement(void **state) {
     link_release(&frame);
     discovery_close(&discovery);
     roster_close(&roster);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LINK_FIXTURE_TEST(a_ps_that_joins_meanwhile_gets_the_announcement),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "chief/control/shutdown.h"
 #include "proto/base/time.h"
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +28,8 @@ static int setup(void **state) {
     return 0;
 }
 
+FIXTURE(setup, run_fixture_teardown);
+
 /* The next message to the worker, of kind BODY, becomes *CONTROL, the
  * caller's. */
 static void receive(struct run_fixture *fixture, Capstan__Control **control) {
@@ -46,7 +43,7 @@ static void receive(struct run_fixture *fixture, Capstan__Control **control) {
 }
 
 /* By a connection that has come anew, or after seconds without a word. */
-static void a_member_may_rejoin_in_every_phase(void **state) {
+TEST(a_member_may_rejoin_in_every_phase) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     Capstan__Join join = CAPSTAN__JOIN__INIT;
@@ -71,7 +68,7 @@ static void a_member_may_rejoin_in_every_phase(void **state) {
 
 /* It has joined while the others trained, and finds out what is wrong when they
  * are done. */
-static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
+TEST(a_failing_joiner_ends_alone_in_every_phase) {
     static const enum run_phase phases[] = {RUN_TRAINING, RUN_FINISHING};
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
@@ -97,8 +94,7 @@ static void a_failing_joiner_ends_alone_in_every_phase(void **state) {
 
 /* A signal is for its own process; a configuration that was valid when training
  * began is no longer the run's fault. */
-static void a_failing_trainer_ends_the_run_with_the_code_of_the_cause(
-    void **state) {
+TEST(a_failing_trainer_ends_the_run_with_the_code_of_the_cause) {
     static const struct {
         enum failure_code reported, ended;
     } cases[] = {
@@ -122,7 +118,7 @@ static void a_failing_trainer_ends_the_run_with_the_code_of_the_cause(
 
 /* The kernel kills it while it writes the checkpoint of a run that ends for its
  * want of memory: another try may find more. */
-static void a_death_for_want_of_memory_is_worth_a_retry(void **state) {
+TEST(a_death_for_want_of_memory_is_worth_a_retry) {
     static const struct {
         enum failure_code interrupted, ended;
     } cases[] = {
@@ -142,7 +138,7 @@ static void a_death_for_want_of_memory_is_worth_a_retry(void **state) {
 }
 
 /* Without a signal a large checkpoint may take timeouts.step. */
-static void a_signal_limits_a_save_for_want_of_memory(void **state) {
+TEST(a_signal_limits_a_save_for_want_of_memory) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.checkpoint.dir = "unused";
@@ -157,17 +153,4 @@ static void a_signal_limits_a_save_for_want_of_memory(void **state) {
     assert_true(run->shutdown.grace_deadline < now + 60 * TIME_S);
     shutdown_interrupt(run, FAILURE_TERMINATED, "ended by a signal");
     assert_int_equal(run->phase, RUN_STOPPING);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_member_may_rejoin_in_every_phase),
-        TEST(a_failing_joiner_ends_alone_in_every_phase),
-        TEST(a_failing_trainer_ends_the_run_with_the_code_of_the_cause),
-        TEST(a_death_for_want_of_memory_is_worth_a_retry),
-        TEST(a_signal_limits_a_save_for_want_of_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

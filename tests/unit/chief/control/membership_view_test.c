@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/control/membership_broadcast.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
-
-static void a_pending_trainer_is_not_in_the_view(void **state) {
-    (void)state;
+TEST(a_pending_trainer_is_not_in_the_view) {
     struct membership_view_entry entry =
         membership_view_make_entry(7, 0, false);
     assert_int_equal(entry.incarnation, 0);
     assert_false(entry.live);
 }
 
-static void a_departed_trainer_is_known_and_not_waited_for(void **state) {
-    (void)state;
+TEST(a_departed_trainer_is_known_and_not_waited_for) {
     struct membership_view_entry entry = membership_view_make_entry(7, 5, true);
     assert_int_equal(entry.incarnation, 7);
     assert_int_equal(entry.from, 5);
@@ -25,19 +18,9 @@ static void a_departed_trainer_is_known_and_not_waited_for(void **state) {
     assert_true(membership_view_make_entry(7, 5, false).live);
 }
 
-static void a_trainer_starts_once_when_every_ps_has_the_view(void **state) {
-    (void)state;
+TEST(a_trainer_starts_once_when_every_ps_has_the_view) {
     assert_false(membership_view_may_start(5, false, 2, 3));
     assert_true(membership_view_may_start(5, false, 3, 3));
     assert_false(membership_view_may_start(5, true, 3, 3));
     assert_false(membership_view_may_start(0, false, 3, 3));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pending_trainer_is_not_in_the_view),
-        cmocka_unit_test(a_departed_trainer_is_known_and_not_waited_for),
-        cmocka_unit_test(a_trainer_starts_once_when_every_ps_has_the_view),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

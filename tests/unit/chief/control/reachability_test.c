@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 
 enum { MOST_RANKS = 4, MOST_PS = 3 };
@@ -136,8 +131,7 @@ static struct reachability_verdict play(const struct history *history,
 
 /* Within the limit, the seconds until all have noticed, and those in which a
  * trainer's heartbeats may stay out. */
-static void the_guilty_end_of_a_cut_is_found_in_time(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, the_guilty_end_of_a_cut_is_found_in_time) {
     struct philox_sequence random;
     seed_open(&random);
     for (int i = 0; i < 20000; i++) {
@@ -178,6 +172,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* RANK reports that it LACKS a ps since SINCE. */
 static void report(uint32_t rank, uint32_t lacks, int64_t since, int64_t now) {
     reachability_report(&reachability, rank, now);
@@ -197,8 +193,7 @@ static void hear_ps(int64_t now) {
 }
 
 /* Worker 1 has not begun, or is gone: what it reaches says nothing. */
-static void only_trainers_that_have_begun_are_asked(void **state) {
-    (void)state;
+TEST(only_trainers_that_have_begun_are_asked) {
     hear_ps(32 * TIME_S);
     report(0, 1, TIME_S, 31 * TIME_S);
     assert_int_equal(fault_at(32 * TIME_S), REACHABILITY_NONE);
@@ -212,9 +207,7 @@ static void only_trainers_that_have_begun_are_asked(void **state) {
 
 /* A rack that is cut off: the chief hears neither the ps nor the trainer that
  * reaches it. Their silence is judged by the roster. */
-static void a_ps_that_the_chief_does_not_hear_either_is_not_judged(
-    void **state) {
-    (void)state;
+TEST(a_ps_that_the_chief_does_not_hear_either_is_not_judged) {
     hear_ps(28 * TIME_S);
     report(1, NOTHING, 0, 28 * TIME_S);
     report(0, 1, TIME_S, 32 * TIME_S);
@@ -231,8 +224,7 @@ static void a_ps_that_the_chief_does_not_hear_either_is_not_judged(
 }
 
 /* What it said last may have been made good. */
-static void a_trainer_that_the_chief_does_not_hear_is_not_judged(void **state) {
-    (void)state;
+TEST(a_trainer_that_the_chief_does_not_hear_is_not_judged) {
     report(0, 1, TIME_S, 32 * TIME_S);
     report(1, NOTHING, 0, 34 * TIME_S);
     hear_ps(34 * TIME_S);
@@ -241,8 +233,7 @@ static void a_trainer_that_the_chief_does_not_hear_is_not_judged(void **state) {
     assert_int_equal(fault_at(34 * TIME_S), REACHABILITY_TRAINER);
 }
 
-static void a_standstill_of_the_chief_does_not_count(void **state) {
-    (void)state;
+TEST(a_standstill_of_the_chief_does_not_count) {
     report(0, 0, TIME_S, 12 * TIME_S);
     hear_ps(12 * TIME_S);
     reachability_shift(&reachability, 20 * TIME_S, 32 * TIME_S);
@@ -254,18 +245,4 @@ static void a_standstill_of_the_chief_does_not_count(void **state) {
     reachability_shift(&reachability, 20 * TIME_S, 72 * TIME_S);
     hear_ps(72 * TIME_S);
     assert_int_equal(fault_at(72 * TIME_S), REACHABILITY_PS);
-}
-
-#define REACHABILITY_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_guilty_end_of_a_cut_is_found_in_time),
-        REACHABILITY_TEST(only_trainers_that_have_begun_are_asked),
-        REACHABILITY_TEST(
-            a_ps_that_the_chief_does_not_hear_either_is_not_judged),
-        REACHABILITY_TEST(a_trainer_that_the_chief_does_not_hear_is_not_judged),
-        REACHABILITY_TEST(a_standstill_of_the_chief_does_not_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "chief/control/roster.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static struct roster roster;
@@ -24,14 +19,15 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static enum roster_claim_result claim(struct roster_slot *slot,
                                       uint64_t incarnation, int64_t now) {
     struct roster_claim claim = {incarnation, 77, 2222, "host", "host:2222", 0};
     return roster_claim(slot, &claim, now);
 }
 
-static void slots_are_trainers_by_rank_then_ps_by_index(void **state) {
-    (void)state;
+TEST(slots_are_trainers_by_rank_then_ps_by_index) {
     static const enum cluster_role roles[] = {
         CLUSTER_CHIEF, CLUSTER_WORKER, CLUSTER_WORKER, CLUSTER_PS, CLUSTER_PS};
     assert_int_equal(roster.count, 5);
@@ -51,8 +47,7 @@ static void slots_are_trainers_by_rank_then_ps_by_index(void **state) {
     roster_close(&coordinating);
 }
 
-static void a_joiner_takes_a_free_slot(void **state) {
-    (void)state;
+TEST(a_joiner_takes_a_free_slot) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     assert_int_equal(claim(slot, 5, 0), ROSTER_GRANTED);
     assert_int_equal(slot->state, ROSTER_HELD);
@@ -64,8 +59,7 @@ static void a_joiner_takes_a_free_slot(void **state) {
     assert_int_equal(roster_count(&roster, CLUSTER_ROLES, ROSTER_ABSENT), 4);
 }
 
-static void a_live_member_keeps_its_slot(void **state) {
-    (void)state;
+TEST(a_live_member_keeps_its_slot) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     assert_int_equal(claim(slot, 6, TIME_S), ROSTER_WAIT);
@@ -77,8 +71,7 @@ static void a_live_member_keeps_its_slot(void **state) {
 }
 
 /* As a process that is stopped, or behind a cut link. */
-static void a_silent_member_beside_a_claim_lives_as_long_as_any(void **state) {
-    (void)state;
+TEST(a_silent_member_beside_a_claim_lives_as_long_as_any) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     assert_int_equal(claim(slot, 6, TIME_S), ROSTER_WAIT);
@@ -89,9 +82,7 @@ static void a_silent_member_beside_a_claim_lives_as_long_as_any(void **state) {
     assert_int_equal(claim(slot, 6, 31 * TIME_S), ROSTER_GRANTED);
 }
 
-static void a_claimed_member_whose_connection_was_closed_is_dead_sooner(
-    void **state) {
-    (void)state;
+TEST(a_claimed_member_whose_connection_was_closed_is_dead_sooner) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     roster_mark_closed(slot, TIME_S);
@@ -111,8 +102,7 @@ static void a_claimed_member_whose_connection_was_closed_is_dead_sooner(
         roster_find_expired(&roster, 20 * TIME_S)); /* its own is open */
 }
 
-static void a_claimed_member_that_returns_keeps_its_slot(void **state) {
-    (void)state;
+TEST(a_claimed_member_that_returns_keeps_its_slot) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     roster_mark_closed(slot, TIME_S);
@@ -124,8 +114,7 @@ static void a_claimed_member_that_returns_keeps_its_slot(void **state) {
 }
 
 /* Its claim was under way when it was declared dead. */
-static void a_removed_member_does_not_return(void **state) {
-    (void)state;
+TEST(a_removed_member_does_not_return) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     roster_remove(slot);
@@ -135,8 +124,7 @@ static void a_removed_member_does_not_return(void **state) {
     assert_int_equal(claim(slot, 5, TIME_S), ROSTER_REMOVED);
 }
 
-static void silence_alone_means_death_at_the_limit(void **state) {
-    (void)state;
+TEST(silence_alone_means_death_at_the_limit) {
     struct roster_slot *slot = roster_find(&roster, CLUSTER_WORKER, 0);
     claim(slot, 5, TIME_S);
     assert_null(roster_find_expired(&roster, 31 * TIME_S));
@@ -145,8 +133,7 @@ static void silence_alone_means_death_at_the_limit(void **state) {
     assert_null(roster_find_expired(&roster, 31 * TIME_S + 2));
 }
 
-static void a_message_of_the_member_clears_earlier_claims(void **state) {
-    (void)state;
+TEST(a_message_of_the_member_clears_earlier_claims) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     claim(slot, 6, TIME_S);
@@ -157,14 +144,12 @@ static void a_message_of_the_member_clears_earlier_claims(void **state) {
     assert_ptr_equal(roster_find_expired(&roster, 20 * TIME_S), slot);
 }
 
-static void free_slots_have_no_member(void **state) {
-    (void)state;
+TEST(free_slots_have_no_member) {
     assert_null(roster_find_member(&roster, 0));
     assert_null(roster_find_expired(&roster, INT64_MAX));
 }
 
-static void slots_have_readable_names(void **state) {
-    (void)state;
+TEST(slots_have_readable_names) {
     char text[64];
     roster_name(&roster.slots[0], text, sizeof text);
     assert_string_equal(text, "the chief's trainer");
@@ -174,8 +159,7 @@ static void slots_have_readable_names(void **state) {
     assert_string_equal(text, "ps 0");
 }
 
-static void long_names_are_truncated(void **state) {
-    (void)state;
+TEST(long_names_are_truncated) {
     char name[1000];
     memset(name, 'h', sizeof name - 1);
     name[sizeof name - 1] = 0;
@@ -186,8 +170,7 @@ static void long_names_are_truncated(void **state) {
     assert_int_equal(strlen(slot->address), sizeof slot->address - 1);
 }
 
-static void alternating_claimants_do_not_keep_a_dead_member(void **state) {
-    (void)state;
+TEST(alternating_claimants_do_not_keep_a_dead_member) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     claim(slot, 5, 0);
     roster_mark_closed(slot, TIME_S);
@@ -199,9 +182,7 @@ static void alternating_claimants_do_not_keep_a_dead_member(void **state) {
     assert_ptr_equal(roster_find_expired(&roster, 3 * TIME_S + 1), slot);
 }
 
-static void alternating_claimants_are_refused_while_the_member_lives(
-    void **state) {
-    (void)state;
+TEST(alternating_claimants_are_refused_while_the_member_lives) {
     struct roster_slot *slot = roster_ps(&roster, 0);
     bool refused[2] = {false, false};
     claim(slot, 5, 0);
@@ -215,27 +196,4 @@ static void alternating_claimants_are_refused_while_the_member_lives(
         assert_null(roster_find_expired(&roster, i * TIME_S / 2 + 10));
     }
     assert_true(refused[0] && refused[1]);
-}
-
-#define ROSTER_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ROSTER_TEST(slots_are_trainers_by_rank_then_ps_by_index),
-        ROSTER_TEST(a_joiner_takes_a_free_slot),
-        ROSTER_TEST(a_live_member_keeps_its_slot),
-        ROSTER_TEST(a_silent_member_beside_a_claim_lives_as_long_as_any),
-        ROSTER_TEST(
-            a_claimed_member_whose_connection_was_closed_is_dead_sooner),
-        ROSTER_TEST(a_claimed_member_that_returns_keeps_its_slot),
-        ROSTER_TEST(a_removed_member_does_not_return),
-        ROSTER_TEST(silence_alone_means_death_at_the_limit),
-        ROSTER_TEST(a_message_of_the_member_clears_earlier_claims),
-        ROSTER_TEST(alternating_claimants_do_not_keep_a_dead_member),
-        ROSTER_TEST(alternating_claimants_are_refused_while_the_member_lives),
-        ROSTER_TEST(free_slots_have_no_member),
-        ROSTER_TEST(slots_have_readable_names),
-        ROSTER_TEST(long_names_are_truncated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "chief/launch/children.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -34,8 +29,7 @@ static int end_of(struct children *children, const char *script) {
     return wait_status;
 }
 
-static void a_child_starts_with_its_environment_and_is_reaped(void **state) {
-    (void)state;
+TEST(a_child_starts_with_its_environment_and_is_reaped) {
     struct children children;
     char text[64];
     assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
@@ -52,8 +46,7 @@ static void a_child_starts_with_its_environment_and_is_reaped(void **state) {
     children_close(&children);
 }
 
-static void a_missing_program_ends_with_its_code(void **state) {
-    (void)state;
+TEST(a_missing_program_ends_with_its_code) {
     struct children children;
     const char *arguments[] = {"no-such-program", NULL};
     struct children_command start = {.name = "child",
@@ -70,8 +63,7 @@ static void a_missing_program_ends_with_its_code(void **state) {
     children_close(&children);
 }
 
-static void requested_signals_are_reported_and_deadlines_kept(void **state) {
-    (void)state;
+TEST(requested_signals_are_reported_and_deadlines_kept) {
     struct children children;
     const int more[] = {SIGQUIT};
     assert_int_equal(children_open(&children, more, 1, NULL), STATUS_OK);
@@ -83,9 +75,7 @@ static void requested_signals_are_reported_and_deadlines_kept(void **state) {
 }
 
 /* A child may rely on the signal, which is nothing to the launcher. */
-static void a_closed_output_pipe_ends_a_child_and_not_the_launcher(
-    void **state) {
-    (void)state;
+TEST(a_closed_output_pipe_ends_a_child_and_not_the_launcher) {
     struct children children;
     assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
     raise(SIGPIPE);
@@ -94,8 +84,7 @@ static void a_closed_output_pipe_ends_a_child_and_not_the_launcher(
     children_close(&children);
 }
 
-static void sighup_is_handled_unless_ignored(void **state) {
-    (void)state;
+TEST(sighup_is_handled_unless_ignored) {
     struct children children;
     assert_int_equal(children_open(&children, NULL, 0, NULL), STATUS_OK);
     raise(SIGHUP);
@@ -107,16 +96,4 @@ static void sighup_is_handled_unless_ignored(void **state) {
     assert_int_equal(children_wait(&children, time_now()), 0);
     children_close(&children);
     signal(SIGHUP, SIG_DFL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_starts_with_its_environment_and_is_reaped),
-        cmocka_unit_test(a_missing_program_ends_with_its_code),
-        cmocka_unit_test(requested_signals_are_reported_and_deadlines_kept),
-        cmocka_unit_test(
-            a_closed_output_pipe_ends_a_child_and_not_the_launcher),
-        cmocka_unit_test(sighup_is_handled_unless_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

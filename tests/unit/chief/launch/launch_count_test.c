@@ -2,13 +2,8 @@
 #include "chief/launch/launch.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <sched.h>
 #include <string.h>
 
@@ -23,20 +18,18 @@ static enum status fill(enum launch_nproc nproc_kind, uint32_t *count,
     return status;
 }
 
-static void a_number_is_used_as_given(void **state) {
+TEST(a_number_is_used_as_given) {
     uint32_t count = 3;
     struct failure why;
-    (void)state;
     assert_int_equal(fill(LAUNCH_NPROC_NUMBER, &count, &why), STATUS_OK);
     assert_int_equal(count, 3);
 }
 
 /* There is no plugin beside a test, and so no GPU. */
-static void processors_are_those_of_the_affinity_mask(void **state) {
+TEST(processors_are_those_of_the_affinity_mask) {
     cpu_set_t before, one;
     uint32_t count = 0;
     struct failure why;
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_int_equal(fill(LAUNCH_NPROC_CPU, &count, &why), STATUS_OK);
     assert_int_equal(count, CPU_COUNT(&before));
@@ -50,19 +43,9 @@ static void processors_are_those_of_the_affinity_mask(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-static void without_a_gpu_the_count_is_zero(void **state) {
+TEST(without_a_gpu_the_count_is_zero) {
     uint32_t count = 0;
     struct failure why;
-    (void)state;
     assert_fails(fill(LAUNCH_NPROC_GPU, &count, &why), &why, FAILURE_NO_DEVICE);
     assert_non_null(strstr(why.text, "--nproc_per_node is gpu"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_is_used_as_given),
-        cmocka_unit_test(processors_are_those_of_the_affinity_mask),
-        cmocka_unit_test(without_a_gpu_the_count_is_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

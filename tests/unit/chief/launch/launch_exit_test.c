@@ -6,13 +6,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/launch_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void the_exit_code_is_the_chiefs(void **state) {
+FIXTURE(launch_fixture_setup, launch_fixture_teardown);
+
+TEST(the_exit_code_is_the_chiefs) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(set, "[ $me = chief ] && exit 7; exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
@@ -29,7 +26,7 @@ static void the_exit_code_is_the_chiefs(void **state) {
     assert_string_equal(set->log, "");
 }
 
-static void a_killed_chief_is_named_with_its_signal(void **state) {
+TEST(a_killed_chief_is_named_with_its_signal) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(set, "[ $me = chief ] && kill -9 $$; exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
@@ -38,7 +35,7 @@ static void a_killed_chief_is_named_with_its_signal(void **state) {
 }
 
 /* A command without a handler, because a ps has found its job wrong. */
-static void a_leader_that_dies_with_the_others_is_not_reported(void **state) {
+TEST(a_leader_that_dies_with_the_others_is_not_reported) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(set, "[ $me = chief ] && exec sleep 60; exit 2");
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
@@ -47,7 +44,7 @@ static void a_leader_that_dies_with_the_others_is_not_reported(void **state) {
     assert_null(strstr(set->log, "the chief"));
 }
 
-static void what_a_process_leaves_behind_is_killed(void **state) {
+TEST(what_a_process_leaves_behind_is_killed) {
     struct launch_fixture *set = *state;
     char path[128], byte;
     snprintf(path, sizeof path, "%s/first", set->dir);
@@ -60,8 +57,7 @@ static void what_a_process_leaves_behind_is_killed(void **state) {
 }
 
 /* The server ends on SIGTERM, the worker does not. */
-static void a_process_that_outlives_the_chief_is_terminated_then_killed(
-    void **state) {
+TEST(a_process_that_outlives_the_chief_is_terminated_then_killed) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "case $me in\n"
@@ -82,7 +78,7 @@ static void a_process_that_outlives_the_chief_is_terminated_then_killed(
     assert_memory_equal(strstr(killed, "worker 0"), "worker 0", 8);
 }
 
-static void a_failed_chief_is_not_waited_for_long(void **state) {
+TEST(a_failed_chief_is_not_waited_for_long) {
     struct launch_fixture *set = *state;
     int64_t began = time_now();
     launch_fixture_set_program(set,
@@ -112,15 +108,15 @@ static void forward(struct launch_fixture *set, const char *name, int code) {
     assert_int_equal(launch_fixture_count(set, "told"), 0);
 }
 
-static void sigterm_is_forwarded_only_to_the_chief(void **state) {
+TEST(sigterm_is_forwarded_only_to_the_chief) {
     forward(*state, "TERM", 143);
 }
 
-static void sigint_is_forwarded_only_to_the_chief(void **state) {
+TEST(sigint_is_forwarded_only_to_the_chief) {
     forward(*state, "INT", 130);
 }
 
-static void a_chief_that_ignores_the_signal_is_killed(void **state) {
+TEST(a_chief_that_ignores_the_signal_is_killed) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(set,
                                "[ $me = chief ] || exit 0\n"
@@ -134,7 +130,7 @@ static void a_chief_that_ignores_the_signal_is_killed(void **state) {
 /* A process writes its place in a run here (launch_record.h): it has joined. */
 #define JOIN "echo > /proc/self/fd/${CAPSTAN_MEMBER_RECORD%:*}; "
 
-static void an_early_death_is_named_and_the_run_continues(void **state) {
+TEST(an_early_death_is_named_and_the_run_continues) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "case $me in\n"
@@ -150,7 +146,7 @@ static void an_early_death_is_named_and_the_run_continues(void **state) {
 }
 
 /* The chief would wait for it, and nobody starts it again. */
-static void a_death_before_the_join_ends_the_run(void **state) {
+TEST(a_death_before_the_join_ends_the_run) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; kill -9 $$; }\n"
@@ -163,7 +159,7 @@ static void a_death_before_the_join_ends_the_run(void **state) {
                               "was killed by signal 9 (Killed)\n");
 }
 
-static void a_chief_that_fails_after_a_childs_death_is_the_cause(void **state) {
+TEST(a_chief_that_fails_after_a_childs_death_is_the_cause) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; exit 138; }\n"
@@ -174,7 +170,7 @@ static void a_chief_that_fails_after_a_childs_death_is_the_cause(void **state) {
     assert_null(strstr(set->log, "ps 0 ended the run"));
 }
 
-static void a_configuration_error_of_one_process_ends_the_run(void **state) {
+TEST(a_configuration_error_of_one_process_ends_the_run) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || exit 2\n"
@@ -185,8 +181,7 @@ static void a_configuration_error_of_one_process_ends_the_run(void **state) {
 }
 
 /* Its end with the code of the run is noticed before the chief's. */
-static void a_process_informed_of_a_configuration_error_is_not_its_cause(
-    void **state) {
+TEST(a_process_informed_of_a_configuration_error_is_not_its_cause) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; exit 2; }\n"
@@ -200,7 +195,7 @@ static void a_process_informed_of_a_configuration_error_is_not_its_cause(
 }
 
 /* Each process holds the pipe open: its end is theirs. */
-static void no_process_outlives_a_killed_launcher(void **state) {
+TEST(no_process_outlives_a_killed_launcher) {
     struct launch_fixture *set = *state;
     char path[128], byte;
     snprintf(path, sizeof path, "%s/first", set->dir);
@@ -222,14 +217,14 @@ static void no_process_outlives_a_killed_launcher(void **state) {
     close(first);
 }
 
-static void a_missing_program_is_named(void **state) {
+TEST(a_missing_program_is_named) {
     struct launch_fixture *set = *state;
     assert_fails(launch_fixture_run(set, 1, 1, 1), &set->why,
                  FAILURE_PROGRAM_MISSING);
     assert_non_null(strstr(set->why.text, set->program));
 }
 
-static void signal_handlers_are_restored(void **state) {
+TEST(signal_handlers_are_restored) {
     struct launch_fixture *set = *state;
     sigset_t before, after;
     struct sigaction ignored = {.sa_handler = SIG_IGN}, child;
@@ -247,29 +242,4 @@ static void signal_handlers_are_restored(void **state) {
     sigaction(SIGCHLD, NULL, &child);
     assert_ptr_equal(child.sa_handler, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LAUNCH_TEST(the_exit_code_is_the_chiefs),
-        LAUNCH_TEST(a_killed_chief_is_named_with_its_signal),
-        LAUNCH_TEST(what_a_process_leaves_behind_is_killed),
-        LAUNCH_TEST(a_leader_that_dies_with_the_others_is_not_reported),
-        LAUNCH_TEST(
-            a_process_that_outlives_the_chief_is_terminated_then_killed),
-        LAUNCH_TEST(a_failed_chief_is_not_waited_for_long),
-        LAUNCH_TEST(sigterm_is_forwarded_only_to_the_chief),
-        LAUNCH_TEST(sigint_is_forwarded_only_to_the_chief),
-        LAUNCH_TEST(a_chief_that_ignores_the_signal_is_killed),
-        LAUNCH_TEST(an_early_death_is_named_and_the_run_continues),
-        LAUNCH_TEST(a_death_before_the_join_ends_the_run),
-        LAUNCH_TEST(a_chief_that_fails_after_a_childs_death_is_the_cause),
-        LAUNCH_TEST(a_configuration_error_of_one_process_ends_the_run),
-        LAUNCH_TEST(
-            a_process_informed_of_a_configuration_error_is_not_its_cause),
-        LAUNCH_TEST(no_process_outlives_a_killed_launcher),
-        LAUNCH_TEST(a_missing_program_is_named),
-        LAUNCH_TEST(signal_handlers_are_restored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

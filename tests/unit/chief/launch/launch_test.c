@@ -5,13 +5,8 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/launch_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>
@@ -26,7 +21,9 @@ static const char *const clusters =
     "env | grep -q 'CLUSTER_SPEC\\|LOCAL_RANK' && : > leak-$$\n"
     "exit 0";
 
-static void every_process_gets_its_own_task_of_one_cluster(void **state) {
+FIXTURE(launch_fixture_setup, launch_fixture_teardown);
+
+TEST(every_process_gets_its_own_task_of_one_cluster) {
     struct launch_fixture *set = *state;
     setenv("CLUSTER_SPEC", "{}", 1);
     setenv("LOCAL_RANK", "3", 1);
@@ -115,7 +112,7 @@ static unsigned count_exits(const struct launch_fixture *set, unsigned count,
     return same;
 }
 
-static void ranks_of_a_distribution_have_its_variables(void **state) {
+TEST(ranks_of_a_distribution_have_its_variables) {
     struct launch_fixture *set = *state;
     const char *torch =
         "{\"type\": \"pytorch\", \"process_count_per_instance\": 2}";
@@ -133,7 +130,7 @@ static void ranks_of_a_distribution_have_its_variables(void **state) {
                      1);
 }
 
-static void mpi_processes_have_mpi_variables(void **state) {
+TEST(mpi_processes_have_mpi_variables) {
     struct launch_fixture *set = *state;
     assert_int_equal(launch_distribution(set, "{\"type\": \"mpi\"}"),
                      STATUS_OK);
@@ -147,7 +144,7 @@ static void mpi_processes_have_mpi_variables(void **state) {
 }
 
 /* The leader prints it: worker 0, and no chief. */
-static void tensorflow_processes_have_a_cluster_without_a_chief(void **state) {
+TEST(tensorflow_processes_have_a_cluster_without_a_chief) {
     struct launch_fixture *set = *state;
     struct azureml_distribution distribution;
     struct launch_settings options = {
@@ -179,7 +176,7 @@ static void tensorflow_processes_have_a_cluster_without_a_chief(void **state) {
     json_decref(config);
 }
 
-static void only_the_chief_gets_the_job(void **state) {
+TEST(only_the_chief_gets_the_job) {
     struct launch_fixture *set = *state;
     char text[256] = "";
     launch_fixture_set_program(set, clusters);
@@ -202,7 +199,7 @@ static void only_the_chief_gets_the_job(void **state) {
     assert_string_equal(text, "run\n");
 }
 
-static void only_the_chief_has_stdout_and_no_process_has_stdin(void **state) {
+TEST(only_the_chief_has_stdout_and_no_process_has_stdin) {
     struct launch_fixture *set = *state;
     int ends[2], saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     assert_int_equal(pipe(ends), 0);
@@ -219,7 +216,7 @@ static void only_the_chief_has_stdout_and_no_process_has_stdin(void **state) {
     launch_fixture_expect_log(set, "from worker\n");
 }
 
-static void nobody_has_stdout_if_that_is_asked_for(void **state) {
+TEST(nobody_has_stdout_if_that_is_asked_for) {
     struct launch_fixture *set = *state;
     struct launch_settings options = {.writers = LAUNCH_STDOUT_NOBODY,
                                       .num_ps = 1,
@@ -233,8 +230,7 @@ static void nobody_has_stdout_if_that_is_asked_for(void **state) {
     launch_fixture_expect_log(set, "from worker\n");
 }
 
-static void another_verb_forwards_its_arguments_and_workers_have_stdout(
-    void **state) {
+TEST(another_verb_forwards_its_arguments_and_workers_have_stdout) {
     struct launch_fixture *set = *state;
     struct launch_settings options = {.verb = "bench",
                                       .writers = LAUNCH_STDOUT_WORKERS,
@@ -256,7 +252,7 @@ static void another_verb_forwards_its_arguments_and_workers_have_stdout(
 }
 
 /* In the order chief, ps, workers. */
-static void processes_serve_their_status_on_ports_of_their_own(void **state) {
+TEST(processes_serve_their_status_on_ports_of_their_own) {
     struct launch_fixture *set = *state;
     struct launch_settings options = {.num_ps = 1,
                                       .num_workers = 1,
@@ -280,28 +276,11 @@ static void processes_serve_their_status_on_ports_of_their_own(void **state) {
 }
 
 /* A terminal's Ctrl-C goes to the launcher's process group. */
-static void every_process_leads_a_process_group(void **state) {
+TEST(every_process_leads_a_process_group) {
     struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $(cut -d ' ' -f 5 /proc/$$/stat) = $$ ] && : > head-$$\n"
              "exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
     assert_int_equal(launch_fixture_count(set, "head-*"), 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LAUNCH_TEST(every_process_gets_its_own_task_of_one_cluster),
-        LAUNCH_TEST(ranks_of_a_distribution_have_its_variables),
-        LAUNCH_TEST(mpi_processes_have_mpi_variables),
-        LAUNCH_TEST(tensorflow_processes_have_a_cluster_without_a_chief),
-        LAUNCH_TEST(only_the_chief_gets_the_job),
-        LAUNCH_TEST(only_the_chief_has_stdout_and_no_process_has_stdin),
-        LAUNCH_TEST(
-            another_verb_forwards_its_arguments_and_workers_have_stdout),
-        LAUNCH_TEST(nobody_has_stdout_if_that_is_asked_for),
-        LAUNCH_TEST(processes_serve_their_status_on_ports_of_their_own),
-        LAUNCH_TEST(every_process_leads_a_process_group),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

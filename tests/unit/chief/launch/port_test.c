@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/launch/port.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -16,8 +12,7 @@
 
 enum { PORTS = 64 };
 
-static void held_ports_differ(void **state) {
-    (void)state;
+TEST(held_ports_differ) {
     uint16_t ports[PORTS];
     int holders[PORTS];
     struct failure why;
@@ -31,8 +26,7 @@ static void held_ports_differ(void **state) {
         close(holders[i]);
 }
 
-static void a_held_port_is_refused_to_other_processes(void **state) {
-    (void)state;
+TEST(a_held_port_is_refused_to_other_processes) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     struct failure why;
     uint16_t port;
@@ -67,18 +61,8 @@ static void bind_twice(const char *host, int ipv6) {
     close(port_socket);
 }
 
-static void libzmq_binds_a_held_port_again_and_again(void **state) {
-    (void)state;
+TEST(libzmq_binds_a_held_port_again_and_again) {
     bind_twice("*", 0);
     bind_twice("*", 1);
     bind_twice("127.0.0.1", 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(held_ports_differ),
-        cmocka_unit_test(a_held_port_is_refused_to_other_processes),
-        cmocka_unit_test(libzmq_binds_a_held_port_again_and_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

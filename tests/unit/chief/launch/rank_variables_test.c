@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/launch/rank_variables.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 
 static void expect(const char *name, const char *value) {
@@ -15,8 +11,7 @@ static void expect(const char *name, const char *value) {
     assert_string_equal(found, value);
 }
 
-static void torch_variables_match_those_of_azure(void **state) {
-    (void)state;
+TEST(torch_variables_match_those_of_azure) {
     const struct azureml_distribution distribution = {
         .type = AZUREML_PYTORCH, .instances = 2, .per_instance = 3};
     rank_variables_set(&distribution, "127.0.0.1", 4);
@@ -28,8 +23,7 @@ static void torch_variables_match_those_of_azure(void **state) {
     expect("NODE_RANK", "1");
 }
 
-static void mpi_variables_include_the_batch_master(void **state) {
-    (void)state;
+TEST(mpi_variables_include_the_batch_master) {
     struct azureml_distribution distribution = {
         .type = AZUREML_MPI, .instances = 2, .per_instance = 3};
     rank_variables_set(&distribution, "127.0.0.1", 4);
@@ -46,8 +40,7 @@ static void mpi_variables_include_the_batch_master(void **state) {
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
 }
 
-static void all_variables_of_a_prefix_are_hidden(void **state) {
-    (void)state;
+TEST(all_variables_of_a_prefix_are_hidden) {
     setenv("OMPI_A", "1", 1);
     setenv("OMPI_B", "", 1);
     setenv("XOMPI_", "1", 1);
@@ -55,13 +48,4 @@ static void all_variables_of_a_prefix_are_hidden(void **state) {
     assert_null(getenv("OMPI_A"));
     assert_null(getenv("OMPI_B"));
     expect("XOMPI_", "1");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(torch_variables_match_those_of_azure),
-        cmocka_unit_test(mpi_variables_include_the_batch_master),
-        cmocka_unit_test(all_variables_of_a_prefix_are_hidden),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

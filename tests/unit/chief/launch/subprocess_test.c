@@ -4,13 +4,8 @@
 #include "proto/base/log.h"
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +36,9 @@ static int close_signals(void **state) {
     return 0;
 }
 
-static void output_and_exit_code_are_reported(void **state) {
+FIXTURE(open_signals, close_signals);
+
+TEST(output_and_exit_code_are_reported) {
     struct subprocess_result result =
         run(*state, "echo out; echo error: bad >&2; exit 3", 30, 1);
     assert_int_equal(result.code, 3);
@@ -52,7 +49,7 @@ static void output_and_exit_code_are_reported(void **state) {
     assert_null(result.output);
 }
 
-static void the_tail_of_long_output_is_kept(void **state) {
+TEST(the_tail_of_long_output_is_kept) {
     struct subprocess_result result =
         run(*state, "seq 1 300000 >&2; echo done", 60, 1);
     const char *last = "\n300000\n";
@@ -63,14 +60,14 @@ static void the_tail_of_long_output_is_kept(void **state) {
     subprocess_free_result(&result);
 }
 
-static void a_child_has_no_standard_input(void **state) {
+TEST(a_child_has_no_standard_input) {
     struct subprocess_result result = run(*state, "cat", 30, 1);
     assert_int_equal(result.code, 0);
     assert_string_equal(result.output, "");
     subprocess_free_result(&result);
 }
 
-static void a_child_does_not_log_json(void **state) {
+TEST(a_child_does_not_log_json) {
     setenv(LOG_JSON_VARIABLE, "1", 1);
     struct subprocess_result result =
         run(*state, "echo \"<$" LOG_JSON_VARIABLE ">\"", 30, 1);
@@ -79,7 +76,7 @@ static void a_child_does_not_log_json(void **state) {
     subprocess_free_result(&result);
 }
 
-static void a_child_past_its_deadline_is_terminated(void **state) {
+TEST(a_child_past_its_deadline_is_terminated) {
     int64_t began = time_now();
     struct subprocess_result result = run(*state, "exec sleep 60", 0.2, 30);
     assert_true(result.timed_out);
@@ -88,7 +85,7 @@ static void a_child_past_its_deadline_is_terminated(void **state) {
     subprocess_free_result(&result);
 }
 
-static void a_child_that_ignores_sigterm_is_killed(void **state) {
+TEST(a_child_that_ignores_sigterm_is_killed) {
     struct subprocess_result result =
         run(*state, "trap '' TERM; while :; do sleep 0.05; done", 0.2, 0.2);
     assert_true(result.timed_out);
@@ -96,7 +93,7 @@ static void a_child_that_ignores_sigterm_is_killed(void **state) {
     subprocess_free_result(&result);
 }
 
-static void a_signal_is_forwarded_to_the_child(void **state) {
+TEST(a_signal_is_forwarded_to_the_child) {
     struct subprocess_signals *signals = *state;
     char script[64];
     snprintf(script, sizeof script, "kill -INT %d; exec sleep 60",
@@ -108,7 +105,7 @@ static void a_signal_is_forwarded_to_the_child(void **state) {
     subprocess_free_result(&result);
 }
 
-static void a_missing_program_is_named(void **state) {
+TEST(a_missing_program_is_named) {
     char *arguments[] = {"/nonexistent/program", NULL};
     struct subprocess_options options = {arguments[0], arguments, 30, 1};
     struct subprocess_result result;
@@ -119,7 +116,7 @@ static void a_missing_program_is_named(void **state) {
     assert_null(result.output);
 }
 
-static void a_program_that_names_one_it_misses_was_started(void **state) {
+TEST(a_program_that_names_one_it_misses_was_started) {
     struct subprocess_result result = run(*state, "nonexistent", 30, 1);
     assert_int_equal(result.code, 127);
     assert_non_null(strstr(result.errors, "nonexistent"));
@@ -132,8 +129,7 @@ static void expect_reason(const char *errors, const char *wanted) {
     assert_string_equal(reason, wanted);
 }
 
-static void the_reason_is_the_last_line_with_error(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, the_reason_is_the_last_line_with_error) {
     expect_reason("", "");
     expect_reason("one\ntwo\n", "two");
     expect_reason("1 chief: error: first\n2 chief: error: second\nbye\n",
@@ -147,23 +143,4 @@ static void the_reason_is_the_last_line_with_error(void **state) {
         "2026-11-23 08:46:51.501 ps 0: warning: overdue");
     expect_reason("2026-11-23 08:46:51.501 ps 0: on\n",
                   "2026-11-23 08:46:51.501 ps 0: on");
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, open_signals, close_signals)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(output_and_exit_code_are_reported),
-        TEST(the_tail_of_long_output_is_kept),
-        TEST(a_child_has_no_standard_input),
-        TEST(a_child_does_not_log_json),
-        TEST(a_child_past_its_deadline_is_terminated),
-        TEST(a_child_that_ignores_sigterm_is_killed),
-        TEST(a_signal_is_forwarded_to_the_child),
-        TEST(a_missing_program_is_named),
-        TEST(a_program_that_names_one_it_misses_was_started),
-        cmocka_unit_test(the_reason_is_the_last_line_with_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

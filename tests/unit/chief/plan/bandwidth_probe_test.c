@@ -3,13 +3,8 @@
 
 #include "chief/run.h"
 #include "chief/run_series.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -46,8 +41,7 @@ static bool settled(const char *ps, const char *workers) {
     return bandwidth_probe_is_done(listed(ps, workers), 1);
 }
 
-static void processes_that_share_a_host_are_not_measured(void **state) {
-    (void)state;
+TEST(processes_that_share_a_host_are_not_measured) {
     assert_true(settled("localhost:1", "localhost:2,localhost:3"));
     assert_true(settled("127.0.0.1:1", "a:2,b:3"));
     assert_true(settled("a:1", "a:2,b:3"));
@@ -55,16 +49,14 @@ static void processes_that_share_a_host_are_not_measured(void **state) {
     assert_true(settled("[::1]:1", "a:2,b:3"));
 }
 
-static void a_given_rate_is_not_measured(void **state) {
-    (void)state;
+TEST(a_given_rate_is_not_measured) {
     struct run *run = listed("p:1", "a:2,b:3");
     run->bandwidth.gbits = 10;
     assert_true(bandwidth_probe_is_done(run, 1));
     assert_int_equal(run->bandwidth.requested_at, 0);
 }
 
-static void a_rate_is_waited_for_at_most_a_second(void **state) {
-    (void)state;
+TEST(a_rate_is_waited_for_at_most_a_second) {
     struct run *run = listed("p:1", "a:2,b:3");
     const int64_t second = 1000000000;
     run->bandwidth.requested_at = 5;
@@ -72,8 +64,7 @@ static void a_rate_is_waited_for_at_most_a_second(void **state) {
     assert_true(bandwidth_probe_is_done(run, 5 + second));
 }
 
-static void only_a_requested_answer_counts(void **state) {
-    (void)state;
+TEST(only_a_requested_answer_counts) {
     Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
     const double wrong[] = {0, -1, NAN, INFINITY, 1e300};
     measured.bytes_per_second = 119.55e6;
@@ -111,8 +102,7 @@ static struct run *asked_together(void) {
     return run;
 }
 
-static void the_total_rate_is_the_sum_of_all_trainers_rates(void **state) {
-    (void)state;
+TEST(the_total_rate_is_the_sum_of_all_trainers_rates) {
     Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
     struct run *run = asked_together();
     measured.bytes_per_second = 119.55e6;
@@ -126,8 +116,7 @@ static void the_total_rate_is_the_sum_of_all_trainers_rates(void **state) {
     assert_true(run->bandwidth.gbits == 0.1);
 }
 
-static void a_member_without_a_figure_leaves_the_sum_unknown(void **state) {
-    (void)state;
+TEST(a_member_without_a_figure_leaves_the_sum_unknown) {
     Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
     struct run *run = asked_together();
     measured.bytes_per_second = 119.55e6;
@@ -139,22 +128,8 @@ static void a_member_without_a_figure_leaves_the_sum_unknown(void **state) {
     assert_true(isnan(bandwidth_probe_aggregate_gbits(run)));
 }
 
-static void a_single_run_probes_only_one_pair(void **state) {
-    (void)state;
+TEST(a_single_run_probes_only_one_pair) {
     struct run *run = asked_together();
     run->series = NULL;
     assert_true(bandwidth_probe_is_done(run, 6));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_that_share_a_host_are_not_measured),
-        cmocka_unit_test(a_given_rate_is_not_measured),
-        cmocka_unit_test(a_rate_is_waited_for_at_most_a_second),
-        cmocka_unit_test(only_a_requested_answer_counts),
-        cmocka_unit_test(the_total_rate_is_the_sum_of_all_trainers_rates),
-        cmocka_unit_test(a_member_without_a_figure_leaves_the_sum_unknown),
-        cmocka_unit_test(a_single_run_probes_only_one_pair),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

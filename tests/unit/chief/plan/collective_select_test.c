@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/collective_select.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +37,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* KEY NULL: it computes on the processor. */
 static void declare(struct run *run, uint32_t rank, char *key, char *without) {
     Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
@@ -53,8 +51,7 @@ static void declare(struct run *run, uint32_t rank, char *key, char *without) {
     collective_select_declare(&run->trainers[rank], &model_spec);
 }
 
-static void trainers_with_own_devices_select_nccl_and_stay_on_them(
-    void **state) {
+TEST(trainers_with_own_devices_select_nccl_and_stay_on_them) {
     struct run *run = &((struct fixture *)*state)->run;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
@@ -63,7 +60,7 @@ static void trainers_with_own_devices_select_nccl_and_stay_on_them(
     assert_true(run->plan.resident);
 }
 
-static void rows_of_tables_are_summed_on_the_host(void **state) {
+TEST(rows_of_tables_are_summed_on_the_host) {
     struct run *run = &((struct fixture *)*state)->run;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
@@ -73,7 +70,7 @@ static void rows_of_tables_are_summed_on_the_host(void **state) {
     assert_false(run->plan.resident);
 }
 
-static void one_trainer_without_nccl_makes_all_use_gloo(void **state) {
+TEST(one_trainer_without_nccl_makes_all_use_gloo) {
     struct run *run = &((struct fixture *)*state)->run;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "there is none");
@@ -83,8 +80,7 @@ static void one_trainer_without_nccl_makes_all_use_gloo(void **state) {
 }
 
 /* One that computes on the processor has nothing that could stay. */
-static void the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some(
-    void **state) {
+TEST(the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some) {
     struct run *run = &((struct fixture *)*state)->run;
     strcpy(run->plan.backend, "nccl");
     declare(run, 0, "device a", "");
@@ -97,7 +93,7 @@ static void the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some(
     assert_true(run->plan.resident);
 }
 
-static void a_run_with_ps_selects_no_collective(void **state) {
+TEST(a_run_with_ps_selects_no_collective) {
     struct run *run = &((struct fixture *)*state)->run;
     run->allreduce = false;
     run->plan.backend[0] = 0;
@@ -106,16 +102,4 @@ static void a_run_with_ps_selects_no_collective(void **state) {
     assert_true(collective_select_resolve(run));
     assert_string_equal(run->plan.backend, "");
     assert_false(run->plan.resident);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(trainers_with_own_devices_select_nccl_and_stay_on_them),
-        TEST(rows_of_tables_are_summed_on_the_host),
-        TEST(one_trainer_without_nccl_makes_all_use_gloo),
-        TEST(the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some),
-        TEST(a_run_with_ps_selects_no_collective),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

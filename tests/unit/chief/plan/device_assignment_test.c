@@ -4,13 +4,8 @@
 #include "chief/run.h"
 #include "proto/base/time.h"
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +16,8 @@ static int setup(void **state) {
     run_fixture_setup(state, WORKERS);
     return 0;
 }
+
+FIXTURE(setup, run_fixture_teardown);
 
 /* Worker RANK tells that it sees IDS, "a b c" of a letter each, and would take
  * ALONE of them. */
@@ -50,7 +47,7 @@ static void expect(struct run_fixture *fixture, uint32_t rank,
     assert_int_equal(found.trainers, trainers);
 }
 
-static void trainers_that_see_the_same_device_share_it(void **state) {
+TEST(trainers_that_see_the_same_device_share_it) {
     struct run_fixture *fixture = *state;
     tell(fixture, 0, "a b", 2);
     tell(fixture, 1, "c d", 2);
@@ -61,7 +58,7 @@ static void trainers_that_see_the_same_device_share_it(void **state) {
 }
 
 /* One that sees all shares with two who have nothing of each other's. */
-static void one_common_device_is_enough_to_share(void **state) {
+TEST(one_common_device_is_enough_to_share) {
     struct run_fixture *fixture = *state;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a b c", 3);
@@ -71,7 +68,7 @@ static void one_common_device_is_enough_to_share(void **state) {
     expect(fixture, 2, 1, 2);
 }
 
-static void cpu_trainers_share_nothing(void **state) {
+TEST(cpu_trainers_share_nothing) {
     struct run_fixture *fixture = *state;
     for (uint32_t r = 0; r < WORKERS; r++)
         tell(fixture, r, "", 0);
@@ -82,7 +79,7 @@ static void cpu_trainers_share_nothing(void **state) {
     }
 }
 
-static void assignments_are_sent_after_all_have_reported(void **state) {
+TEST(assignments_are_sent_after_all_have_reported) {
     struct run_fixture *fixture = *state;
     struct run_trainer *trainers = fixture->run.trainers;
     tell(fixture, 0, "a", 1);
@@ -98,7 +95,7 @@ static void assignments_are_sent_after_all_have_reported(void **state) {
 }
 
 /* One of an older kind, or in another language. */
-static void a_declared_trainer_without_devices_is_not_waited_for(void **state) {
+TEST(a_declared_trainer_without_devices_is_not_waited_for) {
     struct run_fixture *fixture = *state;
     struct run_trainer *trainers = fixture->run.trainers;
     tell(fixture, 0, "a", 1);
@@ -117,7 +114,7 @@ static void a_declared_trainer_without_devices_is_not_waited_for(void **state) {
 }
 
 /* Others' places do not move meanwhile. */
-static void a_rejoining_trainer_is_answered_at_once(void **state) {
+TEST(a_rejoining_trainer_is_answered_at_once) {
     struct run_fixture *fixture = *state;
     struct visible_devices *devices = &fixture->run.trainers[0].visible_devices;
     for (uint32_t r = 0; r < WORKERS; r++)
@@ -132,8 +129,7 @@ static void a_rejoining_trainer_is_answered_at_once(void **state) {
     expect(fixture, 1, 0, 2);
 }
 
-static void an_impossible_batch_ends_the_run_before_devices_are_opened(
-    void **state) {
+TEST(an_impossible_batch_ends_the_run_before_devices_are_opened) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 50;
@@ -147,7 +143,7 @@ static void an_impossible_batch_ends_the_run_before_devices_are_opened(
 }
 
 /* Who has a device alone takes all; who shares them takes one. */
-static void a_predicted_assignment_does_not_keep_a_plan(void **state) {
+TEST(a_predicted_assignment_does_not_keep_a_plan) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 40;
@@ -161,28 +157,11 @@ static void a_predicted_assignment_does_not_keep_a_plan(void **state) {
     assert_int_equal(fixture->job.accumulation, 0);
 }
 
-static void a_peer_that_reports_too_many_devices_is_refused(void **state) {
+TEST(a_peer_that_reports_too_many_devices_is_refused) {
     struct run_fixture *fixture = *state;
     tell(fixture, 0, "abcdefghijklmnop", UINT32_MAX);
     tell(fixture, 1, "", 0);
     tell(fixture, 2, "", 0);
     assert_int_equal(fixture->run.trainers[0].devices, JOB_MAX_DEVICES);
     assert_int_equal(fixture->run.trainers[1].devices, 1);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(trainers_that_see_the_same_device_share_it),
-        TEST(one_common_device_is_enough_to_share),
-        TEST(cpu_trainers_share_nothing),
-        TEST(assignments_are_sent_after_all_have_reported),
-        TEST(a_declared_trainer_without_devices_is_not_waited_for),
-        TEST(a_rejoining_trainer_is_answered_at_once),
-        TEST(an_impossible_batch_ends_the_run_before_devices_are_opened),
-        TEST(a_predicted_assignment_does_not_keep_a_plan),
-        TEST(a_peer_that_reports_too_many_devices_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

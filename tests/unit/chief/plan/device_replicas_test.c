@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +18,8 @@ static int setup(void **state) {
     fixture->run.plan.train_samples = 600;
     return 0;
 }
+
+FIXTURE(setup, run_fixture_teardown);
 
 /* Worker INDEX has COUNT devices, each with so many bytes free. */
 static bool declare(struct run_fixture *fixture, uint32_t index,
@@ -57,7 +54,7 @@ static void expect_text(const struct run *run, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-static void equal_replica_counts_are_shown_as_a_product(void **state) {
+TEST(equal_replica_counts_are_shown_as_a_product) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     uint32_t list[WORKERS];
@@ -76,7 +73,7 @@ static void equal_replica_counts_are_shown_as_a_product(void **state) {
     assert_true(run->plan.limits[1].adds_on_host);
 }
 
-static void different_replica_counts_are_listed(void **state) {
+TEST(different_replica_counts_are_listed) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     declare_all(fixture, 2, 1, 3);
@@ -88,7 +85,7 @@ static void different_replica_counts_are_listed(void **state) {
 }
 
 /* Worker 1 has come back to the machine of worker 0, who had it for itself. */
-static void a_trainer_that_shares_its_host_has_one_replica(void **state) {
+TEST(a_trainer_that_shares_its_host_has_one_replica) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     for (uint32_t r = 0; r < 2; r++) {
@@ -101,7 +98,7 @@ static void a_trainer_that_shares_its_host_has_one_replica(void **state) {
     assert_int_equal(device_replicas_devices(run), 2);
 }
 
-static void cpu_replicas_are_not_shown(void **state) {
+TEST(cpu_replicas_are_not_shown) {
     struct run_fixture *fixture = *state;
     Capstan__ModelSpec none = CAPSTAN__MODEL_SPEC__INIT;
     for (uint32_t i = 0; i < WORKERS; i++)
@@ -114,7 +111,7 @@ static void cpu_replicas_are_not_shown(void **state) {
     assert_int_equal(fixture->run.plan.num_replicas, WORKERS);
 }
 
-static void with_staleness_unequal_replica_counts_end_the_run(void **state) {
+TEST(with_staleness_unequal_replica_counts_end_the_run) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.staleness = 1;
@@ -131,7 +128,7 @@ static void with_staleness_unequal_replica_counts_end_the_run(void **state) {
     assert_int_equal(fixture->job.train_batch_size, 40);
 }
 
-static void an_unsolvable_batch_ends_the_run(void **state) {
+TEST(an_unsolvable_batch_ends_the_run) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 100;
@@ -141,7 +138,7 @@ static void an_unsolvable_batch_ends_the_run(void **state) {
     assert_non_null(strstr(run->text, "6 replicas (3 trainers x 2 devices)"));
 }
 
-static void an_epoch_without_a_batch_ends_the_run(void **state) {
+TEST(an_epoch_without_a_batch_ends_the_run) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.data.drop_last = true;
@@ -157,7 +154,7 @@ static void an_epoch_without_a_batch_ends_the_run(void **state) {
 }
 
 /* By even shares, and by the records that each trainer has counted. */
-static void a_batch_that_a_share_does_not_fill_is_warned_of(void **state) {
+TEST(a_batch_that_a_share_does_not_fill_is_warned_of) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     run->plan.train_samples = 30;
@@ -180,7 +177,7 @@ static void a_batch_that_a_share_does_not_fill_is_warned_of(void **state) {
 }
 
 /* Memory is reckoned for what the run counts on, whatever a peer says. */
-static void a_peer_with_too_many_replicas_is_refused(void **state) {
+TEST(a_peer_with_too_many_replicas_is_refused) {
     struct run_fixture *fixture = *state;
     Capstan__ModelSpec hostile = CAPSTAN__MODEL_SPEC__INIT;
     declare_all(fixture, 1, 1, 1);
@@ -194,8 +191,7 @@ static void a_peer_with_too_many_replicas_is_refused(void **state) {
 }
 
 /* It may bring more, which it does not use. */
-static void a_trainer_that_rejoins_with_fewer_replicas_is_refused(
-    void **state) {
+TEST(a_trainer_that_rejoins_with_fewer_replicas_is_refused) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     declare_all(fixture, 2, 2, 2);
@@ -209,22 +205,4 @@ static void a_trainer_that_rejoins_with_fewer_replicas_is_refused(
     assert_int_equal(run->phase, RUN_TRAINING);
     assert_true(declare(fixture, 1, 3));
     assert_int_equal(run->trainers[1].replicas, 2);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(equal_replica_counts_are_shown_as_a_product),
-        TEST(different_replica_counts_are_listed),
-        TEST(a_trainer_that_shares_its_host_has_one_replica),
-        TEST(cpu_replicas_are_not_shown),
-        TEST(with_staleness_unequal_replica_counts_end_the_run),
-        TEST(an_unsolvable_batch_ends_the_run),
-        TEST(an_epoch_without_a_batch_ends_the_run),
-        TEST(a_batch_that_a_share_does_not_fill_is_warned_of),
-        TEST(a_peer_with_too_many_replicas_is_refused),
-        TEST(a_trainer_that_rejoins_with_fewer_replicas_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

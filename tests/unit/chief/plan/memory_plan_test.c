@@ -2,14 +2,9 @@
 #include "chief/plan/memory_plan.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +49,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void tell(struct fixture *fixture, uint32_t member, const char *key,
                  const char *name, uint64_t free) {
     struct memory_plan_limits *reported = &fixture->reported[member];
@@ -95,7 +92,7 @@ static void expect_no_text(const struct fixture *fixture, const char *part) {
  * batches, 1 of data: in MiB, and a little for labels. */
 static const uint64_t trainers_need = 203;
 
-static void a_plan_that_fits_is_accepted(void **state) {
+TEST(a_plan_that_fits_is_accepted) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, trainers_need * mib);
     add(fixture, "ps 0", "b", 16 * mib, 128 * mib);
@@ -103,7 +100,7 @@ static void a_plan_that_fits_is_accepted(void **state) {
 }
 
 /* The sum is right within an eighth. */
-static void a_plan_that_may_still_fit_is_accepted(void **state) {
+TEST(a_plan_that_may_still_fit_is_accepted) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, trainers_need * mib * 89 / 100);
     assert_int_equal(check(fixture), STATUS_OK);
@@ -112,7 +109,7 @@ static void a_plan_that_may_still_fit_is_accepted(void **state) {
 }
 
 /* 100 MB of 300 MB are free; 203 MB are wanted. */
-static void memory_held_by_others_may_become_free(void **state) {
+TEST(memory_held_by_others_may_become_free) {
     struct fixture *fixture = *state;
     struct free_memory_limit *limit = &fixture->reported[0].limits[0];
     add(fixture, "worker 0", "a", 0, 100 * mib);
@@ -125,7 +122,7 @@ static void memory_held_by_others_may_become_free(void **state) {
     expect_no_text(fixture, "others");
 }
 
-static void the_largest_reported_figure_is_the_capacity(void **state) {
+TEST(the_largest_reported_figure_is_the_capacity) {
     struct fixture *fixture = *state;
     struct free_memory_limit again = {.free = 90 * mib, .key = "a"};
     struct free_memory_limit other = {.free = 900 * mib, .key = "b"};
@@ -140,7 +137,7 @@ static void the_largest_reported_figure_is_the_capacity(void **state) {
     assert_int_equal(check(fixture), STATUS_OK);
 }
 
-static void an_error_has_need_capacity_owner_and_parts(void **state) {
+TEST(an_error_has_need_capacity_owner_and_parts) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "node7", 0, 100 * mib);
     add(fixture, "ps 0", "b", 16 * mib, 1000 * mib);
@@ -152,7 +149,7 @@ static void an_error_has_need_capacity_owner_and_parts(void **state) {
     expect_no_text(fixture, "ps 0");
 }
 
-static void roles_on_one_host_add_up(void **state) {
+TEST(roles_on_one_host_add_up) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 500 * mib);
     add(fixture, "worker 1", "a", 0, 490 * mib);
@@ -169,7 +166,7 @@ static void roles_on_one_host_add_up(void **state) {
 }
 
 /* Containers of one host have the host's memory together and each its own. */
-static void the_most_exceeded_limit_is_reported(void **state) {
+TEST(the_most_exceeded_limit_is_reported) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 4000 * mib);
     add(fixture, "worker 1", "a", 0, 4000 * mib);
@@ -185,7 +182,7 @@ static void the_most_exceeded_limit_is_reported(void **state) {
     expect_no_text(fixture, "worker 0");
 }
 
-static void device_and_host_memory_are_counted_separately(void **state) {
+TEST(device_and_host_memory_are_counted_separately) {
     struct fixture *fixture = *state;
     struct memory_plan_limits *reported = &fixture->reported[0];
     add(fixture, "worker 0", "a", 0, 133 * mib);
@@ -209,14 +206,14 @@ static void device_and_host_memory_are_counted_separately(void **state) {
     expect_no_text(fixture, "activations 7");
 }
 
-static void a_member_without_figures_is_accepted(void **state) {
+TEST(a_member_without_figures_is_accepted) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 1);
     fixture->reported[0].count = 0;
     assert_int_equal(check(fixture), STATUS_OK);
 }
 
-static void only_remedies_that_help_are_suggested(void **state) {
+TEST(only_remedies_that_help_are_suggested) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 120 * mib);
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
@@ -239,7 +236,7 @@ static void only_remedies_that_help_are_suggested(void **state) {
 
 /* 64 weights, 64 gradients and data are left of a trainer, whatever the keys
  * say: moving others away does not make it fit. */
-static void a_change_that_does_not_make_it_fit_is_no_remedy(void **state) {
+TEST(a_change_that_does_not_make_it_fit_is_no_remedy) {
     struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "worker 1", "a", 0, 100 * mib);
@@ -253,7 +250,7 @@ static void a_change_that_does_not_make_it_fit_is_no_remedy(void **state) {
                          "memory, or a smaller model.");
 }
 
-static void in_all_reduce_the_state_can_be_elsewhere(void **state) {
+TEST(in_all_reduce_the_state_can_be_elsewhere) {
     struct fixture *fixture = *state;
     fixture->given.allreduce = true;
     add(fixture, "worker 0", "a", 0, 120 * mib);
@@ -268,7 +265,7 @@ static void in_all_reduce_the_state_can_be_elsewhere(void **state) {
     expect_no_text(fixture, "strategy.type");
 }
 
-static void members_with_equal_needs_are_reported_together(void **state) {
+TEST(members_with_equal_needs_are_reported_together) {
     struct fixture *fixture = *state;
     for (int i = 0; i < MAXIMUM - 1; i++)
         add(fixture, "worker 0", "a", 0, 100 * mib);
@@ -279,7 +276,7 @@ static void members_with_equal_needs_are_reported_together(void **state) {
     assert_true(strlen(fixture->why.text) < 1000);
 }
 
-static void the_log_line_has_the_sums(void **state) {
+TEST(the_log_line_has_the_sums) {
     struct fixture *fixture = *state;
     char text[640];
     add(fixture, "worker 0", "a", 0, 1000 * mib);
@@ -295,12 +292,10 @@ static void the_log_line_has_the_sums(void **state) {
                               "MB; 128 MB in all on host b, of 800 MB");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 /* 64 weights, 64 gradients, 33 * 2 + 2 * 2 of activations, 4 of batches on each
  * device; on the host the first's places and a place for the gradients of each
  * other one, and batches of each. */
-static void each_device_is_counted_separately(void **state) {
+TEST(each_device_is_counted_separately) {
     struct fixture *fixture = *state;
     struct memory_plan_limits *reported = &fixture->reported[0];
     add(fixture, "worker 0", "a", 0, 500 * mib);
@@ -325,7 +320,7 @@ static void each_device_is_counted_separately(void **state) {
 }
 
 /* The others evaluate nothing. */
-static void only_the_first_device_holds_the_test_set(void **state) {
+TEST(only_the_first_device_holds_the_test_set) {
     struct fixture *fixture = *state;
     struct memory_plan_limits *reported = &fixture->reported[0];
     fixture->job.micro_batch = 16;
@@ -340,26 +335,4 @@ static void only_the_first_device_holds_the_test_set(void **state) {
     reported->limits[2].free = 112 * mib;
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture, "(free on device cuda 1)");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_plan_that_fits_is_accepted),
-        TEST(a_plan_that_may_still_fit_is_accepted),
-        TEST(memory_held_by_others_may_become_free),
-        TEST(the_largest_reported_figure_is_the_capacity),
-        TEST(an_error_has_need_capacity_owner_and_parts),
-        TEST(roles_on_one_host_add_up),
-        TEST(the_most_exceeded_limit_is_reported),
-        TEST(device_and_host_memory_are_counted_separately),
-        TEST(each_device_is_counted_separately),
-        TEST(only_the_first_device_holds_the_test_set),
-        TEST(a_member_without_figures_is_accepted),
-        TEST(only_remedies_that_help_are_suggested),
-        TEST(a_change_that_does_not_make_it_fit_is_no_remedy),
-        TEST(in_all_reduce_the_state_can_be_elsewhere),
-        TEST(members_with_equal_needs_are_reported_together),
-        TEST(the_log_line_has_the_sums),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "chief/control/membership.h"
 #include "proto/base/time.h"
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +21,8 @@ static int setup(void **state) {
         fixture->run.roster.slots[i].state = ROSTER_HELD;
     return 0;
 }
+
+FIXTURE(setup, run_fixture_teardown);
 
 /* Worker RANK declares a matrix, as DIGEST has it (0: rank 0's), and SAMPLES to
  * train on. */
@@ -62,7 +59,7 @@ static void expect_end(const struct run *run, enum failure_code code,
         fail_msg("no \"%s\" in: %s", text, run->text);
 }
 
-static void the_spec_is_complete_once_all_members_have_declared(void **state) {
+TEST(the_spec_is_complete_once_all_members_have_declared) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     assert_false(model_spec_is_complete(run));
@@ -74,7 +71,7 @@ static void the_spec_is_complete_once_all_members_have_declared(void **state) {
     assert_int_equal(run->plan.layout->elements, 6);
 }
 
-static void other_parameters_than_rank_0s_end_the_run(void **state) {
+TEST(other_parameters_than_rank_0s_end_the_run) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     declare(run, 1, run->plan.digest + 1, 600);
@@ -83,7 +80,7 @@ static void other_parameters_than_rank_0s_end_the_run(void **state) {
 }
 
 /* Who came first is compared once rank 0 has spoken. */
-static void other_data_than_rank_0s_end_the_run_in_any_order(void **state) {
+TEST(other_data_than_rank_0s_end_the_run_in_any_order) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare(run, 1, 1, 599);
     assert_int_equal(run->phase, RUN_JOINING);
@@ -91,7 +88,7 @@ static void other_data_than_rank_0s_end_the_run_in_any_order(void **state) {
     expect_end(run, FAILURE_MODEL_MISMATCH, "worker 1 on host h1");
 }
 
-static void differing_data_are_counted(void **state) {
+TEST(differing_data_are_counted) {
     struct run *run = &((struct run_fixture *)*state)->run;
     declare_first(run);
     declare(run, 1, 0, 599);
@@ -100,7 +97,7 @@ static void differing_data_are_counted(void **state) {
                "samples, rank 0 reads 600 and 0");
 }
 
-static void an_invalid_model_ends_the_run(void **state) {
+TEST(an_invalid_model_ends_the_run) {
     struct run *run = &((struct run_fixture *)*state)->run;
     Capstan__ModelSpec nothing = CAPSTAN__MODEL_SPEC__INIT;
     model_spec_receive(run, &run->roster.slots[0], &nothing);
@@ -108,7 +105,7 @@ static void an_invalid_model_ends_the_run(void **state) {
 }
 
 /* Elsewhere the slot waits for who is started again. */
-static void a_death_before_the_plan_ends_a_launched_run(void **state) {
+TEST(a_death_before_the_plan_ends_a_launched_run) {
     struct run *run = &((struct run_fixture *)*state)->run;
     Capstan__ExitReport ended = CAPSTAN__EXIT_REPORT__INIT;
     ended.wait_status = SIGKILL;
@@ -122,18 +119,4 @@ static void a_death_before_the_plan_ends_a_launched_run(void **state) {
                         "worker 1 on host h1 (pid 0) was killed by signal 9 "
                         "(Killed) before the first step; start the same "
                         "command again");
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, run_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_spec_is_complete_once_all_members_have_declared),
-        TEST(other_parameters_than_rank_0s_end_the_run),
-        TEST(other_data_than_rank_0s_end_the_run_in_any_order),
-        TEST(differing_data_are_counted),
-        TEST(an_invalid_model_ends_the_run),
-        TEST(a_death_before_the_plan_ends_a_launched_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

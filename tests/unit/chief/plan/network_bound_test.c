@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/network_bound.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 /* 784-512-512-10 in float32. */
 static const double DEMO = 669706 * 4.0;
@@ -19,8 +14,7 @@ static void expect(struct network_bound_case given, double steps) {
 }
 
 /* M = 2.68 MB, 1 Gbit/s: a round of 2 and 2 takes 22.4 ms. */
-static void the_bound_of_four_hosts_matches_the_design(void **state) {
-    (void)state;
+TEST(the_bound_of_four_hosts_matches_the_design) {
     expect((struct network_bound_case){2, 2, DEMO, 0, 1, true, false, false},
            44.6);
     expect((struct network_bound_case){3, 1, DEMO, 0, 1, true, false, false},
@@ -31,8 +25,7 @@ static void the_bound_of_four_hosts_matches_the_design(void **state) {
            446.3);
 }
 
-static void a_ring_sends_all_but_its_own_share_twice(void **state) {
-    (void)state;
+TEST(a_ring_sends_all_but_its_own_share_twice) {
     expect((struct network_bound_case){.num_trainers = 4,
                                        .bytes = DEMO,
                                        .link_gbits = 1,
@@ -54,8 +47,7 @@ static void a_ring_sends_all_but_its_own_share_twice(void **state) {
 }
 
 /* Rows go to each other rank, and are counted so. */
-static void rows_of_tables_cross_as_often_as_weights_or_once(void **state) {
-    (void)state;
+TEST(rows_of_tables_cross_as_often_as_weights_or_once) {
     expect((struct network_bound_case){3, 1, DEMO / 2, DEMO / 2, 1, true, false,
                                        false},
            44.63 / 3);
@@ -68,8 +60,7 @@ static void rows_of_tables_cross_as_often_as_weights_or_once(void **state) {
            44.63);
 }
 
-static void without_rounds_all_trainers_pushes_count(void **state) {
-    (void)state;
+TEST(without_rounds_all_trainers_pushes_count) {
     expect((struct network_bound_case){2, 2, DEMO, 0, 1, false, false, false},
            89.3);
     expect((struct network_bound_case){3, 1, DEMO, 0, 1, false, false, false},
@@ -78,8 +69,7 @@ static void without_rounds_all_trainers_pushes_count(void **state) {
            44.6);
 }
 
-static void clipping_doubles_and_bf16_halves_the_bound(void **state) {
-    (void)state;
+TEST(clipping_doubles_and_bf16_halves_the_bound) {
     expect((struct network_bound_case){2, 2, DEMO, 0, 1, true, true, false},
            22.3);
     expect(
@@ -87,8 +77,7 @@ static void clipping_doubles_and_bf16_halves_the_bound(void **state) {
         89.3);
 }
 
-static void unknown_rates_give_no_bound(void **state) {
-    (void)state;
+TEST(unknown_rates_give_no_bound) {
     expect((struct network_bound_case){2, 2, DEMO, 0, 0, true, false, false},
            0);
     expect((struct network_bound_case){2, 2, 0, 0, 1, true, false, false}, 0);
@@ -96,23 +85,9 @@ static void unknown_rates_give_no_bound(void **state) {
            0);
 }
 
-static void link_payload_and_link_rate_are_inverse(void **state) {
-    (void)state;
+TEST(link_payload_and_link_rate_are_inverse) {
     double payload = network_bound_payload(1);
     assert_true(payload > 119.5e6 && payload < 119.6e6);
     double back = network_bound_link_gbits(payload);
     assert_true(back > 0.999999 && back < 1.000001);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bound_of_four_hosts_matches_the_design),
-        cmocka_unit_test(a_ring_sends_all_but_its_own_share_twice),
-        cmocka_unit_test(rows_of_tables_cross_as_often_as_weights_or_once),
-        cmocka_unit_test(without_rounds_all_trainers_pushes_count),
-        cmocka_unit_test(clipping_doubles_and_bf16_halves_the_bound),
-        cmocka_unit_test(unknown_rates_give_no_bound),
-        cmocka_unit_test(link_payload_and_link_rate_are_inverse),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

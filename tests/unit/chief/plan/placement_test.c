@@ -2,13 +2,7 @@
 #include "chief/plan/placement.h"
 
 #include "proto/tensor/philox.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,8 +62,7 @@ static void place_by_hand(const struct layout *layout, uint32_t num_ps,
     }
 }
 
-static void each_block_goes_to_the_least_loaded_largest_first(void **state) {
-    (void)state;
+TEST(each_block_goes_to_the_least_loaded_largest_first) {
     struct philox_sequence random;
     philox_sequence_open(&random, 1, 0);
     for (int trial = 0; trial < 60; trial++) {
@@ -101,8 +94,7 @@ static double imbalance(const struct layout *layout, uint32_t num_ps) {
     return (double)largest * num_ps / (double)layout->elements;
 }
 
-static void shards_are_even_from_20_full_blocks_a_ps_on(void **state) {
-    (void)state;
+TEST(shards_are_even_from_20_full_blocks_a_ps_on) {
     struct philox_sequence random;
     philox_sequence_open(&random, 2, 0);
     unsigned judged = 0;
@@ -121,8 +113,7 @@ static void shards_are_even_from_20_full_blocks_a_ps_on(void **state) {
     assert_true(judged > 1000);
 }
 
-static void more_ps_than_blocks_leaves_the_last_ps_empty(void **state) {
-    (void)state;
+TEST(more_ps_than_blocks_leaves_the_last_ps_empty) {
     struct parameter pair[] = {
         {.name = "small", .num_dims = 1, .dims = {5}},
         {.name = "large", .num_dims = 1, .dims = {7}},
@@ -133,13 +124,4 @@ static void more_ps_than_blocks_leaves_the_last_ps_empty(void **state) {
     assert_int_equal(ps_of_block[layout->first_block[0]], 1);
     free(ps_of_block);
     layout_free(&layout);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_block_goes_to_the_least_loaded_largest_first),
-        cmocka_unit_test(shards_are_even_from_20_full_blocks_a_ps_on),
-        cmocka_unit_test(more_ps_than_blocks_leaves_the_last_ps_empty),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

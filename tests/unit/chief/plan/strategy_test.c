@@ -2,13 +2,8 @@
 #include "chief/plan/strategy.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static struct failure why;
@@ -20,9 +15,8 @@ static enum status choose(const struct job *job, uint32_t trainers,
     return strategy_choose(&strategy, job, &given, NULL, &why);
 }
 
-static void listed_ps_select_the_ps_strategy(void **state) {
+TEST(listed_ps_select_the_ps_strategy) {
     struct job job = {0};
-    (void)state;
     assert_int_equal(choose(&job, 2, 1, false), STATUS_OK);
     assert_false(strategy.allreduce);
     job.strategy = JOB_PS;
@@ -30,9 +24,8 @@ static void listed_ps_select_the_ps_strategy(void **state) {
     assert_false(strategy.allreduce);
 }
 
-static void several_trainers_without_ps_select_all_reduce(void **state) {
+TEST(several_trainers_without_ps_select_all_reduce) {
     struct job job = {0};
-    (void)state;
     assert_int_equal(choose(&job, 2, 0, false), STATUS_OK);
     assert_true(strategy.allreduce);
     assert_string_equal(strategy.backend, "auto");
@@ -41,9 +34,8 @@ static void several_trainers_without_ps_select_all_reduce(void **state) {
     assert_string_equal(strategy.backend, "gloo");
 }
 
-static void the_job_overrides_the_cluster(void **state) {
+TEST(the_job_overrides_the_cluster) {
     struct job job = {.strategy = JOB_ALLREDUCE, .backend = JOB_NCCL};
-    (void)state;
     assert_int_equal(choose(&job, 2, 3, false), STATUS_OK);
     assert_true(strategy.allreduce);
     assert_string_equal(strategy.backend, "nccl");
@@ -52,23 +44,21 @@ static void the_job_overrides_the_cluster(void **state) {
     assert_non_null(strstr(why.text, "lists no ps"));
 }
 
-static void one_trainer_without_ps_keeps_its_weights(void **state) {
+TEST(one_trainer_without_ps_keeps_its_weights) {
     struct job job = {0};
-    (void)state;
     assert_int_equal(choose(&job, 1, 0, true), STATUS_OK);
     assert_false(strategy.allreduce);
     job.strategy = JOB_PS;
     assert_int_equal(choose(&job, 1, 0, true), STATUS_OK);
 }
 
-static void a_cluster_without_trainers_is_an_error(void **state) {
+TEST(a_cluster_without_trainers_is_an_error) {
     struct job job = {0};
-    (void)state;
     assert_fails(choose(&job, 0, 1, false), &why, FAILURE_JOB_UNFIT);
     assert_non_null(strstr(why.text, "no trainer at all"));
 }
 
-static void advice_uses_the_launchers_terms(void **state) {
+TEST(advice_uses_the_launchers_terms) {
     static const struct {
         enum strategy_members members;
         const char *ps, *worker;
@@ -79,7 +69,6 @@ static void advice_uses_the_launchers_terms(void **state) {
         {STRATEGY_BY_COUNTS, "parameter_server_count", "worker_count"},
     };
     struct job ps = {.strategy = JOB_PS};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct strategy_case no_ps = {2, 0, false, cases[i].members};
         struct strategy_case nobody = {0, 1, false, cases[i].members};
@@ -93,10 +82,9 @@ static void advice_uses_the_launchers_terms(void **state) {
 }
 
 /* Said of the job alone they would be no error: the cluster makes them one. */
-static void settings_unsupported_by_all_reduce_are_named(void **state) {
+TEST(settings_unsupported_by_all_reduce_are_named) {
     struct job stale = {.staleness = JOB_STALENESS_INF};
     struct job halved = {.wire = JOB_WIRE_BF16};
-    (void)state;
     assert_fails(choose(&stale, 2, 0, false), &why, FAILURE_JOB_UNFIT);
     assert_non_null(strstr(why.text, "strategy.staleness"));
     assert_fails(choose(&halved, 2, 0, false), &why, FAILURE_JOB_UNFIT);
@@ -105,12 +93,11 @@ static void settings_unsupported_by_all_reduce_are_named(void **state) {
     assert_int_equal(choose(&halved, 2, 1, false), STATUS_OK);
 }
 
-static void auto_selects_nccl_when_each_trainer_has_a_device(void **state) {
+TEST(auto_selects_nccl_when_each_trainer_has_a_device) {
     struct job job = {0};
     struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
                                     {"worker 1", "device b", "", 1},
                                     {"worker 2", "device c", "", 1}};
-    (void)state;
     assert_string_equal(strategy_resolve_backend(&job, ranks, 3, NULL), "nccl");
     ranks[2].device = "device a";
     assert_string_equal(strategy_resolve_backend(&job, ranks, 3, NULL), "gloo");
@@ -127,11 +114,10 @@ static void auto_selects_nccl_when_each_trainer_has_a_device(void **state) {
     assert_string_equal(strategy_resolve_backend(&job, ranks, 1, NULL), "gloo");
 }
 
-static void offloaded_state_and_gloo_sums_use_host_memory(void **state) {
+TEST(offloaded_state_and_gloo_sums_use_host_memory) {
     struct job job = {0};
     struct strategy_rank ranks[] = {{"worker 0", "device a", "", 1},
                                     {"worker 1", "device a", "", 1}};
-    (void)state;
     assert_true(strategy_resident(&job, "nccl", ranks, 2));
     assert_false(strategy_resident(&job, "gloo", ranks, 2));
     assert_true(strategy_resident(&job, "gloo", ranks, 1));
@@ -141,19 +127,4 @@ static void offloaded_state_and_gloo_sums_use_host_memory(void **state) {
     assert_false(strategy_resident(&job, "nccl", ranks, 2));
     job.zero.offload = true;
     assert_false(strategy_resident(&job, "nccl", ranks, 1));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(listed_ps_select_the_ps_strategy),
-        cmocka_unit_test(several_trainers_without_ps_select_all_reduce),
-        cmocka_unit_test(the_job_overrides_the_cluster),
-        cmocka_unit_test(one_trainer_without_ps_keeps_its_weights),
-        cmocka_unit_test(a_cluster_without_trainers_is_an_error),
-        cmocka_unit_test(advice_uses_the_launchers_terms),
-        cmocka_unit_test(settings_unsupported_by_all_reduce_are_named),
-        cmocka_unit_test(auto_selects_nccl_when_each_trainer_has_a_device),
-        cmocka_unit_test(offloaded_state_and_gloo_sums_use_host_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

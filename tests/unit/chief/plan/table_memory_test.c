@@ -2,13 +2,8 @@
 #include "chief/plan/table_memory.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +58,9 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void rows_are_bounded_by_ids_and_by_max_rows(void **state) {
+FIXTURE(setup, teardown);
+
+TEST(rows_are_bounded_by_ids_and_by_max_rows) {
     struct fixture *fixture = *state;
     struct table_memory memory = table_memory_of(&fixture->run);
     assert_int_equal(memory.rows, 300 + 10 + 50);
@@ -74,7 +71,7 @@ static void rows_are_bounded_by_ids_and_by_max_rows(void **state) {
     assert_int_equal(memory.bytes, 310 * (16 + 32 + 16) + 50 * (16 + 8 + 16));
 }
 
-static void rows_of_a_table_without_a_bound_are_those_there_are(void **state) {
+TEST(rows_of_a_table_without_a_bound_are_those_there_are) {
     struct fixture *fixture = *state;
     struct table_memory before = table_memory_of(&fixture->run);
     fixture->rows[0][3] = 5;
@@ -93,7 +90,7 @@ static void limit(struct fixture *fixture, uint32_t slot, const char *key,
     added->free = free;
 }
 
-static void a_limit_is_shared_by_those_who_have_it(void **state) {
+TEST(a_limit_is_shared_by_those_who_have_it) {
     struct fixture *fixture = *state;
     assert_int_equal(table_memory_free(&fixture->run, true), 0);
     limit(fixture, 0, "host a", 1000);
@@ -107,7 +104,7 @@ static void a_limit_is_shared_by_those_who_have_it(void **state) {
 }
 
 /* Two ps share what each trainer would have. */
-static void rows_that_a_trainer_has_no_room_for_are_refused(void **state) {
+TEST(rows_that_a_trainer_has_no_room_for_are_refused) {
     struct fixture *fixture = *state;
     struct run *run = &fixture->run;
     struct failure why;
@@ -122,22 +119,9 @@ static void rows_that_a_trainer_has_no_room_for_are_refused(void **state) {
     assert_int_equal(table_memory_check(run, &why), STATUS_OK);
 }
 
-static void memory_of_devices_is_none_of_the_host(void **state) {
+TEST(memory_of_devices_is_none_of_the_host) {
     struct fixture *fixture = *state;
     limit(fixture, 0, "host a", 1000);
     memory_plan_add_device(&fixture->limits[0], "gpu", "GPU 0", 10);
     assert_int_equal(table_memory_free(&fixture->run, true), 1000);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(rows_are_bounded_by_ids_and_by_max_rows),
-        TEST(rows_of_a_table_without_a_bound_are_those_there_are),
-        TEST(a_limit_is_shared_by_those_who_have_it),
-        TEST(rows_that_a_trainer_has_no_room_for_are_refused),
-        TEST(memory_of_devices_is_none_of_the_host),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

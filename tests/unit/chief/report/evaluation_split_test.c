@@ -2,19 +2,12 @@
 #include "chief/report/evaluation_split.h"
 
 #include "tests/lib/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static const struct evaluation_split_result some = {
     .loss_sum = 1.5, .correct = 2, .count = 3};
 
-static void each_live_trainer_gets_one_split(void **state) {
-    (void)state;
+TEST(each_live_trainer_gets_one_split) {
     const uint64_t living[] = {7, 8};
     struct evaluation_split parts;
     uint32_t part, to;
@@ -28,8 +21,7 @@ static void each_live_trainer_gets_one_split(void **state) {
     evaluation_split_close(&parts);
 }
 
-static void a_dead_trainers_split_goes_to_a_finished_trainer(void **state) {
-    (void)state;
+TEST(a_dead_trainers_split_goes_to_a_finished_trainer) {
     const uint64_t both[] = {7, 8}, left[] = {8};
     struct evaluation_split parts;
     uint32_t part, to;
@@ -49,8 +41,7 @@ static void a_dead_trainers_split_goes_to_a_finished_trainer(void **state) {
     evaluation_split_close(&parts);
 }
 
-static void a_rejoined_trainer_gets_its_split_again(void **state) {
-    (void)state;
+TEST(a_rejoined_trainer_gets_its_split_again) {
     const uint64_t before[] = {7}, after[] = {9};
     struct evaluation_split parts;
     uint32_t part, to;
@@ -62,8 +53,7 @@ static void a_rejoined_trainer_gets_its_split_again(void **state) {
     evaluation_split_close(&parts);
 }
 
-static void a_result_counts_once_and_only_from_its_trainer(void **state) {
-    (void)state;
+TEST(a_result_counts_once_and_only_from_its_trainer) {
     const uint64_t living[] = {7};
     struct evaluation_split parts;
     uint32_t part, to;
@@ -78,8 +68,7 @@ static void a_result_counts_once_and_only_from_its_trainer(void **state) {
     evaluation_split_close(&parts);
 }
 
-static void missing_splits_are_not_in_the_sum(void **state) {
-    (void)state;
+TEST(missing_splits_are_not_in_the_sum) {
     const uint64_t living[] = {7, 8};
     struct evaluation_split parts;
     uint32_t part, to;
@@ -118,8 +107,7 @@ static void apply_event(struct evaluation_split *parts, uint64_t *living,
                 parts, p, living[philox_below(random, *count)], &some);
 }
 
-static void every_split_is_counted_once_under_any_deaths(void **state) {
-    (void)state;
+TEST(every_split_is_counted_once_under_any_deaths) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 2000; history++) {
@@ -134,16 +122,4 @@ static void every_split_is_counted_once_under_any_deaths(void **state) {
         assert_int_equal(evaluation_split_sum(&parts).count, 3 * parts.count);
         evaluation_split_close(&parts);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_live_trainer_gets_one_split),
-        cmocka_unit_test(a_dead_trainers_split_goes_to_a_finished_trainer),
-        cmocka_unit_test(a_rejoined_trainer_gets_its_split_again),
-        cmocka_unit_test(a_result_counts_once_and_only_from_its_trainer),
-        cmocka_unit_test(missing_splits_are_not_in_the_sum),
-        cmocka_unit_test(every_split_is_counted_once_under_any_deaths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/evaluations.h"
 #include "chief/run.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -55,6 +50,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* RANK is at STEP: a sample each, with losses of LOSS on the average. */
 static void report(struct fixture *fixture, uint32_t rank, uint64_t step,
                    double loss) {
@@ -69,7 +66,7 @@ static void report(struct fixture *fixture, uint32_t rank, uint64_t step,
     evaluations_receive_part(&fixture->run, &fixture->slots[rank], &evaluated);
 }
 
-static void an_epoch_ends_with_the_last_trainers_split(void **state) {
+TEST(an_epoch_ends_with_the_last_trainers_split) {
     struct fixture *fixture = *state;
     report(fixture, 1, EPOCH, 3);
     assert_int_equal(fixture->run.evaluations.evaluated, 0);
@@ -81,7 +78,7 @@ static void an_epoch_ends_with_the_last_trainers_split(void **state) {
 
 /* Rank 0 has ended its second epoch before it is heard that rank 1 has ended
  * its first. */
-static void an_epochs_loss_is_that_of_its_step(void **state) {
+TEST(an_epochs_loss_is_that_of_its_step) {
     struct fixture *fixture = *state;
     report(fixture, 0, EPOCH, 4);
     report(fixture, 0, 2 * EPOCH, 3);
@@ -95,8 +92,7 @@ static void an_epochs_loss_is_that_of_its_step(void **state) {
 }
 
 /* What it had read when it took part is not counted once more. */
-static void a_trainer_that_rejoins_during_an_evaluation_counts_once(
-    void **state) {
+TEST(a_trainer_that_rejoins_during_an_evaluation_counts_once) {
     struct fixture *fixture = *state;
     report(fixture, 0, EPOCH, 4);
     fixture->slots[0].incarnation++;
@@ -105,15 +101,4 @@ static void a_trainer_that_rejoins_during_an_evaluation_counts_once(
     report(fixture, 1, EPOCH, 2);
     assert_int_equal(fixture->run.evaluations.evaluated, EPOCH);
     assert_true(fixture->run.metrics.epoch_loss == 3);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(an_epoch_ends_with_the_last_trainers_split),
-        TEST(an_epochs_loss_is_that_of_its_step),
-        TEST(a_trainer_that_rejoins_during_an_evaluation_counts_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/metrics_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,20 +27,23 @@ static void heartbeat_and_show(struct metrics_fixture *measured, uint64_t steps,
     shows(measured, seconds, loss);
 }
 
-static void the_shown_loss_includes_the_newest_heartbeat(void **state) {
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          the_shown_loss_includes_the_newest_heartbeat) {
     heartbeat_and_show(*state, 100, 200, 10, 2);
     heartbeat_and_show(*state, 200, 250, 10.5, 1.25);
     heartbeat_and_show(*state, 300, 280, 10.9, 280.0 / 300);
 }
 
-static void samples_shown_a_second_ago_no_longer_count(void **state) {
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          samples_shown_a_second_ago_no_longer_count) {
     heartbeat_and_show(*state, 100, 200, 10, 2);
     heartbeat_and_show(*state, 200, 250, 11, 0.5);
     heartbeat_and_show(*state, 300, 280, 11.5, 0.4);
     shows(*state, 12, 0.3);
 }
 
-static void without_a_new_sample_the_last_loss_is_kept(void **state) {
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          without_a_new_sample_the_last_loss_is_kept) {
     heartbeat_and_show(*state, 100, 200, 10, 2);
     shows(*state, 11, 2);
     shows(*state, 12, 2);
@@ -87,7 +85,7 @@ static void expect_losses(const char *expected) {
     assert_string_equal(event_files_text(folder, "train/loss"), expected);
 }
 
-static void a_metric_is_the_mean_over_trainers_of_its_steps(void **state) {
+TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
     struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);
@@ -99,7 +97,7 @@ static void a_metric_is_the_mean_over_trainers_of_its_steps(void **state) {
     expect_losses("10:2.5 20:1 ");
 }
 
-static void dead_and_departed_trainers_are_not_waited_for(void **state) {
+TEST(dead_and_departed_trainers_are_not_waited_for) {
     struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);
@@ -113,8 +111,7 @@ static void dead_and_departed_trainers_are_not_waited_for(void **state) {
 }
 
 /* A joiner takes part from a round on; before that nobody waits for it. */
-static void a_returning_trainer_is_waited_for_from_its_first_step(
-    void **state) {
+TEST(a_returning_trainer_is_waited_for_from_its_first_step) {
     struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     measured->trainers[1].from = 15;
@@ -125,7 +122,7 @@ static void a_returning_trainer_is_waited_for_from_its_first_step(
     expect_losses("10:2 20:3 ");
 }
 
-static void the_last_step_has_a_metric(void **state) {
+TEST(the_last_step_has_a_metric) {
     struct metrics_fixture *measured = *state;
     measured->run.plan.schedule.total = 13;
     adds_trainer(measured);
@@ -136,7 +133,7 @@ static void the_last_step_has_a_metric(void **state) {
     expect_losses("10:2 13:1 ");
 }
 
-static void steps_outside_the_run_are_ignored(void **state) {
+TEST(steps_outside_the_run_are_ignored) {
     struct metrics_fixture *measured = *state;
     measured->run.plan.schedule.start = 40;
     adds_trainer(measured);
@@ -149,7 +146,8 @@ static void steps_outside_the_run_are_ignored(void **state) {
 }
 
 /* Its heartbeat may be lost with a connection; its end is sent again. */
-static void a_trainer_that_ends_early_has_reached_its_last_step(void **state) {
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          a_trainer_that_ends_early_has_reached_its_last_step) {
     struct run *run = &((struct metrics_fixture *)*state)->run;
     Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
     run->phase = RUN_FINISHING;
@@ -161,7 +159,7 @@ static void a_trainer_that_ends_early_has_reached_its_last_step(void **state) {
 }
 
 /* Trainer 1 stands still while 0 goes on: room ends some time. */
-static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
+TEST(a_trainer_far_behind_counts_toward_a_later_metric) {
     struct metrics_fixture *measured = *state;
     measured->job.steps_per_print = 1;
     measured->run.plan.schedule.total = 2 * RUN_POINTS;
@@ -177,7 +175,7 @@ static void a_trainer_far_behind_counts_toward_a_later_metric(void **state) {
 }
 
 /* Of the run that is interrupted the next one takes them again. */
-static void steps_after_the_checkpoint_have_no_metrics(void **state) {
+TEST(steps_after_the_checkpoint_have_no_metrics) {
     struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     measured->run.shutdown.interrupted = FAILURE_TERMINATED;
@@ -192,8 +190,7 @@ static void steps_after_the_checkpoint_have_no_metrics(void **state) {
 }
 
 /* The line of an epoch's result comes before those of the next. */
-static void an_epoch_has_its_result_before_the_next_epochs_metrics(
-    void **state) {
+TEST(an_epoch_has_its_result_before_the_next_epochs_metrics) {
     struct metrics_fixture *measured = *state;
     struct evaluation_split_result result = {.count = 1};
     measured->run.plan.schedule.epoch_batches = 15;
@@ -209,10 +206,6 @@ static void an_epoch_has_its_result_before_the_next_epochs_metrics(
     expect_losses("10:2 20:2 ");
 }
 
-#define MEASURED(f)                                                            \
-    cmocka_unit_test_setup_teardown(f, metrics_fixture_setup,                  \
-                                    metrics_fixture_teardown)
-
 static int setup_folder(void **state) {
     strcpy(folder + strlen(folder) - 6, "XXXXXX");
     return !mkdtemp(folder) || metrics_fixture_setup(state) ? -1 : 0;
@@ -225,23 +218,4 @@ static int teardown_folder(void **state) {
     return metrics_fixture_teardown(state);
 }
 
-#define POINTS(f)                                                              \
-    cmocka_unit_test_setup_teardown(f, setup_folder, teardown_folder)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        MEASURED(the_shown_loss_includes_the_newest_heartbeat),
-        MEASURED(samples_shown_a_second_ago_no_longer_count),
-        MEASURED(without_a_new_sample_the_last_loss_is_kept),
-        MEASURED(a_trainer_that_ends_early_has_reached_its_last_step),
-        POINTS(a_metric_is_the_mean_over_trainers_of_its_steps),
-        POINTS(dead_and_departed_trainers_are_not_waited_for),
-        POINTS(a_returning_trainer_is_waited_for_from_its_first_step),
-        POINTS(the_last_step_has_a_metric),
-        POINTS(steps_outside_the_run_are_ignored),
-        POINTS(a_trainer_far_behind_counts_toward_a_later_metric),
-        POINTS(steps_after_the_checkpoint_have_no_metrics),
-        POINTS(an_epoch_has_its_result_before_the_next_epochs_metrics),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+FIXTURE(setup_folder, teardown_folder);

@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <math.h>
 #include <pty.h>
@@ -39,8 +34,7 @@ static void expect_bar(const struct progress_numbers *numbers, unsigned columns,
     assert_string_equal(text, expected);
 }
 
-static void the_bar_shows_position_percentage_and_figures(void **state) {
-    (void)state;
+TEST(the_bar_shows_position_percentage_and_figures) {
     expect_bar(&halfway, 79,
                " epoch 3/5 [========>          ]  45%  loss 0.4123  "
                "12.3k examples/s  0:21 left");
@@ -49,9 +43,7 @@ static void the_bar_shows_position_percentage_and_figures(void **state) {
                "loss 0.4123  12.3k examples/s  0:21 left");
 }
 
-static void a_narrow_terminal_drops_the_bar_first_and_the_remaining_time_last(
-    void **state) {
-    (void)state;
+TEST(a_narrow_terminal_drops_the_bar_first_and_the_remaining_time_last) {
     expect_bar(&halfway, 70,
                " epoch 3/5 [====>     ]  45%  loss 0.4123  12.3k examples/s  "
                "0:21 left");
@@ -63,8 +55,7 @@ static void a_narrow_terminal_drops_the_bar_first_and_the_remaining_time_last(
     expect_bar(&halfway, 0, "");
 }
 
-static void no_bar_is_wider_than_its_terminal(void **state) {
-    (void)state;
+TEST(no_bar_is_wider_than_its_terminal) {
     struct progress_numbers numbers = halfway;
     char text[256];
     for (unsigned columns = 0; columns < 150; columns++) {
@@ -78,8 +69,7 @@ static void no_bar_is_wider_than_its_terminal(void **state) {
     }
 }
 
-static void the_bar_is_full_at_and_past_the_end(void **state) {
-    (void)state;
+TEST(the_bar_is_full_at_and_past_the_end) {
     struct progress_numbers numbers = {.step = 7,
                                        .total_steps = 7,
                                        .loss = NAN,
@@ -92,8 +82,7 @@ static void the_bar_is_full_at_and_past_the_end(void **state) {
     expect_bar(&numbers, 30, " step 0/7 [>            ]   0%");
 }
 
-static void the_percentage_is_exact(void **state) {
-    (void)state;
+TEST(the_percentage_is_exact) {
     for (uint64_t step = 0; step <= 100; step++) {
         struct progress_numbers numbers = {.step = step,
                                            .total_steps = 100,
@@ -108,8 +97,7 @@ static void the_percentage_is_exact(void **state) {
     }
 }
 
-static void unknown_figures_are_left_out(void **state) {
-    (void)state;
+TEST(unknown_figures_are_left_out) {
     struct progress_numbers numbers = {.step = 12,
                                        .loss = NAN,
                                        .examples_per_second = NAN,
@@ -122,8 +110,7 @@ static void unknown_figures_are_left_out(void **state) {
     assert_string_equal(text, "step 12: 7.2 examples/s");
 }
 
-static void counts_have_three_digits_and_a_unit(void **state) {
-    (void)state;
+TEST(counts_have_three_digits_and_a_unit) {
     static const struct {
         double rate;
         const char *text;
@@ -146,8 +133,7 @@ static void counts_have_three_digits_and_a_unit(void **state) {
     }
 }
 
-static void times_read_as_a_clock(void **state) {
-    (void)state;
+TEST(times_read_as_a_clock) {
     static const struct {
         double seconds;
         const char *text;
@@ -168,8 +154,7 @@ static void times_read_as_a_clock(void **state) {
     }
 }
 
-static void a_loss_of_any_size_is_readable(void **state) {
-    (void)state;
+TEST(a_loss_of_any_size_is_readable) {
     static const struct {
         double loss;
         const char *text;
@@ -189,8 +174,7 @@ static void a_loss_of_any_size_is_readable(void **state) {
     }
 }
 
-static void a_line_names_epoch_and_step(void **state) {
-    (void)state;
+TEST(a_line_names_epoch_and_step) {
     char text[256];
     progress_line_text(text, sizeof text, &halfway);
     assert_string_equal(text, "epoch 3/5, step 450/1000 (45%): loss 0.4123, "
@@ -198,8 +182,7 @@ static void a_line_names_epoch_and_step(void **state) {
 }
 
 /* A rate or a time left would be of another moment. */
-static void a_run_without_a_step_shows_how_long_and_why(void **state) {
-    (void)state;
+TEST(a_run_without_a_step_shows_how_long_and_why) {
     struct progress_numbers numbers = halfway;
     char text[256];
     numbers.stalled = 7.4;
@@ -217,8 +200,7 @@ static void a_run_without_a_step_shows_how_long_and_why(void **state) {
                " epoch 3/5  45%  no step for 7 s (waiting for worker 1)");
 }
 
-static void a_large_loss_is_short(void **state) {
-    (void)state;
+TEST(a_large_loss_is_short) {
     char text[64];
     progress_loss_text(text, sizeof text, 0.41234);
     assert_string_equal(text, "loss 0.4123");
@@ -226,8 +208,7 @@ static void a_large_loss_is_short(void **state) {
     assert_string_equal(text, "loss 1.500e+300");
 }
 
-static void tables_show_rows_and_what_a_step_sends(void **state) {
-    (void)state;
+TEST(tables_show_rows_and_what_a_step_sends) {
     struct progress_numbers numbers = halfway;
     char text[256];
     numbers.rows = 25900;
@@ -250,8 +231,7 @@ static void tables_show_rows_and_what_a_step_sends(void **state) {
                "12.3k examples/s  0:21 left");
 }
 
-static void an_epoch_ends_with_its_accuracy(void **state) {
-    (void)state;
+TEST(an_epoch_ends_with_its_accuracy) {
     struct progress_numbers numbers = halfway;
     char text[256];
     progress_epoch_text(text, sizeof text, &numbers);
@@ -325,8 +305,7 @@ static void restore(struct screen *screen) {
     close(screen->reader);
 }
 
-static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
-    (void)state;
+TEST(a_terminal_is_redrawn_ten_times_a_second) {
     const struct log log = {.role = "chief", .index = -1, .terminal = true};
     struct progress progress;
     char text[512];
@@ -351,8 +330,7 @@ static void a_terminal_is_redrawn_ten_times_a_second(void **state) {
     assert_string_equal(text, "\r\x1b[K");
 }
 
-static void the_end_of_an_epoch_stays_above_the_bar(void **state) {
-    (void)state;
+TEST(the_end_of_an_epoch_stays_above_the_bar) {
     const struct log log = {.role = "chief", .index = -1, .terminal = true};
     struct progress progress;
     char text[512];
@@ -384,9 +362,7 @@ static bool writes(struct progress *progress, struct screen *screen,
     return length > 0 && text[length - 1] == '\n' && !strchr(text, '\r');
 }
 
-static void without_a_terminal_a_line_is_logged_every_five_seconds(
-    void **state) {
-    (void)state;
+TEST(without_a_terminal_a_line_is_logged_every_five_seconds) {
     const struct log log = {.role = "chief", .index = -1};
     struct progress progress;
     struct screen screen = log_into_pipe();
@@ -414,8 +390,7 @@ static bool has_line(struct progress *progress, struct screen *screen,
     return strstr(seen(screen, text, sizeof text), position);
 }
 
-static void each_metric_has_a_line_at_any_rate(void **state) {
-    (void)state;
+TEST(each_metric_has_a_line_at_any_rate) {
     const struct log log = {.role = "chief", .index = -1};
     struct progress progress;
     struct screen screen = log_into_pipe();
@@ -432,8 +407,7 @@ static void each_metric_has_a_line_at_any_rate(void **state) {
     assert_true(none_came);
 }
 
-static void a_terminal_has_no_line_for_each_metric(void **state) {
-    (void)state;
+TEST(a_terminal_has_no_line_for_each_metric) {
     const struct log log = {.role = "chief", .index = -1, .terminal = true};
     struct progress progress;
     char text[512];
@@ -445,8 +419,7 @@ static void a_terminal_has_no_line_for_each_metric(void **state) {
     assert_string_equal(text, "");
 }
 
-static void a_null_log_is_silent(void **state) {
-    (void)state;
+TEST(a_null_log_is_silent) {
     struct progress progress;
     char text[64];
     struct screen screen = log_into_pipe();
@@ -458,32 +431,4 @@ static void a_null_log_is_silent(void **state) {
     seen(&screen, text, sizeof text);
     restore(&screen);
     assert_string_equal(text, "");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bar_shows_position_percentage_and_figures),
-        cmocka_unit_test(
-            a_narrow_terminal_drops_the_bar_first_and_the_remaining_time_last),
-        cmocka_unit_test(no_bar_is_wider_than_its_terminal),
-        cmocka_unit_test(the_bar_is_full_at_and_past_the_end),
-        cmocka_unit_test(the_percentage_is_exact),
-        cmocka_unit_test(unknown_figures_are_left_out),
-        cmocka_unit_test(counts_have_three_digits_and_a_unit),
-        cmocka_unit_test(times_read_as_a_clock),
-        cmocka_unit_test(a_loss_of_any_size_is_readable),
-        cmocka_unit_test(a_line_names_epoch_and_step),
-        cmocka_unit_test(a_run_without_a_step_shows_how_long_and_why),
-        cmocka_unit_test(a_large_loss_is_short),
-        cmocka_unit_test(tables_show_rows_and_what_a_step_sends),
-        cmocka_unit_test(an_epoch_ends_with_its_accuracy),
-        cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second),
-        cmocka_unit_test(the_end_of_an_epoch_stays_above_the_bar),
-        cmocka_unit_test(
-            without_a_terminal_a_line_is_logged_every_five_seconds),
-        cmocka_unit_test(each_metric_has_a_line_at_any_rate),
-        cmocka_unit_test(a_terminal_has_no_line_for_each_metric),
-        cmocka_unit_test(a_null_log_is_silent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/metrics_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -52,7 +47,9 @@ static void expect(struct metrics_fixture *measured, double now, double stalled,
     assert_string_equal(text, cause);
 }
 
-static void a_trainer_that_has_not_finished_the_step_is_named(void **state) {
+FIXTURE(metrics_fixture_setup, metrics_fixture_teardown);
+
+TEST(a_trainer_that_has_not_finished_the_step_is_named) {
     struct metrics_fixture *measured = *state;
     prepare(measured, 100, 0.01);
     measured->trainers[0].heartbeat.clock = 101;
@@ -63,7 +60,7 @@ static void a_trainer_that_has_not_finished_the_step_is_named(void **state) {
     expect(measured, 4, 4, "");
 }
 
-static void a_silent_trainer_is_named_before_a_slow_one(void **state) {
+TEST(a_silent_trainer_is_named_before_a_slow_one) {
     struct metrics_fixture *measured = *state;
     prepare(measured, 100, 0.01);
     measured->trainers[0].heartbeat.clock = 101;
@@ -71,7 +68,7 @@ static void a_silent_trainer_is_named_before_a_slow_one(void **state) {
     expect(measured, 4, 4, "waiting for worker 0, silent for 4 s");
 }
 
-static void a_step_may_take_its_usual_time(void **state) {
+TEST(a_step_may_take_its_usual_time) {
     struct metrics_fixture *measured = *state;
     prepare(measured, 10, 10);
     receive(measured, 0, 29);
@@ -80,7 +77,7 @@ static void a_step_may_take_its_usual_time(void **state) {
     expect(measured, 30, 30, "");
 }
 
-static void without_a_silence_no_time_is_lost(void **state) {
+TEST(without_a_silence_no_time_is_lost) {
     struct metrics_fixture *measured = *state;
     prepare(measured, 100, 0.01);
     for (double second = 1; second <= 4; second++) {
@@ -95,7 +92,7 @@ static void without_a_silence_no_time_is_lost(void **state) {
 
 /* One that comes back, then one that is declared gone: the other waits, and has
  * finished before progress is shown again. */
-static void time_without_a_step_is_charged_to_the_silent_peer(void **state) {
+TEST(time_without_a_step_is_charged_to_the_silent_peer) {
     struct metrics_fixture *measured = *state;
     const struct run_wait_loss *lost = &measured->run.stall.lost;
     prepare(measured, 100, 0.01);
@@ -118,7 +115,7 @@ static void time_without_a_step_is_charged_to_the_silent_peer(void **state) {
 }
 
 /* The silent trainer has not brought its part of it either. */
-static void an_open_evaluation_hides_no_silence(void **state) {
+TEST(an_open_evaluation_hides_no_silence) {
     struct metrics_fixture *measured = *state;
     struct run_evaluation evaluation = {.open = true};
     prepare(measured, 100, 0.01);
@@ -132,20 +129,4 @@ static void an_open_evaluation_hides_no_silence(void **state) {
     measured->run.evaluations.count = 0;
     assert_true(fabs(measured->run.stall.lost.seconds - 5) < 1e-9);
     assert_string_equal(measured->run.stall.lost.peer, "worker 1");
-}
-
-#define MEASURED(f)                                                            \
-    cmocka_unit_test_setup_teardown(f, metrics_fixture_setup,                  \
-                                    metrics_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        MEASURED(a_trainer_that_has_not_finished_the_step_is_named),
-        MEASURED(a_silent_trainer_is_named_before_a_slow_one),
-        MEASURED(a_step_may_take_its_usual_time),
-        MEASURED(without_a_silence_no_time_is_lost),
-        MEASURED(time_without_a_step_is_charged_to_the_silent_peer),
-        MEASURED(an_open_evaluation_hides_no_silence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "chief/report/metrics.h"
 #include "proto/base/time.h"
 #include "tests/lib/metrics_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +36,9 @@ static char *summary_of(struct metrics_fixture *measured) {
     return text;
 }
 
-static void the_object_is_also_written_to_a_file(void **state) {
+FIXTURE(metrics_fixture_setup, metrics_fixture_teardown);
+
+TEST(the_object_is_also_written_to_a_file) {
     struct metrics_fixture *measured = *state;
     char path[] = "/tmp/capstan-summary-XXXXXX";
     struct log log;
@@ -61,8 +58,7 @@ static void the_object_is_also_written_to_a_file(void **state) {
 }
 
 /* An epoch had ended before it: that one's loss is not its own. */
-static void a_resumed_run_within_an_epoch_has_the_loss_of_its_steps(
-    void **state) {
+TEST(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps) {
     struct metrics_fixture *measured = *state;
     measured->run.metrics.epochs_ended = 1;
     metrics_fixture_heartbeat(measured, 100, 150);
@@ -89,7 +85,7 @@ static void waits(struct metrics_fixture *measured, uint32_t trainers) {
     measured->trainers[0].heartbeat.wire_s = 2;
 }
 
-static void the_suggested_key_is_one_of_the_job(void **state) {
+TEST(the_suggested_key_is_one_of_the_job) {
     struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
@@ -103,7 +99,7 @@ static void the_suggested_key_is_one_of_the_job(void **state) {
 }
 
 /* Nothing is on a wire, and there is nobody else to wait for. */
-static void a_single_process_gets_advice_for_its_own_ps(void **state) {
+TEST(a_single_process_gets_advice_for_its_own_ps) {
     struct metrics_fixture *measured = *state;
     measured->run.ps_inproc = "ps";
     measured->job.batch_key = "train_micro_batch_size_per_gpu";
@@ -114,7 +110,7 @@ static void a_single_process_gets_advice_for_its_own_ps(void **state) {
                    true);
 }
 
-static void a_silent_peer_is_named_without_a_key(void **state) {
+TEST(a_silent_peer_is_named_without_a_key) {
     struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
@@ -127,7 +123,7 @@ static void a_silent_peer_is_named_without_a_key(void **state) {
     expect_summary(measured, "other trainers), 22 %; key:", true);
 }
 
-static void failed_peers_are_no_cause_of_lost_time(void **state) {
+TEST(failed_peers_are_no_cause_of_lost_time) {
     struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
@@ -157,8 +153,7 @@ static struct metrics_fixture *learns(struct metrics_fixture *measured,
     return measured;
 }
 
-static void a_learning_rate_too_large_is_reported_with_one_to_try(
-    void **state) {
+TEST(a_learning_rate_too_large_is_reported_with_one_to_try) {
     learns(*state, 2.3, 4, 2.25);
     expect_summary(*state,
                    "warning: the run has diverged: train loss 2.3 at first, 4 "
@@ -181,7 +176,7 @@ static void a_learning_rate_too_large_is_reported_with_one_to_try(
     expect_summary(*state, "diverged: the loss is NaN. With", true);
 }
 
-static void a_decreasing_loss_has_not_diverged(void **state) {
+TEST(a_decreasing_loss_has_not_diverged) {
     learns(*state, 2.3, 2.4, 1);
     expect_summary(*state, "diverged", false);
     learns(*state, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
@@ -191,29 +186,9 @@ static void a_decreasing_loss_has_not_diverged(void **state) {
 }
 
 /* There the rate is no other than elsewhere. */
-static void synchronous_and_single_runs_get_no_advice_about_pushes(
-    void **state) {
+TEST(synchronous_and_single_runs_get_no_advice_about_pushes) {
     learns(*state, 2.3, 4, 4)->job.staleness = 0;
     expect_summary(*state, "diverged", false);
     learns(*state, 2.3, 4, 4)->run.roster.num_ranks = 1;
     expect_summary(*state, "diverged", false);
-}
-
-#define MEASURED(f)                                                            \
-    cmocka_unit_test_setup_teardown(f, metrics_fixture_setup,                  \
-                                    metrics_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        MEASURED(the_object_is_also_written_to_a_file),
-        MEASURED(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps),
-        MEASURED(the_suggested_key_is_one_of_the_job),
-        MEASURED(a_single_process_gets_advice_for_its_own_ps),
-        MEASURED(a_silent_peer_is_named_without_a_key),
-        MEASURED(a_learning_rate_too_large_is_reported_with_one_to_try),
-        MEASURED(a_decreasing_loss_has_not_diverged),
-        MEASURED(synchronous_and_single_runs_get_no_advice_about_pushes),
-        MEASURED(failed_peers_are_no_cause_of_lost_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

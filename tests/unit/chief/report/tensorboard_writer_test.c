@@ -4,13 +4,8 @@
 #include "chief/report/event.pb-c.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>
@@ -45,6 +40,8 @@ static int remove_folder(void **state) {
     free(folder);
     return status;
 }
+
+FIXTURE(make_folder, remove_folder);
 
 /* Counts the files in the folder and notes the last. */
 static unsigned find_file(struct folder *folder) {
@@ -138,12 +135,11 @@ static void add(struct tensorboard_writer *writer, const char *tag,
         fail_msg("%s", why.text);
 }
 
-static void the_oracle_knows_the_published_check_value(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, the_oracle_knows_the_published_check_value) {
     assert_int_equal(crc32c((const uint8_t *)"123456789", 9), 0xe3069283u);
 }
 
-static void every_record_is_framed_and_reads_back(void **state) {
+TEST(every_record_is_framed_and_reads_back) {
     struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     add(writer, "train/loss", 1, 2.25);
@@ -166,7 +162,7 @@ static void every_record_is_framed_and_reads_back(void **state) {
     fclose(file);
 }
 
-static void a_resumed_run_records_the_step_it_restarts_before(void **state) {
+TEST(a_resumed_run_records_the_step_it_restarts_before) {
     struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
@@ -185,7 +181,7 @@ static void a_resumed_run_records_the_step_it_restarts_before(void **state) {
     tensorboard_writer_close(&writer);
 }
 
-static void a_flush_makes_records_visible_to_readers(void **state) {
+TEST(a_flush_makes_records_visible_to_readers) {
     struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
@@ -200,7 +196,7 @@ static void a_flush_makes_records_visible_to_readers(void **state) {
     tensorboard_writer_close(&writer);
 }
 
-static void a_tag_beyond_the_limit_is_refused(void **state) {
+TEST(a_tag_beyond_the_limit_is_refused) {
     struct tensorboard_writer *writer = open_events(*state);
     struct failure why = {0};
     char tag[514];
@@ -213,7 +209,7 @@ static void a_tag_beyond_the_limit_is_refused(void **state) {
     tensorboard_writer_close(&writer);
 }
 
-static void a_folder_that_cannot_be_created_is_named(void **state) {
+TEST(a_folder_that_cannot_be_created_is_named) {
     struct folder *folder = *state;
     struct tensorboard_writer *writer;
     struct failure why = {0};
@@ -229,7 +225,7 @@ static void a_folder_that_cannot_be_created_is_named(void **state) {
     assert_null(writer);
 }
 
-static void a_write_failure_names_the_file(void **state) {
+TEST(a_write_failure_names_the_file) {
     struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
@@ -260,7 +256,7 @@ static const char *const reader =
     "    for e in events.Scalars(tag):\n"
     "        print(tag, e.step, e.value)\n";
 
-static void tensorboard_reads_the_same_scalars(void **state) {
+TEST(tensorboard_reads_the_same_scalars) {
     struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     add(writer, "test/accuracy", 10, 0.875);
@@ -282,21 +278,4 @@ static void tensorboard_reads_the_same_scalars(void **state) {
     assert_string_equal(output, "test/accuracy 10 0.875\n"
                                 "train/loss 1 2.25\n"
                                 "train/loss 2 0.0\n");
-}
-
-#define WITH_FOLDER(test)                                                      \
-    cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oracle_knows_the_published_check_value),
-        WITH_FOLDER(every_record_is_framed_and_reads_back),
-        WITH_FOLDER(a_resumed_run_records_the_step_it_restarts_before),
-        WITH_FOLDER(a_flush_makes_records_visible_to_readers),
-        WITH_FOLDER(a_tag_beyond_the_limit_is_refused),
-        WITH_FOLDER(a_folder_that_cannot_be_created_is_named),
-        WITH_FOLDER(a_write_failure_names_the_file),
-        WITH_FOLDER(tensorboard_reads_the_same_scalars),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,8 @@
 #include "chief/report/time_breakdown.h"
 
 #include "chief/plan/memory_plan.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -58,8 +54,7 @@ static void expect(const struct run *run, const char *inside, const char *key,
     json_decref(object);
 }
 
-static void a_round_counts_once_for_each_trainer(void **state) {
-    (void)state;
+TEST(a_round_counts_once_for_each_trainer) {
     struct fixture fixture;
     prepare(&fixture);
     expect(&fixture.run, NULL, "parameters", 1000);
@@ -73,8 +68,7 @@ static void a_round_counts_once_for_each_trainer(void **state) {
 }
 
 /* 100 pushes are 50 of each. */
-static void without_rounds_pushes_are_divided_among_trainers(void **state) {
-    (void)state;
+TEST(without_rounds_pushes_are_divided_among_trainers) {
     struct fixture fixture;
     prepare(&fixture);
     fixture.job.staleness = JOB_STALENESS_INF;
@@ -83,8 +77,7 @@ static void without_rounds_pushes_are_divided_among_trainers(void **state) {
     expect(&fixture.run, "seconds_per_step", "update", 0.04);
 }
 
-static void all_reduce_counts_gradient_waits_and_its_own_updates(void **state) {
-    (void)state;
+TEST(all_reduce_counts_gradient_waits_and_its_own_updates) {
     struct fixture fixture;
     prepare(&fixture);
     fixture.run.allreduce = true;
@@ -94,8 +87,7 @@ static void all_reduce_counts_gradient_waits_and_its_own_updates(void **state) {
     expect(&fixture.run, "seconds_per_step", "update", 0.005);
 }
 
-static void a_callers_batch_and_its_reading_are_unknown(void **state) {
-    (void)state;
+TEST(a_callers_batch_and_its_reading_are_unknown) {
     struct fixture fixture;
     prepare(&fixture);
     fixture.job.model.type = JOB_EXTERNAL;
@@ -113,8 +105,7 @@ static void a_callers_batch_and_its_reading_are_unknown(void **state) {
     expect(&fixture.run, "seconds_per_step", "compute", 0.1);
 }
 
-static void figures_not_yet_known_are_null(void **state) {
-    (void)state;
+TEST(figures_not_yet_known_are_null) {
     struct fixture fixture;
     prepare(&fixture);
     json_t *object = json_object();
@@ -126,15 +117,4 @@ static void figures_not_yet_known_are_null(void **state) {
     assert_true(json_is_null(json_object_get(object, "parameters")));
     assert_true(json_is_null(json_object_get(object, "bytes_per_step")));
     json_decref(object);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_round_counts_once_for_each_trainer),
-        cmocka_unit_test(without_rounds_pushes_are_divided_among_trainers),
-        cmocka_unit_test(all_reduce_counts_gradient_waits_and_its_own_updates),
-        cmocka_unit_test(a_callers_batch_and_its_reading_are_unknown),
-        cmocka_unit_test(figures_not_yet_known_are_null),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

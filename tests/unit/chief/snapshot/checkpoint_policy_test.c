@@ -6,13 +6,8 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +39,8 @@ static int teardown(void **state) {
     return run_fixture_teardown(state);
 }
 
+FIXTURE(setup, teardown);
+
 /* Resumes with COUNT of TABLES. */
 static enum status resume(struct run *run, const struct table *tables,
                           uint32_t count, struct failure *why) {
@@ -67,7 +64,7 @@ static const struct table own[] = {
     {.name = "e2", .dim = 3, .init_bound = 0.25f, .max_rows = 1 << 20},
     {.name = "e3", .dim = 3}};
 
-static void the_partitions_are_the_checkpoints(void **state) {
+TEST(the_partitions_are_the_checkpoints) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct failure why;
     if (resume(run, own, 2, &why))
@@ -77,7 +74,7 @@ static void the_partitions_are_the_checkpoints(void **state) {
     assert_int_equal(run->plan.layout->num_partitions, 5);
 }
 
-static void a_run_may_resume_with_another_limit_of_rows(void **state) {
+TEST(a_run_may_resume_with_another_limit_of_rows) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct table tables[] = {own[0], own[1]};
     struct failure why;
@@ -86,7 +83,7 @@ static void a_run_may_resume_with_another_limit_of_rows(void **state) {
     assert_int_equal(run->plan.layout->tables[1].max_rows, 1 << 21);
 }
 
-static void the_first_difference_of_tables_is_named(void **state) {
+TEST(the_first_difference_of_tables_is_named) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct failure why;
     struct {
@@ -116,7 +113,7 @@ static void the_first_difference_of_tables_is_named(void **state) {
     }
 }
 
-static void the_first_parameter_that_differs_is_named(void **state) {
+TEST(the_first_parameter_that_differs_is_named) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct parameter *bias = &run->plan.layout->parameters[1], whole = *bias;
     struct failure why;
@@ -145,7 +142,7 @@ static void the_first_parameter_that_differs_is_named(void **state) {
 }
 
 /* By the key that gave the table its initial values. */
-static void other_initial_rows_are_named_by_their_key(void **state) {
+TEST(other_initial_rows_are_named_by_their_key) {
     static const char *const cases[][2] = {
         {"{\"e2\": {\"init\": \"ones\"}}", "features.e2.init has"},
         {"{\"e2\": {\"dim\": 3}}", "features.e2.init_range has"},
@@ -162,24 +159,10 @@ static void other_initial_rows_are_named_by_their_key(void **state) {
     }
 }
 
-static void a_job_without_the_tables_does_not_resume(void **state) {
+TEST(a_job_without_the_tables_does_not_resume) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct failure why;
     assert_fails(resume(run, own, 0, &why), &why,
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
     assert_non_null(strstr(why.text, "\"e1\" is there only"));
-}
-
-#define POLICY_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        POLICY_TEST(the_partitions_are_the_checkpoints),
-        POLICY_TEST(the_first_parameter_that_differs_is_named),
-        POLICY_TEST(a_run_may_resume_with_another_limit_of_rows),
-        POLICY_TEST(the_first_difference_of_tables_is_named),
-        POLICY_TEST(other_initial_rows_are_named_by_their_key),
-        POLICY_TEST(a_job_without_the_tables_does_not_resume),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

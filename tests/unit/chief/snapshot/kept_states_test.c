@@ -3,13 +3,8 @@
 #include "chief/snapshot/kept_states.h"
 
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 
 enum { TRAINERS = 2 };
@@ -53,7 +48,7 @@ static void expect_two_files(struct run *run, uint64_t step) {
 }
 
 /* A planned one and the last, of a run that its trainers end. */
-static void two_checkpoints_of_a_step_have_the_same_states(void **state) {
+TEST_WITH(setup, teardown, two_checkpoints_of_a_step_have_the_same_states) {
     struct run *run = &((struct run_fixture *)*state)->run;
     char name[64];
     for (uint32_t r = 0; r < TRAINERS; r++)
@@ -66,12 +61,4 @@ static void two_checkpoints_of_a_step_have_the_same_states(void **state) {
         expect_two_files(run, step);
     }
     assert_true(kept_states_awaited(run, 10, name));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            two_checkpoints_of_a_step_have_the_same_states, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

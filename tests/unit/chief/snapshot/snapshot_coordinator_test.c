@@ -7,13 +7,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +37,8 @@ static int teardown(void **state) {
     return run_fixture_teardown(state);
 }
 
+FIXTURE(setup, teardown);
+
 static uint64_t request(struct run *run, struct snapshot_reason reason) {
     assert_true(snapshot_coordinator_request(run, reason, false));
     return run->snapshots.items[run->snapshots.count - 1].id;
@@ -57,7 +54,7 @@ static void report(struct run *run, uint32_t holder, uint64_t id,
                                         &message);
 }
 
-static void a_snapshot_that_one_holder_lacks_is_given_up(void **state) {
+TEST(a_snapshot_that_one_holder_lacks_is_given_up) {
     struct run *run = &((struct run_fixture *)*state)->run;
     uint64_t id =
         request(run, (struct snapshot_reason){
@@ -73,7 +70,7 @@ static void a_snapshot_that_one_holder_lacks_is_given_up(void **state) {
     assert_false(snapshot_coordinator_is_pending(run));
 }
 
-static void a_held_snapshot_that_is_not_written_is_still_read(void **state) {
+TEST(a_held_snapshot_that_is_not_written_is_still_read) {
     struct run *run = &((struct run_fixture *)*state)->run;
     uint64_t read, step,
         id = request(run,
@@ -92,7 +89,7 @@ static void a_held_snapshot_that_is_not_written_is_still_read(void **state) {
     assert_false(snapshot_coordinator_is_pending(run));
 }
 
-static void a_file_outside_the_folder_fails_the_checkpoint(void **state) {
+TEST(a_file_outside_the_folder_fails_the_checkpoint) {
     struct run *run = &((struct run_fixture *)*state)->run;
     uint64_t id = request(run, (struct snapshot_reason){.save = true});
     for (uint32_t holder = 0; holder < HOLDERS; holder++)
@@ -134,7 +131,7 @@ static void report_rows(struct run *run, uint32_t holder, uint64_t id,
                                         &message);
 }
 
-static void the_rows_of_all_holders_are_added_up(void **state) {
+TEST(the_rows_of_all_holders_are_added_up) {
     struct run *run = &((struct run_fixture *)*state)->run;
     tables(run);
     uint64_t id = request(run, (struct snapshot_reason){.save = true});
@@ -152,7 +149,7 @@ static void the_rows_of_all_holders_are_added_up(void **state) {
 }
 
 /* With staleness, a step late: the full one has precedence. */
-static void a_delta_is_due_between_full_checkpoints(void **state) {
+TEST(a_delta_is_due_between_full_checkpoints) {
     struct run *run = &((struct run_fixture *)*state)->run;
     static const struct {
         uint64_t step;
@@ -195,7 +192,7 @@ static void a_delta_is_due_between_full_checkpoints(void **state) {
     }
 }
 
-static void impossible_numbers_of_rows_fail_the_checkpoint(void **state) {
+TEST(impossible_numbers_of_rows_fail_the_checkpoint) {
     static const struct {
         uint64_t rows[6];
         size_t count;
@@ -221,8 +218,7 @@ static void impossible_numbers_of_rows_fail_the_checkpoint(void **state) {
 }
 
 /* It would freeze the rounds again and again. */
-static void a_snapshot_that_was_given_up_is_not_requested_at_once(
-    void **state) {
+TEST(a_snapshot_that_was_given_up_is_not_requested_at_once) {
     struct run *run = &((struct run_fixture *)*state)->run;
     run->phase = RUN_TRAINING;
     run->membership.view_sent = run->metrics.began = true;
@@ -242,7 +238,7 @@ static void a_snapshot_that_was_given_up_is_not_requested_at_once(
 
 /* A signal's checkpoint may be agreed for a planned round that the leaving
  * trainers never close. */
-static void a_request_at_a_planned_round_can_be_abandoned(void **state) {
+TEST(a_request_at_a_planned_round_can_be_abandoned) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
@@ -263,20 +259,4 @@ static void a_request_at_a_planned_round_can_be_abandoned(void **state) {
     assert_int_equal(run->snapshots.count, 1);
     assert_true(snapshot_coordinator_abandon(run));
     assert_false(snapshot_coordinator_is_pending(run));
-}
-
-#define COORDINATOR_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        COORDINATOR_TEST(a_snapshot_that_one_holder_lacks_is_given_up),
-        COORDINATOR_TEST(a_held_snapshot_that_is_not_written_is_still_read),
-        COORDINATOR_TEST(a_file_outside_the_folder_fails_the_checkpoint),
-        COORDINATOR_TEST(a_delta_is_due_between_full_checkpoints),
-        COORDINATOR_TEST(the_rows_of_all_holders_are_added_up),
-        COORDINATOR_TEST(impossible_numbers_of_rows_fail_the_checkpoint),
-        COORDINATOR_TEST(a_snapshot_that_was_given_up_is_not_requested_at_once),
-        COORDINATOR_TEST(a_request_at_a_planned_round_can_be_abandoned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/snapshot/snapshot_round.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
-
-static void a_snapshot_is_one_above_the_highest_round_of_all(void **state) {
+TEST(a_snapshot_is_one_above_the_highest_round_of_all) {
     struct snapshot_round snapshot;
-    (void)state;
     snapshot_round_query(&snapshot, 3);
     assert_false(snapshot_round_receive_highest(&snapshot, 4, 100));
     assert_false(snapshot_round_receive_highest(&snapshot, 6, 100));
@@ -20,27 +14,24 @@ static void a_snapshot_is_one_above_the_highest_round_of_all(void **state) {
     assert_int_equal(snapshot.stage, SNAPSHOT_ROUND_TAKING);
 }
 
-static void no_snapshot_is_after_the_last_round(void **state) {
+TEST(no_snapshot_is_after_the_last_round) {
     struct snapshot_round snapshot;
-    (void)state;
     snapshot_round_query(&snapshot, 2);
     assert_false(snapshot_round_receive_highest(&snapshot, 10, 10));
     assert_true(snapshot_round_receive_highest(&snapshot, 9, 10));
     assert_int_equal(snapshot.round, 10);
 }
 
-static void late_answers_for_an_agreed_snapshot_are_ignored(void **state) {
+TEST(late_answers_for_an_agreed_snapshot_are_ignored) {
     struct snapshot_round snapshot;
-    (void)state;
     snapshot_round_query(&snapshot, 1);
     assert_true(snapshot_round_receive_highest(&snapshot, 3, 10));
     assert_false(snapshot_round_receive_highest(&snapshot, 8, 10));
     assert_int_equal(snapshot.round, 4);
 }
 
-static void a_snapshot_is_held_and_written_once_all_ps_have(void **state) {
+TEST(a_snapshot_is_held_and_written_once_all_ps_have) {
     struct snapshot_round snapshot;
-    (void)state;
     snapshot_round_start(&snapshot, 2);
     assert_false(snapshot_round_receive_held(&snapshot));
     assert_false(snapshot_round_receive_written(
@@ -48,14 +39,4 @@ static void a_snapshot_is_held_and_written_once_all_ps_have(void **state) {
     assert_true(snapshot_round_receive_held(&snapshot));
     assert_int_equal(snapshot.stage, SNAPSHOT_ROUND_HELD);
     assert_true(snapshot_round_receive_written(&snapshot));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_is_one_above_the_highest_round_of_all),
-        cmocka_unit_test(no_snapshot_is_after_the_last_round),
-        cmocka_unit_test(late_answers_for_an_agreed_snapshot_are_ignored),
-        cmocka_unit_test(a_snapshot_is_held_and_written_once_all_ps_have),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

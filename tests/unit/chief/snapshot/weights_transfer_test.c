@@ -7,13 +7,8 @@
 #include "ps/server.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/shard_snapshot.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,6 +192,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+FIXTURE(set_up, tear_down);
+
 static void open_transfer(struct fixture *fixture) {
     must(weights_transfer_open(&fixture->weights_transfer, &fixture->settings,
                                &fixture->why),
@@ -244,13 +241,13 @@ static void start_all(struct fixture *fixture) {
         start(&fixture->servers[p]);
 }
 
-static void assigned_weights_read_back_from_a_snapshot(void **state) {
+TEST(assigned_weights_read_back_from_a_snapshot) {
     start_all(*state);
     open_transfer(*state);
     assign_all_and_read_back(*state);
 }
 
-static void a_lost_request_is_resent(void **state) {
+TEST(a_lost_request_is_resent) {
     struct fixture *fixture = *state;
     fixture->servers[1].to_lose = 2;
     start_all(fixture);
@@ -270,7 +267,7 @@ static void expect_refusal(struct fixture *fixture, enum status status,
         fail_msg("no \"%s\" in: %s", text, fixture->why.text);
 }
 
-static void nothing_is_assigned_after_the_first_view(void **state) {
+TEST(nothing_is_assigned_after_the_first_view) {
     struct fixture *fixture = *state;
     struct gate_slot slot = {.incarnation = 5, .from = 1, .live = true};
     for (uint32_t p = 0; p < NUM_PS; p++)
@@ -284,7 +281,7 @@ static void nothing_is_assigned_after_the_first_view(void **state) {
                    "before the first view only");
 }
 
-static void only_the_chief_assigns_weights(void **state) {
+TEST(only_the_chief_assigns_weights) {
     struct fixture *fixture = *state;
     fixture->settings.incarnation = CHIEF + 1;
     start_all(fixture);
@@ -295,7 +292,7 @@ static void only_the_chief_assigns_weights(void **state) {
                    "not in this ps's view");
 }
 
-static void a_snapshot_that_is_not_held_is_refused(void **state) {
+TEST(a_snapshot_that_is_not_held_is_refused) {
     struct fixture *fixture = *state;
     start_all(fixture);
     open_transfer(fixture);
@@ -306,7 +303,7 @@ static void a_snapshot_that_is_not_held_is_refused(void **state) {
                    "a snapshot that is not held");
 }
 
-static void a_silent_ps_is_named_at_the_deadline(void **state) {
+TEST(a_silent_ps_is_named_at_the_deadline) {
     struct fixture *fixture = *state;
     char name[400];
     fixture->settings.step_timeout = 0.2;
@@ -321,7 +318,7 @@ static void a_silent_ps_is_named_at_the_deadline(void **state) {
     assert_non_null(strstr(fixture->why.text, "timeouts.step"));
 }
 
-static void a_cancelled_transfer_ends_at_once(void **state) {
+TEST(a_cancelled_transfer_ends_at_once) {
     struct fixture *fixture = *state;
     int64_t began = time_now();
     eventfd_write(fixture->settings.cancel, 1);
@@ -331,19 +328,4 @@ static void a_cancelled_transfer_ends_at_once(void **state) {
                                        &fixture->why),
                  &fixture->why, FAILURE_RUN_ENDED);
     assert_true(time_now() - began < 30 * TIME_S);
-}
-
-#define WITH_PS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PS(assigned_weights_read_back_from_a_snapshot),
-        WITH_PS(a_lost_request_is_resent),
-        WITH_PS(nothing_is_assigned_after_the_first_view),
-        WITH_PS(only_the_chief_assigns_weights),
-        WITH_PS(a_snapshot_that_is_not_held_is_refused),
-        WITH_PS(a_silent_ps_is_named_at_the_deadline),
-        WITH_PS(a_cancelled_transfer_ends_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/background_task.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 
@@ -33,9 +29,8 @@ static enum status run(void *context, struct failure *why) {
     return status;
 }
 
-static void the_result_is_ready_when_the_descriptor_is(void **state) {
+TEST(the_result_is_ready_when_the_descriptor_is) {
     struct failure why;
-    (void)state;
     assert_int_equal(run(NULL, &why), STATUS_OK);
     assert_int_equal(run("no such block", &why), STATUS_FAILED);
     assert_string_equal(why.text, "no such block");
@@ -50,12 +45,11 @@ static enum status wait_for_cancel(void *context, int cancel,
     return STATUS_OK;
 }
 
-static void closing_cancels_the_work_and_waits_for_its_end(void **state) {
+TEST(closing_cancels_the_work_and_waits_for_its_end) {
     struct background_task *task;
     enum status status;
     struct failure why;
     bool cancelled = false;
-    (void)state;
     assert_int_equal(
         background_task_open(&task, wait_for_cancel, &cancelled, &why),
         STATUS_OK);
@@ -63,12 +57,4 @@ static void closing_cancels_the_work_and_waits_for_its_end(void **state) {
     background_task_close(&task);
     assert_true(cancelled);
     background_task_close(&task);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_result_is_ready_when_the_descriptor_is),
-        cmocka_unit_test(closing_cancels_the_work_and_waits_for_its_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

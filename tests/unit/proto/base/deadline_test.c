@@ -2,19 +2,12 @@
 #include "proto/base/deadline.h"
 
 #include "proto/base/time.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static const struct deadline sample = {"ps 1 at b:2223", "timeouts.step",
                                        5 * TIME_S, 35 * TIME_S};
 
-static void a_wait_is_logged_with_its_deadline(void **state) {
-    (void)state;
+TEST(a_wait_is_logged_with_its_deadline) {
     char text[128];
     deadline_text(&sample, 17 * TIME_S, text, sizeof text);
     assert_string_equal(text, "waiting for ps 1 at b:2223 for 12 s; gives up "
@@ -24,8 +17,7 @@ static void a_wait_is_logged_with_its_deadline(void **state) {
                               "in 0 s (timeouts.step)");
 }
 
-static void a_wait_expires_at_its_deadline(void **state) {
-    (void)state;
+TEST(a_wait_expires_at_its_deadline) {
     assert_false(deadline_passed(&sample, 35 * TIME_S - 1));
     assert_true(deadline_passed(&sample, 35 * TIME_S));
     struct deadline none = {.until = TIME_NEVER};
@@ -36,16 +28,14 @@ static void a_wait_expires_at_its_deadline(void **state) {
     assert_true(endless.until < TIME_NEVER);
 }
 
-static void a_silence_is_logged_well_before_its_deadline(void **state) {
-    (void)state;
+TEST(a_silence_is_logged_well_before_its_deadline) {
     assert_int_equal(deadline_warn_after(30 * TIME_S), 5 * TIME_S);
     assert_int_equal(deadline_warn_after(TIME_S), 3 * TIME_S);
 }
 
 /* A turn that takes a second is none; what was set moves, and not beyond now.
  */
-static void a_suspension_shifts_the_start_of_waits(void **state) {
-    (void)state;
+TEST(a_suspension_shifts_the_start_of_waits) {
     int64_t now = 100 * TIME_S, since = 70 * TIME_S, none = 0,
             last = 99 * TIME_S;
     assert_int_equal(deadline_stall(0, now), 0);
@@ -58,14 +48,4 @@ static void a_suspension_shifts_the_start_of_waits(void **state) {
     assert_int_equal(since, 90 * TIME_S);
     assert_int_equal(none, 0);
     assert_int_equal(last, now);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wait_is_logged_with_its_deadline),
-        cmocka_unit_test(a_wait_expires_at_its_deadline),
-        cmocka_unit_test(a_silence_is_logged_well_before_its_deadline),
-        cmocka_unit_test(a_suspension_shifts_the_start_of_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/base/free_memory.h"
 
 #include "proto/base/limits.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +55,8 @@ static int teardown(void **state) {
     return removed;
 }
 
+FIXTURE(setup, teardown);
+
 static void look(struct machine *machine) {
     machine->count = free_memory_limits_in(machine->root, machine->limits);
 }
@@ -73,7 +70,7 @@ static const struct free_memory_limit *find(const struct machine *machine,
     return NULL;
 }
 
-static void host_memory_is_available_memory_plus_swap(void **state) {
+TEST(host_memory_is_available_memory_plus_swap) {
     struct machine *machine = *state;
     look(machine);
     assert_int_equal(machine->count, 1);
@@ -83,7 +80,7 @@ static void host_memory_is_available_memory_plus_swap(void **state) {
     assert_string_equal(machine->limits[0].name, "free memory");
 }
 
-static void the_zfs_cache_counts_as_free(void **state) {
+TEST(the_zfs_cache_counts_as_free) {
     struct machine *machine = *state;
     write_file(machine, "/proc/spl/kstat/zfs/arcstats",
                "name type data\nc_min 4 1000\nsize 4 7000\n"
@@ -92,7 +89,7 @@ static void the_zfs_cache_counts_as_free(void **state) {
     assert_int_equal(machine->limits[0].free, (1500 << 10) + 6000);
 }
 
-static void each_control_group_around_a_process_is_a_limit(void **state) {
+TEST(each_control_group_around_a_process_is_a_limit) {
     struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup", "0::/all/job\n");
     write_file(machine, "/sys/fs/cgroup/all/job/memory.max", "9000000\n");
@@ -115,7 +112,7 @@ static void each_control_group_around_a_process_is_a_limit(void **state) {
     assert_string_not_equal(job->key, top->key);
 }
 
-static void cgroup_v1_is_a_limit_too(void **state) {
+TEST(cgroup_v1_is_a_limit_too) {
     struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup",
                "5:cpu:/cpus\n4:memory:/job\n1:name=systemd:/\n");
@@ -136,8 +133,7 @@ static void cgroup_v1_is_a_limit_too(void **state) {
 }
 
 /* A container sees its own group as the root, whatever its name is outside. */
-static void an_invisible_control_group_is_replaced_by_the_visible_root(
-    void **state) {
+TEST(an_invisible_control_group_is_replaced_by_the_visible_root) {
     struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup", "0::/docker/1234\n");
     write_file(machine, "/sys/fs/cgroup/memory.max", "20000000\n");
@@ -147,7 +143,7 @@ static void an_invisible_control_group_is_replaced_by_the_visible_root(
     find(machine, "group /,");
 }
 
-static void a_full_group_leaves_nothing(void **state) {
+TEST(a_full_group_leaves_nothing) {
     struct machine *machine = *state;
     write_file(machine, "/proc/meminfo", "MemAvailable: 1000 kB\n");
     write_file(machine, "/proc/self/cgroup", "0::/\n");
@@ -157,7 +153,7 @@ static void a_full_group_leaves_nothing(void **state) {
     assert_int_equal(find(machine, "group /,")->free, 0);
 }
 
-static void a_missing_file_is_no_limit(void **state) {
+TEST(a_missing_file_is_no_limit) {
     struct machine *machine = *state;
     write_file(machine, "/proc/meminfo", "nothing\n");
     write_file(machine, "/proc/self/cgroup", "nonsense\n0::/job\n");
@@ -165,7 +161,7 @@ static void a_missing_file_is_no_limit(void **state) {
     assert_int_equal(machine->count, 0);
 }
 
-static void an_rlimit_limits_only_the_process(void **state) {
+TEST(an_rlimit_limits_only_the_process) {
     struct machine *machine = *state;
     struct rlimit before, less;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
@@ -183,16 +179,15 @@ static void an_rlimit_limits_only_the_process(void **state) {
     assert_non_null(strstr(own->key, pid));
 }
 
-static void free_memory_is_above_zero_and_below_all_memory(void **state) {
+TEST_WITH(NULL, NULL, free_memory_is_above_zero_and_below_all_memory) {
     uint64_t all =
         (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    (void)state;
     uint64_t half = free_memory_half();
     assert_true(half > 0);
     assert_true(half <= all / 2);
 }
 
-static void a_quota_of_processor_time_limits_the_cores(void **state) {
+TEST(a_quota_of_processor_time_limits_the_cores) {
     const struct machine *machine = *state;
     assert_int_equal(cores_limited(machine->root, 8), 8);
     write_file(machine, "/proc/self/cgroup", "0::/all/job\n");
@@ -210,22 +205,4 @@ static void a_quota_of_processor_time_limits_the_cores(void **state) {
     assert_int_equal(cores_limited(machine->root, 8), 8);
     write_file(machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n");
     assert_int_equal(cores_limited(machine->root, 8), 2);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(host_memory_is_available_memory_plus_swap),
-        TEST(the_zfs_cache_counts_as_free),
-        TEST(each_control_group_around_a_process_is_a_limit),
-        TEST(cgroup_v1_is_a_limit_too),
-        TEST(an_invisible_control_group_is_replaced_by_the_visible_root),
-        TEST(a_full_group_leaves_nothing),
-        TEST(a_missing_file_is_no_limit),
-        TEST(an_rlimit_limits_only_the_process),
-        TEST(a_quota_of_processor_time_limits_the_cores),
-        cmocka_unit_test(free_memory_is_above_zero_and_below_all_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
 #include "proto/base/health.h"
 
 #include "proto/base/time.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static const int64_t NOW = 1000 * TIME_S;
 
@@ -21,6 +15,8 @@ static int health_teardown(void **state) {
     health_close((struct health **)state);
     return 0;
 }
+
+FIXTURE(health_setup, health_teardown);
 
 static struct health_report *begin(struct health *health, int64_t now) {
     struct health_report *report = health_begin(health, now);
@@ -35,7 +31,7 @@ static void add_deadline(struct health_report *report, const char *peer,
     health_add_deadline(report, &deadline, NOW);
 }
 
-static void the_deadline_of_which_the_most_has_passed_counts(void **state) {
+TEST(the_deadline_of_which_the_most_has_passed_counts) {
     struct health_report *report = begin(*state, NOW);
     add_deadline(report, "a", 20 * TIME_S, 600 * TIME_S);
     add_deadline(report, "b", 5 * TIME_S, 30 * TIME_S);
@@ -47,7 +43,7 @@ static void the_deadline_of_which_the_most_has_passed_counts(void **state) {
     health_unlock(*state);
 }
 
-static void it_is_late_after_three_quarters(void **state) {
+TEST(it_is_late_after_three_quarters) {
     struct health_report *report = begin(*state, NOW);
     assert_false(health_is_late(report, NOW));
     add_deadline(report, "a", 0, 100 * TIME_S);
@@ -57,7 +53,7 @@ static void it_is_late_after_three_quarters(void **state) {
     health_end(*state);
 }
 
-static void a_report_begins_empty(void **state) {
+TEST(a_report_begins_empty) {
     struct health_report *report = begin(*state, NOW);
     for (uint32_t i = 0; i < 100; i++)
         health_add_peer(report, (struct health_peer){.role = "ps", .index = i});
@@ -75,8 +71,7 @@ static void a_report_begins_empty(void **state) {
 }
 
 /* The role's thread goes on in both cases. */
-static void no_report_is_due_within_its_interval_or_while_it_is_read(
-    void **state) {
+TEST(no_report_is_due_within_its_interval_or_while_it_is_read) {
     begin(*state, NOW);
     health_end(*state);
     assert_null(health_begin(*state, NOW + TIME_MS));
@@ -88,7 +83,7 @@ static void no_report_is_due_within_its_interval_or_while_it_is_read(
     assert_null(health_begin(NULL, NOW));
 }
 
-static void a_role_outside_its_loop_is_not_silent(void **state) {
+TEST(a_role_outside_its_loop_is_not_silent) {
     assert_int_equal(health_silence(*state, NOW), -1);
     begin(*state, NOW);
     health_end(*state);
@@ -102,7 +97,7 @@ static void a_role_outside_its_loop_is_not_silent(void **state) {
     health_leave_loop(NULL, HEALTH_ENDING);
 }
 
-static void a_role_outside_its_loop_is_not_late(void **state) {
+TEST(a_role_outside_its_loop_is_not_late) {
     struct deadline deadline = {"a peer", "--join-timeout", NOW, NOW + TIME_S};
     struct health_report *report = begin(*state, NOW);
     report->state = HEALTH_FOLLOWING;
@@ -115,19 +110,4 @@ static void a_role_outside_its_loop_is_not_late(void **state) {
     health_unlock(*state);
     begin(*state, NOW + 1); /* due at once */
     health_end(*state);
-}
-
-#define HEALTH_TEST(f)                                                         \
-    cmocka_unit_test_setup_teardown(f, health_setup, health_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        HEALTH_TEST(the_deadline_of_which_the_most_has_passed_counts),
-        HEALTH_TEST(it_is_late_after_three_quarters),
-        HEALTH_TEST(a_report_begins_empty),
-        HEALTH_TEST(no_report_is_due_within_its_interval_or_while_it_is_read),
-        HEALTH_TEST(a_role_outside_its_loop_is_not_silent),
-        HEALTH_TEST(a_role_outside_its_loop_is_not_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -27,7 +22,9 @@ static void print_date(char text[24], time_t at) {
     strftime(text, 24, "%Y-%m-%d %H:%M:%S", &calendar);
 }
 
-static void a_line_has_date_role_and_index_before_its_text(void **state) {
+GROUP(link_fixture_setup, link_fixture_teardown);
+
+TEST(a_line_has_date_role_and_index_before_its_text) {
     struct link_fixture *fixture = *state;
     struct log log;
     time_t began = time(NULL);
@@ -52,7 +49,7 @@ static void a_line_has_date_role_and_index_before_its_text(void **state) {
     assert_non_null(strstr(said, " ps 1: error: lost\n"));
 }
 
-static void a_line_of_information_is_known_as_one(void **state) {
+TEST(a_line_of_information_is_known_as_one) {
     static const struct {
         const char *line;
         bool is;
@@ -65,7 +62,6 @@ static void a_line_of_information_is_known_as_one(void **state) {
         {"2026-11", false},
         {"", false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (log_is_info(lines[i].line, strlen(lines[i].line)) != lines[i].is)
             fail_msg("%s", lines[i].line);
@@ -74,8 +70,7 @@ static void a_line_of_information_is_known_as_one(void **state) {
         log_is_info("2026-11-23 08:46:51.501 ps 0: on\n1 a: error: b", 32));
 }
 
-static void an_index_below_zero_is_left_out(void **state) {
-    (void)state;
+TEST(an_index_below_zero_is_left_out) {
     struct log log;
     log_open(&log, "chief", -1);
     assert_string_equal(log.role, "chief");
@@ -83,14 +78,14 @@ static void an_index_below_zero_is_left_out(void **state) {
     assert_true(strlen(log.role) < sizeof log.role);
 }
 
-static void a_null_log_is_silent(void **state) {
+TEST(a_null_log_is_silent) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     log_info(NULL, "listening", "unheard");
     assert_string_equal(link_fixture_captured_log(fixture), "");
 }
 
-static void a_quiet_log_has_waits_warnings_and_errors(void **state) {
+TEST(a_quiet_log_has_waits_warnings_and_errors) {
     struct link_fixture *fixture = *state;
     struct log log;
     link_fixture_capture_log(fixture);
@@ -105,7 +100,7 @@ static void a_quiet_log_has_waits_warnings_and_errors(void **state) {
     assert_non_null(strstr(said, " ps 1: warning: late\n"));
 }
 
-static void a_long_text_is_cut_between_characters_to_one_line(void **state) {
+TEST(a_long_text_is_cut_between_characters_to_one_line) {
     static const char euro[] = "\xe2\x82\xac";
     struct link_fixture *fixture = *state;
     char text[9001];
@@ -124,7 +119,7 @@ static void a_long_text_is_cut_between_characters_to_one_line(void **state) {
     }
 }
 
-static void the_progress_bar_of_a_terminal_is_cleared_first(void **state) {
+TEST(the_progress_bar_of_a_terminal_is_cleared_first) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     fixture->log.terminal = true;
@@ -133,9 +128,8 @@ static void the_progress_bar_of_a_terminal_is_cleared_first(void **state) {
                      0);
 }
 
-static void a_log_of_json_draws_nothing_on_a_terminal(void **state) {
+TEST(a_log_of_json_draws_nothing_on_a_terminal) {
     struct log plain, json;
-    (void)state;
     skip_unless_terminals();
     int terminal = posix_openpt(O_RDWR | O_NOCTTY);
     int saved = dup(STDERR_FILENO);
@@ -174,8 +168,7 @@ static void open_json(struct link_fixture *fixture, struct log *log,
     link_fixture_capture_log(fixture);
 }
 
-static void a_line_of_json_has_time_role_index_level_event_and_text(
-    void **state) {
+TEST(a_line_of_json_has_time_role_index_level_event_and_text) {
     struct link_fixture *fixture = *state;
     struct log log;
     struct tm calendar;
@@ -195,7 +188,7 @@ static void a_line_of_json_has_time_role_index_level_event_and_text(
                         "\"text\":\"after 3 s\"}\n");
 }
 
-static void a_role_without_a_number_has_no_index_in_json(void **state) {
+TEST(a_role_without_a_number_has_no_index_in_json) {
     struct link_fixture *fixture = *state;
     struct log log;
     open_json(fixture, &log, "chief", -1);
@@ -206,7 +199,7 @@ static void a_role_without_a_number_has_no_index_in_json(void **state) {
     json_decref(object);
 }
 
-static void text_that_is_not_utf8_does_not_lose_its_line_of_json(void **state) {
+TEST(text_that_is_not_utf8_does_not_lose_its_line_of_json) {
     struct link_fixture *fixture = *state;
     struct log log;
     open_json(fixture, &log, "ps", 1);
@@ -216,8 +209,7 @@ static void text_that_is_not_utf8_does_not_lose_its_line_of_json(void **state) {
     json_decref(object);
 }
 
-static void a_long_text_is_cut_between_characters_to_a_line_of_json(
-    void **state) {
+TEST(a_long_text_is_cut_between_characters_to_a_line_of_json) {
     static const char *const characters[] = {"y", "\xc3\xa4",
                                              "\xf0\x9f\x9a\x82", "\x01"};
     struct link_fixture *fixture = *state;
@@ -237,7 +229,7 @@ static void a_long_text_is_cut_between_characters_to_a_line_of_json(
     }
 }
 
-static void a_failure_of_a_command_keeps_its_lines_and_its_code(void **state) {
+TEST(a_failure_of_a_command_keeps_its_lines_and_its_code) {
     struct link_fixture *fixture = *state;
     struct failure why;
     (void)status_fail(&why, FAILURE_JOB_INVALID, "two\nlines");
@@ -260,13 +252,12 @@ static void a_failure_of_a_command_keeps_its_lines_and_its_code(void **state) {
 }
 
 /* What a pipe that nobody reads holds, then what was lost is counted. */
-static void a_log_that_nothing_reads_delays_its_process_once(void **state) {
+TEST(a_log_that_nothing_reads_delays_its_process_once) {
     enum { LINES = 10000 };
     struct log log;
     int pipe_ends[2], saved = dup(STDERR_FILENO);
     unsigned missing = 0, read_lines = 0;
     static char said[1 << 20];
-    (void)state;
     log_open(&log, "test", -1);
     assert_int_equal(pipe(pipe_ends), 0);
     dup2(pipe_ends[1], STDERR_FILENO);
@@ -293,27 +284,4 @@ static void a_log_that_nothing_reads_delays_its_process_once(void **state) {
     assert_int_equal(sscanf(warning, "test: warning: %u lines ", &missing), 1);
     assert_int_equal(missing + read_lines, LINES);
     assert_non_null(strstr(warning, "test: the last\n"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_has_date_role_and_index_before_its_text),
-        cmocka_unit_test(a_line_of_information_is_known_as_one),
-        cmocka_unit_test(an_index_below_zero_is_left_out),
-        cmocka_unit_test(a_null_log_is_silent),
-        cmocka_unit_test(a_quiet_log_has_waits_warnings_and_errors),
-        cmocka_unit_test(a_long_text_is_cut_between_characters_to_one_line),
-        cmocka_unit_test(the_progress_bar_of_a_terminal_is_cleared_first),
-        cmocka_unit_test(a_log_of_json_draws_nothing_on_a_terminal),
-        cmocka_unit_test(
-            a_line_of_json_has_time_role_index_level_event_and_text),
-        cmocka_unit_test(a_role_without_a_number_has_no_index_in_json),
-        cmocka_unit_test(text_that_is_not_utf8_does_not_lose_its_line_of_json),
-        cmocka_unit_test(
-            a_long_text_is_cut_between_characters_to_a_line_of_json),
-        cmocka_unit_test(a_failure_of_a_command_keeps_its_lines_and_its_code),
-        cmocka_unit_test(a_log_that_nothing_reads_delays_its_process_once),
-    };
-    return cmocka_run_group_tests(tests, link_fixture_setup,
-                                  link_fixture_teardown);
 }

@@ -2,13 +2,8 @@
 #include "proto/base/plugin.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,10 +42,9 @@ static void remove_plugins(const char *name) {
     unlink(path);
 }
 
-static void a_matching_plugin_is_found(void **state) {
+TEST(a_matching_plugin_is_found) {
     const void *table;
     struct failure why;
-    (void)state;
     make("fitting", 3, "");
     assert_int_equal(plugin_find(&table, "fitting", "test_table", 3, &why),
                      STATUS_OK);
@@ -71,8 +65,7 @@ static void expect_missing(const char *name, const char *symbol,
         fail_msg("no \"%s\" in: %s", text, why.text);
 }
 
-static void a_missing_plugin_is_reported(void **state) {
-    (void)state;
+TEST(a_missing_plugin_is_reported) {
     expect_missing("nowhere", "test_table", "capstan-nowhere.so");
     expect_missing("nowhere", "test_table", "not in this build");
     make("older", 2, "");
@@ -86,9 +79,8 @@ static void a_missing_plugin_is_reported(void **state) {
     remove_plugins("another");
 }
 
-static void a_file_that_is_no_plugin_has_the_linkers_error(void **state) {
+TEST(a_file_that_is_no_plugin_has_the_linkers_error) {
     char path[PATH_MAX];
-    (void)state;
     plugin_path("text", path, sizeof path);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -96,13 +88,4 @@ static void a_file_that_is_no_plugin_has_the_linkers_error(void **state) {
     fclose(file);
     expect_missing("text", "test_table", "capstan-text.so");
     remove_plugins("text");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_matching_plugin_is_found),
-        cmocka_unit_test(a_missing_plugin_is_reported),
-        cmocka_unit_test(a_file_that_is_no_plugin_has_the_linkers_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

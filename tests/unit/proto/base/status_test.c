@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static void a_failure_carries_its_code_and_text(void **state) {
-    (void)state;
+TEST(a_failure_carries_its_code_and_text) {
     struct failure why;
     assert_int_equal(
         status_fail(&why, FAILURE_JOB_INVALID, "%s: %d", "port", 7),
@@ -22,16 +17,14 @@ static void a_failure_carries_its_code_and_text(void **state) {
     assert_string_equal(why.text, "port: 7");
 }
 
-static void the_failure_argument_is_optional(void **state) {
-    (void)state;
+TEST(the_failure_argument_is_optional) {
     assert_int_equal(status_fail(NULL, FAILURE_NO_MEMORY, "x"), STATUS_RETRY);
     assert_int_equal(status_errno(NULL, FAILURE_IO_ERROR, ENOENT, "x"),
                      STATUS_RETRY);
     assert_int_equal(status_context(NULL, "x"), STATUS_FAILED);
 }
 
-static void an_errno_is_described_in_words(void **state) {
-    (void)state;
+TEST(an_errno_is_described_in_words) {
     struct failure why;
     assert_int_equal(
         status_errno(&why, FAILURE_IO_ERROR, ENOSPC, "cannot write %s", "f"),
@@ -39,8 +32,7 @@ static void an_errno_is_described_in_words(void **state) {
     assert_string_equal(why.text, "cannot write f: No space left on device");
 }
 
-static void a_refusal_says_what_to_change(void **state) {
-    (void)state;
+TEST(a_refusal_says_what_to_change) {
     char expected[128];
     struct failure why;
     (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EACCES, "cannot write f");
@@ -59,13 +51,12 @@ static void a_refusal_says_what_to_change(void **state) {
 }
 
 /* A supervisor tries again on 138, and stops on 1 and 2. */
-static void resource_errors_are_retryable_and_refusals_are_not(void **state) {
+TEST(resource_errors_are_retryable_and_refusals_are_not) {
     static const int passing[] = {EMFILE, ENFILE, ENOMEM, EAGAIN,
                                   EINTR,  EIO,    ESTALE, ENOBUFS};
     static const int lasting[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
                                   EPERM,  ENOSYS, EAFNOSUPPORT, 0};
     struct failure why;
-    (void)state;
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         assert_int_equal(
             status_errno(&why, FAILURE_JOB_UNREADABLE, passing[i], "f"),
@@ -82,9 +73,8 @@ static void resource_errors_are_retryable_and_refusals_are_not(void **state) {
     }
 }
 
-static void an_errno_that_names_the_cause_gives_the_code(void **state) {
+TEST(an_errno_that_names_the_cause_gives_the_code) {
     struct failure why;
-    (void)state;
     (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, ENOSPC, "f");
     assert_int_equal(why.code, FAILURE_DISK_FULL);
     (void)status_errno(&why, FAILURE_CANNOT_LISTEN, EADDRINUSE, "f");
@@ -95,8 +85,7 @@ static void an_errno_that_names_the_cause_gives_the_code(void **state) {
     assert_int_equal(why.code, FAILURE_OUTPUT_UNUSABLE);
 }
 
-static void a_code_has_one_number_name_and_status(void **state) {
-    (void)state;
+TEST(a_code_has_one_number_name_and_status) {
     unsigned known = 0, listed = 0;
     for (uint32_t number = 0; number < 1000; number++)
         known += failure_code_is_known(number);
@@ -112,8 +101,7 @@ static void a_code_has_one_number_name_and_status(void **state) {
     assert_false(failure_code_is_known(UINT32_MAX));
 }
 
-static void each_code_is_in_the_documentation(void **state) {
-    (void)state;
+TEST(each_code_is_in_the_documentation) {
     static char page[64 << 10];
     char row[256];
     FILE *file = fopen("docs/running.md", "r");
@@ -129,8 +117,7 @@ static void each_code_is_in_the_documentation(void **state) {
 #undef FAILURE_CODE
 }
 
-static void context_goes_before_the_text_and_keeps_the_code(void **state) {
-    (void)state;
+TEST(context_goes_before_the_text_and_keeps_the_code) {
     struct failure why;
     (void)status_fail(&why, FAILURE_INTERRUPTED, "inner");
     assert_int_equal(status_context(&why, "outer %d", 1), STATUS_INTERRUPTED);
@@ -138,8 +125,7 @@ static void context_goes_before_the_text_and_keeps_the_code(void **state) {
     assert_string_equal(why.text, "outer 1: inner");
 }
 
-static void texts_that_are_too_long_are_truncated(void **state) {
-    (void)state;
+TEST(texts_that_are_too_long_are_truncated) {
     struct failure why;
     char text[3000];
     memset(text, 'x', sizeof text - 1);
@@ -155,8 +141,7 @@ static void texts_that_are_too_long_are_truncated(void **state) {
     assert_int_equal(strncmp(why.text, "before: xxx", 11), 0);
 }
 
-static void a_reported_failure_is_marked_until_the_next(void **state) {
-    (void)state;
+TEST(a_reported_failure_is_marked_until_the_next) {
     struct failure why;
     (void)status_fail(&why, FAILURE_PEER_LOST, "another's words");
     assert_false(why.reported);
@@ -167,8 +152,7 @@ static void a_reported_failure_is_marked_until_the_next(void **state) {
     assert_int_equal(status_mark_reported(NULL), STATUS_FAILED);
 }
 
-static void names_that_do_not_fit_are_counted(void **state) {
-    (void)state;
+TEST(names_that_do_not_fit_are_counted) {
     char *names[] = {"one", "t\to", "three hundred and sixty-five"};
     char list[40];
     status_list_names(list, sizeof list, names, 3);
@@ -177,22 +161,4 @@ static void names_that_do_not_fit_are_counted(void **state) {
     assert_string_equal(list, "one, t?o, ... (3 in all)");
     status_list_names(list, sizeof list, names, 0);
     assert_string_equal(list, "");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_carries_its_code_and_text),
-        cmocka_unit_test(the_failure_argument_is_optional),
-        cmocka_unit_test(an_errno_is_described_in_words),
-        cmocka_unit_test(a_refusal_says_what_to_change),
-        cmocka_unit_test(resource_errors_are_retryable_and_refusals_are_not),
-        cmocka_unit_test(an_errno_that_names_the_cause_gives_the_code),
-        cmocka_unit_test(a_code_has_one_number_name_and_status),
-        cmocka_unit_test(each_code_is_in_the_documentation),
-        cmocka_unit_test(context_goes_before_the_text_and_keeps_the_code),
-        cmocka_unit_test(texts_that_are_too_long_are_truncated),
-        cmocka_unit_test(a_reported_failure_is_marked_until_the_next),
-        cmocka_unit_test(names_that_do_not_fit_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -38,8 +33,7 @@ static void *reset(void *inherited) {
     return (void *)(uintptr_t)slice();
 }
 
-static void a_slice_is_of_a_thread_and_of_those_it_starts(void **state) {
-    (void)state;
+TEST(a_slice_is_of_a_thread_and_of_those_it_starts) {
     uint64_t before = slice(), inherited;
     pthread_t thread;
     void *own;
@@ -54,11 +48,4 @@ static void a_slice_is_of_a_thread_and_of_those_it_starts(void **state) {
     assert_int_equal(slice(), TIME_MS / 5);
     time_slice_set(0);
     assert_int_equal(slice(), before);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_is_of_a_thread_and_of_those_it_starts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <limits.h>
 #include <math.h>
 #include <time.h>
 
-static void the_clock_never_goes_back(void **state) {
-    (void)state;
+TEST(the_clock_never_goes_back) {
     int64_t last = time_now();
     for (int i = 0; i < 10000; i++) {
         int64_t now = time_now();
@@ -21,13 +16,11 @@ static void the_clock_never_goes_back(void **state) {
     }
 }
 
-static void the_calendar_is_unix_time(void **state) {
-    (void)state;
+TEST(the_calendar_is_unix_time) {
     assert_true(fabs(time_calendar() - (double)time(NULL)) < 2);
 }
 
-static void seconds_become_nanoseconds_up_to_never(void **state) {
-    (void)state;
+TEST(seconds_become_nanoseconds_up_to_never) {
     assert_int_equal(time_from_seconds(0), 0);
     assert_int_equal(time_from_seconds(1.5), 1500 * TIME_MS);
     assert_int_equal(time_from_seconds(1e9), 1000000000 * TIME_S);
@@ -37,8 +30,7 @@ static void seconds_become_nanoseconds_up_to_never(void **state) {
     assert_true(time_to_seconds(2500 * TIME_MS) == 2.5);
 }
 
-static void timeouts_are_rounded_up_and_bounded(void **state) {
-    (void)state;
+TEST(timeouts_are_rounded_up_and_bounded) {
     static const struct {
         int64_t now, deadline;
         int wait;
@@ -56,14 +48,4 @@ static void timeouts_are_rounded_up_and_bounded(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(time_poll_ms(cases[i].now, cases[i].deadline),
                          cases[i].wait);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_clock_never_goes_back),
-        cmocka_unit_test(the_calendar_is_unix_time),
-        cmocka_unit_test(seconds_become_nanoseconds_up_to_never),
-        cmocka_unit_test(timeouts_are_rounded_up_and_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

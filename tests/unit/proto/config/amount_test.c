@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/amount.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <inttypes.h>
 
 static const struct amount parameters = {AMOUNT_PARAMETERS, 1,
@@ -29,8 +25,7 @@ static void expect(const struct reading *cases, size_t count) {
     }
 }
 
-static void parameters_are_counted_in_powers_of_1000(void **state) {
-    (void)state;
+TEST(parameters_are_counted_in_powers_of_1000) {
     const struct reading cases[] = {{&parameters, "669706", 669706},
                                     {&parameters, "25.6M", 25600000},
                                     {&parameters, "102.4M", 102400000},
@@ -43,8 +38,7 @@ static void parameters_are_counted_in_powers_of_1000(void **state) {
     expect(cases, sizeof cases / sizeof *cases);
 }
 
-static void bytes_are_counted_in_powers_of_1024(void **state) {
-    (void)state;
+TEST(bytes_are_counted_in_powers_of_1024) {
     const struct reading cases[] = {
         {&bytes, "0", 0},
         {&bytes, "64", 64},
@@ -60,8 +54,7 @@ static void bytes_are_counted_in_powers_of_1024(void **state) {
     expect(cases, sizeof cases / sizeof *cases);
 }
 
-static void a_fraction_is_rounded_to_the_nearest_multiple(void **state) {
-    (void)state;
+TEST(a_fraction_is_rounded_to_the_nearest_multiple) {
     const struct reading cases[] = {{&floats, "102.4M", 107374184},
                                     {&floats, "25.6M", 26843544},
                                     {&floats, "1.5K", 1536},
@@ -69,8 +62,7 @@ static void a_fraction_is_rounded_to_the_nearest_multiple(void **state) {
     expect(cases, sizeof cases / sizeof *cases);
 }
 
-static void anything_else_is_refused(void **state) {
-    (void)state;
+TEST(anything_else_is_refused) {
     const struct reading cases[] = {{&bytes, "", 0},
                                     {&bytes, "K", 0},
                                     {&bytes, ".", 0},
@@ -98,8 +90,7 @@ static void anything_else_is_refused(void **state) {
     }
 }
 
-static void what_is_allowed_names_bounds_and_suffixes(void **state) {
-    (void)state;
+TEST(what_is_allowed_names_bounds_and_suffixes) {
     char text[192];
     amount_allowed(&parameters, text, sizeof text);
     assert_string_equal(text, "a number of parameters from 1 up to 10T, such "
@@ -109,15 +100,4 @@ static void what_is_allowed_names_bounds_and_suffixes(void **state) {
     assert_string_equal(text, "multiples of 4 bytes from 4 up to 8G, such as "
                               "102.4M; K, M and G are powers of 1024, as KiB, "
                               "MiB and GiB");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_are_counted_in_powers_of_1000),
-        cmocka_unit_test(bytes_are_counted_in_powers_of_1024),
-        cmocka_unit_test(a_fraction_is_rounded_to_the_nearest_multiple),
-        cmocka_unit_test(anything_else_is_refused),
-        cmocka_unit_test(what_is_allowed_names_bounds_and_suffixes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

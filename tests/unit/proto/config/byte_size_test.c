@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/byte_size.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
-
-static void text_uses_the_largest_unit_that_fits(void **state) {
-    (void)state;
+TEST(text_uses_the_largest_unit_that_fits) {
     const struct {
         uint64_t bytes;
         const char *text;
@@ -25,11 +19,4 @@ static void text_uses_the_largest_unit_that_fits(void **state) {
         byte_size_text(cases[i].bytes, text, sizeof text);
         assert_string_equal(text, cases[i].text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_uses_the_largest_unit_that_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

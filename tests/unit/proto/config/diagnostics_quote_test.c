@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/diagnostics.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
-static void a_text_is_quoted_on_one_line(void **state) {
-    (void)state;
+TEST(a_text_is_quoted_on_one_line) {
     assert_string_equal(diagnostics_quote_text("a:1").text, "\"a:1\"");
     assert_string_equal(diagnostics_quote_text("a\nb\x1b[1m\x7f").text,
                         "\"a?b?[1m?\"");
@@ -18,8 +13,7 @@ static void a_text_is_quoted_on_one_line(void **state) {
     assert_string_equal(diagnostics_quote_text(NULL).text, "\"\"");
 }
 
-static void other_values_are_shown_as_json(void **state) {
-    (void)state;
+TEST(other_values_are_shown_as_json) {
     json_t *value = json_pack("{s:[i,n,b]}", "a", 1, 1);
     assert_string_equal(diagnostics_quote_json(value).text,
                         "{\"a\":[1,null,true]}");
@@ -30,8 +24,7 @@ static void other_values_are_shown_as_json(void **state) {
     assert_string_equal(diagnostics_quote_json(NULL).text, "nothing");
 }
 
-static void a_long_text_is_truncated_between_characters(void **state) {
-    (void)state;
+TEST(a_long_text_is_truncated_between_characters) {
     char text[200];
     memset(text, 'x', 79);
     strcpy(text + 79, "\xe2\x82\xac and more");
@@ -43,19 +36,8 @@ static void a_long_text_is_truncated_between_characters(void **state) {
     assert_int_equal(strlen(diagnostics_quote_text(text).text), 80 + 5);
 }
 
-static void bytes_that_are_not_utf8_are_left_out(void **state) {
-    (void)state;
+TEST(bytes_that_are_not_utf8_are_left_out) {
     assert_string_equal(diagnostics_quote_text("\xc3\xa9").text,
                         "\"\xc3\xa9\"");
     assert_string_equal(diagnostics_quote_text("a\xff\xc3").text, "\"a??\"");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_is_quoted_on_one_line),
-        cmocka_unit_test(other_values_are_shown_as_json),
-        cmocka_unit_test(a_long_text_is_truncated_between_characters),
-        cmocka_unit_test(bytes_that_are_not_utf8_are_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,23 +2,16 @@
 #include "proto/config/diagnostics.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
-static void without_problems_the_status_is_ok(void **state) {
-    (void)state;
+TEST(without_problems_the_status_is_ok) {
     struct diagnostics diagnostics = {.where = "job.json"};
     assert_int_equal(diagnostics_status(&diagnostics, NULL), STATUS_OK);
 }
 
-static void one_problem_is_one_line(void **state) {
-    (void)state;
+TEST(one_problem_is_one_line) {
     struct diagnostics diagnostics = {.where = "job.json"};
     struct failure why;
     json_t *value = json_real(0.1);
@@ -30,8 +23,7 @@ static void one_problem_is_one_line(void **state) {
         why.text, "job.json: a.b: found 0.1 (a real); allowed: an integer");
 }
 
-static void ten_are_listed_and_the_others_counted(void **state) {
-    (void)state;
+TEST(ten_are_listed_and_the_others_counted) {
     struct diagnostics diagnostics = {.where = "job.json"};
     struct failure why;
     for (int i = 0; i < 13; i++)
@@ -43,8 +35,7 @@ static void ten_are_listed_and_the_others_counted(void **state) {
     assert_null(strstr(why.text, "number 10"));
 }
 
-static void problems_beyond_the_buffer_are_counted(void **state) {
-    (void)state;
+TEST(problems_beyond_the_buffer_are_counted) {
     struct diagnostics diagnostics = {.where = "job.json"};
     struct failure why;
     char text[1000];
@@ -57,9 +48,7 @@ static void problems_beyond_the_buffer_are_counted(void **state) {
     assert_non_null(strstr(why.text, "xxx\n  and 2 more"));
 }
 
-static void input_is_shown_shortened_and_without_control_characters(
-    void **state) {
-    (void)state;
+TEST(input_is_shown_shortened_and_without_control_characters) {
     struct diagnostics diagnostics = {.where = "job.json"};
     struct failure why;
     char key[300];
@@ -76,16 +65,4 @@ static void input_is_shown_shortened_and_without_control_characters(
     assert_non_null(strstr(why.text, "job.json: ??[31m\xC3\xA9"));
     assert_non_null(strstr(why.text, "\xC3\xA9...: found"));
     assert_non_null(strstr(why.text, "\xC3\xA9... (a string)"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_problems_the_status_is_ok),
-        cmocka_unit_test(one_problem_is_one_line),
-        cmocka_unit_test(ten_are_listed_and_the_others_counted),
-        cmocka_unit_test(problems_beyond_the_buffer_are_counted),
-        cmocka_unit_test(
-            input_is_shown_shortened_and_without_control_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/config/strict_json.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +18,7 @@ static json_t *value_of_a(const char *text, bool *duplicate) {
     return value;
 }
 
-static void a_number_too_large_becomes_the_largest(void **state) {
-    (void)state;
+TEST(a_number_too_large_becomes_the_largest) {
     static const char *const texts[] = {
         "{\"a\": 9223372036854775808}",
         "{\"a\":99999999999999999999999999999999999999}",
@@ -41,8 +35,7 @@ static void a_number_too_large_becomes_the_largest(void **state) {
     }
 }
 
-static void a_real_too_large_stays_a_real(void **state) {
-    (void)state;
+TEST(a_real_too_large_stays_a_real) {
     bool duplicate = false;
     json_t *value = value_of_a("{\"b\": 1, \"b\": 2, \"a\":1e999}", &duplicate);
     assert_true(json_is_real(value));
@@ -50,8 +43,7 @@ static void a_real_too_large_stays_a_real(void **state) {
     json_decref(value);
 }
 
-static void too_many_such_numbers_are_refused(void **state) {
-    (void)state;
+TEST(too_many_such_numbers_are_refused) {
     enum { NUMBERS = 1000 };
     char *text = malloc(NUMBERS * 8 + 64);
     assert_non_null(text);
@@ -68,8 +60,7 @@ static void too_many_such_numbers_are_refused(void **state) {
     free(text);
 }
 
-static void a_common_mistake_is_named(void **state) {
-    (void)state;
+TEST(a_common_mistake_is_named) {
     static const char *const errors[][2] = {
         {"{ 'a': 1}", "json.dumps"},
         {"[ 'a']", "double quotes"},
@@ -95,14 +86,4 @@ static void a_common_mistake_is_named(void **state) {
         if (!strstr(why.text, errors[i][1]))
             fail_msg("\"%s\" is missing in: %s", errors[i][1], why.text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_too_large_becomes_the_largest),
-        cmocka_unit_test(a_real_too_large_stays_a_real),
-        cmocka_unit_test(too_many_such_numbers_are_refused),
-        cmocka_unit_test(a_common_mistake_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

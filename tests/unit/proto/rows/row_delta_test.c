@@ -8,13 +8,8 @@
 #include "proto/store/shard_writer.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,22 +343,12 @@ static void play(const char *dir, bool apart) {
     layout_free(&history.layout);
 }
 
-static void a_delta_and_its_base_are_all_rows(void **state) {
+FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
+
+TEST(a_delta_and_its_base_are_all_rows) {
     play(*state, false);
 }
 
-static void also_of_partitions_that_are_updated_apart(void **state) {
+TEST(also_of_partitions_that_are_updated_apart) {
     play(*state, true);
-}
-
-#define IN_DIR(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_setup_folder,     \
-                                    checkpoint_fixture_teardown_folder)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_DIR(a_delta_and_its_base_are_all_rows),
-        IN_DIR(also_of_partitions_that_are_updated_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "proto/tensor/row_keys.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,20 +300,18 @@ static void play_rounds(const struct optimizer *rule, unsigned num_shards,
     close_shards(&fixture);
 }
 
-static void rounds_have_the_bits_of_dense_blocks_on_1_to_3_ps(void **state) {
+TEST(rounds_have_the_bits_of_dense_blocks_on_1_to_3_ps) {
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (int r = 0; r < 4; r++)
         for (unsigned num_shards = 1; num_shards <= 3; num_shards++)
             play_rounds(&rules[r], num_shards, random);
 }
 
-static void square_sums_are_those_of_the_scaled_sums(void **state) {
+TEST(square_sums_are_those_of_the_scaled_sums) {
     static struct push pushes[RANKS];
     struct philox_sequence random;
     struct fixture fixture;
-    (void)state;
     seed_open(&random);
     open_shards(&fixture, 2, &rules[0], (struct table){0});
     for (unsigned n = 0; n <= RANKS; n++) {
@@ -364,7 +357,7 @@ static void assert_refused(struct fixture *fixture, uint32_t p,
     free(exact);
 }
 
-static void foreign_rows_and_other_bytes_are_refused(void **state) {
+TEST(foreign_rows_and_other_bytes_are_refused) {
     static unsigned char bytes[MAX_BYTES];
     static struct push push;
     struct philox_sequence random;
@@ -372,7 +365,6 @@ static void foreign_rows_and_other_bytes_are_refused(void **state) {
     struct failure why;
     struct row_list list = {0};
     size_t floats = 0;
-    (void)state;
     seed_open(&random);
     open_shards(&fixture, 1, &rules[0], (struct table){0});
     draw_push(&push, &random, 1);
@@ -432,12 +424,11 @@ static void expect_counts(const struct fixture *fixture, uint64_t rows,
     assert_int_equal(heartbeat.table_expired[0], expired);
 }
 
-static void each_trainers_push_counts_for_admission(void **state) {
+TEST(each_trainers_push_counts_for_admission) {
     static struct push pushes[3];
     struct row_shard_round round = {.rate = 1, .scale = 1};
     struct fixture fixture, always;
     float first[2], row[2];
-    (void)state;
     open_shards(&fixture, 1, &rules[0],
                 (struct table){.init_bound = 1, .admit = 3});
     open_shards(&always, 1, &rules[0], (struct table){.init_bound = 1});
@@ -468,12 +459,11 @@ static void each_trainers_push_counts_for_admission(void **state) {
 }
 
 /* With 32 every second update looks for them. */
-static void rows_expire_at_multiples_of_a_16th(void **state) {
+TEST(rows_expire_at_multiples_of_a_16th) {
     static struct push once, again;
     struct row_shard_round round = {.num_parts = 1, .rate = 1, .scale = 1};
     struct fixture fixture;
     float first[2], row[2];
-    (void)state;
     open_shards(&fixture, 1, &rules[0],
                 (struct table){.init_bound = 1, .expire = 32});
     look_up_row(&fixture, 4, first);
@@ -495,7 +485,7 @@ static void rows_expire_at_multiples_of_a_16th(void **state) {
     close_shards(&fixture);
 }
 
-static void a_table_has_no_more_than_max_rows(void **state) {
+TEST(a_table_has_no_more_than_max_rows) {
     static struct push push;
     struct row_shard_round round = {
         .num_parts = 1, .step = 1, .rule_step = 1, .rate = 1, .scale = 1};
@@ -503,7 +493,6 @@ static void a_table_has_no_more_than_max_rows(void **state) {
     struct fixture fixture;
     struct failure why;
     uint64_t created = 0;
-    (void)state;
     open_shards(&fixture, 1, &rules[0], (struct table){.max_rows = MOST});
     for (uint32_t r = 2 * IDS; r < ROWS; r++) {
         push_row(&push, r);
@@ -540,7 +529,7 @@ static void hold_partition(struct fixture *fixture, uint32_t p,
     }
 }
 
-static void held_rows_are_read_as_they_were(void **state) {
+TEST(held_rows_are_read_as_they_were) {
     static struct push push, all;
     static float before[ROWS][MAX_DIM], after[ROWS][MAX_DIM],
         seen[ROWS][MAX_DIM];
@@ -550,7 +539,6 @@ static void held_rows_are_read_as_they_were(void **state) {
     struct row_table *held[STACKS];
     struct fixture fixture;
     uint32_t changed = 0;
-    (void)state;
     seed_open(&random);
     open_shards(&fixture, 1, &rules[0], (struct table){.init_bound = 1});
     draw_push(&push, &random, 2);
@@ -575,17 +563,4 @@ static void held_rows_are_read_as_they_were(void **state) {
     for (uint32_t s = 0; s < STACKS; s++)
         row_table_close(&held[s]);
     close_shards(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounds_have_the_bits_of_dense_blocks_on_1_to_3_ps),
-        cmocka_unit_test(square_sums_are_those_of_the_scaled_sums),
-        cmocka_unit_test(foreign_rows_and_other_bytes_are_refused),
-        cmocka_unit_test(each_trainers_push_counts_for_admission),
-        cmocka_unit_test(rows_expire_at_multiples_of_a_16th),
-        cmocka_unit_test(a_table_has_no_more_than_max_rows),
-        cmocka_unit_test(held_rows_are_read_as_they_were),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

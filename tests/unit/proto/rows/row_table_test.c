@@ -3,15 +3,10 @@
 #include "proto/rows/row_table.h"
 
 #include "proto/tensor/philox.h"
+#include "tests/lib/test.h"
 
 #include "tests/lib/assert_fails.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +49,8 @@ static int forget_layouts(void **state) {
         layout_free(&layouts[--num_open]);
     return 0;
 }
+
+FIXTURE(NULL, forget_layouts);
 
 static struct row_table_options options_of(struct table_options given) {
     struct parameter parameter = {.name = "p", .num_dims = 1, .dims = {1}};
@@ -211,10 +208,9 @@ static void assert_rows(const struct row_table *table, const float *expected,
     free(weights);
 }
 
-static void rows_have_the_bits_of_a_dense_block(void **state) {
+TEST(rows_have_the_bits_of_a_dense_block) {
     static const uint32_t dims[] = {1, 3, 16, MAX_DIM};
     static struct batch batch;
-    (void)state;
     for (int r = 0; r < 4; r++)
         for (int d = 0; d < 4; d++) {
             struct philox_sequence random;
@@ -241,13 +237,12 @@ static void rows_have_the_bits_of_a_dense_block(void **state) {
 }
 
 /* Initial values follow from seed, table and id alone. */
-static void lookups_create_nothing(void **state) {
+TEST(lookups_create_nothing) {
     struct table_options options = {
         .dim = 4, .init_bound = 1, .optimizer = &rules[0]};
     const uint64_t ids[] = {0, 1, UINT64_MAX};
     float one[12], two[12];
     uint64_t admitted;
-    (void)state;
     struct row_table *table = open_table(options);
     lookup(table, ids, 3, one);
     lookup(table, ids, 3, two);
@@ -258,7 +253,7 @@ static void lookups_create_nothing(void **state) {
     row_table_close(&table);
 }
 
-static void a_row_is_admitted_by_its_pushes(void **state) {
+TEST(a_row_is_admitted_by_its_pushes) {
     struct table_options options = {
         .dim = 2, .init_bound = 1, .optimizer = &rules[0], .admit = 3};
     const uint64_t ids[] = {11, 12};
@@ -272,7 +267,6 @@ static void a_row_is_admitted_by_its_pushes(void **state) {
                                       .pushes = pushes};
     float rows[4], first[2];
     uint64_t admitted;
-    (void)state;
     struct row_table *always = open_table((struct table_options){
         .dim = 2, .init_bound = 1, .optimizer = &rules[0]});
     struct row_table *table = open_table(options);
@@ -300,14 +294,13 @@ static void a_row_is_admitted_by_its_pushes(void **state) {
 }
 
 /* Rows that went away begin anew; the others keep their bits. */
-static void rows_that_nobody_touches_expire(void **state) {
+TEST(rows_that_nobody_touches_expire) {
     static struct batch batch;
     struct philox_sequence random;
     struct dense dense;
     struct row_table *table = open_table((struct table_options){
         .dim = 3, .init_bound = 0.1f, .optimizer = &rules[1]});
     uint64_t admitted, last[IDS] = {0};
-    (void)state;
     philox_sequence_open(&random, 4, 0);
     open_dense(&dense, table, &rules[1], 3);
     for (uint64_t step = 1; step <= STEPS; step++) {
@@ -343,7 +336,7 @@ static void rows_that_nobody_touches_expire(void **state) {
 
 /* What is held does not change while updates go on, and is enough to go on
  * from. */
-static void held_pages_are_a_snapshot(void **state) {
+TEST(held_pages_are_a_snapshot) {
     static struct batch batch;
     struct philox_sequence random;
     struct dense dense;
@@ -355,7 +348,6 @@ static void held_pages_are_a_snapshot(void **state) {
     struct row_table *halves[] = {open_table(options), open_table(options)};
     size_t pages;
     uint64_t admitted;
-    (void)state;
     philox_sequence_open(&random, 5, 0);
     open_dense(&dense, table, &rules[3], 5);
     for (uint64_t step = 1; step <= STEPS; step++) {
@@ -407,7 +399,7 @@ static void held_pages_are_a_snapshot(void **state) {
     row_table_close(&halves[1]);
 }
 
-static void a_full_table_and_a_nan_are_named(void **state) {
+TEST(a_full_table_and_a_nan_are_named) {
     struct row_table *table = open_table((struct table_options){
         .dim = 1, .optimizer = &rules[2], .max_rows = 2});
     const uint64_t ids[] = {5, 6, 7};
@@ -421,7 +413,6 @@ static void a_full_table_and_a_nan_are_named(void **state) {
                                       .scale = 1,
                                       .keys = &keys,
                                       .gradients = gradients};
-    (void)state;
     keys.count = 2;
     assert_int_equal(row_table_apply(table, &update, &why), STATUS_OK);
     lookup(table, ids, 2, before);
@@ -439,7 +430,7 @@ static void a_full_table_and_a_nan_are_named(void **state) {
 }
 
 /* One id in two tables of one stack. */
-static void tables_have_rows_of_their_own(void **state) {
+TEST(tables_have_rows_of_their_own) {
     struct row_table *table = open_table((struct table_options){
         .dim = 2, .init_bound = 1, .optimizer = &rules[0]});
     uint64_t ids[] = {9, 9}, admitted;
@@ -453,7 +444,6 @@ static void tables_have_rows_of_their_own(void **state) {
                                       .keys = &keys,
                                       .gradients = gradients};
     float before[4], after[4];
-    (void)state;
     row_table_lookup(table, &keys, NULL, before);
     assert_memory_not_equal(before, before + 2, 2 * sizeof *before);
     assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
@@ -462,22 +452,4 @@ static void tables_have_rows_of_their_own(void **state) {
     assert_true(after[2] == before[2] - 1 && after[3] == before[3] - 1);
     assert_int_equal(row_table_rows(table, &admitted), 2);
     row_table_close(&table);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(rows_have_the_bits_of_a_dense_block,
-                                  forget_layouts),
-        cmocka_unit_test_teardown(lookups_create_nothing, forget_layouts),
-        cmocka_unit_test_teardown(a_row_is_admitted_by_its_pushes,
-                                  forget_layouts),
-        cmocka_unit_test_teardown(rows_that_nobody_touches_expire,
-                                  forget_layouts),
-        cmocka_unit_test_teardown(held_pages_are_a_snapshot, forget_layouts),
-        cmocka_unit_test_teardown(tables_have_rows_of_their_own,
-                                  forget_layouts),
-        cmocka_unit_test_teardown(a_full_table_and_a_nan_are_named,
-                                  forget_layouts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/store/atomic_file.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +15,8 @@
 static int setup(void **state) {
     return checkpoint_fixture_setup(state, "file");
 }
+
+FIXTURE(setup, checkpoint_fixture_teardown);
 
 static void assert_content(const char *path, const char *content) {
     char found[64] = "";
@@ -36,7 +33,7 @@ static void write_old(const struct checkpoint_fixture_file *place) {
     fclose(file);
 }
 
-static void a_published_file_replaces_the_old_one(void **state) {
+TEST(a_published_file_replaces_the_old_one) {
     struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
     struct failure why;
@@ -51,7 +48,7 @@ static void a_published_file_replaces_the_old_one(void **state) {
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
-static void an_abandoned_file_keeps_the_old_one(void **state) {
+TEST(an_abandoned_file_keeps_the_old_one) {
     struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
     struct failure why;
@@ -65,7 +62,7 @@ static void an_abandoned_file_keeps_the_old_one(void **state) {
 }
 
 /* Another user of the folder may leave anything under the temporary name. */
-static void what_has_the_temporary_name_is_replaced_unopened(void **state) {
+TEST(what_has_the_temporary_name_is_replaced_unopened) {
     struct checkpoint_fixture_file *place = *state;
     char victim[2 * PATH_MAX], temporary[2 * PATH_MAX];
     struct atomic_file file;
@@ -93,7 +90,7 @@ static void what_has_the_temporary_name_is_replaced_unopened(void **state) {
     }
 }
 
-static void a_file_that_cannot_be_renamed_is_removed(void **state) {
+TEST(a_file_that_cannot_be_renamed_is_removed) {
     struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
     struct failure why;
@@ -106,8 +103,7 @@ static void a_file_that_cannot_be_renamed_is_removed(void **state) {
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
-static void a_full_device_is_reported_with_the_wanted_size(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, a_full_device_is_reported_with_the_wanted_size) {
     struct failure why;
     struct atomic_file file = {.fd = open("/dev/full", O_WRONLY),
                                .bytes = 4321};
@@ -118,8 +114,7 @@ static void a_full_device_is_reported_with_the_wanted_size(void **state) {
     close(file.fd);
 }
 
-static void a_path_too_long_is_reported(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, a_path_too_long_is_reported) {
     struct atomic_file file;
     struct failure why;
     char path[PATH_MAX];
@@ -129,19 +124,4 @@ static void a_path_too_long_is_reported(void **state) {
                  FAILURE_NAME_TOO_LONG);
     assert_fails(atomic_file_open_temporary(&file, path, 1, &why), &why,
                  FAILURE_NAME_TOO_LONG);
-}
-
-#define IN_PLACE(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_PLACE(a_published_file_replaces_the_old_one),
-        IN_PLACE(an_abandoned_file_keeps_the_old_one),
-        IN_PLACE(what_has_the_temporary_name_is_replaced_unopened),
-        IN_PLACE(a_file_that_cannot_be_renamed_is_removed),
-        cmocka_unit_test(a_full_device_is_reported_with_the_wanted_size),
-        cmocka_unit_test(a_path_too_long_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

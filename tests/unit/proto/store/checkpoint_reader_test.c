@@ -1,10 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/rows/row_table.h"
 #include "proto/store/checkpoint.h"
@@ -13,6 +7,7 @@
 #include "proto/store/shard_writer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +51,9 @@ static void assert_block(struct checkpoint_reader *reader,
     free(floats);
 }
 
-static void blocks_are_read_back_for_any_number_of_ps(void **state) {
+FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
+
+TEST(blocks_are_read_back_for_any_number_of_ps) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -76,7 +73,7 @@ static void blocks_are_read_back_for_any_number_of_ps(void **state) {
     }
 }
 
-static void a_missing_slot_is_reported(void **state) {
+TEST(a_missing_slot_is_reported) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -107,7 +104,7 @@ static void expect_damage(const char *dir, uint64_t step,
         fail_msg("\"%s\" lacks \"%s\"", why.text, text);
 }
 
-static void damage_fails_verification_and_is_named(void **state) {
+TEST(damage_fails_verification_and_is_named) {
     const char *dir = *state;
     char path[PATH_MAX + 128];
     struct failure why;
@@ -161,7 +158,7 @@ static void write_without_rows(const char *dir, uint64_t step) {
     manifest_clear(&manifest);
 }
 
-static void a_block_without_its_row_fails_verification(void **state) {
+TEST(a_block_without_its_row_fails_verification) {
     const char *dir = *state;
     write_without_rows(dir, 1);
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "slot 65535");
@@ -179,7 +176,7 @@ static void assert_newest(const char *dir, uint64_t upto, uint64_t step) {
     manifest_clear(&manifest);
 }
 
-static void the_newest_valid_checkpoint_is_chosen(void **state) {
+TEST(the_newest_valid_checkpoint_is_chosen) {
     const char *dir = *state;
     char path[PATH_MAX + 128];
     for (uint64_t step = 10; step <= 40; step += 10)
@@ -193,7 +190,7 @@ static void the_newest_valid_checkpoint_is_chosen(void **state) {
     assert_newest(dir, CHECKPOINT_READER_ANY, 20);
 }
 
-static void an_empty_folder_succeeds_and_only_damaged_ones_fail(void **state) {
+TEST(an_empty_folder_succeeds_and_only_damaged_ones_fail) {
     const char *dir = *state;
     struct manifest manifest;
     struct failure why;
@@ -226,7 +223,7 @@ static void set_host(const char *dir, uint64_t step, const char *host) {
     manifest_clear(&manifest);
 }
 
-static void a_file_on_another_host_is_skipped_and_its_host_named(void **state) {
+TEST(a_file_on_another_host_is_skipped_and_its_host_named) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -324,8 +321,7 @@ static void expect_counts(const struct manifest *manifest,
     }
 }
 
-static void rows_are_read_back_sorted_for_any_number_of_partitions(
-    void **state) {
+TEST(rows_are_read_back_sorted_for_any_number_of_partitions) {
     static const uint32_t cases[][2] = {{1, 1}, {2, 5}, {3, 256}};
     for (uint64_t step = 0; step < 3; step++) {
         struct manifest manifest;
@@ -410,8 +406,7 @@ static void expect_lookups_of_a_ps(const struct manifest *manifest,
     row_keys_free(&keys);
 }
 
-static void a_lookup_in_the_file_is_that_of_a_ps_which_restored_it(
-    void **state) {
+TEST(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
     open_tables(*state, 1, 2, 3, &manifest, &reader);
@@ -421,7 +416,7 @@ static void a_lookup_in_the_file_is_that_of_a_ps_which_restored_it(
 }
 
 /* The base is of two ps, the delta of three. */
-static void a_delta_is_read_with_its_base(void **state) {
+TEST(a_delta_is_read_with_its_base) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -454,7 +449,7 @@ static void expect_newest(const char *dir, uint64_t step) {
     manifest_clear(&manifest);
 }
 
-static void a_delta_without_its_very_base_is_passed_over(void **state) {
+TEST(a_delta_without_its_very_base_is_passed_over) {
     const char *dir = *state;
     struct manifest manifest;
     struct failure why;
@@ -483,7 +478,7 @@ static void a_delta_without_its_very_base_is_passed_over(void **state) {
 }
 
 /* A file that is damaged in between shows which steps read it. */
-static void the_deltas_of_a_verified_base_do_not_read_it_again(void **state) {
+TEST(the_deltas_of_a_verified_base_do_not_read_it_again) {
     const char *dir = *state;
     struct manifest_name base = {0}, other = {0};
     struct failure why;
@@ -507,7 +502,7 @@ static void the_deltas_of_a_verified_base_do_not_read_it_again(void **state) {
 }
 
 /* The file of the base on the other host is not here. */
-static void a_base_on_another_host_is_counted(void **state) {
+TEST(a_base_on_another_host_is_counted) {
     const char *dir = *state;
     struct manifest manifest;
     struct failure why;
@@ -527,7 +522,7 @@ static void a_base_on_another_host_is_counted(void **state) {
     manifest_clear(&manifest);
 }
 
-static void a_partition_that_its_file_lacks_fails_verification(void **state) {
+TEST(a_partition_that_its_file_lacks_fails_verification) {
     const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
@@ -541,28 +536,4 @@ static void a_partition_that_its_file_lacks_fails_verification(void **state) {
     assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "partition 3, value 0");
     manifest_clear(&manifest);
-}
-
-#define IN_DIR(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_setup_folder,     \
-                                    checkpoint_fixture_teardown_folder)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_DIR(blocks_are_read_back_for_any_number_of_ps),
-        IN_DIR(a_missing_slot_is_reported),
-        IN_DIR(damage_fails_verification_and_is_named),
-        IN_DIR(a_block_without_its_row_fails_verification),
-        IN_DIR(the_newest_valid_checkpoint_is_chosen),
-        IN_DIR(an_empty_folder_succeeds_and_only_damaged_ones_fail),
-        IN_DIR(a_file_on_another_host_is_skipped_and_its_host_named),
-        IN_DIR(rows_are_read_back_sorted_for_any_number_of_partitions),
-        IN_DIR(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it),
-        IN_DIR(a_delta_is_read_with_its_base),
-        IN_DIR(a_delta_without_its_very_base_is_passed_over),
-        IN_DIR(the_deltas_of_a_verified_base_do_not_read_it_again),
-        IN_DIR(a_base_on_another_host_is_counted),
-        IN_DIR(a_partition_that_its_file_lacks_fails_verification),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

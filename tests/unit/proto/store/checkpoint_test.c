@@ -1,10 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
@@ -12,6 +6,7 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -48,8 +43,9 @@ static void make(const char *dir, const char *name) {
         close(open(path, O_WRONLY | O_CREAT, 0666));
 }
 
-static void names_are_as_documented(void **state) {
-    (void)state;
+FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
+
+TEST_WITH(NULL, NULL, names_are_as_documented) {
     char text[64];
     checkpoint_folder("dir", 1500, text, sizeof text);
     assert_string_equal(text, "dir/step-000001500");
@@ -69,7 +65,7 @@ static void names_are_as_documented(void **state) {
     assert_string_equal(text, "./step-000001500");
 }
 
-static void only_step_folders_with_a_manifest_are_listed(void **state) {
+TEST(only_step_folders_with_a_manifest_are_listed) {
     const char *dir = *state;
     assert_steps("/nowhere/at/all", NO_STEPS);
     assert_steps(dir, NO_STEPS);
@@ -87,7 +83,7 @@ static void only_step_folders_with_a_manifest_are_listed(void **state) {
     assert_steps(dir, STEPS(3, 20));
 }
 
-static void an_unreadable_directory_is_reported(void **state) {
+TEST(an_unreadable_directory_is_reported) {
     const char *dir = *state;
     char path[PATH_MAX + 16];
     uint64_t *steps;
@@ -101,7 +97,7 @@ static void an_unreadable_directory_is_reported(void **state) {
     assert_null(steps);
 }
 
-static void removing_a_step_leaves_foreign_files(void **state) {
+TEST(removing_a_step_leaves_foreign_files) {
     const char *dir = *state;
     struct failure why;
     checkpoint_fixture_write(dir, 3, 2);
@@ -117,7 +113,7 @@ static void removing_a_step_leaves_foreign_files(void **state) {
     assert_int_equal(checkpoint_fixture_entries(folder), 1);
 }
 
-static void a_failed_removal_has_removed_the_manifest(void **state) {
+TEST(a_failed_removal_has_removed_the_manifest) {
     const char *dir = *state;
     char name[64];
     struct failure why;
@@ -132,7 +128,7 @@ static void a_failed_removal_has_removed_the_manifest(void **state) {
 }
 
 /* Whoever may write into DIR may leave a link there. */
-static void a_link_named_as_a_step_is_not_followed(void **state) {
+TEST(a_link_named_as_a_step_is_not_followed) {
     const char *dir = *state;
     char other[2 * PATH_MAX], target[PATH_MAX], path[PATH_MAX];
     struct failure why;
@@ -153,7 +149,7 @@ static void a_link_named_as_a_step_is_not_followed(void **state) {
     assert_non_null(strstr(why.text, "is a link"));
 }
 
-static void pruning_keeps_the_newest_and_those_in_progress(void **state) {
+TEST(pruning_keeps_the_newest_and_those_in_progress) {
     const char *dir = *state;
     struct failure why;
     for (uint64_t step = 1; step <= 5; step++)
@@ -187,7 +183,7 @@ static void expect_pruned(const char *dir, uint32_t keep,
     assert_steps(dir, steps);
 }
 
-static void a_base_lives_as_long_as_a_delta_needs_it(void **state) {
+TEST(a_base_lives_as_long_as_a_delta_needs_it) {
     const char *dir = *state;
     write_deltas(dir);
     expect_pruned(dir, 5, STEPS(10, 20, 30, 40, 50, 60));
@@ -199,7 +195,7 @@ static void a_base_lives_as_long_as_a_delta_needs_it(void **state) {
     expect_pruned(dir, 1, STEPS(70));
 }
 
-static void partial_steps_stay_until_one_is_complete(void **state) {
+TEST(partial_steps_stay_until_one_is_complete) {
     const char *dir = *state;
     struct failure why;
     make(dir, "step-000000035/");
@@ -207,7 +203,7 @@ static void partial_steps_stay_until_one_is_complete(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
 }
 
-static void steps_of_an_earlier_run_are_moved_aside_whole(void **state) {
+TEST(steps_of_an_earlier_run_are_moved_aside_whole) {
     const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
@@ -227,7 +223,7 @@ static void steps_of_an_earlier_run_are_moved_aside_whole(void **state) {
 }
 
 /* Step 30 stays, and the deltas that move need it too. */
-static void a_delta_is_moved_aside_with_its_base(void **state) {
+TEST(a_delta_is_moved_aside_with_its_base) {
     const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
@@ -248,8 +244,7 @@ static void a_delta_is_moved_aside_with_its_base(void **state) {
 }
 
 /* As after a kill: step 40 cannot move, as a file is in its place. */
-static void moving_aside_may_end_anywhere_between_a_delta_and_its_base(
-    void **state) {
+TEST(moving_aside_may_end_anywhere_between_a_delta_and_its_base) {
     const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
@@ -275,7 +270,7 @@ static void moving_aside_may_end_anywhere_between_a_delta_and_its_base(
 
 /* A checkpoint that somebody keeps on another file system, by a symbolic link:
  * its files cannot have a further name here. */
-static void a_base_on_another_file_system_is_copied_aside(void **state) {
+TEST(a_base_on_another_file_system_is_copied_aside) {
     const char *dir = *state;
     char base[PATH_MAX], aside[PATH_MAX + 32], other[] = "/dev/shm/base.XXXXXX",
                                                command[3 * PATH_MAX];
@@ -302,7 +297,7 @@ static void a_base_on_another_file_system_is_copied_aside(void **state) {
             fail_msg("%s", why.text);
 }
 
-static void folders_are_created_with_parents_and_idempotently(void **state) {
+TEST(folders_are_created_with_parents_and_idempotently) {
     const char *dir = *state;
     char deep[PATH_MAX + 16], folder[PATH_MAX];
     struct failure why;
@@ -339,7 +334,7 @@ static void write_until_killed(const char *dir, uint64_t first,
     }
 }
 
-static void after_a_kill_every_listed_step_verifies(void **state) {
+TEST(after_a_kill_every_listed_step_verifies) {
     const char *dir = *state;
     unsigned seed = (unsigned)time(NULL);
     uint64_t newest = 1, *steps;
@@ -366,29 +361,4 @@ static void after_a_kill_every_listed_step_verifies(void **state) {
         newest = steps[count - 1];
         free(steps);
     }
-}
-
-#define IN_DIR(test)                                                           \
-    cmocka_unit_test_setup_teardown(test, checkpoint_fixture_setup_folder,     \
-                                    checkpoint_fixture_teardown_folder)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_as_documented),
-        IN_DIR(only_step_folders_with_a_manifest_are_listed),
-        IN_DIR(an_unreadable_directory_is_reported),
-        IN_DIR(removing_a_step_leaves_foreign_files),
-        IN_DIR(a_failed_removal_has_removed_the_manifest),
-        IN_DIR(a_link_named_as_a_step_is_not_followed),
-        IN_DIR(pruning_keeps_the_newest_and_those_in_progress),
-        IN_DIR(a_base_lives_as_long_as_a_delta_needs_it),
-        IN_DIR(partial_steps_stay_until_one_is_complete),
-        IN_DIR(steps_of_an_earlier_run_are_moved_aside_whole),
-        IN_DIR(a_delta_is_moved_aside_with_its_base),
-        IN_DIR(moving_aside_may_end_anywhere_between_a_delta_and_its_base),
-        IN_DIR(a_base_on_another_file_system_is_copied_aside),
-        IN_DIR(folders_are_created_with_parents_and_idempotently),
-        IN_DIR(after_a_kill_every_listed_step_verifies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

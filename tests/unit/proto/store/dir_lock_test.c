@@ -4,13 +4,8 @@
 #include "proto/store/checkpoint.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -53,7 +48,9 @@ static struct dir_lock *lock_in_child(const char *dir, uint64_t run,
     return lock;
 }
 
-static void a_directory_belongs_to_one_run_at_a_time(void **state) {
+FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
+
+TEST(a_directory_belongs_to_one_run_at_a_time) {
     const char *dir = *state;
     struct dir_lock *one = take(dir, ONE), *two;
     assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
@@ -68,7 +65,7 @@ static void a_directory_belongs_to_one_run_at_a_time(void **state) {
 
 /* A file server keeps the locks of a host that fails, perhaps before its owner
  * is written; earlier releases wrote no second line. */
-static void a_directory_of_another_host_is_worth_a_retry(void **state) {
+TEST(a_directory_of_another_host_is_worth_a_retry) {
     static const struct {
         const char *owner;
         enum failure_code code;
@@ -98,7 +95,7 @@ static void a_directory_of_another_host_is_worth_a_retry(void **state) {
     dir_lock_release(&one);
 }
 
-static void the_owner_of_the_lock_is_named(void **state) {
+TEST(the_owner_of_the_lock_is_named) {
     const char *dir = *state;
     char host[256] = "", named[512];
     struct dir_lock *one = take(dir, ONE), *two;
@@ -111,7 +108,7 @@ static void the_owner_of_the_lock_is_named(void **state) {
     dir_lock_release(&one);
 }
 
-static void a_lock_left_by_a_killed_process_is_removed(void **state) {
+TEST(a_lock_left_by_a_killed_process_is_removed) {
     const char *dir = *state;
     char path[PATH_MAX];
     int ready[2], end;
@@ -138,7 +135,7 @@ static void a_lock_left_by_a_killed_process_is_removed(void **state) {
 }
 
 /* Whoever may open the file may lock it. */
-static void only_its_user_may_open_a_lock(void **state) {
+TEST(only_its_user_may_open_a_lock) {
     const char *dir = *state;
     char path[PATH_MAX];
     struct stat about;
@@ -161,8 +158,7 @@ static void leave_lock(const char *dir, uint64_t run) {
     assert_int_equal(end, 0);
 }
 
-static void another_users_lock_on_a_dead_runs_file_refuses_nobody(
-    void **state) {
+TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody) {
     const char *dir = *state;
     char path[PATH_MAX];
     struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -179,7 +175,7 @@ static void another_users_lock_on_a_dead_runs_file_refuses_nobody(
 }
 
 /* The last to join has ended, the one before it has not. */
-static void one_living_owner_of_a_lock_is_enough(void **state) {
+TEST(one_living_owner_of_a_lock_is_enough) {
     char dir[PATH_MAX];
     bool shares, ended = false;
     struct dir_lock *two;
@@ -196,7 +192,7 @@ static void one_living_owner_of_a_lock_is_enough(void **state) {
     dir_lock_release(&first);
 }
 
-static void a_pipe_or_link_named_as_a_lock_stops_nobody(void **state) {
+TEST(a_pipe_or_link_named_as_a_lock_stops_nobody) {
     const char *dir = *state;
     char pipe_path[PATH_MAX], link_path[PATH_MAX], victim[PATH_MAX];
     struct stat about;
@@ -218,7 +214,7 @@ static void a_pipe_or_link_named_as_a_lock_stops_nobody(void **state) {
     assert_int_equal(about.st_size, 0);
 }
 
-static void a_process_under_the_chiefs_lock_takes_none(void **state) {
+TEST(a_process_under_the_chiefs_lock_takes_none) {
     const char *dir = *state;
     bool shares = false;
     struct dir_lock *chief = take(dir, ONE);
@@ -231,7 +227,7 @@ static void a_process_under_the_chiefs_lock_takes_none(void **state) {
 }
 
 /* The chief has another directory of that name. */
-static void processes_of_one_run_share_a_directory(void **state) {
+TEST(processes_of_one_run_share_a_directory) {
     char dir[PATH_MAX];
     bool shares = true;
     struct dir_lock *two;
@@ -252,7 +248,7 @@ static void processes_of_one_run_share_a_directory(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 0);
 }
 
-static void a_chief_is_refused_beside_another_runs_ps(void **state) {
+TEST(a_chief_is_refused_beside_another_runs_ps) {
     const char *dir = *state;
     bool shares;
     struct dir_lock *ps = lock_in_child(dir, ONE, &shares), *chief;
@@ -260,7 +256,7 @@ static void a_chief_is_refused_beside_another_runs_ps(void **state) {
     dir_lock_release(&ps);
 }
 
-static void foreign_files_stay(void **state) {
+TEST(foreign_files_stay) {
     static const char *const names[] = {".run-", ".run-me", ".runs",
                                         ".run-00000000000000zz"};
     const char *dir = *state;
@@ -283,7 +279,7 @@ static void move_away(const char *dir) {
 }
 
 /* Whoever writes next claims it for all of the run. */
-static void a_removed_directory_is_locked_again(void **state) {
+TEST(a_removed_directory_is_locked_again) {
     const char *dir = *state;
     bool shares;
     struct dir_lock *chief = take(dir, ONE), *other;
@@ -302,7 +298,7 @@ static void a_removed_directory_is_locked_again(void **state) {
     assert_int_equal(checkpoint_fixture_entries(dir), 0);
 }
 
-static void a_lock_replaced_by_another_run_is_left_alone(void **state) {
+TEST(a_lock_replaced_by_another_run_is_left_alone) {
     const char *dir = *state;
     bool shares;
     struct dir_lock *chief = take(dir, ONE);
@@ -321,10 +317,9 @@ static void a_lock_replaced_by_another_run_is_left_alone(void **state) {
     dir_lock_release(&chief);
 }
 
-static void an_unwritable_directory_is_an_error(void **state) {
+TEST(an_unwritable_directory_is_an_error) {
     struct dir_lock *lock;
     bool shares;
-    (void)state;
     assert_fails(try(&lock, "/proc/self", ONE), &why, FAILURE_FILE_UNWRITABLE);
     assert_null(lock);
     assert_int_equal(try_lock_in_child(&lock, &shares, "/proc/self/x", ONE),
@@ -335,7 +330,7 @@ static void an_unwritable_directory_is_an_error(void **state) {
     dir_lock_release(&lock);
 }
 
-static void a_reader_sees_a_lock_while_it_is_held(void **state) {
+TEST(a_reader_sees_a_lock_while_it_is_held) {
     const char *dir = *state;
     assert_false(dir_lock_is_locked("/no/such/folder"));
     assert_false(dir_lock_is_locked(dir));
@@ -349,30 +344,4 @@ static void a_reader_sees_a_lock_while_it_is_held(void **state) {
     assert_non_null(file);
     fclose(file);
     assert_false(dir_lock_is_locked(dir));
-}
-
-#define CLAIM_TEST(name)                                                       \
-    cmocka_unit_test_setup_teardown(name, checkpoint_fixture_setup_folder,     \
-                                    checkpoint_fixture_teardown_folder)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CLAIM_TEST(a_reader_sees_a_lock_while_it_is_held),
-        CLAIM_TEST(a_directory_belongs_to_one_run_at_a_time),
-        CLAIM_TEST(a_directory_of_another_host_is_worth_a_retry),
-        CLAIM_TEST(the_owner_of_the_lock_is_named),
-        CLAIM_TEST(a_lock_left_by_a_killed_process_is_removed),
-        CLAIM_TEST(only_its_user_may_open_a_lock),
-        CLAIM_TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody),
-        CLAIM_TEST(one_living_owner_of_a_lock_is_enough),
-        CLAIM_TEST(a_pipe_or_link_named_as_a_lock_stops_nobody),
-        CLAIM_TEST(a_process_under_the_chiefs_lock_takes_none),
-        CLAIM_TEST(processes_of_one_run_share_a_directory),
-        CLAIM_TEST(a_chief_is_refused_beside_another_runs_ps),
-        CLAIM_TEST(foreign_files_stay),
-        CLAIM_TEST(a_removed_directory_is_locked_again),
-        CLAIM_TEST(a_lock_replaced_by_another_run_is_left_alone),
-        CLAIM_TEST(an_unwritable_directory_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/store/fs_info.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
 #include <errno.h>
 #include <linux/magic.h>
@@ -18,8 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void network_mounts_are_distinguished_from_local_disks(void **state) {
-    (void)state;
+TEST(network_mounts_are_distinguished_from_local_disks) {
     static const uint64_t network[] = {
         NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC,
         FUSE_SUPER_MAGIC, V9FS_MAGIC, CEPH_SUPER_MAGIC, AFS_SUPER_MAGIC,
@@ -40,8 +34,7 @@ static void network_mounts_are_distinguished_from_local_disks(void **state) {
     assert_false(fs_info_is_network("/nowhere"));
 }
 
-static void the_local_folder_is_the_first_writable_one(void **state) {
-    (void)state;
+TEST(the_local_folder_is_the_first_writable_one) {
     char folder[64];
     struct failure why;
     setenv("TMPDIR", "/dev/shm", 1);
@@ -59,9 +52,7 @@ static void the_local_folder_is_the_first_writable_one(void **state) {
 }
 
 /* As a user for whom rights count. */
-static void a_folder_that_cannot_be_created_is_named_with_the_reason(
-    void **state) {
-    (void)state;
+TEST(a_folder_that_cannot_be_created_is_named_with_the_reason) {
     char closed[] = "/tmp/disk-test-XXXXXX", path[64], expected[192];
     struct failure why;
     assert_non_null(mkdtemp(closed));
@@ -80,8 +71,7 @@ static void a_folder_that_cannot_be_created_is_named_with_the_reason(
     assert_string_equal(why.text, expected);
 }
 
-static void the_folder_of_a_path_is_its_parent(void **state) {
-    (void)state;
+TEST(the_folder_of_a_path_is_its_parent) {
     static const char *const cases[][2] = {
         {"a/b/c", "a/b"}, {"c", "."}, {"/c", "/"}, {"a/c", "a"}};
     char folder[4];
@@ -96,8 +86,7 @@ static void the_folder_of_a_path_is_its_parent(void **state) {
                  &why, FAILURE_NAME_TOO_LONG);
 }
 
-static void a_failed_write_names_path_bytes_and_free_space(void **state) {
-    (void)state;
+TEST(a_failed_write_names_path_bytes_and_free_space) {
     struct failure why;
     assert_fails(fs_info_write_failure("/tmp/x", 123, EDQUOT, &why), &why,
                  FAILURE_DISK_FULL);
@@ -111,8 +100,7 @@ static void a_failed_write_names_path_bytes_and_free_space(void **state) {
     assert_non_null(strstr(why.text, "/nowhere/x: 9 bytes wanted"));
 }
 
-static void the_required_space_is_compared_with_free_space(void **state) {
-    (void)state;
+TEST(the_required_space_is_compared_with_free_space) {
     struct failure why;
     assert_int_equal(fs_info_check_space("/tmp", "f", 1, &why), STATUS_OK);
     assert_fails(fs_info_check_space("/tmp", "f", UINT64_MAX, &why), &why,
@@ -122,17 +110,4 @@ static void the_required_space_is_compared_with_free_space(void **state) {
                      STATUS_OK);
     assert_int_equal(fs_info_check_space("/proc", "f", UINT64_MAX, &why),
                      STATUS_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(network_mounts_are_distinguished_from_local_disks),
-        cmocka_unit_test(the_local_folder_is_the_first_writable_one),
-        cmocka_unit_test(
-            a_folder_that_cannot_be_created_is_named_with_the_reason),
-        cmocka_unit_test(the_folder_of_a_path_is_its_parent),
-        cmocka_unit_test(a_failed_write_names_path_bytes_and_free_space),
-        cmocka_unit_test(the_required_space_is_compared_with_free_space),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/store/manifest.h"
 
@@ -12,6 +6,7 @@
 #include "proto/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -62,8 +57,7 @@ static void fill(struct manifest *manifest) {
     manifest->base_name = (struct manifest_name){1000, UINT64_MAX - 1};
 }
 
-static void a_manifest_reads_back_from_its_file(void **state) {
-    (void)state;
+TEST(a_manifest_reads_back_from_its_file) {
     char folder[PATH_MAX];
     struct manifest written, read;
     struct failure why;
@@ -81,8 +75,7 @@ static void a_manifest_reads_back_from_its_file(void **state) {
 }
 
 /* Of three parameters the second is in group 1; the others have the run's. */
-static void a_manifest_has_optimizers_and_initializers(void **state) {
-    (void)state;
+TEST(a_manifest_has_optimizers_and_initializers) {
     struct manifest manifest, parsed;
     struct failure why;
     fill(&manifest);
@@ -111,8 +104,7 @@ static void a_manifest_has_optimizers_and_initializers(void **state) {
     manifest_clear(&manifest);
 }
 
-static void the_text_of_a_parsed_manifest_is_the_same(void **state) {
-    (void)state;
+TEST(the_text_of_a_parsed_manifest_is_the_same) {
     struct manifest manifest, parsed;
     struct failure why;
     fill(&manifest);
@@ -154,8 +146,7 @@ static void expect_base(struct manifest *base, const char *wrong) {
     manifest_clear(&delta);
 }
 
-static void a_base_is_full_and_has_the_same_tables(void **state) {
-    (void)state;
+TEST(a_base_is_full_and_has_the_same_tables) {
     struct manifest base;
     fill(&base);
     base.step = 1000;
@@ -177,8 +168,7 @@ static void a_base_is_full_and_has_the_same_tables(void **state) {
 }
 
 /* As one of a release before tables. */
-static void tables_are_present_only_where_used(void **state) {
-    (void)state;
+TEST(tables_are_present_only_where_used) {
     struct manifest manifest, parsed;
     struct failure why;
     checkpoint_fixture_manifest(&manifest, 1500, 2);
@@ -193,8 +183,7 @@ static void tables_are_present_only_where_used(void **state) {
     free(text);
 }
 
-static void a_loss_scaler_is_present_only_where_used(void **state) {
-    (void)state;
+TEST(a_loss_scaler_is_present_only_where_used) {
     struct manifest manifest, parsed;
     struct failure why;
     fill(&manifest);
@@ -218,8 +207,7 @@ static void a_loss_scaler_is_present_only_where_used(void **state) {
     free(text);
 }
 
-static void a_manifest_without_a_text_form_is_refused(void **state) {
-    (void)state;
+TEST(a_manifest_without_a_text_form_is_refused) {
     struct manifest manifest;
     fill(&manifest);
     free(manifest.job);
@@ -239,8 +227,7 @@ static void a_manifest_without_a_text_form_is_refused(void **state) {
     manifest_clear(&manifest);
 }
 
-static void every_flipped_bit_is_refused_or_changes_nothing(void **state) {
-    (void)state;
+TEST(every_flipped_bit_is_refused_or_changes_nothing) {
     struct manifest manifest, parsed;
     struct failure why;
     fill(&manifest);
@@ -259,8 +246,7 @@ static void every_flipped_bit_is_refused_or_changes_nothing(void **state) {
     manifest_clear(&manifest);
 }
 
-static void every_truncated_text_is_refused(void **state) {
-    (void)state;
+TEST(every_truncated_text_is_refused) {
     struct manifest manifest, parsed;
     struct failure why;
     fill(&manifest);
@@ -303,12 +289,11 @@ static char *changed_text(const char *path, const char *value) {
     return text;
 }
 
-static void a_manifest_of_another_release_says_so(void **state) {
+TEST(a_manifest_of_another_release_says_so) {
     static const char *const fields[][2] = {{"format", "2"},
                                             {"block_elements", "5"}};
     struct manifest parsed;
     struct failure why;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char *text = changed_text(fields[i][0], fields[i][1]);
         assert_fails(manifest_parse(&parsed, text, &why), &why,
@@ -318,8 +303,7 @@ static void a_manifest_of_another_release_says_so(void **state) {
     }
 }
 
-static void a_field_out_of_range_is_named(void **state) {
-    (void)state;
+TEST(a_field_out_of_range_is_named) {
     static const struct {
         const char *path, *value, *named;
     } cases[] = {
@@ -420,8 +404,7 @@ static void a_field_out_of_range_is_named(void **state) {
     }
 }
 
-static void a_null_job_and_a_valid_change_are_accepted(void **state) {
-    (void)state;
+TEST(a_null_job_and_a_valid_change_are_accepted) {
     struct manifest parsed;
     struct failure why;
     char *text = changed_text("job", "null");
@@ -431,8 +414,7 @@ static void a_null_job_and_a_valid_change_are_accepted(void **state) {
     manifest_clear(&parsed);
 }
 
-static void garbage_in_the_file_is_refused(void **state) {
-    (void)state;
+TEST(garbage_in_the_file_is_refused) {
     static const char *const garbage[] = {
         "", "{", "[]", "null", "\0\0\0", "{}", "\xff\xfe", "{\"format\":1}",
     };
@@ -459,23 +441,4 @@ static void garbage_in_the_file_is_refused(void **state) {
                  FAILURE_CHECKPOINT_DAMAGED);
     assert_non_null(strstr(why.text, "is not a file"));
     checkpoint_fixture_remove(folder);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_manifest_reads_back_from_its_file),
-        cmocka_unit_test(a_manifest_has_optimizers_and_initializers),
-        cmocka_unit_test(the_text_of_a_parsed_manifest_is_the_same),
-        cmocka_unit_test(a_base_is_full_and_has_the_same_tables),
-        cmocka_unit_test(tables_are_present_only_where_used),
-        cmocka_unit_test(a_loss_scaler_is_present_only_where_used),
-        cmocka_unit_test(a_manifest_without_a_text_form_is_refused),
-        cmocka_unit_test(every_flipped_bit_is_refused_or_changes_nothing),
-        cmocka_unit_test(every_truncated_text_is_refused),
-        cmocka_unit_test(a_manifest_of_another_release_says_so),
-        cmocka_unit_test(a_field_out_of_range_is_named),
-        cmocka_unit_test(a_null_job_and_a_valid_change_are_accepted),
-        cmocka_unit_test(garbage_in_the_file_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ps's file of a checkpoint: what was put comes back, and a file that is cut,
  * of other bits or not to be written at all is refused by name. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/store/shard_reader.h"
 #include "proto/store/shard_writer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +30,8 @@ enum {
 static int setup(void **state) {
     return checkpoint_fixture_setup(state, "shard.mdb");
 }
+
+FIXTURE(setup, checkpoint_fixture_teardown);
 
 /* Key I of NUM_KEYS, ascending; every fifth is a short row. */
 static struct shard_key key_of(uint32_t i) {
@@ -105,7 +101,7 @@ static void assert_all_there(struct shard_reader *reader) {
     }
 }
 
-static void values_put_in_any_order_read_back(void **state) {
+TEST(values_put_in_any_order_read_back) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
@@ -120,8 +116,7 @@ static void values_put_in_any_order_read_back(void **state) {
     }
 }
 
-static void keys_sort_by_parameter_then_offset_then_slot(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, keys_sort_by_parameter_then_offset_then_slot) {
     static const struct shard_key ascending[] = {
         {.parameter = 0, .offset = 0, .slot = 0},
         {.parameter = 0, .offset = 0, .slot = SHARD_ROW},
@@ -139,7 +134,7 @@ static void keys_sort_by_parameter_then_offset_then_slot(void **state) {
     }
 }
 
-static void values_beyond_one_commit_read_back(void **state) {
+TEST(values_beyond_one_commit_read_back) {
     struct checkpoint_fixture_file *place = *state;
     enum { VALUE = 1 << 20, COUNT = 70 };
     struct shard_writer *writer;
@@ -173,7 +168,7 @@ static void values_beyond_one_commit_read_back(void **state) {
     free(value);
 }
 
-static void a_key_put_twice_is_refused(void **state) {
+TEST(a_key_put_twice_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
@@ -188,7 +183,7 @@ static void a_key_put_twice_is_refused(void **state) {
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
 }
 
-static void a_missing_key_is_named(void **state) {
+TEST(a_missing_key_is_named) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
@@ -217,7 +212,7 @@ static void assert_refused(const struct checkpoint_fixture_file *place,
         fail_msg("\"%s\" lacks \"%s\"", why.text, text);
 }
 
-static void a_truncated_file_is_refused(void **state) {
+TEST(a_truncated_file_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
@@ -228,7 +223,7 @@ static void a_truncated_file_is_refused(void **state) {
     }
 }
 
-static void any_flipped_bit_is_refused(void **state) {
+TEST(any_flipped_bit_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
@@ -246,7 +241,7 @@ static void any_flipped_bit_is_refused(void **state) {
     close(fd);
 }
 
-static void an_invalid_file_is_refused(void **state) {
+TEST(an_invalid_file_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     assert_refused(place, &info, FAILURE_FILE_UNREADABLE, "No such file");
@@ -257,8 +252,7 @@ static void an_invalid_file_is_refused(void **state) {
     assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED, "is not a file");
 }
 
-static void a_file_with_the_right_hash_that_is_no_database_is_refused(
-    void **state) {
+TEST(a_file_with_the_right_hash_that_is_no_database_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     struct failure why;
@@ -273,7 +267,7 @@ static void a_file_with_the_right_hash_that_is_no_database_is_refused(
 
 /* As when a ps wrote what it had wrongly in memory: the file's hash is right.
  */
-static void a_value_that_does_not_match_its_hash_is_refused(void **state) {
+TEST(a_value_that_does_not_match_its_hash_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
@@ -297,7 +291,7 @@ static void a_value_that_does_not_match_its_hash_is_refused(void **state) {
     shard_reader_close(&reader);
 }
 
-static void a_file_built_in_another_folder_is_identical(void **state) {
+TEST(a_file_built_in_another_folder_is_identical) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_info here, copied;
     struct shard_reader *reader;
@@ -319,7 +313,7 @@ static void a_file_built_in_another_folder_is_identical(void **state) {
     checkpoint_fixture_remove(local);
 }
 
-static void too_little_space_is_reported_before_writing(void **state) {
+TEST(too_little_space_is_reported_before_writing) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
@@ -387,7 +381,7 @@ static int fill_small_mount(const struct checkpoint_fixture_file *place) {
     return write_megabytes(place->path, 2, &why) ? 5 : 0;
 }
 
-static void a_full_disk_is_reported_and_nothing_remains(void **state) {
+TEST(a_full_disk_is_reported_and_nothing_remains) {
     int found = in_child(fill_small_mount, *state);
     if (found == SKIPPED)
         skip_test("a small disk cannot be mounted: that needs root");
@@ -408,11 +402,11 @@ static int reach_the_size_limit(const struct checkpoint_fixture_file *place) {
     return checkpoint_fixture_entries(place->folder) ? 4 : 0;
 }
 
-static void a_file_size_limit_is_reported_and_nothing_remains(void **state) {
+TEST(a_file_size_limit_is_reported_and_nothing_remains) {
     assert_int_equal(in_child(reach_the_size_limit, *state), 0);
 }
 
-static void a_missing_folder_is_reported(void **state) {
+TEST(a_missing_folder_is_reported) {
     struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
@@ -422,11 +416,8 @@ static void a_missing_folder_is_reported(void **state) {
     assert_non_null(strstr(why.text, place->path));
 }
 
-#define IN_PLACE(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
-
 /* More than the map that the writer was opened with has room for. */
-static void values_announced_later_read_back(void **state) {
+TEST(values_announced_later_read_back) {
     const struct checkpoint_fixture_file *place = *state;
     enum { MIB = 1 << 20, VALUES = 80 };
     struct shard_writer *writer;
@@ -459,26 +450,4 @@ static void values_announced_later_read_back(void **state) {
     }
     shard_reader_close(&reader);
     free(bytes);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_PLACE(values_announced_later_read_back),
-        IN_PLACE(values_put_in_any_order_read_back),
-        cmocka_unit_test(keys_sort_by_parameter_then_offset_then_slot),
-        IN_PLACE(values_beyond_one_commit_read_back),
-        IN_PLACE(a_key_put_twice_is_refused),
-        IN_PLACE(a_missing_key_is_named),
-        IN_PLACE(a_truncated_file_is_refused),
-        IN_PLACE(any_flipped_bit_is_refused),
-        IN_PLACE(an_invalid_file_is_refused),
-        IN_PLACE(a_file_with_the_right_hash_that_is_no_database_is_refused),
-        IN_PLACE(a_value_that_does_not_match_its_hash_is_refused),
-        IN_PLACE(a_file_built_in_another_folder_is_identical),
-        IN_PLACE(too_little_space_is_reported_before_writing),
-        IN_PLACE(a_full_disk_is_reported_and_nothing_remains),
-        IN_PLACE(a_file_size_limit_is_reported_and_nothing_remains),
-        IN_PLACE(a_missing_folder_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "proto/store/snapshots.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +53,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* The first id from FROM on whose row of table T is in partition 1. */
 static uint64_t id_from(const struct layout *layout, uint32_t t,
@@ -137,7 +134,7 @@ static void read_changes(struct fixture *fixture, bool removed,
 /* Rows 0 to 9 are there, those from 5 on touched since update 1000, whose
  * number was 2^32 + 1000 after 32 bits. Rows 10 and 11 were removed, row 10
  * twice; row 9 came again, row 12 was removed before. */
-static void a_delta_has_what_changed_and_what_is_gone(void **state) {
+TEST(a_delta_has_what_changed_and_what_is_gone) {
     enum { ROWS = 10 };
     struct fixture *fixture = *state;
     struct buffer *page = buffer_open(ROWS * ROW_BYTES, NULL, NULL);
@@ -194,7 +191,7 @@ static void a_delta_has_what_changed_and_what_is_gone(void **state) {
     buffer_release(&removed);
 }
 
-static void a_list_of_any_length_ends_where_it_ends(void **state) {
+TEST(a_list_of_any_length_ends_where_it_ends) {
     static const uint32_t lengths[] = {0,    1,        30,      FULL - 1,
                                        FULL, FULL + 1, 2 * FULL};
     for (int i = 0; i < 7; i++) {
@@ -224,7 +221,7 @@ static void a_list_of_any_length_ends_where_it_ends(void **state) {
 }
 
 /* By a search from the begin. */
-static void a_row_is_found_or_the_one_after_it(void **state) {
+TEST(a_row_is_found_or_the_one_after_it) {
     struct fixture *fixture = *state;
     struct failure why;
     write_list(fixture, 1, 2 * FULL + 5);
@@ -254,7 +251,7 @@ static void fill_rows(const struct layout *layout, uint32_t t, char *bytes,
     }
 }
 
-static void damaged_rows_are_refused_by_name(void **state) {
+TEST(damaged_rows_are_refused_by_name) {
     static const struct {
         const char *name; /* of what is wrong with row 2 of 3 */
         size_t bytes;
@@ -318,7 +315,7 @@ static void put_value(struct fixture *fixture, uint64_t number,
         STATUS_OK);
 }
 
-static void a_full_value_is_followed_by_another(void **state) {
+TEST(a_full_value_is_followed_by_another) {
     struct fixture *fixture = *state;
     struct failure why;
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
@@ -329,7 +326,7 @@ static void a_full_value_is_followed_by_another(void **state) {
     free(bytes);
 }
 
-static void values_ascend_and_have_no_more_rows_than_fit(void **state) {
+TEST(values_ascend_and_have_no_more_rows_than_fit) {
     struct failure why;
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
     struct fixture *fixture = *state;
@@ -345,18 +342,4 @@ static void values_ascend_and_have_no_more_rows_than_fit(void **state) {
     assert_fails(read_list(fixture, 0, &why), &why, FAILURE_CHECKPOINT_DAMAGED);
     assert_non_null(strstr(why.text, "value 0: its size"));
     free(bytes);
-}
-
-#define SHARD_ROWS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SHARD_ROWS_TEST(a_delta_has_what_changed_and_what_is_gone),
-        SHARD_ROWS_TEST(a_list_of_any_length_ends_where_it_ends),
-        SHARD_ROWS_TEST(a_row_is_found_or_the_one_after_it),
-        SHARD_ROWS_TEST(damaged_rows_are_refused_by_name),
-        SHARD_ROWS_TEST(a_full_value_is_followed_by_another),
-        SHARD_ROWS_TEST(values_ascend_and_have_no_more_rows_than_fit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

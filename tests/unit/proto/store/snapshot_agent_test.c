@@ -5,13 +5,8 @@
 #include "proto/net/messages/message.h"
 #include "proto/store/checkpoint.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +164,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void await_sent(struct fixture *fixture, unsigned count) {
     struct pollfd item = {snapshot_agent_descriptor(fixture->agent), POLLIN, 0};
     while (fixture->num_sent < count) {
@@ -217,8 +214,7 @@ static void prepare(struct fixture *fixture) {
 }
 
 /* In a folder of this host's own, so the report names the host. */
-static void a_planned_round_is_written_and_reported_with_its_file(
-    void **state) {
+TEST(a_planned_round_is_written_and_reported_with_its_file) {
     struct fixture *fixture = *state;
     char host[64] = "";
     gethostname(host, sizeof host - 1);
@@ -234,7 +230,7 @@ static void a_planned_round_is_written_and_reported_with_its_file(
     assert_true(fixture->sent[0].has_scaler);
 }
 
-static void only_the_first_blocks_holder_reports_step_and_scaler(void **state) {
+TEST(only_the_first_blocks_holder_reports_step_and_scaler) {
     struct fixture *fixture = *state;
     char path[PATH_MAX];
     checkpoint_run_file(fixture->folder, 7, path, sizeof path);
@@ -252,7 +248,7 @@ static void only_the_first_blocks_holder_reports_step_and_scaler(void **state) {
     assert_false(fixture->sent[1].has_scaler);
 }
 
-static void a_requested_round_is_agreed_on_held_and_written(void **state) {
+TEST(a_requested_round_is_agreed_on_held_and_written) {
     struct fixture *fixture = *state;
     open_agent(fixture);
     fixture->version = 8;
@@ -275,7 +271,7 @@ static void a_requested_round_is_agreed_on_held_and_written(void **state) {
 }
 
 /* With staleness: the step is known when it is held. */
-static void a_snapshot_of_now_is_written_when_the_order_follows(void **state) {
+TEST(a_snapshot_of_now_is_written_when_the_order_follows) {
     struct fixture *fixture = *state;
     open_agent(fixture);
     fixture->version = 12;
@@ -299,7 +295,7 @@ static void retain(struct fixture *fixture, uint64_t base) {
 }
 
 /* Round 5 of every 5 is a delta, round 20 full; and so a request says. */
-static void a_delta_is_full_until_there_is_a_base(void **state) {
+TEST(a_delta_is_full_until_there_is_a_base) {
     struct fixture *fixture = *state;
     fixture->plan.run_schedule.checkpoints = true;
     fixture->plan.run_schedule.epoch_batches = TOTAL;
@@ -349,7 +345,7 @@ static void a_delta_is_full_until_there_is_a_base(void **state) {
     assert_true(fixture->sent[7].delta);
 }
 
-static void a_run_that_resumed_has_a_base(void **state) {
+TEST(a_run_that_resumed_has_a_base) {
     struct fixture *fixture = *state;
     fixture->plan.run_schedule.checkpoints = true;
     fixture->plan.run_schedule.epoch_batches = TOTAL;
@@ -362,7 +358,7 @@ static void a_run_that_resumed_has_a_base(void **state) {
     assert_true(fixture->sent[0].delta);
 }
 
-static void a_planned_id_only_lifts_the_freeze(void **state) {
+TEST(a_planned_id_only_lifts_the_freeze) {
     struct fixture *fixture = *state;
     open_agent(fixture);
     fixture->hold_at = 77;
@@ -375,7 +371,7 @@ static void a_planned_id_only_lifts_the_freeze(void **state) {
 }
 
 /* The file of round 3 lacks a block until round 4 was due. */
-static void a_round_due_during_a_write_is_skipped_and_said(void **state) {
+TEST(a_round_due_during_a_write_is_skipped_and_said) {
     struct fixture *fixture = *state;
     open_agent(fixture);
     reach(fixture, 0, 3);
@@ -393,7 +389,7 @@ static void a_round_due_during_a_write_is_skipped_and_said(void **state) {
     assert_int_equal(fixture->sent[2].outcome, WRITTEN);
 }
 
-static void a_request_that_is_released_is_not_begun(void **state) {
+TEST(a_request_that_is_released_is_not_begun) {
     struct fixture *fixture = *state;
     open_agent(fixture);
     command(fixture,
@@ -409,7 +405,7 @@ static void a_request_that_is_released_is_not_begun(void **state) {
 }
 
 /* The bytes of all rows do not even fit into a size_t. */
-static void a_lack_of_memory_is_reported_with_its_reason(void **state) {
+TEST(a_lack_of_memory_is_reported_with_its_reason) {
     struct fixture *fixture = *state;
     fixture->settings.blocks.row_bytes = SIZE_MAX / 2;
     open_agent(fixture);
@@ -430,7 +426,7 @@ static void a_lack_of_memory_is_reported_with_its_reason(void **state) {
     assert_int_equal(fixture->sent[2].outcome, NOT_WRITTEN);
 }
 
-static void a_holder_without_blocks_answers_nothing(void **state) {
+TEST(a_holder_without_blocks_answers_nothing) {
     struct fixture *fixture = *state;
     fixture->settings.blocks.num_blocks = 0;
     open_agent(fixture);
@@ -438,23 +434,4 @@ static void a_holder_without_blocks_answers_nothing(void **state) {
     command(fixture, (Capstan__Snapshot){.id = REQUESTED});
     snapshot_agent_step(fixture->agent);
     assert_int_equal(fixture->num_sent, 0);
-}
-
-#define AGENT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        AGENT_TEST(a_planned_round_is_written_and_reported_with_its_file),
-        AGENT_TEST(only_the_first_blocks_holder_reports_step_and_scaler),
-        AGENT_TEST(a_requested_round_is_agreed_on_held_and_written),
-        AGENT_TEST(a_snapshot_of_now_is_written_when_the_order_follows),
-        AGENT_TEST(a_delta_is_full_until_there_is_a_base),
-        AGENT_TEST(a_run_that_resumed_has_a_base),
-        AGENT_TEST(a_planned_id_only_lifts_the_freeze),
-        AGENT_TEST(a_round_due_during_a_write_is_skipped_and_said),
-        AGENT_TEST(a_request_that_is_released_is_not_begun),
-        AGENT_TEST(a_lack_of_memory_is_reported_with_its_reason),
-        AGENT_TEST(a_holder_without_blocks_answers_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "proto/store/shard_reader.h"
 #include "proto/store/shard_rows.h"
 #include "tests/lib/checkpoint_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -70,6 +65,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* On the writer's thread too, but never at the same time. */
 static void recycle(void *owner, struct buffer *buffer) {
@@ -158,8 +155,7 @@ static void check_file(struct fixture *fixture,
     shard_reader_close(&reader);
 }
 
-static void a_planned_snapshot_is_reported_once_when_it_is_written(
-    void **state) {
+TEST(a_planned_snapshot_is_reported_once_when_it_is_written) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 9, false, FULL);
     assert_true(snapshots_has(fixture->snapshots, 9));
@@ -178,8 +174,7 @@ static void a_planned_snapshot_is_reported_once_when_it_is_written(
     expect_none(fixture);
 }
 
-static void a_requested_snapshot_is_reported_as_held_before_it_is_written(
-    void **state) {
+TEST(a_requested_snapshot_is_reported_as_held_before_it_is_written) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     add_all(fixture, REQUESTED, 4);
@@ -191,7 +186,7 @@ static void a_requested_snapshot_is_reported_as_held_before_it_is_written(
     check_file(fixture, &report, 4);
 }
 
-static void blocks_may_arrive_after_the_command(void **state) {
+TEST(blocks_may_arrive_after_the_command) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 1, false, FULL);
     order(fixture, 1, "shard.mdb");
@@ -205,7 +200,7 @@ static void blocks_may_arrive_after_the_command(void **state) {
 }
 
 /* As in all-reduce, where reads are answered from the current weights. */
-static void a_promised_snapshot_is_held_before_its_blocks_arrive(void **state) {
+TEST(a_promised_snapshot_is_held_before_its_blocks_arrive) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     snapshots_promise(fixture->snapshots, REQUESTED, 30);
@@ -218,7 +213,7 @@ static void a_promised_snapshot_is_held_before_its_blocks_arrive(void **state) {
     check_file(fixture, &report, 30);
 }
 
-static void only_retained_weights_may_be_read(void **state) {
+TEST(only_retained_weights_may_be_read) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 4, false, FULL);
     add(fixture, 4, 0, 1);
@@ -235,7 +230,7 @@ static void only_retained_weights_may_be_read(void **state) {
     assert_int_equal(copies(fixture), TENSORS);
 }
 
-static void a_retained_snapshot_stays_after_it_was_written(void **state) {
+TEST(a_retained_snapshot_stays_after_it_was_written) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, true, FULL);
     add_all(fixture, 5, 1);
@@ -249,7 +244,7 @@ static void a_retained_snapshot_stays_after_it_was_written(void **state) {
 }
 
 /* Its later blocks do not begin it again, and nothing waits for them. */
-static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
+TEST(a_missing_folder_is_a_failure_with_its_reason) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
@@ -270,8 +265,7 @@ static void a_missing_folder_is_a_failure_with_its_reason(void **state) {
     check_file(fixture, &report, 2);
 }
 
-static void a_requested_snapshot_that_is_not_written_is_still_held(
-    void **state) {
+TEST(a_requested_snapshot_that_is_not_written_is_still_held) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, true, FULL);
     snapshots_write(fixture->snapshots, REQUESTED, 3, NULL,
@@ -288,7 +282,7 @@ static void a_requested_snapshot_that_is_not_written_is_still_held(
     assert_int_equal(copies(fixture), 0);
 }
 
-static void a_block_without_memory_for_a_copy_fails_the_file(void **state) {
+TEST(a_block_without_memory_for_a_copy_fails_the_file) {
     struct fixture *fixture = *state;
     uint64_t version = 1;
     struct buffer *none[TENSORS] = {NULL};
@@ -302,8 +296,7 @@ static void a_block_without_memory_for_a_copy_fails_the_file(void **state) {
 }
 
 /* The bytes of all rows do not even fit into a size_t. */
-static void a_snapshot_without_memory_is_reported_with_its_reason(
-    void **state) {
+TEST(a_snapshot_without_memory_is_reported_with_its_reason) {
     struct fixture *fixture = *state;
     snapshots_close(&fixture->snapshots);
     open_snapshots(fixture, SIZE_MAX / 2);
@@ -322,7 +315,7 @@ static void a_snapshot_without_memory_is_reported_with_its_reason(
     expect_none(fixture);
 }
 
-static void a_skipped_snapshot_takes_no_blocks(void **state) {
+TEST(a_skipped_snapshot_takes_no_blocks) {
     struct fixture *fixture = *state;
     snapshots_skip(fixture->snapshots, 8);
     assert_true(snapshots_has(fixture->snapshots, 8));
@@ -336,7 +329,7 @@ static void a_skipped_snapshot_takes_no_blocks(void **state) {
                         "an earlier one was still being written");
 }
 
-static void several_snapshots_are_written_in_sequence(void **state) {
+TEST(several_snapshots_are_written_in_sequence) {
     struct fixture *fixture = *state;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
@@ -351,7 +344,7 @@ static void several_snapshots_are_written_in_sequence(void **state) {
     }
 }
 
-static void snapshots_that_end_together_are_reported_in_order(void **state) {
+TEST(snapshots_that_end_together_are_reported_in_order) {
     struct fixture *fixture = *state;
     int64_t end = time_now() + 20 * TIME_S;
     char name[32];
@@ -367,7 +360,7 @@ static void snapshots_that_end_together_are_reported_in_order(void **state) {
         assert_int_equal(await(fixture).id, id);
 }
 
-static void a_partial_file_is_removed_at_the_end(void **state) {
+TEST(a_partial_file_is_removed_at_the_end) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 1, false, FULL);
     order(fixture, 1, "shard.mdb");
@@ -379,8 +372,7 @@ static void a_partial_file_is_removed_at_the_end(void **state) {
 
 /* The last planned file fails before its last block has come, and the snapshot
  * of the end begins meanwhile. */
-static void a_failed_round_is_not_begun_again_by_its_later_blocks(
-    void **state) {
+TEST(a_failed_round_is_not_begun_again_by_its_later_blocks) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
@@ -394,8 +386,7 @@ static void a_failed_round_is_not_begun_again_by_its_later_blocks(
 }
 
 /* As the chief does if another holder cannot hold it, or no trainer is left. */
-static void a_snapshot_released_before_it_is_held_does_not_block_the_writer(
-    void **state) {
+TEST(a_snapshot_released_before_it_is_held_does_not_block_the_writer) {
     struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     order(fixture, REQUESTED, "given-up.mdb");
@@ -496,8 +487,8 @@ static uint64_t check_partition(struct tables *tables,
     return count;
 }
 
-static void partitions_are_written_with_blocks_and_their_rows_counted(
-    void **state) {
+TEST_WITH(setup_tables, teardown_tables,
+          partitions_are_written_with_blocks_and_their_rows_counted) {
     struct tables *tables = *state;
     struct fixture *fixture = &tables->fixture;
     struct shard_reader *reader;
@@ -533,7 +524,7 @@ static void partitions_are_written_with_blocks_and_their_rows_counted(
     free(report.counts);
 }
 
-static void only_retained_rows_may_be_read(void **state) {
+TEST_WITH(setup_tables, teardown_tables, only_retained_rows_may_be_read) {
     struct tables *tables = *state;
     struct snapshots *snapshots = tables->fixture.snapshots;
     snapshots_begin(snapshots, 4, false, FULL);
@@ -551,7 +542,8 @@ static void only_retained_rows_may_be_read(void **state) {
     snapshots_release(snapshots, 4);
 }
 
-static void a_partition_without_memory_for_a_copy_fails_the_file(void **state) {
+TEST_WITH(setup_tables, teardown_tables,
+          a_partition_without_memory_for_a_copy_fails_the_file) {
     struct tables *tables = *state;
     struct fixture *fixture = &tables->fixture;
     uint64_t version = 1;
@@ -563,35 +555,4 @@ static void a_partition_without_memory_for_a_copy_fails_the_file(void **state) {
     assert_int_equal(report.outcome, NOT_WRITTEN);
     assert_non_null(strstr(report.why.text, "rows of partition 0"));
     free(report.counts);
-}
-
-#define TABLES_TEST(f)                                                         \
-    cmocka_unit_test_setup_teardown(f, setup_tables, teardown_tables)
-#define SNAPSHOTS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SNAPSHOTS_TEST(a_planned_snapshot_is_reported_once_when_it_is_written),
-        SNAPSHOTS_TEST(
-            a_requested_snapshot_is_reported_as_held_before_it_is_written),
-        SNAPSHOTS_TEST(blocks_may_arrive_after_the_command),
-        SNAPSHOTS_TEST(a_promised_snapshot_is_held_before_its_blocks_arrive),
-        SNAPSHOTS_TEST(only_retained_weights_may_be_read),
-        SNAPSHOTS_TEST(a_retained_snapshot_stays_after_it_was_written),
-        SNAPSHOTS_TEST(a_missing_folder_is_a_failure_with_its_reason),
-        SNAPSHOTS_TEST(a_requested_snapshot_that_is_not_written_is_still_held),
-        SNAPSHOTS_TEST(a_block_without_memory_for_a_copy_fails_the_file),
-        SNAPSHOTS_TEST(a_snapshot_without_memory_is_reported_with_its_reason),
-        SNAPSHOTS_TEST(a_skipped_snapshot_takes_no_blocks),
-        SNAPSHOTS_TEST(several_snapshots_are_written_in_sequence),
-        SNAPSHOTS_TEST(snapshots_that_end_together_are_reported_in_order),
-        SNAPSHOTS_TEST(a_partial_file_is_removed_at_the_end),
-        SNAPSHOTS_TEST(a_failed_round_is_not_begun_again_by_its_later_blocks),
-        SNAPSHOTS_TEST(
-            a_snapshot_released_before_it_is_held_does_not_block_the_writer),
-        TABLES_TEST(partitions_are_written_with_blocks_and_their_rows_counted),
-        TABLES_TEST(only_retained_rows_may_be_read),
-        TABLES_TEST(a_partition_without_memory_for_a_copy_fails_the_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

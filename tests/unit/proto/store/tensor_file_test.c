@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "proto/store/tensor_file.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -32,6 +27,8 @@ static const struct parameter tensors[NUM_TENSORS] = {
 static int setup(void **state) {
     return checkpoint_fixture_setup(state, "w.safetensors");
 }
+
+FIXTURE(setup, checkpoint_fixture_teardown);
 
 static float value_of(uint32_t t, uint64_t e) {
     return (float)t + (float)e / 1024.0f;
@@ -63,7 +60,7 @@ static void write_file(const struct checkpoint_fixture_file *place,
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
-static void written_tensors_read_back(void **state) {
+TEST(written_tensors_read_back) {
     struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
@@ -80,7 +77,7 @@ static void written_tensors_read_back(void **state) {
     free(floats);
 }
 
-static void a_compiled_models_tensor_is_read_by_its_plain_name(void **state) {
+TEST(a_compiled_models_tensor_is_read_by_its_plain_name) {
     struct checkpoint_fixture_file *place = *state;
     struct parameter tensor = tensors[0];
     const struct tensor_source source = {&tensor, 1, fetch, NULL};
@@ -101,7 +98,7 @@ static void a_compiled_models_tensor_is_read_by_its_plain_name(void **state) {
     tensor_file_close(&file);
 }
 
-static void a_difference_from_the_model_is_named(void **state) {
+TEST(a_difference_from_the_model_is_named) {
     struct checkpoint_fixture_file *place = *state;
     static const struct {
         struct parameter tensor;
@@ -138,8 +135,7 @@ static void a_difference_from_the_model_is_named(void **state) {
     tensor_file_close(&file);
 }
 
-static void the_file_extension_selects_the_format(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, the_file_extension_selects_the_format) {
     enum tensor_format format;
     struct failure why;
     assert_int_equal(tensor_format_of("a/b.npz", &format, &why), STATUS_OK);
@@ -154,7 +150,7 @@ static void the_file_extension_selects_the_format(void **state) {
     assert_non_null(strstr(why.text, ".safetensors or .npz"));
 }
 
-static void a_failed_fetch_keeps_the_existing_file(void **state) {
+TEST(a_failed_fetch_keeps_the_existing_file) {
     struct checkpoint_fixture_file *place = *state;
     struct failure why;
     struct stat before, after;
@@ -171,7 +167,7 @@ static void a_failed_fetch_keeps_the_existing_file(void **state) {
     }
 }
 
-static void a_file_that_cannot_be_created_is_named(void **state) {
+TEST(a_file_that_cannot_be_created_is_named) {
     struct checkpoint_fixture_file *place = *state;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
@@ -191,7 +187,7 @@ static void write_raw(const struct checkpoint_fixture_file *place,
     fclose(file);
 }
 
-static void a_bad_header_is_refused(void **state) {
+TEST(a_bad_header_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     static const char *const headers[] = {
         "",
@@ -227,7 +223,7 @@ static void a_bad_header_is_refused(void **state) {
     }
 }
 
-static void a_length_beyond_the_file_is_refused(void **state) {
+TEST(a_length_beyond_the_file_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     static const uint64_t lengths[] = {
         3, 100, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63, 100000001};
@@ -246,7 +242,7 @@ static void a_length_beyond_the_file_is_refused(void **state) {
                  FAILURE_WEIGHTS_INVALID);
 }
 
-static void every_shorter_file_is_refused(void **state) {
+TEST(every_shorter_file_is_refused) {
     struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
@@ -260,7 +256,7 @@ static void every_shorter_file_is_refused(void **state) {
     }
 }
 
-static void a_file_truncated_after_opening_is_reported(void **state) {
+TEST(a_file_truncated_after_opening_is_reported) {
     struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
@@ -307,7 +303,7 @@ static void check_by_python(const struct checkpoint_fixture_file *place,
     "    want = i + numpy.arange(a.size) / 1024\n"                             \
     "    assert (a.ravel() == want.astype(numpy.float32)).all(), n\n"
 
-static void numpy_loads_the_npz(void **state) {
+TEST(numpy_loads_the_npz) {
     struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_NPZ);
     check_by_python(
@@ -315,7 +311,7 @@ static void numpy_loads_the_npz(void **state) {
         "import numpy, sys\nt = numpy.load(sys.argv[1])" CHECK_TENSORS);
 }
 
-static void the_safetensors_package_loads_the_file(void **state) {
+TEST(the_safetensors_package_loads_the_file) {
     struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     check_by_python(place, "safetensors.numpy",
@@ -324,7 +320,7 @@ static void the_safetensors_package_loads_the_file(void **state) {
 }
 
 /* The published format, field by field, for where that package is missing. */
-static void the_safetensors_file_follows_its_format(void **state) {
+TEST(the_safetensors_file_follows_its_format) {
     struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     FILE *file = fopen(place->path, "r");
@@ -356,26 +352,4 @@ static void the_safetensors_file_follows_its_format(void **state) {
     json_decref(header);
     free(text);
     fclose(file);
-}
-
-#define IN_PLACE(test)                                                         \
-    cmocka_unit_test_setup_teardown(test, setup, checkpoint_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_PLACE(written_tensors_read_back),
-        IN_PLACE(a_compiled_models_tensor_is_read_by_its_plain_name),
-        IN_PLACE(a_difference_from_the_model_is_named),
-        cmocka_unit_test(the_file_extension_selects_the_format),
-        IN_PLACE(a_failed_fetch_keeps_the_existing_file),
-        IN_PLACE(a_file_that_cannot_be_created_is_named),
-        IN_PLACE(a_bad_header_is_refused),
-        IN_PLACE(a_length_beyond_the_file_is_refused),
-        IN_PLACE(every_shorter_file_is_refused),
-        IN_PLACE(a_file_truncated_after_opening_is_reported),
-        IN_PLACE(numpy_loads_the_npz),
-        IN_PLACE(the_safetensors_package_loads_the_file),
-        IN_PLACE(the_safetensors_file_follows_its_format),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,7 @@
 
 #include "proto/tensor/rule.h"
 #include "tests/lib/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,8 +59,7 @@ static void check(float value, uint16_t half) {
         fail_msg("%08x became %04x: %a, not %a", bits, half, found, expected);
 }
 
-static void every_bf16_decodes_by_its_fields(void **state) {
-    (void)state;
+TEST(every_bf16_decodes_by_its_fields) {
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = bf16_to_float((uint16_t)half);
         double expected = meaning((uint16_t)half);
@@ -75,8 +68,7 @@ static void every_bf16_decodes_by_its_fields(void **state) {
     }
 }
 
-static void every_bf16_rounds_to_itself(void **state) {
-    (void)state;
+TEST(every_bf16_rounds_to_itself) {
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = bf16_to_float((uint16_t)half);
         uint32_t quiet = isnan(value) ? 0x40 : 0;
@@ -89,8 +81,7 @@ static const uint16_t lower[] = {0,      1,      0x7ffe, 0x7fff,
                                  0x8000, 0x8001, 0xfffe, 0xffff};
 enum { LOWER = sizeof lower / sizeof *lower };
 
-static void rounding_is_to_nearest_ties_to_even(void **state) {
-    (void)state;
+TEST(rounding_is_to_nearest_ties_to_even) {
     for (uint32_t upper = 0; upper < HALVES; upper++)
         for (int i = 0; i < LOWER; i++) {
             float value = float_of(upper << 16 | lower[i]);
@@ -98,9 +89,8 @@ static void rounding_is_to_nearest_ties_to_even(void **state) {
         }
 }
 
-static void random_floats_round_to_nearest(void **state) {
+TEST(random_floats_round_to_nearest) {
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (int i = 0; i < 1000000; i++) {
         uint32_t upper = philox_below(&random, HALVES);
@@ -109,8 +99,7 @@ static void random_floats_round_to_nearest(void **state) {
     }
 }
 
-static void limits_of_the_range_follow_the_format(void **state) {
-    (void)state;
+TEST(limits_of_the_range_follow_the_format) {
     static const struct {
         uint32_t bits;
         uint16_t half;
@@ -133,8 +122,7 @@ static void limits_of_the_range_follow_the_format(void **state) {
 
 /* All halves with each of LOWER, through each variant's loops, between memory
  * that begins at an odd byte. */
-static void every_variant_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_variant_gives_the_same_bits) {
     enum { COUNT = HALVES * LOWER };
     float *floats = malloc(COUNT * sizeof *floats);
     float *back = malloc(COUNT * sizeof *back);
@@ -158,16 +146,4 @@ static void every_variant_gives_the_same_bits(void **state) {
     free(floats);
     free(back);
     free(room);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bf16_decodes_by_its_fields),
-        cmocka_unit_test(every_bf16_rounds_to_itself),
-        cmocka_unit_test(rounding_is_to_nearest_ties_to_even),
-        cmocka_unit_test(random_floats_round_to_nearest),
-        cmocka_unit_test(limits_of_the_range_follow_the_format),
-        cmocka_unit_test(every_variant_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/tensor/binary_scores.h"
 
 #include "proto/tensor/philox.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +42,7 @@ static double auc_of_pairs(const struct samples *samples) {
     return above / pairs;
 }
 
-static void auc_counts_the_pairs_in_order(void **state) {
-    (void)state;
+TEST(auc_counts_the_pairs_in_order) {
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct samples samples;
         struct binary_scores scores = {0};
@@ -72,11 +66,10 @@ static void auc_counts_the_pairs_in_order(void **state) {
 }
 
 /* As the chief gets the parts of trainers. */
-static void parts_add_up_to_the_whole(void **state) {
+TEST(parts_add_up_to_the_whole) {
     struct samples samples;
     struct binary_scores whole = {0}, sum = {0};
     double error;
-    (void)state;
     draw(&samples, 99);
     assert_true(binary_scores_add(&whole, samples.logits, samples.targets,
                                   SAMPLES, SAMPLES));
@@ -98,11 +91,10 @@ static void parts_add_up_to_the_whole(void **state) {
     binary_scores_clear(&sum);
 }
 
-static void many_samples_are_in_bins_with_a_bound(void **state) {
+TEST(many_samples_are_in_bins_with_a_bound) {
     static float logits[MANY], targets[MANY];
     struct binary_scores exact = {0}, bins = {0};
     double error, none;
-    (void)state;
     philox_uniform(1, 0, 0, 3, logits, MANY);
     for (int i = 0; i < MANY; i++)
         targets[i] = (float)(logits[i] + 2 * sinf((float)i) > 0);
@@ -119,11 +111,10 @@ static void many_samples_are_in_bins_with_a_bound(void **state) {
     binary_scores_clear(&bins);
 }
 
-static void one_class_has_no_auc(void **state) {
+TEST(one_class_has_no_auc) {
     const float logits[] = {1, 2}, targets[] = {1, 1};
     struct binary_scores scores = {0};
     double error;
-    (void)state;
     assert_true(isnan(binary_scores_auc(&scores, 2, &error)));
     assert_true(binary_scores_add(&scores, logits, targets, 2, 2));
     assert_true(isnan(binary_scores_auc(&scores, 2, &error)));
@@ -131,13 +122,12 @@ static void one_class_has_no_auc(void **state) {
 }
 
 /* Any bytes are read or refused, and what is read fits into memory. */
-static void other_bytes_are_refused_or_read(void **state) {
+TEST(other_bytes_are_refused_or_read) {
     struct philox_sequence random;
     static const unsigned char wrong[][6] = {
         {5, 3}, {0xff, 0xff, 0xff, 0xff, 0x1f, 0}, {5}, {5, 2, 1}, {0x80}};
     static const size_t sizes[] = {2, 6, 1, 3, 1};
     struct binary_scores scores = {0};
-    (void)state;
     for (int i = 0; i < 5; i++) {
         assert_false(binary_scores_unpack(&scores, wrong[i], sizes[i]));
         binary_scores_clear(&scores);
@@ -152,15 +142,4 @@ static void other_bytes_are_refused_or_read(void **state) {
         assert_true(scores.count <= 8);
         binary_scores_clear(&scores);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auc_counts_the_pairs_in_order),
-        cmocka_unit_test(parts_add_up_to_the_whole),
-        cmocka_unit_test(many_samples_are_in_bins_with_a_bound),
-        cmocka_unit_test(one_class_has_no_auc),
-        cmocka_unit_test(other_bytes_are_refused_or_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

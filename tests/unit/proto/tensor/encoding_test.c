@@ -2,13 +2,7 @@
 #include "proto/tensor/encoding.h"
 
 #include "proto/tensor/bf16.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 
@@ -21,8 +15,7 @@ static void fill(float *floats) {
     floats[4] = -INFINITY;
 }
 
-static void float32_is_sent_unchanged(void **state) {
-    (void)state;
+TEST(float32_is_sent_unchanged) {
     float floats[COUNT], back[COUNT];
     char room[COUNT * 4 + 1];
     fill(floats);
@@ -34,8 +27,7 @@ static void float32_is_sent_unchanged(void **state) {
     assert_memory_equal(back, floats, sizeof floats);
 }
 
-static void bf16_is_sent_rounded_in_half_the_bytes(void **state) {
-    (void)state;
+TEST(bf16_is_sent_rounded_in_half_the_bytes) {
     float floats[COUNT], back[COUNT];
     char room[COUNT * 2 + 2];
     fill(floats);
@@ -53,8 +45,7 @@ static void bf16_is_sent_rounded_in_half_the_bytes(void **state) {
 }
 
 /* Two bytes a float, the lower first, the sign in the upper. */
-static void the_bytes_of_a_bf16_are_little_endian(void **state) {
-    (void)state;
+TEST(the_bytes_of_a_bf16_are_little_endian) {
     const float value = -1.5f;
     unsigned char bytes[2];
     encoding_write(NULL, JOB_WIRE_BF16, &value, 1, bytes);
@@ -62,20 +53,9 @@ static void the_bytes_of_a_bf16_are_little_endian(void **state) {
     assert_int_equal(bytes[1], 0xbf);
 }
 
-static void headers_name_the_encoding(void **state) {
-    (void)state;
+TEST(headers_name_the_encoding) {
     assert_int_equal(encoding_name(JOB_WIRE_FLOAT32),
                      CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
     assert_int_equal(encoding_name(JOB_WIRE_BF16),
                      CAPSTAN__DATA_HEADER__ENCODING__BF16);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float32_is_sent_unchanged),
-        cmocka_unit_test(bf16_is_sent_rounded_in_half_the_bytes),
-        cmocka_unit_test(the_bytes_of_a_bf16_are_little_endian),
-        cmocka_unit_test(headers_name_the_encoding),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

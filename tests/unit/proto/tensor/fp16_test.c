@@ -2,13 +2,7 @@
 #include "proto/tensor/fp16.h"
 
 #include "tests/lib/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 
@@ -79,8 +73,7 @@ static void check(float value) {
                  compilers_half(value));
 }
 
-static void every_fp16_decodes_by_its_fields(void **state) {
-    (void)state;
+TEST(every_fp16_decodes_by_its_fields) {
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = fp16_to_float((uint16_t)half);
         float compilers = compilers_float((uint16_t)half);
@@ -96,8 +89,7 @@ static void every_fp16_decodes_by_its_fields(void **state) {
     }
 }
 
-static void every_fp16_rounds_to_itself(void **state) {
-    (void)state;
+TEST(every_fp16_rounds_to_itself) {
     for (uint32_t half = 0; half < HALVES; half++) {
         float value = fp16_to_float((uint16_t)half);
         uint32_t quiet = isnan(value) ? QUIET : 0;
@@ -106,8 +98,7 @@ static void every_fp16_rounds_to_itself(void **state) {
 }
 
 /* Between two neighbours: the middle, and the floats beside both and it. */
-static void rounding_is_to_nearest_ties_to_even(void **state) {
-    (void)state;
+TEST(rounding_is_to_nearest_ties_to_even) {
     for (uint32_t half = 0; half < 0x7c00; half++) {
         double low = meaning((uint16_t)half);
         double high = half == 0x7bff ? 65536 : meaning((uint16_t)(half + 1));
@@ -124,8 +115,7 @@ static void rounding_is_to_nearest_ties_to_even(void **state) {
 }
 
 /* All exponents and signs, with fractions at which rounding turns. */
-static void floats_of_every_magnitude_round_to_nearest(void **state) {
-    (void)state;
+TEST(floats_of_every_magnitude_round_to_nearest) {
     static const uint32_t lower[] = {0,      1,      0x0fff, 0x1000, 0x1001,
                                      0x1fff, 0x2fff, 0x3000, 0x7fff, 0xffff};
     for (uint32_t upper = 0; upper < HALVES; upper++)
@@ -133,16 +123,14 @@ static void floats_of_every_magnitude_round_to_nearest(void **state) {
             check(float_of(upper << 16 | lower[i]));
 }
 
-static void random_floats_round_to_nearest(void **state) {
+TEST(random_floats_round_to_nearest) {
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (int i = 0; i < 1000000; i++)
         check(float_of(philox_next(&random)));
 }
 
-static void limits_of_the_range_follow_the_format(void **state) {
-    (void)state;
+TEST(limits_of_the_range_follow_the_format) {
     static const struct {
         uint32_t bits;
         uint16_t half;
@@ -162,16 +150,4 @@ static void limits_of_the_range_follow_the_format(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(fp16_from_float(float_of(cases[i].bits)),
                          cases[i].half);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_fp16_decodes_by_its_fields),
-        cmocka_unit_test(every_fp16_rounds_to_itself),
-        cmocka_unit_test(rounding_is_to_nearest_ties_to_even),
-        cmocka_unit_test(floats_of_every_magnitude_round_to_nearest),
-        cmocka_unit_test(random_floats_round_to_nearest),
-        cmocka_unit_test(limits_of_the_range_follow_the_format),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
 #include "proto/config/job/job_init.h"
 
 #include "proto/tensor/philox.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,8 +31,7 @@ static double normal_below(double x) {
 }
 
 /* By the C library's error function, relative to the nearer tail. */
-static void normal_values_invert_the_distribution(void **state) {
-    (void)state;
+TEST(normal_values_invert_the_distribution) {
     const struct initializer normal = {INITIALIZER_NORMAL, 0, 1},
                              truncated = {INITIALIZER_TRUNCATED_NORMAL, 0, 1};
     float *values = draw(&normal), *cut = draw(&truncated);
@@ -60,8 +53,7 @@ static void normal_values_invert_the_distribution(void **state) {
 
 /* These bits are those of every machine and release: rows of tables that are
  * not in a checkpoint follow from them. */
-static void values_have_the_bits_that_they_always_had(void **state) {
-    (void)state;
+TEST(values_have_the_bits_that_they_always_had) {
     static const struct {
         struct initializer initializer;
         uint64_t digest;
@@ -81,8 +73,7 @@ static void values_have_the_bits_that_they_always_had(void **state) {
     }
 }
 
-static void a_value_depends_on_its_number_alone(void **state) {
-    (void)state;
+TEST(a_value_depends_on_its_number_alone) {
     for (uint32_t kind = 0; kind < INITIALIZER_KINDS; kind++) {
         const struct initializer of = {kind, 0.25f, 2};
         float *whole = draw(&of), part[9];
@@ -94,8 +85,7 @@ static void a_value_depends_on_its_number_alone(void **state) {
     }
 }
 
-static void a_bound_of_0_gives_the_shift(void **state) {
-    (void)state;
+TEST(a_bound_of_0_gives_the_shift) {
     for (uint32_t kind = 0; kind < INITIALIZER_KINDS; kind++) {
         const struct initializer of = {kind, -0.75f, 0}, zero = {kind, 0, 0};
         float values[5], zeros[5] = {0};
@@ -108,8 +98,7 @@ static void a_bound_of_0_gives_the_shift(void **state) {
 
 /* The standard deviation of what JSON says, of a layer of 30 inputs and 10
  * outputs, and its largest value. */
-static void names_have_their_formulas(void **state) {
-    (void)state;
+TEST(names_have_their_formulas) {
     static const struct {
         const char *json;
         double mean, deviation, most; /* most 0: without bound */
@@ -153,15 +142,4 @@ static void names_have_their_formulas(void **state) {
                      sqrt(squares), most);
         free(values);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(normal_values_invert_the_distribution),
-        cmocka_unit_test(values_have_the_bits_that_they_always_had),
-        cmocka_unit_test(a_value_depends_on_its_number_alone),
-        cmocka_unit_test(a_bound_of_0_gives_the_shift),
-        cmocka_unit_test(names_have_their_formulas),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

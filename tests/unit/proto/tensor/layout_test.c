@@ -3,13 +3,7 @@
 
 #include "proto/tensor/philox.h"
 #include "tests/lib/assert_fails.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +33,7 @@ static struct layout *build(const struct parameter *parameters,
     return layout;
 }
 
-static void a_block_is_a_512th_within_64_kib_and_1_mib(void **state) {
-    (void)state;
+TEST(a_block_is_a_512th_within_64_kib_and_1_mib) {
     assert_int_equal(layout_block_bytes(0), 64 * KIB);
     assert_int_equal(layout_block_bytes(32 * MIB), 64 * KIB);
     assert_int_equal(layout_block_bytes(32 * MIB + 512), 128 * KIB);
@@ -49,8 +42,7 @@ static void a_block_is_a_512th_within_64_kib_and_1_mib(void **state) {
     assert_int_equal(layout_block_bytes(LAYOUT_MAX_ELEMENTS * 4), MIB);
 }
 
-static void blocks_are_ordered_from_last_parameter_to_first(void **state) {
-    (void)state;
+TEST(blocks_are_ordered_from_last_parameter_to_first) {
     struct layout *layout = build(mlp, MLP);
     assert_int_equal(layout->elements, 784 * 512 + 512 + 5120);
     assert_int_equal(layout->block_elements, 16384);
@@ -96,8 +88,7 @@ static void check_parameter(const struct layout *layout, uint32_t p) {
     assert_int_equal(offset, layout->parameters[p].elements);
 }
 
-static void blocks_cover_each_parameter_once(void **state) {
-    (void)state;
+TEST(blocks_cover_each_parameter_once) {
     struct philox_sequence random;
     philox_sequence_open(&random, 1, 0);
     for (int trial = 0; trial < 200; trial++) {
@@ -115,8 +106,7 @@ static void blocks_cover_each_parameter_once(void **state) {
     }
 }
 
-static void a_scalar_is_one_element(void **state) {
-    (void)state;
+TEST(a_scalar_is_one_element) {
     struct parameter scalar = {.name = "temperature"};
     struct layout *layout = build(&scalar, 1);
     assert_int_equal(layout->elements, 1);
@@ -135,8 +125,7 @@ static void refused(struct parameter parameter, const char *text) {
         fail_msg("\"%s\" does not say \"%s\"", why.text, text);
 }
 
-static void a_wrong_parameter_is_refused_by_name(void **state) {
-    (void)state;
+TEST(a_wrong_parameter_is_refused_by_name) {
     refused((struct parameter){.name = ""}, "parameter 1: its name has no");
     refused((struct parameter){.name = "layer0.weight"},
             "\"layer0.weight\" is listed twice");
@@ -160,8 +149,7 @@ static void a_wrong_parameter_is_refused_by_name(void **state) {
     refused(endless, "too many bytes");
 }
 
-static void no_parameters_and_too_many_are_refused(void **state) {
-    (void)state;
+TEST(no_parameters_and_too_many_are_refused) {
     struct layout *layout;
     struct failure why;
     assert_fails(layout_build(&layout, mlp, 0, &why), &why,
@@ -177,8 +165,7 @@ static uint64_t digest_of(const struct parameter *parameters, uint32_t count) {
     return digest;
 }
 
-static void the_digest_covers_names_shapes_bounds_and_order(void **state) {
-    (void)state;
+TEST(the_digest_covers_names_shapes_bounds_and_order) {
     uint64_t digest = digest_of(mlp, MLP);
     struct parameter other[MLP];
     memcpy(other, mlp, sizeof mlp);
@@ -197,8 +184,7 @@ static void the_digest_covers_names_shapes_bounds_and_order(void **state) {
     assert_true(digest_of(mlp, MLP - 1) != digest);
 }
 
-static void the_digest_ignores_unused_bytes(void **state) {
-    (void)state;
+TEST(the_digest_ignores_unused_bytes) {
     struct parameter other[MLP];
     memcpy(other, mlp, sizeof mlp);
     other[1].dims[3] = 99;
@@ -207,8 +193,7 @@ static void the_digest_ignores_unused_bytes(void **state) {
     assert_true(digest_of(other, MLP) == digest_of(mlp, MLP));
 }
 
-static void first_weights_do_not_depend_on_the_blocks(void **state) {
-    (void)state;
+TEST(first_weights_do_not_depend_on_the_blocks) {
     struct layout *layout = build(mlp, MLP);
     float *whole = malloc(784 * 512 * sizeof *whole);
     float *block = malloc(layout->block_elements * sizeof *block);
@@ -223,8 +208,7 @@ static void first_weights_do_not_depend_on_the_blocks(void **state) {
     layout_free(&layout);
 }
 
-static void first_weights_of_bound_0_are_zeros(void **state) {
-    (void)state;
+TEST(first_weights_of_bound_0_are_zeros) {
     struct layout *layout = build(mlp, MLP);
     float weights[512], zeros[512] = {0};
     memset(weights, 0xff, sizeof weights);
@@ -240,7 +224,7 @@ static void add_tables(struct layout *layout, const struct table *tables,
         fail_msg("%s", why.text);
 }
 
-static void tables_that_are_alike_share_a_stack(void **state) {
+TEST(tables_that_are_alike_share_a_stack) {
     static const struct table tables[] = {
         {.name = "a", .dim = 8, .init_bound = 1, .max_rows = 5},
         {.name = "wider", .dim = 9},
@@ -253,7 +237,6 @@ static void tables_that_are_alike_share_a_stack(void **state) {
     };
     static const uint32_t stacks[] = {0, 1, 2, 0, 3, 4, 2, 0};
     struct layout *layout = build(mlp, MLP);
-    (void)state;
     assert_int_equal(layout_units(layout), layout->num_blocks);
     add_tables(layout, tables, 8, 16);
     assert_int_equal(layout->num_tables, 8);
@@ -279,8 +262,7 @@ static void table_refused(struct table table, const char *text) {
     layout_free(&layout);
 }
 
-static void a_wrong_table_is_refused_by_name(void **state) {
-    (void)state;
+TEST(a_wrong_table_is_refused_by_name) {
     table_refused((struct table){.name = "", .dim = 1}, "without a name");
     table_refused((struct table){.name = "first", .dim = 1},
                   "\"first\": listed twice");
@@ -305,20 +287,18 @@ static void a_wrong_table_is_refused_by_name(void **state) {
     table_refused(endless, "table 1: its name has too many bytes");
 }
 
-static void the_widest_table_that_admits_latest_is_accepted(void **state) {
+TEST(the_widest_table_that_admits_latest_is_accepted) {
     static const struct table table = {
         .name = "t", .dim = LAYOUT_MAX_DIM, .admit = LAYOUT_MAX_ADMIT};
     struct layout *layout = build(mlp, MLP);
-    (void)state;
     add_tables(layout, &table, 1, LAYOUT_MAX_PARTITIONS);
     layout_free(&layout);
 }
 
-static void too_many_tables_and_partitions_are_refused(void **state) {
+TEST(too_many_tables_and_partitions_are_refused) {
     static const uint32_t cases[][2] = {
         {LAYOUT_MAX_TABLES + 1, 4}, {1, 0}, {1, LAYOUT_MAX_PARTITIONS + 1}};
     struct table *tables = calloc(LAYOUT_MAX_TABLES + 1, sizeof *tables);
-    (void)state;
     for (int t = 0; t <= LAYOUT_MAX_TABLES; t++) {
         snprintf(tables[t].name, LAYOUT_MAX_NAME, "t%d", t);
         tables[t].dim = 1;
@@ -342,7 +322,7 @@ static uint64_t tables_digest(const struct table *tables, uint32_t count) {
     return digest;
 }
 
-static void the_digest_covers_tables(void **state) {
+TEST(the_digest_covers_tables) {
     static const struct table table = {.name = "t",
                                        .dim = 8,
                                        .init_bound = 1,
@@ -351,7 +331,6 @@ static void the_digest_covers_tables(void **state) {
                                        .max_rows = 9};
     struct table other = table;
     uint64_t digest = tables_digest(&table, 1);
-    (void)state;
     assert_true(digest != digest_of(mlp, MLP));
     other.name[0] = 'u';
     assert_true(tables_digest(&other, 1) != digest);
@@ -379,12 +358,11 @@ static void the_digest_covers_tables(void **state) {
 }
 
 /* Ids in turn, multiples of a power of two, and any bits. */
-static void partitions_are_even(void **state) {
+TEST(partitions_are_even) {
     enum { IDS = 100000 };
     static const struct table tables[] = {{.name = "t", .dim = 1},
                                           {.name = "u", .dim = 1}};
     struct layout *layout = build(mlp, MLP);
-    (void)state;
     add_tables(layout, tables, 2, LAYOUT_PARTITIONS);
     for (uint32_t kind = 0; kind < 6; kind++) {
         uint32_t rows[LAYOUT_PARTITIONS] = {0}, most = 0;
@@ -408,10 +386,9 @@ static void partitions_are_even(void **state) {
     layout_free(&layout);
 }
 
-static void a_row_hash_has_a_partition_at_its_extremes(void **state) {
+TEST(a_row_hash_has_a_partition_at_its_extremes) {
     static const uint32_t counts[] = {1, 3, 256, LAYOUT_MAX_PARTITIONS};
     static const struct table table = {.name = "t", .dim = 1};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct layout *layout = build(mlp, MLP);
         add_tables(layout, &table, 1, counts[i]);
@@ -419,27 +396,4 @@ static void a_row_hash_has_a_partition_at_its_extremes(void **state) {
         assert_int_equal(layout_partition(layout, UINT64_MAX), counts[i] - 1);
         layout_free(&layout);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_is_a_512th_within_64_kib_and_1_mib),
-        cmocka_unit_test(blocks_are_ordered_from_last_parameter_to_first),
-        cmocka_unit_test(blocks_cover_each_parameter_once),
-        cmocka_unit_test(a_scalar_is_one_element),
-        cmocka_unit_test(a_wrong_parameter_is_refused_by_name),
-        cmocka_unit_test(no_parameters_and_too_many_are_refused),
-        cmocka_unit_test(the_digest_covers_names_shapes_bounds_and_order),
-        cmocka_unit_test(the_digest_ignores_unused_bytes),
-        cmocka_unit_test(first_weights_do_not_depend_on_the_blocks),
-        cmocka_unit_test(first_weights_of_bound_0_are_zeros),
-        cmocka_unit_test(tables_that_are_alike_share_a_stack),
-        cmocka_unit_test(a_wrong_table_is_refused_by_name),
-        cmocka_unit_test(the_widest_table_that_admits_latest_is_accepted),
-        cmocka_unit_test(too_many_tables_and_partitions_are_refused),
-        cmocka_unit_test(the_digest_covers_tables),
-        cmocka_unit_test(partitions_are_even),
-        cmocka_unit_test(a_row_hash_has_a_partition_at_its_extremes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/tensor/loss_scaler.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -110,8 +105,7 @@ static const struct {
     {3, 4, 1, false, 6, ".x.x", {8, 6, 6, 0}},
 };
 
-static void each_step_matches_deepspeed(void **state) {
-    (void)state;
+TEST(each_step_matches_deepspeed) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct job_fp16 fp16 =
             dynamic(table[i].power, table[i].window, table[i].hysteresis);
@@ -127,8 +121,7 @@ static void each_step_matches_deepspeed(void **state) {
     }
 }
 
-static void a_fixed_scale_is_constant_and_overflows_are_counted(void **state) {
-    (void)state;
+TEST(a_fixed_scale_is_constant_and_overflows_are_counted) {
     struct job_fp16 fp16 = dynamic(16, 1, 1);
     fp16.loss_scale = 128;
     struct loss_scaler scaler = loss_scaler_init(&fp16);
@@ -139,8 +132,7 @@ static void a_fixed_scale_is_constant_and_overflows_are_counted(void **state) {
     assert_int_equal(scaler.skipped, 3);
 }
 
-static void without_fp16_the_scale_is_1(void **state) {
-    (void)state;
+TEST(without_fp16_the_scale_is_1) {
     const struct job_fp16 none = {0};
     struct loss_scaler scaler = loss_scaler_init(&none);
     assert_true(scaler.scale == 1);
@@ -152,8 +144,7 @@ static void without_fp16_the_scale_is_1(void **state) {
 
 /* However it overflows, the scale stays a power of two between its ends, and a
  * window without an overflow doubles it. */
-static void a_dynamic_scale_stays_within_its_limits(void **state) {
-    (void)state;
+TEST(a_dynamic_scale_stays_within_its_limits) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 300; history++) {
@@ -185,8 +176,7 @@ static void a_dynamic_scale_stays_within_its_limits(void **state) {
     }
 }
 
-static void overflows_of_an_earlier_scale_are_only_counted(void **state) {
-    (void)state;
+TEST(overflows_of_an_earlier_scale_are_only_counted) {
     struct job_fp16 fp16 = dynamic(16, 1000, 1);
     struct loss_scaler scaler = loss_scaler_init(&fp16);
     for (int i = 0; i < 4; i++)
@@ -196,8 +186,7 @@ static void overflows_of_an_earlier_scale_are_only_counted(void **state) {
 }
 
 /* Interrupted anywhere, it goes on as if it had not been. */
-static void a_saved_scaler_resumes(void **state) {
-    (void)state;
+TEST(a_saved_scaler_resumes) {
     struct philox_sequence random;
     seed_open(&random);
     struct job_fp16 fp16 = dynamic(20, 5, 3);
@@ -214,8 +203,7 @@ static void a_saved_scaler_resumes(void **state) {
     }
 }
 
-static void state_without_a_dynamic_scale_starts_over(void **state) {
-    (void)state;
+TEST(state_without_a_dynamic_scale_starts_over) {
     struct job_fp16 fp16 = dynamic(16, 1000, 2), fixed = fp16;
     fixed.loss_scale = 64;
     const struct loss_scaler kept[] = {
@@ -231,17 +219,4 @@ static void state_without_a_dynamic_scale_starts_over(void **state) {
     struct loss_scaler saved = {.scale = 8, .hysteresis = 1, .skipped = 5};
     assert_true(loss_scaler_restore(&fixed, &saved).scale == 64);
     assert_int_equal(loss_scaler_restore(&fixed, &saved).skipped, 5);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_step_matches_deepspeed),
-        cmocka_unit_test(a_fixed_scale_is_constant_and_overflows_are_counted),
-        cmocka_unit_test(without_fp16_the_scale_is_1),
-        cmocka_unit_test(a_dynamic_scale_stays_within_its_limits),
-        cmocka_unit_test(overflows_of_an_earlier_scale_are_only_counted),
-        cmocka_unit_test(a_saved_scaler_resumes),
-        cmocka_unit_test(state_without_a_dynamic_scale_starts_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

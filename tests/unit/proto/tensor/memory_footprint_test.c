@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/memory_footprint.h"
 
+#include "tests/lib/test.h"
 #include "worker/models/mlp.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* [100, 50, 30, 10]: 6890 values, micro batches of 1000. */
 static struct job small_job(void) {
@@ -31,8 +25,7 @@ static struct memory_footprint_case case_of(const struct job *job) {
                                           .test_samples = 700};
 }
 
-static void a_trainers_memory_is_the_sum_of_its_parts(void **state) {
-    (void)state;
+TEST(a_trainers_memory_is_the_sum_of_its_parts) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -54,8 +47,7 @@ static void a_trainers_memory_is_the_sum_of_its_parts(void **state) {
     assert_int_equal(memory_footprint_sum(&found), sum);
 }
 
-static void small_batches_reserve_memory_for_evaluations(void **state) {
-    (void)state;
+TEST(small_batches_reserve_memory_for_evaluations) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -67,8 +59,7 @@ static void small_batches_reserve_memory_for_evaluations(void **state) {
     assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ACTIVATIONS], 10 * 190 * 4);
 }
 
-static void fewer_kept_outputs_are_fewer_activations(void **state) {
-    (void)state;
+TEST(fewer_kept_outputs_are_fewer_activations) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -80,8 +71,7 @@ static void fewer_kept_outputs_are_fewer_activations(void **state) {
                      1000 * (5 * 4 + 2 + 2 * 5) * 4);
 }
 
-static void in_all_reduce_trainers_hold_the_optimizer_state(void **state) {
-    (void)state;
+TEST(in_all_reduce_trainers_hold_the_optimizer_state) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -98,8 +88,7 @@ static void in_all_reduce_trainers_hold_the_optimizer_state(void **state) {
 
 /* The left operand is at most 1000 rows of 100, the right one the first layer's
  * weights or inputs, here as much. */
-static void rounded_operands_are_copies_on_a_cpu(void **state) {
-    (void)state;
+TEST(rounded_operands_are_copies_on_a_cpu) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -115,8 +104,7 @@ static void rounded_operands_are_copies_on_a_cpu(void **state) {
     assert_int_equal(found.bytes[MEMORY_FOOTPRINT_ROUNDED], 0);
 }
 
-static void replicas_have_batches_an_order_and_gradients_each(void **state) {
-    (void)state;
+TEST(replicas_have_batches_an_order_and_gradients_each) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -133,8 +121,7 @@ static void replicas_have_batches_an_order_and_gradients_each(void **state) {
     assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 4 * 6890 * 4);
 }
 
-static void a_device_holds_the_compute_buffers(void **state) {
-    (void)state;
+TEST(a_device_holds_the_compute_buffers) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint all, host, device;
@@ -154,8 +141,7 @@ static void a_device_holds_the_compute_buffers(void **state) {
     assert_int_equal(device.bytes[MEMORY_FOOTPRINT_DATA], 0);
 }
 
-static void memory_on_a_device_is_not_counted_on_its_host(void **state) {
-    (void)state;
+TEST(memory_on_a_device_is_not_counted_on_its_host) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint all, host, device;
@@ -174,8 +160,7 @@ static void memory_on_a_device_is_not_counted_on_its_host(void **state) {
     assert_int_equal(all.bytes[MEMORY_FOOTPRINT_GRADIENTS], 6890 * 4);
 }
 
-static void a_ps_holds_its_blocks_and_their_state(void **state) {
-    (void)state;
+TEST(a_ps_holds_its_blocks_and_their_state) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -185,8 +170,7 @@ static void a_ps_holds_its_blocks_and_their_state(void **state) {
     assert_int_equal(memory_footprint_sum(&found), 12000);
 }
 
-static void with_clipping_a_ps_keeps_the_gradients_of_a_round(void **state) {
-    (void)state;
+TEST(with_clipping_a_ps_keeps_the_gradients_of_a_round) {
     struct job job = small_job();
     struct memory_footprint_case given = case_of(&job);
     struct memory_footprint found;
@@ -201,8 +185,7 @@ static void with_clipping_a_ps_keeps_the_gradients_of_a_round(void **state) {
     assert_int_equal(found.bytes[MEMORY_FOOTPRINT_GRADIENTS], 0);
 }
 
-static void the_log_line_names_each_part(void **state) {
-    (void)state;
+TEST(the_log_line_names_each_part) {
     struct memory_footprint footprint = {{[MEMORY_FOOTPRINT_WEIGHTS] = 3 << 20,
                                           [MEMORY_FOOTPRINT_STATE] = 1 << 19}};
     char text[160], small[8];
@@ -210,21 +193,4 @@ static void the_log_line_names_each_part(void **state) {
     assert_string_equal(text, "3.5 MB: weights 3 MB, state 512 KB");
     memory_footprint_text(&footprint, small, sizeof small);
     assert_string_equal(small, "3.5 MB:");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trainers_memory_is_the_sum_of_its_parts),
-        cmocka_unit_test(small_batches_reserve_memory_for_evaluations),
-        cmocka_unit_test(fewer_kept_outputs_are_fewer_activations),
-        cmocka_unit_test(in_all_reduce_trainers_hold_the_optimizer_state),
-        cmocka_unit_test(rounded_operands_are_copies_on_a_cpu),
-        cmocka_unit_test(replicas_have_batches_an_order_and_gradients_each),
-        cmocka_unit_test(a_device_holds_the_compute_buffers),
-        cmocka_unit_test(memory_on_a_device_is_not_counted_on_its_host),
-        cmocka_unit_test(a_ps_holds_its_blocks_and_their_state),
-        cmocka_unit_test(with_clipping_a_ps_keeps_the_gradients_of_a_round),
-        cmocka_unit_test(the_log_line_names_each_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/philox.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,8 +23,7 @@ static uint64_t join(const uint32_t halves[2]) {
     return (uint64_t)halves[1] << 32 | halves[0];
 }
 
-static void published_test_vectors_are_reproduced(void **state) {
-    (void)state;
+TEST(published_test_vectors_are_reproduced) {
     for (size_t i = 0; i < sizeof known_answers / sizeof *known_answers; i++) {
         uint32_t words[4];
         philox(join(known_answers[i].key), join(known_answers[i].counter + 2),
@@ -38,8 +32,7 @@ static void published_test_vectors_are_reproduced(void **state) {
     }
 }
 
-static void a_value_is_24_bits_of_its_own_word(void **state) {
-    (void)state;
+TEST(a_value_is_24_bits_of_its_own_word) {
     float values[100];
     philox_uniform(7, 3, 1001, 0.5f, values, 100);
     for (uint64_t i = 0; i < 100; i++) {
@@ -51,8 +44,7 @@ static void a_value_is_24_bits_of_its_own_word(void **state) {
     }
 }
 
-static void a_value_does_not_depend_on_the_requested_range(void **state) {
-    (void)state;
+TEST(a_value_does_not_depend_on_the_requested_range) {
     enum { COUNT = 700 };
     float whole[COUNT], pieces[COUNT];
     philox_uniform(1, 2, 5, 0.1f, whole, COUNT);
@@ -65,16 +57,14 @@ static void a_value_does_not_depend_on_the_requested_range(void **state) {
     assert_memory_equal(whole, pieces, sizeof whole);
 }
 
-static void positions_beyond_32_bits_are_distinct(void **state) {
-    (void)state;
+TEST(positions_beyond_32_bits_are_distinct) {
     float low, high;
     philox_uniform(1, 2, 4, 1, &low, 1);
     philox_uniform(1, 2, 4 + (UINT64_C(1) << 34), 1, &high, 1);
     assert_true(low != high);
 }
 
-static void values_are_uniform_within_the_bound(void **state) {
-    (void)state;
+TEST(values_are_uniform_within_the_bound) {
     enum { COUNT = 1 << 20 };
     float *values = malloc(COUNT * sizeof *values);
     const float bound = 1.9999999f; /* its neighbours are as close as can be */
@@ -93,14 +83,12 @@ static void values_are_uniform_within_the_bound(void **state) {
     free(values);
 }
 
-static void the_largest_word_stays_below_the_bound(void **state) {
-    (void)state;
+TEST(the_largest_word_stays_below_the_bound) {
     for (float bound = 1; bound < 2; bound += 0x1p-12f)
         assert_true((float)((1 << 23) - 1) * 0x1p-23f * bound < bound);
 }
 
-static void a_sequence_is_the_words_in_order(void **state) {
-    (void)state;
+TEST(a_sequence_is_the_words_in_order) {
     struct philox_sequence sequence;
     philox_sequence_open(&sequence, 9, 4);
     for (uint64_t position = 0; position < 5; position++) {
@@ -111,8 +99,7 @@ static void a_sequence_is_the_words_in_order(void **state) {
     }
 }
 
-static void numbers_below_a_limit_are_unbiased(void **state) {
-    (void)state;
+TEST(numbers_below_a_limit_are_unbiased) {
     struct philox_sequence sequence;
     philox_sequence_open(&sequence, 5, 0);
     /* Without rejection a third of the range would come twice as often. */
@@ -127,18 +114,4 @@ static void numbers_below_a_limit_are_unbiased(void **state) {
         assert_in_range(thirds[third], 9600, 10400);
     for (int i = 0; i < 100; i++)
         assert_int_equal(philox_below(&sequence, 1), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_test_vectors_are_reproduced),
-        cmocka_unit_test(a_value_is_24_bits_of_its_own_word),
-        cmocka_unit_test(a_value_does_not_depend_on_the_requested_range),
-        cmocka_unit_test(positions_beyond_32_bits_are_distinct),
-        cmocka_unit_test(values_are_uniform_within_the_bound),
-        cmocka_unit_test(the_largest_word_stays_below_the_bound),
-        cmocka_unit_test(a_sequence_is_the_words_in_order),
-        cmocka_unit_test(numbers_below_a_limit_are_unbiased),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 #include "proto/tensor/plan.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum { BLOCKS = 4 };
@@ -69,7 +64,9 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void a_plan_is_transmitted_unchanged(void **state) {
+FIXTURE(setup, teardown);
+
+TEST(a_plan_is_transmitted_unchanged) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -105,7 +102,7 @@ static void a_plan_is_transmitted_unchanged(void **state) {
     assert_null(plan);
 }
 
-static void the_start_checkpoint_is_transmitted_too(void **state) {
+TEST(the_start_checkpoint_is_transmitted_too) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -122,7 +119,7 @@ static void the_start_checkpoint_is_transmitted_too(void **state) {
 }
 
 /* Those that the cluster lists hold nothing, and there may be none. */
-static void in_all_reduce_no_ps_holds_a_block(void **state) {
+TEST(in_all_reduce_no_ps_holds_a_block) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -153,7 +150,7 @@ static void refused(struct fixture *fixture, enum failure_code code,
         fail_msg("'%s' is not in: %s", part, why.text);
 }
 
-static void a_loss_scaler_is_transmitted_with_the_plan(void **state) {
+TEST(a_loss_scaler_is_transmitted_with_the_plan) {
     struct fixture *fixture = *state;
     struct loss_scaler scaler = {
         .scale = 512, .good = 4, .hysteresis = 1, .skipped = 10};
@@ -175,7 +172,7 @@ static void a_loss_scaler_is_transmitted_with_the_plan(void **state) {
     refused(fixture, FAILURE_BAD_MESSAGE, "a loss scale of -1");
 }
 
-static void fields_out_of_range_are_named(void **state) {
+TEST(fields_out_of_range_are_named) {
     struct fixture *fixture = *state;
     Capstan__Plan sound = fixture->message, *message = &fixture->message;
     message->trainers = 0;
@@ -207,7 +204,7 @@ static void fields_out_of_range_are_named(void **state) {
     refused(fixture, FAILURE_BAD_MESSAGE, "65537 parameters");
 }
 
-static void parameters_out_of_range_are_refused(void **state) {
+TEST(parameters_out_of_range_are_refused) {
     struct fixture *fixture = *state;
     Capstan__Parameter *parameter = fixture->parameters[0];
     Capstan__Parameter sound = *parameter;
@@ -236,7 +233,7 @@ static void parameters_out_of_range_are_refused(void **state) {
     refused(fixture, FAILURE_MODEL_INVALID, "");
 }
 
-static void replicas_are_numbered_by_rank(void **state) {
+TEST(replicas_are_numbered_by_rank) {
     struct fixture *fixture = *state;
     uint32_t replicas[] = {4, 2};
     struct plan *plan;
@@ -260,7 +257,7 @@ static void replicas_are_numbered_by_rank(void **state) {
     plan_close(&plan);
 }
 
-static void a_plan_is_of_the_trainers_that_were_counted(void **state) {
+TEST(a_plan_is_of_the_trainers_that_were_counted) {
     struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
@@ -273,7 +270,7 @@ static void a_plan_is_of_the_trainers_that_were_counted(void **state) {
     plan_close(&plan);
 }
 
-static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
+TEST(the_batch_is_solved_for_the_replicas_of_the_plan) {
     struct fixture *fixture = *state;
     uint32_t replicas[] = {4, 2};
     struct job job = {.train_batch_size = 48, .accumulation = 2};
@@ -304,7 +301,7 @@ static void the_batch_is_solved_for_the_replicas_of_the_plan(void **state) {
 }
 
 /* The sum over several devices of a trainer is in its host's memory. */
-static void device_gradients_need_exactly_one_device(void **state) {
+TEST(device_gradients_need_exactly_one_device) {
     struct fixture *fixture = *state;
     uint32_t replicas[] = {1, 2};
     struct plan *plan;
@@ -321,7 +318,7 @@ static void device_gradients_need_exactly_one_device(void **state) {
 }
 
 /* A batch is not divided by a number that no run can have. */
-static void a_batch_is_not_solved_for_zero_trainers(void **state) {
+TEST(a_batch_is_not_solved_for_zero_trainers) {
     static const uint32_t wrong[] = {0, PLAN_MAX_TRAINERS + 1, UINT32_MAX};
     struct fixture *fixture = *state;
     struct failure why;
@@ -332,32 +329,4 @@ static void a_batch_is_not_solved_for_zero_trainers(void **state) {
                      FAILURE_BAD_MESSAGE);
         assert_non_null(strstr(why.text, "trainers (1.."));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_plan_is_transmitted_unchanged, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(replicas_are_numbered_by_rank, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            a_plan_is_of_the_trainers_that_were_counted, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            the_batch_is_solved_for_the_replicas_of_the_plan, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            device_gradients_need_exactly_one_device, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_batch_is_not_solved_for_zero_trainers,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            a_loss_scaler_is_transmitted_with_the_plan, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_start_checkpoint_is_transmitted_too,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(in_all_reduce_no_ps_holds_a_block,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(fields_out_of_range_are_named, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(parameters_out_of_range_are_refused,
-                                        setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,10 +142,9 @@ static void expected_bytes(const struct lists *lists, size_t *plain,
     }
 }
 
-static void lists_are_read_as_written_in_the_shorter_form(void **state) {
+TEST(lists_are_read_as_written_in_the_shorter_form) {
     struct philox_sequence random;
     bool chosen[2] = {false};
-    (void)state;
     seed_open(&random);
     for (int trial = 0; trial < 400; trial++) {
         struct lists lists;
@@ -176,9 +170,8 @@ static void lists_are_read_as_written_in_the_shorter_form(void **state) {
     assert_true(chosen[0] && chosen[1]);
 }
 
-static void floats_are_those_of_each_stacks_width(void **state) {
+TEST(floats_are_those_of_each_stacks_width) {
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (int trial = 0; trial < 50; trial++) {
         struct lists lists;
@@ -194,13 +187,12 @@ static void floats_are_those_of_each_stacks_width(void **state) {
 }
 
 /* What follows the lists is the caller's. */
-static void bytes_behind_the_lists_are_left(void **state) {
+TEST(bytes_behind_the_lists_are_left) {
     static const uint64_t ids[] = {0, 5, UINT64_MAX};
     unsigned char bytes[64];
     struct lists lists;
     struct failure why;
     size_t used;
-    (void)state;
     open_lists(&lists, 1, 1);
     assert_true(row_keys_reserve(&lists.keys[0], 3));
     memcpy(lists.keys[0].ids, ids, sizeof ids);
@@ -229,9 +221,8 @@ static void assert_refused(struct lists *lists, const void *bytes,
     free(exact);
 }
 
-static void every_truncation_is_refused(void **state) {
+TEST(every_truncation_is_refused) {
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (int trial = 0; trial < 60; trial++) {
         struct lists lists;
@@ -270,10 +261,9 @@ static void mutate(unsigned char *bytes, size_t size,
     }
 }
 
-static void mutations_are_refused_or_in_order(void **state) {
+TEST(mutations_are_refused_or_in_order) {
     struct philox_sequence random;
     int accepted = 0, refused = 0;
-    (void)state;
     seed_open(&random);
     for (int trial = 0; trial < 1000; trial++) {
         struct lists lists;
@@ -302,7 +292,7 @@ static void mutations_are_refused_or_in_order(void **state) {
     assert_true(accepted > 1000 && refused > 1000);
 }
 
-static void rows_twice_or_out_of_order_are_refused(void **state) {
+TEST(rows_twice_or_out_of_order_are_refused) {
     /* one table; its count, in one byte; widths of the ids; the ids */
     static const unsigned char twice[] = {ROW_KEYS_DELTA, 0, 2, 0, 7, 0};
     static const unsigned char beyond[] = {
@@ -313,7 +303,6 @@ static void rows_twice_or_out_of_order_are_refused(void **state) {
     static const unsigned char other_form[] = {2, 0, 0};
     unsigned char plain[3 + 16] = {ROW_KEYS_PLAIN, 0, 2, 7};
     struct lists lists;
-    (void)state;
     open_lists(&lists, 1, 1);
     assert_refused(&lists, twice, sizeof twice);
     assert_refused(&lists, beyond, sizeof beyond);
@@ -327,11 +316,10 @@ static void rows_twice_or_out_of_order_are_refused(void **state) {
 }
 
 /* 64 tables, each of which seems to have as many rows as there are bytes. */
-static void a_message_is_given_no_more_room_than_its_bytes(void **state) {
+TEST(a_message_is_given_no_more_room_than_its_bytes) {
     enum { SIZE = 1 << 14 };
     unsigned char *bytes = calloc(1, SIZE);
     struct lists lists;
-    (void)state;
     open_lists(&lists, 1, MAX_TABLES);
     for (int form = ROW_KEYS_PLAIN; form <= ROW_KEYS_DELTA; form++) {
         bytes[0] = (unsigned char)form;
@@ -344,17 +332,4 @@ static void a_message_is_given_no_more_room_than_its_bytes(void **state) {
     }
     free(bytes);
     close_lists(&lists);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_read_as_written_in_the_shorter_form),
-        cmocka_unit_test(floats_are_those_of_each_stacks_width),
-        cmocka_unit_test(bytes_behind_the_lists_are_left),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(mutations_are_refused_or_in_order),
-        cmocka_unit_test(rows_twice_or_out_of_order_are_refused),
-        cmocka_unit_test(a_message_is_given_no_more_room_than_its_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

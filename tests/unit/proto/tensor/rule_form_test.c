@@ -3,20 +3,14 @@
 
 #include "proto/tensor/rule.h"
 #include "tests/lib/rule_cases.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 
 enum { CASES = sizeof rule_cases / sizeof *rule_cases };
 
-static void every_form_belongs_to_a_rule(void **state) {
+TEST(every_form_belongs_to_a_rule) {
     bool seen[RULE_FORMS] = {false};
-    (void)state;
     for (int c = 0; c < CASES; c++)
         seen[rule_form_of(&rule_cases[c].rule)] = true;
     for (int form = 0; form < RULE_FORMS; form++)
@@ -24,10 +18,9 @@ static void every_form_belongs_to_a_rule(void **state) {
 }
 
 /* Kingma and Ba 2015, algorithm 1, in double. */
-static void adam_constants_correct_the_bias_of_the_averages(void **state) {
+TEST(adam_constants_correct_the_bias_of_the_averages) {
     struct optimizer adam = {
         .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    (void)state;
     for (uint64_t step = 1; step < 2000; step *= 3) {
         struct rule_update update = {.step = step, .rate = 0.01, .scale = 1};
         struct rule_constants c = rule_form_constants(&adam, &update);
@@ -39,18 +32,8 @@ static void adam_constants_correct_the_bias_of_the_averages(void **state) {
     }
 }
 
-static void maximize_negates_the_gradient(void **state) {
+TEST(maximize_negates_the_gradient) {
     struct optimizer sgd = {.type = OPTIMIZER_SGD, .maximize = true};
     struct rule_update update = {.step = 1, .rate = 0.1, .scale = 0.5f};
-    (void)state;
     assert_true(rule_form_constants(&sgd, &update).scale == -0.5f);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_belongs_to_a_rule),
-        cmocka_unit_test(adam_constants_correct_the_bias_of_the_averages),
-        cmocka_unit_test(maximize_negates_the_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

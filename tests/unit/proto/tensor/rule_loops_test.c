@@ -7,13 +7,7 @@
 #include "proto/tensor/philox.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/skip.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -161,8 +155,7 @@ static void check_whole(const struct rule_loops *loops,
     assert_same_bits(room, expected, one, data->elements, loops->name);
 }
 
-static void every_variant_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_variant_gives_the_same_bits) {
     for_everything(check_whole);
 }
 
@@ -180,8 +173,7 @@ static void check_split(const struct rule_loops *loops,
     }
 }
 
-static void every_split_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_split_gives_the_same_bits) {
     for_everything(check_split);
 }
 
@@ -200,14 +192,12 @@ static void check_in_place(const struct rule_loops *loops,
     assert_same_bits(room, expected, one, data->elements, loops->name);
 }
 
-static void an_update_in_place_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(an_update_in_place_gives_the_same_bits) {
     for_everything(check_in_place);
 }
 
 /* A round of bf16 and one of the same numbers as float32 end alike. */
-static void gradients_in_bf16_count_as_their_float_values(void **state) {
-    (void)state;
+TEST(gradients_in_bf16_count_as_their_float_values) {
     struct block_data data;
     struct tensors expected, room;
     data_open(&data, 1025, JOB_WIRE_BF16);
@@ -260,13 +250,11 @@ static void gradients_are_added_in_order(enum job_wire wire) {
         }
 }
 
-static void gradients_in_float32_are_added_in_order(void **state) {
-    (void)state;
+TEST(gradients_in_float32_are_added_in_order) {
     gradients_are_added_in_order(JOB_WIRE_FLOAT32);
 }
 
-static void gradients_in_bf16_are_added_in_order(void **state) {
-    (void)state;
+TEST(gradients_in_bf16_are_added_in_order) {
     gradients_are_added_in_order(JOB_WIRE_BF16);
 }
 
@@ -312,14 +300,12 @@ static void special_values_propagate_alike(enum job_wire wire) {
     data_close(&data);
 }
 
-static void special_values_propagate_the_same_and_a_nan_stays(void **state) {
-    (void)state;
+TEST(special_values_propagate_the_same_and_a_nan_stays) {
     special_values_propagate_alike(JOB_WIRE_FLOAT32);
     special_values_propagate_alike(JOB_WIRE_BF16);
 }
 
-static void square_sums_have_the_same_bits_in_every_variant(void **state) {
-    (void)state;
+TEST(square_sums_have_the_same_bits_in_every_variant) {
     for (int l = 0; l < 2 * LENGTHS; l++) {
         struct block_data data;
         data_open(&data, RULE_PIECE + lengths[l / 2],
@@ -346,8 +332,7 @@ static void square_sums_have_the_same_bits_in_every_variant(void **state) {
 }
 
 /* Whether the sums are in place (one gradient) or not. */
-static void a_sum_that_is_not_finite_is_found_anywhere(void **state) {
-    (void)state;
+TEST(a_sum_that_is_not_finite_is_found_anywhere) {
     enum { LONG = 3001 };
     static const float values[] = {NAN, -NAN, INFINITY, -INFINITY, -FLT_MAX};
     static float of[2][LONG], weights[LONG];
@@ -376,8 +361,7 @@ static void a_sum_that_is_not_finite_is_found_anywhere(void **state) {
     }
 }
 
-static void squares_are_summed_in_fixed_simd_lanes(void **state) {
-    (void)state;
+TEST(squares_are_summed_in_fixed_simd_lanes) {
     float values[2 * RULE_LANES + 3];
     double expected[RULE_LANES] = {0};
     for (unsigned i = 0; i < 2 * RULE_LANES + 3; i++) {
@@ -393,8 +377,7 @@ static void squares_are_summed_in_fixed_simd_lanes(void **state) {
     }
 }
 
-static void the_plain_variant_is_the_last(void **state) {
-    (void)state;
+TEST(the_plain_variant_is_the_last) {
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
     assert_in_range(count, 1, 3);
@@ -404,28 +387,9 @@ static void the_plain_variant_is_the_last(void **state) {
             assert_non_null(variants[v]->kernel[form]);
 }
 
-static void the_processor_can_run_every_variant(void **state) {
-    (void)state;
+TEST(the_processor_can_run_every_variant) {
     size_t count;
     const char *best = rule_variant_name(rule_variants(&count)[0]);
     if (count < 3)
         skip_test("the best that this processor can run is %s", best);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_variant_gives_the_same_bits),
-        cmocka_unit_test(every_split_gives_the_same_bits),
-        cmocka_unit_test(an_update_in_place_gives_the_same_bits),
-        cmocka_unit_test(gradients_in_bf16_count_as_their_float_values),
-        cmocka_unit_test(gradients_in_float32_are_added_in_order),
-        cmocka_unit_test(gradients_in_bf16_are_added_in_order),
-        cmocka_unit_test(special_values_propagate_the_same_and_a_nan_stays),
-        cmocka_unit_test(square_sums_have_the_same_bits_in_every_variant),
-        cmocka_unit_test(a_sum_that_is_not_finite_is_found_anywhere),
-        cmocka_unit_test(squares_are_summed_in_fixed_simd_lanes),
-        cmocka_unit_test(the_plain_variant_is_the_last),
-        cmocka_unit_test(the_processor_can_run_every_variant),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

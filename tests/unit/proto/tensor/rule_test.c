@@ -7,13 +7,7 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/rule_oracle.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 #include <string.h>
@@ -90,8 +84,7 @@ static void check_weights(const struct pair *pair, const char *name) {
     }
 }
 
-static void fifty_rounds_agree_with_a_double_oracle(void **state) {
-    (void)state;
+TEST(fifty_rounds_agree_with_a_double_oracle) {
     for (int c = 0; c < RULE_CASES; c++) {
         struct pair pair;
         start(&pair, &rule_cases[c].rule);
@@ -130,8 +123,7 @@ static const struct {
      {-0.24059935f, -0.46829352f, -0.02406147f, -0.04830509f}},
 };
 
-static void ftrl_gives_the_values_published_by_tensorflow(void **state) {
-    (void)state;
+TEST(ftrl_gives_the_values_published_by_tensorflow) {
     const float gradient[4] = {0.1f, 0.2f, 0.01f, 0.02f};
     const void *gradients[] = {gradient};
     for (size_t c = 0; c < sizeof published_ftrl / sizeof *published_ftrl;
@@ -186,21 +178,18 @@ static void applied_unchanged(const struct optimizer *rule, double rate,
     assert_memory_equal(out, in, (1 + slots) * sizeof in[0]);
 }
 
-static void no_gradient_leaves_weights_and_state_unchanged(void **state) {
-    (void)state;
+TEST(no_gradient_leaves_weights_and_state_unchanged) {
     for (int c = 0; c < RULE_CASES; c++)
         applied_unchanged(&rule_cases[c].rule, rule_cases[c].rate, 0);
 }
 
-static void ftrl_at_rate_0_leaves_weights_and_state_unchanged(void **state) {
-    (void)state;
+TEST(ftrl_at_rate_0_leaves_weights_and_state_unchanged) {
     for (int c = 0; c < RULE_CASES; c++)
         if (rule_cases[c].rule.type == OPTIMIZER_FTRL)
             applied_unchanged(&rule_cases[c].rule, 0, 1);
 }
 
-static void a_variance_rounded_below_0_is_0(void **state) {
-    (void)state;
+TEST(a_variance_rounded_below_0_is_0) {
     struct rule_case centered = {
         "centered",
         0.001,
@@ -217,8 +206,7 @@ static void a_variance_rounded_below_0_is_0(void **state) {
         assert_true(isfinite(pair.weights[i]));
 }
 
-static void slots_are_named_as_in_torch_and_tensorflow(void **state) {
-    (void)state;
+TEST(slots_are_named_as_in_torch_and_tensorflow) {
     struct optimizer rule = {.type = OPTIMIZER_SGD};
     assert_int_equal(rule_slots(&rule), 0);
     assert_null(rule_slot_name(&rule, 0));
@@ -243,8 +231,7 @@ static void slots_are_named_as_in_torch_and_tensorflow(void **state) {
     assert_true(rule_slot_start(&rule, 1) == 0);
 }
 
-static void square_sums_agree_with_double(void **state) {
-    (void)state;
+TEST(square_sums_agree_with_double) {
     enum { COUNT = 2 * RULE_PIECE + 1001 };
     float *values = test_malloc(2 * COUNT * sizeof *values);
     philox_uniform(4, 0, 0, 3, values, 2 * COUNT);
@@ -266,8 +253,7 @@ static void square_sums_agree_with_double(void **state) {
     test_free(values);
 }
 
-static void a_variant_is_selected_by_name(void **state) {
-    (void)state;
+TEST(a_variant_is_selected_by_name) {
     static const char *const all[] = {"plain", "avx2", "avx512"};
     const struct rule_loops *loops;
     struct failure why;
@@ -289,18 +275,4 @@ static void a_variant_is_selected_by_name(void **state) {
     assert_string_equal(why.text, "CAPSTAN_CPU is 'AVX2'; allowed are plain, "
                                   "avx2, avx512, or unset for the best that "
                                   "the processor has");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_variant_is_selected_by_name),
-        cmocka_unit_test(fifty_rounds_agree_with_a_double_oracle),
-        cmocka_unit_test(ftrl_gives_the_values_published_by_tensorflow),
-        cmocka_unit_test(no_gradient_leaves_weights_and_state_unchanged),
-        cmocka_unit_test(ftrl_at_rate_0_leaves_weights_and_state_unchanged),
-        cmocka_unit_test(a_variance_rounded_below_0_is_0),
-        cmocka_unit_test(slots_are_named_as_in_torch_and_tensorflow),
-        cmocka_unit_test(square_sums_agree_with_double),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,9 @@
 #include "proto/tensor/run_schedule.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-static void epochs_end_when_their_batches_are_read(void **state) {
-    (void)state;
+TEST(epochs_end_when_their_batches_are_read) {
     struct run_schedule run_schedule = {
         .total = 30, .accumulation = 1, .epoch_batches = 10};
     for (uint64_t step = 1; step <= 30; step++) {
@@ -25,8 +18,7 @@ static void epochs_end_when_their_batches_are_read(void **state) {
     assert_int_equal(run_schedule_total(&run_schedule, 3), 30);
 }
 
-static void a_group_may_cross_the_end_of_an_epoch(void **state) {
-    (void)state;
+TEST(a_group_may_cross_the_end_of_an_epoch) {
     struct run_schedule run_schedule = {
         .total = 99, .accumulation = 4, .epoch_batches = 10};
     assert_false(run_schedule_ends_epoch(&run_schedule, 2)); /* 8 read */
@@ -36,8 +28,7 @@ static void a_group_may_cross_the_end_of_an_epoch(void **state) {
     assert_int_equal(run_schedule_total(&run_schedule, 2), 5);
 }
 
-static void the_last_step_is_always_saved_and_evaluated(void **state) {
-    (void)state;
+TEST(the_last_step_is_always_saved_and_evaluated) {
     struct run_schedule run_schedule = {.total = 7,
                                         .accumulation = 1,
                                         .epoch_batches = 100,
@@ -49,8 +40,7 @@ static void the_last_step_is_always_saved_and_evaluated(void **state) {
     assert_false(run_schedule_saves(&run_schedule, 7));
 }
 
-static void metrics_are_due_at_multiples_and_the_last_step(void **state) {
-    (void)state;
+TEST(metrics_are_due_at_multiples_and_the_last_step) {
     struct run_schedule run_schedule = {.start = 25, .total = 47};
     for (uint64_t step = 26; step <= 49; step++) {
         uint64_t expected = step <= 30 ? 30 : step <= 40 ? 40 : 47;
@@ -63,9 +53,7 @@ static void metrics_are_due_at_multiples_and_the_last_step(void **state) {
     }
 }
 
-static void saves_are_due_by_step_number_not_by_steps_since_start(
-    void **state) {
-    (void)state;
+TEST(saves_are_due_by_step_number_not_by_steps_since_start) {
     struct run_schedule run_schedule = {.start = 25,
                                         .total = 60,
                                         .accumulation = 1,
@@ -77,8 +65,7 @@ static void saves_are_due_by_step_number_not_by_steps_since_start(
                          step % 10 == 0);
 }
 
-static void a_delta_is_due_where_nothing_full_is(void **state) {
-    (void)state;
+TEST(a_delta_is_due_where_nothing_full_is) {
     struct run_schedule run_schedule = {.total = 55,
                                         .accumulation = 1,
                                         .epoch_batches = 35,
@@ -99,8 +86,7 @@ static void a_delta_is_due_where_nothing_full_is(void **state) {
     assert_false(run_schedule_saves_delta(&run_schedule, 5));
 }
 
-static void a_jump_over_a_due_step_is_detected(void **state) {
-    (void)state;
+TEST(a_jump_over_a_due_step_is_detected) {
     struct run_schedule run_schedule = {.start = 40,
                                         .start_batch = 40,
                                         .accumulation = 1,
@@ -117,9 +103,7 @@ static void a_jump_over_a_due_step_is_detected(void **state) {
     assert_true(run_schedule_crosses_boundary(&run_schedule, 50, 75));
 }
 
-static void every_second_epoch_is_saved_even_when_a_step_skips_one(
-    void **state) {
-    (void)state;
+TEST(every_second_epoch_is_saved_even_when_a_step_skips_one) {
     struct run_schedule run_schedule = {.total = 1000,
                                         .accumulation = 5,
                                         .epoch_batches = 2,
@@ -132,8 +116,7 @@ static void every_second_epoch_is_saved_even_when_a_step_skips_one(
     }
 }
 
-static void without_remaining_epochs_no_step_remains(void **state) {
-    (void)state;
+TEST(without_remaining_epochs_no_step_remains) {
     struct run_schedule run_schedule = {
         .start = 40, .start_batch = 40, .accumulation = 1, .epoch_batches = 10};
     assert_int_equal(run_schedule_total(&run_schedule, 5), 50);
@@ -143,8 +126,7 @@ static void without_remaining_epochs_no_step_remains(void **state) {
 }
 
 /* By counting batches one by one. */
-static void counting_gives_the_same_steps(void **state) {
-    (void)state;
+TEST(counting_gives_the_same_steps) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 500; history++) {
@@ -173,44 +155,21 @@ static void counting_gives_the_same_steps(void **state) {
     }
 }
 
-static void shares_are_equal_and_hold_all_samples(void **state) {
-    (void)state;
+TEST(shares_are_equal_and_hold_all_samples) {
     assert_int_equal(run_schedule_share_samples(60000, 4), 15000);
     assert_int_equal(run_schedule_share_samples(60001, 4), 15001);
     assert_int_equal(run_schedule_share_samples(3, 7), 1);
     assert_int_equal(run_schedule_share_samples(5, 1), 5);
 }
 
-static void a_short_last_batch_is_kept_or_dropped(void **state) {
-    (void)state;
+TEST(a_short_last_batch_is_kept_or_dropped) {
     assert_int_equal(run_schedule_share_batches(23, 2, 5, false), 3);
     assert_int_equal(run_schedule_share_batches(23, 2, 5, true), 2);
     assert_int_equal(run_schedule_share_batches(20, 2, 5, false), 2);
     assert_int_equal(run_schedule_share_batches(20, 2, 5, true), 2);
 }
 
-static void less_than_a_batch_is_empty_when_dropped(void **state) {
-    (void)state;
+TEST(less_than_a_batch_is_empty_when_dropped) {
     assert_int_equal(run_schedule_share_batches(7, 2, 5, true), 0);
     assert_int_equal(run_schedule_share_batches(7, 2, 5, false), 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_end_when_their_batches_are_read),
-        cmocka_unit_test(a_group_may_cross_the_end_of_an_epoch),
-        cmocka_unit_test(the_last_step_is_always_saved_and_evaluated),
-        cmocka_unit_test(metrics_are_due_at_multiples_and_the_last_step),
-        cmocka_unit_test(saves_are_due_by_step_number_not_by_steps_since_start),
-        cmocka_unit_test(a_delta_is_due_where_nothing_full_is),
-        cmocka_unit_test(a_jump_over_a_due_step_is_detected),
-        cmocka_unit_test(
-            every_second_epoch_is_saved_even_when_a_step_skips_one),
-        cmocka_unit_test(without_remaining_epochs_no_step_remains),
-        cmocka_unit_test(counting_gives_the_same_steps),
-        cmocka_unit_test(shares_are_equal_and_hold_all_samples),
-        cmocka_unit_test(a_short_last_batch_is_kept_or_dropped),
-        cmocka_unit_test(less_than_a_batch_is_empty_when_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tensor/schedule.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #include <math.h>
 
@@ -35,15 +30,13 @@ static void expect(const struct schedule *schedule, uint64_t step,
         fail_msg("step %u: %.17g, not %.17g", (unsigned)step, rate, expected);
 }
 
-static void a_constant_rate_is_the_optimizers(void **state) {
-    (void)state;
+TEST(a_constant_rate_is_the_optimizers) {
     struct schedule constant = {.type = SCHEDULE_CONSTANT, .lr = 0.3};
     expect(&constant, 1, 0.3);
     expect(&constant, UINT64_C(1) << 40, 0.3);
 }
 
-static void groups_follow_the_share_of_the_highest_rate(void **state) {
-    (void)state;
+TEST(groups_follow_the_share_of_the_highest_rate) {
     struct schedule from_zero = {.type = SCHEDULE_WARMUP_COSINE,
                                  .lr = 0,
                                  .warmup_linear = true,
@@ -58,8 +51,7 @@ static void groups_follow_the_share_of_the_highest_rate(void **state) {
     assert_true(fabs(schedule_factor(&from_zero, 6) - 0.5) < 1e-14);
 }
 
-static void a_warmup_rises_with_the_logarithm_then_stays(void **state) {
-    (void)state;
+TEST(a_warmup_rises_with_the_logarithm_then_stays) {
     expect(&warmup, 1, 0.001);
     expect(&warmup, 10, 0.001 + 0.049 * 0.5); /* log 10 / log 100 */
     expect(&warmup, 50, 0.001 + 0.049 * 0.8494850021680094);
@@ -68,8 +60,7 @@ static void a_warmup_rises_with_the_logarithm_then_stays(void **state) {
     expect(&warmup, 100000, 0.05);
 }
 
-static void a_linear_warmup_rises_linearly(void **state) {
-    (void)state;
+TEST(a_linear_warmup_rises_linearly) {
     struct schedule linear = warmup;
     linear.warmup_linear = true;
     expect(&linear, 1, 0.001);
@@ -78,8 +69,7 @@ static void a_linear_warmup_rises_linearly(void **state) {
     expect(&linear, 101, 0.05);
 }
 
-static void a_decay_falls_linearly_to_the_minimum_rate(void **state) {
-    (void)state;
+TEST(a_decay_falls_linearly_to_the_minimum_rate) {
     struct schedule decay = warmup;
     decay.type = SCHEDULE_WARMUP_DECAY;
     expect(&decay, 10, 0.001 + 0.049 * 0.5);
@@ -90,8 +80,7 @@ static void a_decay_falls_linearly_to_the_minimum_rate(void **state) {
     expect(&decay, 5000, 0.001);
 }
 
-static void a_cosine_falls_to_its_minimum_ratio_and_stays(void **state) {
-    (void)state;
+TEST(a_cosine_falls_to_its_minimum_ratio_and_stays) {
     expect(&cosine, 1, 0.2 * 0.1);
     expect(&cosine, 5, 0.2 * (0.1 + 0.9 * 0.6989700043360189));
     expect(&cosine, 35, 0.2 * (0.01 + 0.99 * 0.5 * (1 + 0.70710678118654757)));
@@ -100,8 +89,7 @@ static void a_cosine_falls_to_its_minimum_ratio_and_stays(void **state) {
     expect(&cosine, 160, 0.2 * 0.01);
 }
 
-static void fewer_than_two_warmup_steps_count_as_two(void **state) {
-    (void)state;
+TEST(fewer_than_two_warmup_steps_count_as_two) {
     struct schedule brief = warmup;
     for (brief.warmup_num_steps = 0; brief.warmup_num_steps < 3;
          brief.warmup_num_steps++) {
@@ -111,8 +99,7 @@ static void fewer_than_two_warmup_steps_count_as_two(void **state) {
     }
 }
 
-static void a_total_within_the_warmup_ends_at_the_minimum_rate(void **state) {
-    (void)state;
+TEST(a_total_within_the_warmup_ends_at_the_minimum_rate) {
     struct schedule brief = warmup;
     brief.type = SCHEDULE_WARMUP_DECAY;
     brief.total_num_steps = 50;
@@ -124,8 +111,7 @@ static void a_total_within_the_warmup_ends_at_the_minimum_rate(void **state) {
     expect(&wave, 12, 0.2 * 0.01);
 }
 
-static void a_decay_to_zero_ends_at_its_total(void **state) {
-    (void)state;
+TEST(a_decay_to_zero_ends_at_its_total) {
     struct schedule decay = warmup;
     decay.type = SCHEDULE_WARMUP_DECAY;
     decay.total_num_steps = 1000;
@@ -142,7 +128,7 @@ static void a_decay_to_zero_ends_at_its_total(void **state) {
 
 /* Rates that TensorFlow 2.15.1 and torch print, before and at the steps
  * where something changes. */
-static void decays_have_the_rates_of_tensorflow_and_torch(void **state) {
+TEST(decays_have_the_rates_of_tensorflow_and_torch) {
     static const uint64_t iterations[] = {0, 1, 7, 10, 11, 30, 31, 70};
     static const struct {
         struct schedule schedule;
@@ -230,7 +216,6 @@ static void decays_have_the_rates_of_tensorflow_and_torch(void **state) {
          {0.2, 0.1955950865, 0.05709932729, 0.2, 0.1988919507, 0.2, 0.19972256,
           0.2}},
     };
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int i = 0; i < 8; i++) {
             struct schedule schedule = cases[c].schedule;
@@ -249,8 +234,7 @@ static void decays_have_the_rates_of_tensorflow_and_torch(void **state) {
 }
 
 /* A period begins at its first step, though pow and log are not exact. */
-static void restarts_are_at_the_sum_of_the_periods(void **state) {
-    (void)state;
+TEST(restarts_are_at_the_sum_of_the_periods) {
     for (int growth = 2; growth <= 7; growth++) {
         struct schedule schedule = {.type = SCHEDULE_COSINE_WARM_RESTARTS,
                                     .lr = 1,
@@ -266,8 +250,7 @@ static void restarts_are_at_the_sum_of_the_periods(void **state) {
     }
 }
 
-static void a_decay_with_an_end_is_known_to_end(void **state) {
-    (void)state;
+TEST(a_decay_with_an_end_is_known_to_end) {
     const char *key;
     struct schedule schedule = {.type = SCHEDULE_POLYNOMIAL,
                                 .initial_lr = 0.1,
@@ -282,22 +265,4 @@ static void a_decay_with_an_end_is_known_to_end(void **state) {
     assert_false(schedule_ends_before(&schedule, 1000));
     schedule.type = SCHEDULE_EXPONENTIAL;
     assert_false(schedule_ends_before(&schedule, 1000));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_constant_rate_is_the_optimizers),
-        cmocka_unit_test(groups_follow_the_share_of_the_highest_rate),
-        cmocka_unit_test(a_warmup_rises_with_the_logarithm_then_stays),
-        cmocka_unit_test(a_linear_warmup_rises_linearly),
-        cmocka_unit_test(a_decay_falls_linearly_to_the_minimum_rate),
-        cmocka_unit_test(a_cosine_falls_to_its_minimum_ratio_and_stays),
-        cmocka_unit_test(fewer_than_two_warmup_steps_count_as_two),
-        cmocka_unit_test(a_decay_to_zero_ends_at_its_total),
-        cmocka_unit_test(decays_have_the_rates_of_tensorflow_and_torch),
-        cmocka_unit_test(restarts_are_at_the_sum_of_the_periods),
-        cmocka_unit_test(a_decay_with_an_end_is_known_to_end),
-        cmocka_unit_test(a_total_within_the_warmup_ends_at_the_minimum_rate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
 #include "ps/consistency/gate.h"
 
 #include "tests/lib/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { RANKS = 3 };
 
@@ -34,6 +28,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void push(struct fixture *fixture, uint32_t rank, uint64_t clock) {
     ledger_record(&fixture->ledger, 0, rank,
                   fixture->gate.slots[rank].incarnation, clock);
@@ -47,7 +43,7 @@ static bool may_read(const struct fixture *fixture, uint64_t clock) {
     return gate_may_read(&fixture->gate, &fixture->ledger, 0, 0, clock);
 }
 
-static void only_the_holder_of_a_rank_is_known(void **state) {
+TEST(only_the_holder_of_a_rank_is_known) {
     struct fixture *fixture = *state;
     assert_true(gate_is_current(&fixture->gate, 1, 101));
     assert_false(gate_is_current(&fixture->gate, 1, 100));
@@ -57,7 +53,7 @@ static void only_the_holder_of_a_rank_is_known(void **state) {
     assert_false(gate_is_current(&fixture->gate, 1, 0));
 }
 
-static void a_round_waits_for_every_live_trainer(void **state) {
+TEST(a_round_waits_for_every_live_trainer) {
     struct fixture *fixture = *state;
     push(fixture, 0, 1);
     push(fixture, 1, 1);
@@ -67,7 +63,7 @@ static void a_round_waits_for_every_live_trainer(void **state) {
     assert_false(full(fixture, 2));
 }
 
-static void a_round_does_not_wait_for_later_joiners(void **state) {
+TEST(a_round_does_not_wait_for_later_joiners) {
     struct fixture *fixture = *state;
     fixture->gate.slots[2].from = 3;
     push(fixture, 0, 1);
@@ -80,7 +76,7 @@ static void a_round_does_not_wait_for_later_joiners(void **state) {
     assert_int_equal(gate_clock(&fixture->gate, &fixture->ledger, 0, 2), 2);
 }
 
-static void a_round_does_not_wait_for_dead_trainers(void **state) {
+TEST(a_round_does_not_wait_for_dead_trainers) {
     struct fixture *fixture = *state;
     fixture->gate.slots[1].live = false;
     push(fixture, 0, 1);
@@ -88,21 +84,21 @@ static void a_round_does_not_wait_for_dead_trainers(void **state) {
     assert_true(full(fixture, 1));
 }
 
-static void a_former_holders_clock_is_not_its_successors(void **state) {
+TEST(a_former_holders_clock_is_not_its_successors) {
     struct fixture *fixture = *state;
     push(fixture, 1, 9);
     fixture->gate.slots[1] = (struct gate_slot){999, 4, true};
     assert_int_equal(gate_clock(&fixture->gate, &fixture->ledger, 0, 1), 3);
 }
 
-static void synchronous_pulls_get_their_round(void **state) {
+TEST(synchronous_pulls_get_their_round) {
     struct fixture *fixture = *state;
     assert_true(gate_may_read(&fixture->gate, &fixture->ledger, 0, 4, 4));
     assert_true(gate_may_read(&fixture->gate, &fixture->ledger, 0, 5, 4));
     assert_false(gate_may_read(&fixture->gate, &fixture->ledger, 0, 3, 4));
 }
 
-static void the_slowest_live_trainer_bounds_all_others(void **state) {
+TEST(the_slowest_live_trainer_bounds_all_others) {
     struct fixture *fixture = *state;
     fixture->gate.staleness = 2;
     assert_true(may_read(fixture, 2));
@@ -117,7 +113,7 @@ static void the_slowest_live_trainer_bounds_all_others(void **state) {
     assert_false(may_read(fixture, 6));
 }
 
-static void the_slowest_trainer_never_waits(void **state) {
+TEST(the_slowest_trainer_never_waits) {
     struct fixture *fixture = *state;
     fixture->gate.staleness = 1;
     push(fixture, 0, 90);
@@ -127,14 +123,14 @@ static void the_slowest_trainer_never_waits(void **state) {
     assert_true(may_read(fixture, 4));
 }
 
-static void without_a_bound_no_trainer_waits(void **state) {
+TEST(without_a_bound_no_trainer_waits) {
     struct fixture *fixture = *state;
     fixture->gate.staleness = GATE_ASYNCHRONOUS;
     assert_true(may_read(fixture, UINT64_MAX));
 }
 
 /* Against the definition, over random clocks and slots. */
-static void staleness_bounds_match_the_definition(void **state) {
+TEST(staleness_bounds_match_the_definition) {
     struct fixture *fixture = *state;
     struct philox_sequence random;
     seed_open(&random);
@@ -161,22 +157,4 @@ static void staleness_bounds_match_the_definition(void **state) {
         assert_int_equal(may_read(fixture, clock),
                          lowest == UINT64_MAX || clock <= lowest + staleness);
     }
-}
-
-#define GATE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        GATE_TEST(only_the_holder_of_a_rank_is_known),
-        GATE_TEST(a_round_waits_for_every_live_trainer),
-        GATE_TEST(a_round_does_not_wait_for_later_joiners),
-        GATE_TEST(a_round_does_not_wait_for_dead_trainers),
-        GATE_TEST(a_former_holders_clock_is_not_its_successors),
-        GATE_TEST(synchronous_pulls_get_their_round),
-        GATE_TEST(the_slowest_live_trainer_bounds_all_others),
-        GATE_TEST(the_slowest_trainer_never_waits),
-        GATE_TEST(without_a_bound_no_trainer_waits),
-        GATE_TEST(staleness_bounds_match_the_definition),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,13 @@
 #include "ps/consistency/ledger.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum { BLOCKS = 3, RANKS = 4, INCARNATIONS = 3, CLOCKS = 12 };
 
-static void a_new_ledger_has_no_pushes(void **state) {
-    (void)state;
+TEST(a_new_ledger_has_no_pushes) {
     struct ledger ledger;
     assert_true(ledger_open(&ledger, BLOCKS, RANKS));
     for (uint32_t b = 0; b < BLOCKS; b++)
@@ -24,15 +18,13 @@ static void a_new_ledger_has_no_pushes(void **state) {
     assert_null(ledger.entries);
 }
 
-static void an_empty_shard_has_an_empty_ledger(void **state) {
-    (void)state;
+TEST(an_empty_shard_has_an_empty_ledger) {
     struct ledger ledger;
     assert_true(ledger_open(&ledger, 0, 5));
     ledger_close(&ledger);
 }
 
-static void rows_of_blocks_are_independent(void **state) {
-    (void)state;
+TEST(rows_of_blocks_are_independent) {
     struct ledger ledger;
     assert_true(ledger_open(&ledger, BLOCKS, RANKS));
     ledger_record(&ledger, 1, 2, 7, 5);
@@ -46,8 +38,7 @@ static void rows_of_blocks_are_independent(void **state) {
 
 /* The model remembers every contribution that was ever taken; the ledger only
  * the last, which must do as clocks of an incarnation rise. */
-static void the_ledger_agrees_with_a_complete_history(void **state) {
-    (void)state;
+TEST(the_ledger_agrees_with_a_complete_history) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 200; history++) {
@@ -78,14 +69,4 @@ static void the_ledger_agrees_with_a_complete_history(void **state) {
         }
         ledger_close(&ledger);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_ledger_has_no_pushes),
-        cmocka_unit_test(an_empty_shard_has_an_empty_ledger),
-        cmocka_unit_test(rows_of_blocks_are_independent),
-        cmocka_unit_test(the_ledger_agrees_with_a_complete_history),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,9 @@
 #include "ps/consistency/update_core.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 #include "tests/lib/update_core_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum {
@@ -315,29 +310,18 @@ static void play(struct philox_sequence *random, uint64_t staleness) {
     update_core_close(&update_core_fixture.update_core);
 }
 
-static void synchronous_histories_agree_with_the_model(void **state) {
-    (void)state;
+FIXTURE(NULL, update_core_fixture_teardown);
+
+TEST(synchronous_histories_agree_with_the_model) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 2000; history++)
         play(&random, 0);
 }
 
-static void stale_histories_agree_with_the_model(void **state) {
-    (void)state;
+TEST(stale_histories_agree_with_the_model) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 2000; history++)
         play(&random, 1 + philox_below(&random, 4));
-}
-
-#define UPDATE_CORE_TEST(f)                                                    \
-    cmocka_unit_test_teardown(f, update_core_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        UPDATE_CORE_TEST(synchronous_histories_agree_with_the_model),
-        UPDATE_CORE_TEST(stale_histories_agree_with_the_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

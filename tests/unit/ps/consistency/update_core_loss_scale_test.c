@@ -3,17 +3,12 @@
  * they void, and the scale that each version of a block tells. */
 #include "ps/consistency/update_core.h"
 
+#include "tests/lib/test.h"
 #include "tests/lib/update_core_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+FIXTURE(NULL, update_core_fixture_teardown);
 
-#include <cmocka.h>
-
-static void one_overflowed_push_skips_only_its_round(void **state) {
-    (void)state;
+TEST(one_overflowed_push_skips_only_its_round) {
     update_core_fixture_scaled(1, 3, 0, false);
     update_core_fixture_push(0, 0, 1, 1);
     assert_int_equal(update_core_fixture_push_overflowed(0, 1, 1, 1, 256),
@@ -31,8 +26,7 @@ static void one_overflowed_push_skips_only_its_round(void **state) {
     assert_int_equal(update_core_fixture_single_update().step, 1);
 }
 
-static void overflowed_pushes_count_once(void **state) {
-    (void)state;
+TEST(overflowed_pushes_count_once) {
     update_core_fixture_scaled(1, 2, 0, false);
     assert_int_equal(update_core_fixture_push_overflowed(0, 0, 2, 1, 256),
                      UPDATE_CORE_REFUSED);
@@ -50,9 +44,7 @@ static void overflowed_pushes_count_once(void **state) {
     assert_false(update_core_fixture_single_update().overflowed);
 }
 
-static void an_overflowed_push_of_a_dead_trainer_still_skips_the_round(
-    void **state) {
-    (void)state;
+TEST(an_overflowed_push_of_a_dead_trainer_still_skips_the_round) {
     update_core_fixture_scaled(1, 2, 0, false);
     update_core_fixture_push_overflowed(0, 0, 1, 1, 256);
     update_core_fixture.slots[0].live = false;
@@ -61,9 +53,7 @@ static void an_overflowed_push_of_a_dead_trainer_still_skips_the_round(
     assert_true(update_core_fixture_single_update().overflowed);
 }
 
-static void with_staleness_an_overflowed_push_skips_only_its_update(
-    void **state) {
-    (void)state;
+TEST(with_staleness_an_overflowed_push_skips_only_its_update) {
     update_core_fixture_scaled(1, 2, 1, false);
     update_core_fixture_push(0, 0, 1, 1);
     assert_false(update_core_fixture_single_update().overflowed);
@@ -77,9 +67,7 @@ static void with_staleness_an_overflowed_push_skips_only_its_update(
     assert_int_equal(update_core_fixture_single_update().step, 2);
 }
 
-static void an_overflowed_round_sums_to_zero_and_waits_for_the_norm(
-    void **state) {
-    (void)state;
+TEST(an_overflowed_round_sums_to_zero_and_waits_for_the_norm) {
     struct update_core_action sum = {0};
     update_core_fixture_scaled(1, 1, 0, true);
     update_core_fixture_push_overflowed(0, 0, 1, 1, 256);
@@ -90,8 +78,7 @@ static void an_overflowed_round_sums_to_zero_and_waits_for_the_norm(
     assert_true(update_core_fixture_single_update().overflowed);
 }
 
-static void the_loss_scaler_belongs_to_the_version(void **state) {
-    (void)state;
+TEST(the_loss_scaler_belongs_to_the_version) {
     update_core_fixture_scaled(1, 1, 0, false);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture_push_overflowed(0, 0, 2, 2, 256);
@@ -108,8 +95,7 @@ static void the_loss_scaler_belongs_to_the_version(void **state) {
         update_core_scaler(update_core_fixture.update_core, 0, 3).scale == 128);
 }
 
-static void a_resumed_loss_scaler_continues(void **state) {
-    (void)state;
+TEST(a_resumed_loss_scaler_continues) {
     struct update_core_settings settings = {
         .num_blocks = 1,
         .num_ranks = 1,
@@ -120,23 +106,4 @@ static void a_resumed_loss_scaler_continues(void **state) {
     update_core_fixture_push(0, 0, 501, 1);
     assert_int_equal(update_core_fixture_single_update().step, 461);
     assert_true(update_core_fixture_single_update().scaler.scale == 64);
-}
-
-#define UPDATE_CORE_TEST(f)                                                    \
-    cmocka_unit_test_teardown(f, update_core_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        UPDATE_CORE_TEST(one_overflowed_push_skips_only_its_round),
-        UPDATE_CORE_TEST(overflowed_pushes_count_once),
-        UPDATE_CORE_TEST(
-            an_overflowed_push_of_a_dead_trainer_still_skips_the_round),
-        UPDATE_CORE_TEST(
-            with_staleness_an_overflowed_push_skips_only_its_update),
-        UPDATE_CORE_TEST(
-            an_overflowed_round_sums_to_zero_and_waits_for_the_norm),
-        UPDATE_CORE_TEST(the_loss_scaler_belongs_to_the_version),
-        UPDATE_CORE_TEST(a_resumed_loss_scaler_continues),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,14 @@
 /* When a block's round closes and who is answered then, event by event. */
 #include "ps/consistency/update_core.h"
 
+#include "tests/lib/test.h"
 #include "tests/lib/update_core_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
-static void a_round_closes_with_its_last_contribution(void **state) {
-    (void)state;
+FIXTURE(NULL, update_core_fixture_teardown);
+
+TEST(a_round_closes_with_its_last_contribution) {
     update_core_fixture_synchronous(1, 2);
     assert_int_equal(update_core_fixture_push(0, 0, 1, 10),
                      UPDATE_CORE_ACCEPTED);
@@ -32,8 +28,7 @@ static void a_round_closes_with_its_last_contribution(void **state) {
     }
 }
 
-static void blocks_close_independently(void **state) {
-    (void)state;
+TEST(blocks_close_independently) {
     update_core_fixture_synchronous(2, 2);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture_push(1, 0, 1, 1);
@@ -46,8 +41,7 @@ static void blocks_close_independently(void **state) {
     assert_int_equal(update_core_highest(update_core_fixture.update_core), 1);
 }
 
-static void a_late_push_is_answered_and_not_applied(void **state) {
-    (void)state;
+TEST(a_late_push_is_answered_and_not_applied) {
     update_core_fixture_synchronous(1, 1);
     update_core_fixture_push(0, 0, 1, 1);
     assert_int_equal(update_core_fixture_push(0, 0, 1, 2),
@@ -60,8 +54,7 @@ static void a_late_push_is_answered_and_not_applied(void **state) {
                      1);
 }
 
-static void a_repeated_push_counts_once(void **state) {
-    (void)state;
+TEST(a_repeated_push_counts_once) {
     update_core_fixture_synchronous(1, 2);
     assert_int_equal(update_core_fixture_push(0, 0, 1, 1),
                      UPDATE_CORE_ACCEPTED);
@@ -74,8 +67,7 @@ static void a_repeated_push_counts_once(void **state) {
                      2); /* the newest question */
 }
 
-static void a_push_out_of_order_is_refused(void **state) {
-    (void)state;
+TEST(a_push_out_of_order_is_refused) {
     update_core_fixture_synchronous(1, 1);
     assert_int_equal(update_core_fixture_push(0, 0, 2, 1), UPDATE_CORE_REFUSED);
     assert_int_equal(update_core_fixture_push(0, 0, 0, 1), UPDATE_CORE_REFUSED);
@@ -86,8 +78,7 @@ static void a_push_out_of_order_is_refused(void **state) {
                      UPDATE_CORE_ACCEPTED);
 }
 
-static void a_late_duplicate_does_not_replace_a_later_request(void **state) {
-    (void)state;
+TEST(a_late_duplicate_does_not_replace_a_later_request) {
     update_core_fixture_synchronous(1, 2);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture_push(0, 1, 1, 1);
@@ -100,8 +91,7 @@ static void a_late_duplicate_does_not_replace_a_later_request(void **state) {
     assert_int_equal(update_core_fixture.actions[1].clock, 2);
 }
 
-static void an_accepted_contribution_of_a_dead_worker_counts(void **state) {
-    (void)state;
+TEST(an_accepted_contribution_of_a_dead_worker_counts) {
     update_core_fixture_synchronous(1, 3);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture_push(0, 1, 1, 1);
@@ -117,8 +107,7 @@ static void an_accepted_contribution_of_a_dead_worker_counts(void **state) {
         1);
 }
 
-static void a_death_closes_the_rounds_that_waited_for_it(void **state) {
-    (void)state;
+TEST(a_death_closes_the_rounds_that_waited_for_it) {
     update_core_fixture_synchronous(2, 2);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture.slots[1].live = false;
@@ -130,8 +119,7 @@ static void a_death_closes_the_rounds_that_waited_for_it(void **state) {
                      0);
 }
 
-static void a_round_does_not_wait_for_later_joiners(void **state) {
-    (void)state;
+TEST(a_round_does_not_wait_for_later_joiners) {
     update_core_fixture_synchronous(1, 2);
     update_core_fixture.slots[1] = (struct gate_slot){777, 3, true};
     update_core_fixture_set_view();
@@ -146,9 +134,7 @@ static void a_round_does_not_wait_for_later_joiners(void **state) {
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
 }
 
-static void rounds_without_live_trainers_close_empty_on_all_blocks(
-    void **state) {
-    (void)state;
+TEST(rounds_without_live_trainers_close_empty_on_all_blocks) {
     update_core_fixture_synchronous(2, 1);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture.slots[0].live = false;
@@ -167,8 +153,7 @@ static void rounds_without_live_trainers_close_empty_on_all_blocks(
     }
 }
 
-static void a_joiner_pushes_nothing_below_its_first_round(void **state) {
-    (void)state;
+TEST(a_joiner_pushes_nothing_below_its_first_round) {
     update_core_fixture_synchronous(1, 2);
     update_core_fixture_push(0, 1, 1, 1);
     update_core_fixture.slots[1] = (struct gate_slot){777, 3, true};
@@ -178,8 +163,7 @@ static void a_joiner_pushes_nothing_below_its_first_round(void **state) {
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_UPDATE, NULL), 1);
 }
 
-static void a_joiner_pulls_the_round_before_its_first(void **state) {
-    (void)state;
+TEST(a_joiner_pulls_the_round_before_its_first) {
     update_core_fixture_synchronous(1, 2);
     update_core_fixture.slots[1] = (struct gate_slot){777, 2, true};
     update_core_fixture_set_view();
@@ -193,9 +177,7 @@ static void a_joiner_pulls_the_round_before_its_first(void **state) {
     assert_int_equal(reply.seq, 5);
 }
 
-static void a_successor_gets_no_reply_to_its_predecessors_request(
-    void **state) {
-    (void)state;
+TEST(a_successor_gets_no_reply_to_its_predecessors_request) {
     update_core_fixture_synchronous(1, 2);
     update_core_fixture_push(0, 0, 1, 1);
     update_core_fixture.slots[0] = (struct gate_slot){777, 3, true};
@@ -206,8 +188,7 @@ static void a_successor_gets_no_reply_to_its_predecessors_request(
     assert_int_equal(reply.rank, 1);
 }
 
-static void a_query_is_answered_with_the_missing_blocks(void **state) {
-    (void)state;
+TEST(a_query_is_answered_with_the_missing_blocks) {
     update_core_fixture_synchronous(2, 2);
     update_core_fixture_push(0, 0, 1, 1);
     assert_true(update_core_query(update_core_fixture.update_core, 0, 0, 1, 7));
@@ -221,8 +202,7 @@ static void a_query_is_answered_with_the_missing_blocks(void **state) {
     assert_int_equal(reply->seq, 7);
 }
 
-static void a_frozen_ps_closes_one_more_round(void **state) {
-    (void)state;
+TEST(a_frozen_ps_closes_one_more_round) {
     update_core_fixture_synchronous(2, 1);
     update_core_fixture_push(0, 0, 1, 1); /* block 1 is a round behind */
     assert_int_equal(update_core_freeze(update_core_fixture.update_core), 1);
@@ -251,8 +231,7 @@ static void a_frozen_ps_closes_one_more_round(void **state) {
     assert_int_equal(snapshot.block, 1);
 }
 
-static void a_ledger_row_has_only_what_the_weights_have(void **state) {
-    (void)state;
+TEST(a_ledger_row_has_only_what_the_weights_have) {
     struct ledger_entry row[2];
     update_core_fixture_synchronous(1, 2);
     update_core_fixture_push(0, 0, 1, 1);
@@ -266,8 +245,7 @@ static void a_ledger_row_has_only_what_the_weights_have(void **state) {
     assert_int_equal(row[1].incarnation, 101);
 }
 
-static void round_zero_only_ends_the_freeze(void **state) {
-    (void)state;
+TEST(round_zero_only_ends_the_freeze) {
     update_core_fixture_synchronous(1, 1);
     update_core_freeze(update_core_fixture.update_core);
     update_core_fixture_push(0, 0, 1, 1);
@@ -284,8 +262,7 @@ static bool every_third(const void *context, uint64_t round) {
     return round % 3 == 0;
 }
 
-static void planned_rounds_are_snapshot_when_they_close(void **state) {
-    (void)state;
+TEST(planned_rounds_are_snapshot_when_they_close) {
     struct update_core_settings settings = {
         .num_blocks = 1, .num_ranks = 1, .planned = every_third};
     update_core_fixture_open(&settings);
@@ -298,8 +275,7 @@ static void planned_rounds_are_snapshot_when_they_close(void **state) {
     }
 }
 
-static void a_clipped_round_waits_for_its_norm(void **state) {
-    (void)state;
+TEST(a_clipped_round_waits_for_its_norm) {
     struct update_core_settings settings = {
         .num_blocks = 2, .num_ranks = 1, .clip = true};
     update_core_fixture_open(&settings);
@@ -322,8 +298,7 @@ static void a_clipped_round_waits_for_its_norm(void **state) {
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_SUM, NULL), 1);
 }
 
-static void a_resumed_run_continues_counting(void **state) {
-    (void)state;
+TEST(a_resumed_run_continues_counting) {
     struct update_core_settings settings = {
         .num_blocks = 1, .num_ranks = 1, .start = 500};
     update_core_fixture_open(&settings);
@@ -336,9 +311,7 @@ static void a_resumed_run_continues_counting(void **state) {
     assert_int_equal(update_core_highest(update_core_fixture.update_core), 501);
 }
 
-static void with_staleness_a_push_is_applied_and_its_reply_deferred(
-    void **state) {
-    (void)state;
+TEST(with_staleness_a_push_is_applied_and_its_reply_deferred) {
     struct update_core_settings settings = {
         .num_blocks = 1, .num_ranks = 2, .staleness = 1};
     update_core_fixture_open(&settings);
@@ -397,16 +370,14 @@ static void expect_lookup(uint32_t rank, uint64_t seq, uint64_t version) {
     }
 }
 
-static void a_lookup_before_any_push_reads_at_once(void **state) {
-    (void)state;
+TEST(a_lookup_before_any_push_reads_at_once) {
     open_rows(2, 0);
     look_up(1, 0, 5);
     assert_int_equal(update_core_fixture.count, 1);
     expect_lookup(1, 5, 0);
 }
 
-static void a_lookup_waits_for_its_readers_own_push(void **state) {
-    (void)state;
+TEST(a_lookup_waits_for_its_readers_own_push) {
     static const uint64_t staleness[] = {0, 2, GATE_ASYNCHRONOUS};
     for (unsigned i = 0; i < 3; i++) {
         open_rows(1, staleness[i]);
@@ -424,8 +395,7 @@ static void a_lookup_waits_for_its_readers_own_push(void **state) {
     }
 }
 
-static void an_early_lookup_waits_for_the_push_before(void **state) {
-    (void)state;
+TEST(an_early_lookup_waits_for_the_push_before) {
     static const uint64_t staleness[] = {2, GATE_ASYNCHRONOUS};
     for (unsigned i = 0; i < 2; i++) {
         open_rows(1, staleness[i]);
@@ -445,8 +415,7 @@ static void an_early_lookup_waits_for_the_push_before(void **state) {
 }
 
 /* Staleness 1: it reads for the step after push 2, as a lookup after it. */
-static void an_early_lookup_is_no_staler_than_another(void **state) {
-    (void)state;
+TEST(an_early_lookup_is_no_staler_than_another) {
     open_rows(2, 1);
     update_core_fixture_push(1, 0, 1, 1);
     look_up_early(0, 2, 2);
@@ -455,8 +424,7 @@ static void an_early_lookup_is_no_staler_than_another(void **state) {
     expect_lookup(0, 2, 2);
 }
 
-static void a_lookup_waits_for_the_others_of_its_round(void **state) {
-    (void)state;
+TEST(a_lookup_waits_for_the_others_of_its_round) {
     open_rows(2, 0);
     update_core_fixture_push(1, 0, 1, 1);
     look_up(0, 1, 2);
@@ -470,8 +438,7 @@ static void a_lookup_waits_for_the_others_of_its_round(void **state) {
     expect_lookup(0, 4, 2);
 }
 
-static void a_lookup_waits_for_whoever_is_too_far_behind(void **state) {
-    (void)state;
+TEST(a_lookup_waits_for_whoever_is_too_far_behind) {
     open_rows(2, 1);
     update_core_fixture_push(1, 0, 1, 1);
     look_up(0, 1, 2);
@@ -483,8 +450,7 @@ static void a_lookup_waits_for_whoever_is_too_far_behind(void **state) {
     expect_lookup(0, 3, 3);
 }
 
-static void a_newer_lookup_takes_the_place_of_an_older(void **state) {
-    (void)state;
+TEST(a_newer_lookup_takes_the_place_of_an_older) {
     open_rows(1, 0);
     look_up(0, 1, 1);
     look_up(0, 1, 2); /* sent again */
@@ -492,8 +458,7 @@ static void a_newer_lookup_takes_the_place_of_an_older(void **state) {
     expect_lookup(0, 2, 1);
 }
 
-static void a_late_lookup_does_not_take_the_place_of_a_newer(void **state) {
-    (void)state;
+TEST(a_late_lookup_does_not_take_the_place_of_a_newer) {
     open_rows(1, 0);
     look_up(0, 2, 2);
     look_up(0, 1, 1);
@@ -503,8 +468,7 @@ static void a_late_lookup_does_not_take_the_place_of_a_newer(void **state) {
     expect_lookup(0, 2, 2);
 }
 
-static void a_lookup_and_a_push_are_both_answered(void **state) {
-    (void)state;
+TEST(a_lookup_and_a_push_are_both_answered) {
     struct update_core_action reply = {0};
     for (unsigned first = 0; first < 2; first++) {
         open_rows(2, 0);
@@ -526,8 +490,7 @@ static void a_lookup_and_a_push_are_both_answered(void **state) {
     }
 }
 
-static void a_successor_gets_no_rows_of_its_predecessors_lookup(void **state) {
-    (void)state;
+TEST(a_successor_gets_no_rows_of_its_predecessors_lookup) {
     open_rows(2, 0);
     look_up(0, 1, 1);
     update_core_fixture.slots[0] = (struct gate_slot){777, 1, true};
@@ -539,9 +502,6 @@ static void a_successor_gets_no_rows_of_its_predecessors_lookup(void **state) {
     look_up(0, 1, 2);
     expect_lookup(0, 2, 1);
 }
-
-#define UPDATE_CORE_TEST(f)                                                    \
-    cmocka_unit_test_teardown(f, update_core_fixture_teardown)
 
 static bool first_block(const void *context, uint32_t block) {
     (void)context;
@@ -568,8 +528,7 @@ static void reach_snapshot(void) {
 }
 
 /* Else its first blocks were in the planned snapshot, the rest in the other. */
-static void a_request_replaces_a_planned_round_as_a_whole(void **state) {
-    (void)state;
+TEST(a_request_replaces_a_planned_round_as_a_whole) {
     struct update_core_settings settings = {
         .num_blocks = 2, .num_ranks = 1, .planned = round_2};
     update_core_fixture_open(&settings);
@@ -592,8 +551,7 @@ static bool is_block_0(const void *context, uint32_t block) {
 }
 
 /* It has no weights yet that a checkpoint could hold. */
-static void a_snapshot_waits_for_the_first_values(void **state) {
-    (void)state;
+TEST(a_snapshot_waits_for_the_first_values) {
     struct update_core_settings settings = {.num_blocks = 2,
                                             .num_ranks = 1,
                                             .staleness = 1,
@@ -625,8 +583,7 @@ static unsigned wants(uint32_t rank) {
     return count;
 }
 
-static void a_snapshot_waits_for_weights_that_trainers_keep(void **state) {
-    (void)state;
+TEST(a_snapshot_waits_for_weights_that_trainers_keep) {
     struct update_core_action action;
     reach_snapshot(); /* the last push was block 1's */
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &action),
@@ -653,8 +610,7 @@ static void a_snapshot_waits_for_weights_that_trainers_keep(void **state) {
     assert_int_equal(action.version, 3);
 }
 
-static void the_lowest_live_rank_of_the_round_is_asked(void **state) {
-    (void)state;
+TEST(the_lowest_live_rank_of_the_round_is_asked) {
     reach_snapshot();
     struct update_core *core = update_core_fixture.update_core;
     assert_true(update_core_query(core, 0, 0, 2, 7)); /* its reply is lost */
@@ -681,47 +637,4 @@ static void the_lowest_live_rank_of_the_round_is_asked(void **state) {
     update_core_fixture_collect();
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
     assert_false(update_core_want_again(core));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        UPDATE_CORE_TEST(a_snapshot_waits_for_weights_that_trainers_keep),
-        UPDATE_CORE_TEST(the_lowest_live_rank_of_the_round_is_asked),
-        UPDATE_CORE_TEST(a_snapshot_waits_for_the_first_values),
-        UPDATE_CORE_TEST(a_request_replaces_a_planned_round_as_a_whole),
-        UPDATE_CORE_TEST(a_round_closes_with_its_last_contribution),
-        UPDATE_CORE_TEST(blocks_close_independently),
-        UPDATE_CORE_TEST(a_late_push_is_answered_and_not_applied),
-        UPDATE_CORE_TEST(a_repeated_push_counts_once),
-        UPDATE_CORE_TEST(a_push_out_of_order_is_refused),
-        UPDATE_CORE_TEST(a_late_duplicate_does_not_replace_a_later_request),
-        UPDATE_CORE_TEST(an_accepted_contribution_of_a_dead_worker_counts),
-        UPDATE_CORE_TEST(a_death_closes_the_rounds_that_waited_for_it),
-        UPDATE_CORE_TEST(a_round_does_not_wait_for_later_joiners),
-        UPDATE_CORE_TEST(
-            rounds_without_live_trainers_close_empty_on_all_blocks),
-        UPDATE_CORE_TEST(a_joiner_pushes_nothing_below_its_first_round),
-        UPDATE_CORE_TEST(a_joiner_pulls_the_round_before_its_first),
-        UPDATE_CORE_TEST(a_successor_gets_no_reply_to_its_predecessors_request),
-        UPDATE_CORE_TEST(a_query_is_answered_with_the_missing_blocks),
-        UPDATE_CORE_TEST(a_frozen_ps_closes_one_more_round),
-        UPDATE_CORE_TEST(a_ledger_row_has_only_what_the_weights_have),
-        UPDATE_CORE_TEST(round_zero_only_ends_the_freeze),
-        UPDATE_CORE_TEST(planned_rounds_are_snapshot_when_they_close),
-        UPDATE_CORE_TEST(a_clipped_round_waits_for_its_norm),
-        UPDATE_CORE_TEST(a_resumed_run_continues_counting),
-        UPDATE_CORE_TEST(
-            with_staleness_a_push_is_applied_and_its_reply_deferred),
-        UPDATE_CORE_TEST(a_lookup_before_any_push_reads_at_once),
-        UPDATE_CORE_TEST(a_lookup_waits_for_its_readers_own_push),
-        UPDATE_CORE_TEST(an_early_lookup_waits_for_the_push_before),
-        UPDATE_CORE_TEST(an_early_lookup_is_no_staler_than_another),
-        UPDATE_CORE_TEST(a_lookup_waits_for_the_others_of_its_round),
-        UPDATE_CORE_TEST(a_lookup_waits_for_whoever_is_too_far_behind),
-        UPDATE_CORE_TEST(a_newer_lookup_takes_the_place_of_an_older),
-        UPDATE_CORE_TEST(a_late_lookup_does_not_take_the_place_of_a_newer),
-        UPDATE_CORE_TEST(a_lookup_and_a_push_are_both_answered),
-        UPDATE_CORE_TEST(a_successor_gets_no_rows_of_its_predecessors_lookup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/dense/block_index.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { BLOCKS = 5, MINE = 3 };
 
@@ -72,17 +67,15 @@ static void expect_message(enum job_wire wire, const char *expected,
     assert_string_equal(problem, expected);
 }
 
-static void blocks_map_to_local_indices(void **state) {
-    (void)state;
+TEST(blocks_map_to_local_indices) {
     struct message push = {PUSH, FLOAT32, 0, {1, 3}, 2, (20 + 40) * 4};
     assert_null(check(JOB_WIRE_FLOAT32, &push));
     assert_int_equal(push.blocks[0], 0);
     assert_int_equal(push.blocks[1], 2);
 }
 
-static void foreign_and_unknown_blocks_are_refused(void **state) {
+TEST(foreign_and_unknown_blocks_are_refused) {
     const char *text = "a block that is not on this ps";
-    (void)state;
     expect_message(JOB_WIRE_FLOAT32, text,
                    (struct message){PULL, FLOAT32, 0, {0}, 1, 0});
     expect_message(JOB_WIRE_FLOAT32, text,
@@ -93,9 +86,8 @@ static void foreign_and_unknown_blocks_are_refused(void **state) {
                    (struct message){PULL, FLOAT32, 0, {UINT32_MAX}, 1, 0});
 }
 
-static void blocks_must_be_unique_and_ordered(void **state) {
+TEST(blocks_must_be_unique_and_ordered) {
     const char *text = "blocks out of the plan's order";
-    (void)state;
     expect_message(JOB_WIRE_FLOAT32, text,
                    (struct message){PULL, FLOAT32, 0, {2, 1}, 2, 0});
     expect_message(JOB_WIRE_FLOAT32, text,
@@ -104,9 +96,8 @@ static void blocks_must_be_unique_and_ordered(void **state) {
            (struct message){PULL, FLOAT32, 0, {1, 2, 3}, 3, 0});
 }
 
-static void a_payload_has_the_size_of_its_blocks(void **state) {
+TEST(a_payload_has_the_size_of_its_blocks) {
     const char *text = "a payload that is not the size of its blocks";
-    (void)state;
     passes(JOB_WIRE_FLOAT32, (struct message){PUSH, FLOAT32, 0, {2}, 1, 120});
     expect_message(JOB_WIRE_FLOAT32, text,
                    (struct message){PUSH, FLOAT32, 0, {2}, 1, 116});
@@ -127,11 +118,10 @@ static void a_payload_has_the_size_of_its_blocks(void **state) {
                    (struct message){PUSH, BF16, 0, {2}, 1, 120});
 }
 
-static void the_encoding_must_be_the_jobs(void **state) {
+TEST(the_encoding_must_be_the_jobs) {
     const char *bf16 = "an encoding other than bf16, the job's wire: run the "
                        "same release of capstan everywhere";
     const char *float32 = "an encoding other than float32";
-    (void)state;
     expect_message(JOB_WIRE_FLOAT32, float32,
                    (struct message){PUSH, BF16, 0, {2}, 1, 60});
     expect_message(JOB_WIRE_BF16, bf16,
@@ -144,22 +134,9 @@ static void the_encoding_must_be_the_jobs(void **state) {
                    (struct message){PULL, OVERFLOWED, 0, {2}, 1, 0});
 }
 
-static void a_payload_must_be_whole_floats(void **state) {
-    (void)state;
+TEST(a_payload_must_be_whole_floats) {
     passes(JOB_WIRE_BF16, (struct message){ASSIGN, FLOAT32, 0, {2}, 1, 120});
     passes(JOB_WIRE_BF16, (struct message){PULL, FLOAT32, 7, {2}, 1, 0});
     expect_message(JOB_WIRE_BF16, "an encoding other than float32",
                    (struct message){ASSIGN, BF16, 0, {2}, 1, 60});
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_map_to_local_indices),
-        cmocka_unit_test(foreign_and_unknown_blocks_are_refused),
-        cmocka_unit_test(blocks_must_be_unique_and_ordered),
-        cmocka_unit_test(a_payload_has_the_size_of_its_blocks),
-        cmocka_unit_test(the_encoding_must_be_the_jobs),
-        cmocka_unit_test(a_payload_must_be_whole_floats),
-    };
-    return cmocka_run_group_tests_name("holding", tests, NULL, NULL);
 }

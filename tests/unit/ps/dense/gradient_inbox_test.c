@@ -2,13 +2,7 @@
 #include "ps/dense/gradient_inbox.h"
 
 #include "tests/lib/link_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { BLOCKS = 2, RANKS = 3 };
 
@@ -26,7 +20,9 @@ static struct gradient_payload *receive(struct link_fixture *fixture,
     return gradient_payload;
 }
 
-static void contributions_are_gathered_in_rank_order(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(contributions_are_gathered_in_rank_order) {
     struct gradient_inbox *inbox = gradient_inbox_open(BLOCKS, RANKS, 0);
     const void *gradients[RANKS];
     assert_non_null(inbox);
@@ -53,7 +49,7 @@ static void contributions_are_gathered_in_rank_order(void **state) {
     assert_null(inbox);
 }
 
-static void contributions_handed_over_are_not_gathered_again(void **state) {
+TEST(contributions_handed_over_are_not_gathered_again) {
     struct gradient_inbox *inbox = gradient_inbox_open(BLOCKS, RANKS, 0);
     struct gradient_payload *held[RANKS];
     const void *gradients[RANKS];
@@ -72,16 +68,4 @@ static void contributions_handed_over_are_not_gathered_again(void **state) {
     assert_ptr_equal(receive(*state, inbox, "used again"), held[0]);
     gradient_inbox_release(inbox, held[0]);
     gradient_inbox_close(&inbox);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, link_fixture_setup,                  \
-                                    link_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(contributions_are_gathered_in_rank_order),
-        TEST(contributions_handed_over_are_not_gathered_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

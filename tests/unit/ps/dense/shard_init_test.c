@@ -2,13 +2,8 @@
 #include "ps/dense/shard_init.h"
 
 #include "proto/base/background_task.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 
@@ -52,6 +47,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+FIXTURE(set_up, tear_down);
+
 static void start(struct fixture *fixture, const char *manifest) {
     struct failure why;
     fixture->shard_init =
@@ -72,7 +69,7 @@ static enum status await(struct fixture *fixture, struct failure *why) {
     return status;
 }
 
-static void all_blocks_are_initialised_from_the_seed(void **state) {
+TEST(all_blocks_are_initialised_from_the_seed) {
     struct fixture *fixture = *state;
     struct failure why;
     start(fixture, NULL);
@@ -86,7 +83,7 @@ static void all_blocks_are_initialised_from_the_seed(void **state) {
                 shard_block_bytes(fixture->shard, b));
 }
 
-static void an_unreadable_checkpoint_is_reported(void **state) {
+TEST(an_unreadable_checkpoint_is_reported) {
     struct fixture *fixture = *state;
     struct failure why;
     start(fixture, "no manifest");
@@ -95,7 +92,7 @@ static void an_unreadable_checkpoint_is_reported(void **state) {
 }
 
 /* Each block is as it was or as it should be, however far it came. */
-static void closing_early_leaves_whole_blocks(void **state) {
+TEST(closing_early_leaves_whole_blocks) {
     struct fixture *fixture = *state;
     shard_initialise(fixture->shard, SEED + 1);
     shard_initialise(fixture->expected, SEED + 1);
@@ -112,15 +109,4 @@ static void closing_early_leaves_whole_blocks(void **state) {
         assert_memory_equal(
             found, buffer_data(shard_tensor(fixture->expected, b, 0)), bytes);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(all_blocks_are_initialised_from_the_seed),
-        TEST(an_unreadable_checkpoint_is_reported),
-        TEST(closing_early_leaves_whole_blocks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/dense/shard.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +46,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static float *weights(const struct fixture *fixture, uint32_t b) {
     return buffer_data(shard_tensor(fixture->shard, b, 0));
 }
@@ -67,7 +65,7 @@ static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
         fail_msg("%s", why.text);
 }
 
-static void blocks_are_those_of_the_plan(void **state) {
+TEST(blocks_are_those_of_the_plan) {
     struct fixture *fixture = *state;
     const struct layout *layout = fixture->layout;
     assert_int_equal(layout->num_blocks, 3);
@@ -81,7 +79,7 @@ static void blocks_are_those_of_the_plan(void **state) {
     }
 }
 
-static void first_weights_are_those_of_the_layout(void **state) {
+TEST(first_weights_are_those_of_the_layout) {
     struct fixture *fixture = *state;
     float *expected = malloc(ELEMENTS * sizeof *expected);
     for (uint32_t b = 0; b < HELD; b++) {
@@ -95,7 +93,7 @@ static void first_weights_are_those_of_the_layout(void **state) {
     free(expected);
 }
 
-static void an_update_is_in_place_without_readers(void **state) {
+TEST(an_update_is_in_place_without_readers) {
     struct fixture *fixture = *state;
     struct buffer *before = shard_tensor(fixture->shard, 1, 0);
     float first = weights(fixture, 1)[1];
@@ -105,7 +103,7 @@ static void an_update_is_in_place_without_readers(void **state) {
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);
 }
 
-static void held_weights_do_not_change(void **state) {
+TEST(held_weights_do_not_change) {
     struct fixture *fixture = *state;
     size_t bytes = shard_block_bytes(fixture->shard, 0);
     float *copy = malloc(bytes);
@@ -123,7 +121,7 @@ static void held_weights_do_not_change(void **state) {
     free(copy);
 }
 
-static void updated_weights_stay_in_shared_memory(void **state) {
+TEST(updated_weights_stay_in_shared_memory) {
     struct fixture *fixture = *state;
     struct buffer *held[80];
     assert_non_null(buffer_segment(shard_tensor(fixture->shard, 0, 0)));
@@ -145,7 +143,7 @@ static void updated_weights_stay_in_shared_memory(void **state) {
     assert_int_equal(shard_copied_bytes(fixture->shard), 0);
 }
 
-static void a_held_buffer_outlives_the_shard(void **state) {
+TEST(a_held_buffer_outlives_the_shard) {
     struct fixture *fixture = *state;
     struct buffer *held = buffer_hold(shard_tensor(fixture->shard, 0, 0));
     shard_close(&fixture->shard);
@@ -153,7 +151,7 @@ static void a_held_buffer_outlives_the_shard(void **state) {
     buffer_release(&held);
 }
 
-static void assigned_weights_may_have_any_alignment(void **state) {
+TEST(assigned_weights_may_have_any_alignment) {
     struct fixture *fixture = *state;
     size_t bytes = shard_block_bytes(fixture->shard, 1);
     memmove((char *)fixture->gradient + 1, fixture->gradient, bytes);
@@ -162,7 +160,7 @@ static void assigned_weights_may_have_any_alignment(void **state) {
                         bytes);
 }
 
-static void square_sums_are_of_the_scaled_sum(void **state) {
+TEST(square_sums_are_of_the_scaled_sum) {
     struct fixture *fixture = *state;
     const void *gradients[] = {fixture->gradient, fixture->gradient};
     double expected = 0;
@@ -175,8 +173,7 @@ static void square_sums_are_of_the_scaled_sum(void **state) {
 }
 
 /* Ftrl has two tensors that start differently, SGD none. */
-static void each_block_has_the_rule_and_the_state_of_its_group(void **state) {
-    (void)state;
+TEST(each_block_has_the_rule_and_the_state_of_its_group) {
     struct parameter parameters[] = {
         {.name = "a", .num_dims = 1, .dims = {3}, .group = 1},
         {.name = "b", .num_dims = 1, .dims = {2}}};
@@ -219,7 +216,7 @@ static void each_block_has_the_rule_and_the_state_of_its_group(void **state) {
     layout_free(&layout);
 }
 
-static void a_shard_may_be_empty(void **state) {
+TEST(a_shard_may_be_empty) {
     struct fixture *fixture = *state;
     struct optimizer optimizer = {.type = OPTIMIZER_ADAM};
     struct shard_settings settings = {.layout = fixture->layout,
@@ -231,22 +228,4 @@ static void a_shard_may_be_empty(void **state) {
     assert_int_equal(shard_blocks(empty), 0);
     shard_close(&empty);
     assert_null(empty);
-}
-
-#define SHARD_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SHARD_TEST(blocks_are_those_of_the_plan),
-        SHARD_TEST(first_weights_are_those_of_the_layout),
-        SHARD_TEST(an_update_is_in_place_without_readers),
-        SHARD_TEST(updated_weights_stay_in_shared_memory),
-        SHARD_TEST(held_weights_do_not_change),
-        SHARD_TEST(a_held_buffer_outlives_the_shard),
-        SHARD_TEST(assigned_weights_may_have_any_alignment),
-        SHARD_TEST(square_sums_are_of_the_scaled_sum),
-        SHARD_TEST(a_shard_may_be_empty),
-        SHARD_TEST(each_block_has_the_rule_and_the_state_of_its_group),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +46,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+FIXTURE(set_up, tear_down);
+
 static void run(struct fixture *fixture, enum baseline baseline,
                 struct bench_iteration *iteration) {
     struct failure why;
@@ -84,29 +81,18 @@ static void expect_iterations(struct fixture *fixture, enum baseline baseline) {
             }
 }
 
-static void a_plain_socket_runs_every_iteration(void **state) {
+TEST(a_plain_socket_runs_every_iteration) {
     expect_iterations(*state, BASELINE_SOCKET);
 }
 
-static void bare_libzmq_runs_every_iteration(void **state) {
+TEST(bare_libzmq_runs_every_iteration) {
     expect_iterations(*state, BASELINE_ZMQ);
 }
 
-static void a_timed_iteration_ends_with_its_time(void **state) {
+TEST(a_timed_iteration_ends_with_its_time) {
     struct bench_iteration iteration = {
         .bytes = 64, .depth = 100, .duration = 20 * TIME_MS};
     run(*state, BASELINE_SOCKET, &iteration);
     assert_true(iteration.elapsed >= iteration.duration);
     assert_true(iteration.vectors > 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_plain_socket_runs_every_iteration),
-        TEST(bare_libzmq_runs_every_iteration),
-        TEST(a_timed_iteration_ends_with_its_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

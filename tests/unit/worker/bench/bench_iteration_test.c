@@ -3,18 +3,12 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 
-static void a_percentile_is_the_value_of_the_nearest_rank(void **state) {
-    (void)state;
+TEST(a_percentile_is_the_value_of_the_nearest_rank) {
     const struct {
         double share, value;
     } cases[] = {{0, 1},    {0.1, 1}, {0.11, 2},  {0.5, 5},
@@ -28,8 +22,7 @@ static void a_percentile_is_the_value_of_the_nearest_rank(void **state) {
 
 /* By counting: at least SHARE of the values are not above it, and of what is
  * smaller than it fewer are. */
-static void percentiles_of_random_values_split_them_as_defined(void **state) {
-    (void)state;
+TEST(percentiles_of_random_values_split_them_as_defined) {
     struct philox_sequence sequence;
     seed_open(&sequence);
     for (int round = 0; round < 200; round++) {
@@ -49,8 +42,7 @@ static void percentiles_of_random_values_split_them_as_defined(void **state) {
     }
 }
 
-static void a_median_is_the_middle_or_the_mean_of_two(void **state) {
-    (void)state;
+TEST(a_median_is_the_middle_or_the_mean_of_two) {
     double one[] = {4}, two[] = {4, 1}, three[] = {9, 1, 4};
     double four[] = {9, 1, 4, 6};
     assert_true(bench_iteration_median(one, 1) == 4);
@@ -59,8 +51,7 @@ static void a_median_is_the_middle_or_the_mean_of_two(void **state) {
     assert_true(bench_iteration_median(four, 4) == 5);
 }
 
-static void no_values_have_no_percentile(void **state) {
-    (void)state;
+TEST(no_values_have_no_percentile) {
     struct bench_iteration iteration = {0};
     assert_true(isnan(bench_iteration_percentile(NULL, 0, 0.5)));
     assert_true(isnan(bench_iteration_median(NULL, 0)));
@@ -68,8 +59,7 @@ static void no_values_have_no_percentile(void **state) {
     assert_true(bench_iteration_vectors_s(&iteration) == 0);
 }
 
-static void latencies_are_kept_up_to_the_capacity(void **state) {
-    (void)state;
+TEST(latencies_are_kept_up_to_the_capacity) {
     int64_t capacity[3];
     struct bench_iteration iteration = {.latencies = capacity, .capacity = 3};
     for (int64_t us = 5; us >= 1; us--)
@@ -79,8 +69,7 @@ static void latencies_are_kept_up_to_the_capacity(void **state) {
     assert_true(bench_iteration_latency_us(&iteration, 0.99) == 5);
 }
 
-static void an_iteration_lasts_for_its_count_or_its_duration(void **state) {
-    (void)state;
+TEST(an_iteration_lasts_for_its_count_or_its_duration) {
     struct bench_iteration times = {.times = 3, .duration = 10};
     assert_true(bench_iteration_continues(&times, 2, 1000));
     assert_false(bench_iteration_continues(&times, 3, 0));
@@ -94,25 +83,11 @@ static void an_iteration_lasts_for_its_count_or_its_duration(void **state) {
     assert_false(bench_iteration_continues(&timed, 0, 0));
 }
 
-static void rates_are_per_second(void **state) {
-    (void)state;
+TEST(rates_are_per_second) {
     struct bench_iteration iteration = {
         .vectors = 3, .messages = 12, .elapsed = TIME_S / 2};
     assert_true(bench_iteration_vectors_s(&iteration) == 6);
     assert_true(bench_iteration_messages_s(&iteration) == 24);
     assert_string_equal(bench_iteration_kind_name(BENCH_ITERATION_PUSH_PULL),
                         "push_pull");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_percentile_is_the_value_of_the_nearest_rank),
-        cmocka_unit_test(percentiles_of_random_values_split_them_as_defined),
-        cmocka_unit_test(a_median_is_the_middle_or_the_mean_of_two),
-        cmocka_unit_test(no_values_have_no_percentile),
-        cmocka_unit_test(latencies_are_kept_up_to_the_capacity),
-        cmocka_unit_test(an_iteration_lasts_for_its_count_or_its_duration),
-        cmocka_unit_test(rates_are_per_second),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

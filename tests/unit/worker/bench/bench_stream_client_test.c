@@ -5,13 +5,8 @@
 #include "proto/net/messages/message.h"
 #include "ps/server.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -158,6 +153,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+FIXTURE(set_up, tear_down);
+
 static enum status open_stream(struct fixture *fixture, uint64_t incarnation,
                                double timeout, struct failure *why) {
     fixture->process = (struct process){
@@ -215,7 +212,7 @@ static void expect_updates(struct fixture *fixture, bool small,
         }
 }
 
-static void only_pushes_count_as_updates(void **state) {
+TEST(only_pushes_count_as_updates) {
     struct fixture *fixture = *state;
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
@@ -233,7 +230,7 @@ static void only_pushes_count_as_updates(void **state) {
     expect_updates(fixture, true, 0);
 }
 
-static void small_vectors_share_a_message_to_each_ps(void **state) {
+TEST(small_vectors_share_a_message_to_each_ps) {
     struct fixture *fixture = *state;
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
@@ -247,7 +244,7 @@ static void small_vectors_share_a_message_to_each_ps(void **state) {
     expect_updates(fixture, true, 14);
 }
 
-static void each_sequential_request_has_a_latency(void **state) {
+TEST(each_sequential_request_has_a_latency) {
     struct fixture *fixture = *state;
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
@@ -265,7 +262,7 @@ static void each_sequential_request_has_a_latency(void **state) {
         run(fixture, false, BENCH_ITERATION_PUSH_PULL, 2, 9).samples, 0);
 }
 
-static void a_ps_that_refuses_is_named_with_its_reason(void **state) {
+TEST(a_ps_that_refuses_is_named_with_its_reason) {
     struct fixture *fixture = *state;
     struct failure why;
     struct bench_iteration iteration = {.times = 1};
@@ -279,7 +276,7 @@ static void a_ps_that_refuses_is_named_with_its_reason(void **state) {
     assert_non_null(strstr(why.text, "refuses: not in this ps's view"));
 }
 
-static void a_ps_that_does_not_answer_is_named(void **state) {
+TEST(a_ps_that_does_not_answer_is_named) {
     struct fixture *fixture = *state;
     struct failure why;
     struct bench_iteration iteration = {.times = 1};
@@ -294,7 +291,7 @@ static void a_ps_that_does_not_answer_is_named(void **state) {
     assert_non_null(strstr(why.text, "ps 1 at 127.0.0.1:"));
 }
 
-static void a_missing_ps_is_named(void **state) {
+TEST(a_missing_ps_is_named) {
     struct fixture *fixture = *state;
     struct failure why;
     snprintf(fixture->places[0].address, sizeof fixture->places[0].address,
@@ -305,7 +302,7 @@ static void a_missing_ps_is_named(void **state) {
     assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1:1"));
 }
 
-static void a_waiting_client_stops_at_once(void **state) {
+TEST(a_waiting_client_stops_at_once) {
     struct fixture *fixture = *state;
     struct failure why;
     atomic_bool stop = true;
@@ -318,19 +315,4 @@ static void a_waiting_client_stops_at_once(void **state) {
                                             count, &iteration, &why),
                      STATUS_OK);
     assert_int_equal(iteration.vectors, 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(only_pushes_count_as_updates),
-        TEST(small_vectors_share_a_message_to_each_ps),
-        TEST(each_sequential_request_has_a_latency),
-        TEST(a_ps_that_refuses_is_named_with_its_reason),
-        TEST(a_ps_that_does_not_answer_is_named),
-        TEST(a_missing_ps_is_named),
-        TEST(a_waiting_client_stops_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
 #include "tests/lib/gloo_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +11,30 @@
 #include <time.h>
 #include <unistd.h>
 
+static int over_tcp(void **state) {
+    static bool shm = false;
+    *state = &shm;
+    return 0;
+}
+
+static int over_shm(void **state) {
+    static bool shm = true;
+    *state = &shm;
+    return 0;
+}
+
 /* Each case is played over TCP, and over shared memory. */
-static bool kinds[] = {false, true};
+#define GLOO_TEST(name)                                                        \
+    static void name(void **state);                                            \
+    TEST_AGAIN("over TCP: " #name, over_tcp, NULL, name);                      \
+    TEST_AGAIN("over shared memory: " #name, over_shm, NULL, name);            \
+    static void name(void **state)
 
 static bool transports_of(void **state) {
     return *(const bool *)*state;
 }
 
-static void every_call_is_correct_and_repeatable_on_all_ranks(void **state) {
+GLOO_TEST(every_call_is_correct_and_repeatable_on_all_ranks) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(), .shm = transports_of(state), .timeout = 20};
     for (uint32_t i = 0; i < RENDEZVOUS_FAKE_RANKS; i++)
@@ -37,7 +48,7 @@ static void every_call_is_correct_and_repeatable_on_all_ranks(void **state) {
         }
 }
 
-static void a_killed_rank_is_named_by_all_within_seconds(void **state) {
+GLOO_TEST(a_killed_rank_is_named_by_all_within_seconds) {
     for (uint32_t size = 2; size <= 5; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
@@ -67,7 +78,7 @@ static int64_t longest_wait(const struct rendezvous_fake *rendezvous,
     return longest;
 }
 
-static void a_stopped_rank_is_named_by_all_at_the_timeout(void **state) {
+GLOO_TEST(a_stopped_rank_is_named_by_all_at_the_timeout) {
     for (uint32_t size = 2; size <= 5; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
@@ -107,7 +118,7 @@ static void run_until_closed(struct rendezvous_fake *rendezvous, uint32_t rank,
 }
 
 /* Though it lives: nobody has waited for as long as they may. */
-static void a_closed_connection_is_not_a_timeout(void **state) {
+GLOO_TEST(a_closed_connection_is_not_a_timeout) {
     for (uint32_t size = 2; size <= 4; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
@@ -141,7 +152,7 @@ static void come_late(struct rendezvous_fake *rendezvous, uint32_t rank,
 }
 
 /* Its kernel answers for it: nothing is cut off. */
-static void a_rank_that_computes_for_long_is_not_cut_off(void **state) {
+GLOO_TEST(a_rank_that_computes_for_long_is_not_cut_off) {
     for (uint32_t size = 2; size <= 3; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
@@ -198,7 +209,7 @@ static void run_abort(struct rendezvous_fake *rendezvous, uint32_t rank,
     gloo_fixture_end(rendezvous, 0, STATUS_OK, "");
 }
 
-static void abort_ends_the_current_call_and_later_ones(void **state) {
+GLOO_TEST(abort_ends_the_current_call_and_later_ones) {
     struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                    .shm = transports_of(state),
                                    .size = 2,
@@ -212,28 +223,10 @@ static void abort_ends_the_current_call_and_later_ones(void **state) {
     }
 }
 
-static void the_plugin_reports_its_name_and_version(void **state) {
-    (void)state;
+TEST(the_plugin_reports_its_name_and_version) {
     const struct collective_ops *ops = gloo_fixture_load();
     struct failure why = {0};
     assert_string_equal(ops->name, "gloo");
     assert_true(strlen(ops->version) > 2);
     assert_int_equal(ops->check(&why), STATUS_OK);
-}
-
-int main(void) {
-#define BOTH(f)                                                                \
-    {"over TCP: " #f, f, NULL, NULL, &kinds[0]}, {                             \
-        "over shared memory: " #f, f, NULL, NULL, &kinds[1]                    \
-    }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plugin_reports_its_name_and_version),
-        BOTH(every_call_is_correct_and_repeatable_on_all_ranks),
-        BOTH(a_killed_rank_is_named_by_all_within_seconds),
-        BOTH(a_stopped_rank_is_named_by_all_at_the_timeout),
-        BOTH(a_closed_connection_is_not_a_timeout),
-        BOTH(a_rank_that_computes_for_long_is_not_cut_off),
-        BOTH(abort_ends_the_current_call_and_later_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

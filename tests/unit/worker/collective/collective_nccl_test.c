@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 #include "worker/collective/collective.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,8 +18,7 @@ static bool is_of_nvidia(const char *missing) {
 }
 
 /* Built only where NCCL and CUDA are; it works only where a GPU is. */
-static void nccl_works_or_reports_what_is_missing(void **state) {
-    (void)state;
+TEST(nccl_works_or_reports_what_is_missing) {
     char path[PATH_MAX];
     const char *program = getenv("CAPSTAN");
     struct failure why = {0};
@@ -53,11 +47,4 @@ static void nccl_works_or_reports_what_is_missing(void **state) {
     assert_true(ops->close(&group));
     assert_non_null(strstr(why.text, "rank 0 is number 0 of its host, which "
                                      "has 0 GPUs"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nccl_works_or_reports_what_is_missing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "proto/net/shm/buffer.h"
 #include "tests/lib/gloo_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +24,7 @@ static uint64_t bits_over_tcp(struct gloo_fixture fixture) {
     return gloo_fixture_run_all(fixture);
 }
 
-static void both_kinds_of_pair_give_the_same_bits(void **state) {
-    (void)state;
+TEST(both_kinds_of_pair_give_the_same_bits) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(), .shm = true, .timeout = 20};
     for (fixture.size = 2; fixture.size <= 4; fixture.size++)
@@ -55,9 +49,7 @@ static void limit(uint32_t rank, struct collective_settings *settings) {
 }
 
 /* It calls rank 0, and rank 2 calls it, with memory of its own. */
-static void a_rank_that_cannot_share_memory_uses_tcp_and_logs_why(
-    void **state) {
-    (void)state;
+TEST(a_rank_that_cannot_share_memory_uses_tcp_and_logs_why) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(),
         .shm = true,
@@ -87,8 +79,7 @@ static void limit_space(uint32_t rank, struct collective_settings *settings) {
         setrlimit(RLIMIT_AS, &space);
 }
 
-static void shared_memory_can_be_disabled(void **state) {
-    (void)state;
+TEST(shared_memory_can_be_disabled) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(),
         .size = 3,
@@ -143,8 +134,7 @@ static void run_with_misbehaving_rank(struct rendezvous_fake *rendezvous,
 }
 
 /* By who reads what it writes at once, else as one that reads nothing. */
-static void a_rank_that_misuses_shared_memory_is_named(void **state) {
-    (void)state;
+TEST(a_rank_that_misuses_shared_memory_is_named) {
     for (uint32_t size = 2; size <= 3; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .size = size,
@@ -224,8 +214,7 @@ static void train_in_buffers(struct rendezvous_fake *rendezvous, uint32_t rank,
     gloo_fixture_end(rendezvous, rank, STATUS_OK, "");
 }
 
-static void shared_buffers_are_read_in_place_with_the_same_bits(void **state) {
-    (void)state;
+TEST(shared_buffers_are_read_in_place_with_the_same_bits) {
     struct gloo_fixture fixture = {.ops = gloo_fixture_load(), .timeout = 20};
     for (fixture.size = 2; fixture.size <= 4; fixture.size++) {
         fixture.shm = fixture.shares_memory = false;
@@ -253,8 +242,7 @@ static void run_and_wait(struct rendezvous_fake *rendezvous, uint32_t rank,
     rendezvous_fake_await_arrivals(rendezvous, fixture->size + 1);
 }
 
-static void a_killed_rank_leaves_no_segment(void **state) {
-    (void)state;
+TEST(a_killed_rank_leaves_no_segment) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(), .size = 3, .shm = true, .timeout = 30};
     struct rendezvous_fake *rendezvous = rendezvous_fake_open();
@@ -268,16 +256,4 @@ static void a_killed_rank_leaves_no_segment(void **state) {
         assert_true(rendezvous->ends[i].bits);
     }
     rendezvous_fake_close(&rendezvous);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_kinds_of_pair_give_the_same_bits),
-        cmocka_unit_test(a_rank_that_cannot_share_memory_uses_tcp_and_logs_why),
-        cmocka_unit_test(shared_memory_can_be_disabled),
-        cmocka_unit_test(shared_buffers_are_read_in_place_with_the_same_bits),
-        cmocka_unit_test(a_rank_that_misuses_shared_memory_is_named),
-        cmocka_unit_test(a_killed_rank_leaves_no_segment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

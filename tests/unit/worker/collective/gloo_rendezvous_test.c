@@ -3,21 +3,15 @@
  * kind; who does not come or goes, and strangers. */
 #include "proto/base/time.h"
 #include "tests/lib/gloo_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void a_rank_that_never_connects_is_named(void **state) {
-    (void)state;
+TEST(a_rank_that_never_connects_is_named) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(), .shm = true, .size = 3, .timeout = 1};
     struct rendezvous_fake *rendezvous = rendezvous_fake_open();
@@ -96,8 +90,7 @@ static char *run_with_bad_peers(uint32_t gone, gloo_fixture_body *goes,
 }
 
 /* It may have answered by its last breath. */
-static void a_rank_that_dies_during_rendezvous_is_named(void **state) {
-    (void)state;
+TEST(a_rank_that_dies_during_rendezvous_is_named) {
     for (uint32_t gone = 0; gone < 2; gone++) {
         char name[32];
         char *text = run_with_bad_peers(gone, exit_during_rendezvous,
@@ -156,8 +149,7 @@ static void abort_soon(struct rendezvous_fake *rendezvous, uint32_t rank,
     gloo_fixture_end(rendezvous, rank, STATUS_OK, "it met one that is gone");
 }
 
-static void a_cancelled_rendezvous_ends_soon(void **state) {
-    (void)state;
+TEST(a_cancelled_rendezvous_ends_soon) {
     for (uint32_t gone = 0; gone < 2; gone++)
         free(run_with_bad_peers(gone, exit_silently, abort_soon, 5));
 }
@@ -198,9 +190,7 @@ static void connect_with_bad_peers(struct rendezvous_fake *rendezvous,
 }
 
 /* Gloo's thread throws at some of them, which must not end the process. */
-static void a_bad_peer_that_resets_its_connection_ends_no_process(
-    void **state) {
-    (void)state;
+TEST(a_bad_peer_that_resets_its_connection_ends_no_process) {
     for (int round = 0; round < 3; round++) {
         struct gloo_fixture fixture = {
             .ops = gloo_fixture_load(), .shm = true, .size = 2, .timeout = 2};
@@ -240,8 +230,7 @@ static void fail_with_bad_peers(struct rendezvous_fake *rendezvous,
 }
 
 /* Gloo's thread throws while what it holds is freed, or before. */
-static void a_bad_peer_that_resets_does_not_delay_closing(void **state) {
-    (void)state;
+TEST(a_bad_peer_that_resets_does_not_delay_closing) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(), .shm = true, .size = 2, .timeout = 2};
     for (int round = 0; round < 10; round++) {
@@ -288,8 +277,7 @@ static void run_on_other_address(struct rendezvous_fake *rendezvous,
                      fixture->ops->open(&group, &settings, &why), why.text);
 }
 
-static void an_unreachable_address_is_not_chosen(void **state) {
-    (void)state;
+TEST(an_unreachable_address_is_not_chosen) {
     struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                    .shm = true,
                                    .size = 2,
@@ -304,16 +292,4 @@ static void an_unreachable_address_is_not_chosen(void **state) {
                            "rank 0: \"localhost\" is no address of this host "
                            "that other hosts reach"));
     rendezvous_fake_close(&rendezvous);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_never_connects_is_named),
-        cmocka_unit_test(a_rank_that_dies_during_rendezvous_is_named),
-        cmocka_unit_test(a_cancelled_rendezvous_ends_soon),
-        cmocka_unit_test(a_bad_peer_that_resets_its_connection_ends_no_process),
-        cmocka_unit_test(a_bad_peer_that_resets_does_not_delay_closing),
-        cmocka_unit_test(an_unreachable_address_is_not_chosen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "proto/net/shm/shm_connection_internal.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -57,6 +52,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void connect_pair(struct fixture *fixture) {
     char text[128] = "";
     fixture->there = gloo_shm_connect(fixture->name, text, sizeof text);
@@ -96,7 +93,7 @@ static void expect_bytes(struct gloo_shm *connection, size_t size,
     }
 }
 
-static void a_message_may_arrive_in_pieces(void **state) {
+TEST(a_message_may_arrive_in_pieces) {
     struct fixture *fixture = *state;
     connect_pair(fixture);
     for (unsigned i = 0; i < 300; i++) {
@@ -109,7 +106,7 @@ static void a_message_may_arrive_in_pieces(void **state) {
 }
 
 /* One thread: nobody would read meanwhile. */
-static void a_bounded_amount_can_be_sent_before_a_read(void **state) {
+TEST(a_bounded_amount_can_be_sent_before_a_read) {
     struct fixture *fixture = *state;
     struct philox_sequence chance;
     seed_open(&chance);
@@ -134,7 +131,7 @@ static void *read_all(void *context) {
     return NULL;
 }
 
-static void a_sender_waits_for_a_slow_reader(void **state) {
+TEST(a_sender_waits_for_a_slow_reader) {
     struct fixture *fixture = *state;
     static unsigned char bytes[MAXIMUM];
     pthread_t reader;
@@ -165,7 +162,7 @@ static void wait_until_closed(struct gloo_shm *connection, bool sends) {
 }
 
 /* At any moment of the wait. */
-static void a_shutdown_ends_waits_on_both_sides(void **state) {
+TEST(a_shutdown_ends_waits_on_both_sides) {
     struct fixture *fixture = *state;
     for (int i = 0; i < 200; i++) {
         bool sends = i & 1, own = i & 2;
@@ -185,7 +182,7 @@ static void a_shutdown_ends_waits_on_both_sides(void **state) {
     }
 }
 
-static void a_shutdown_ends_calls_that_could_continue(void **state) {
+TEST(a_shutdown_ends_calls_that_could_continue) {
     struct fixture *fixture = *state;
     connect_pair(fixture);
     send_bytes(fixture->there, 7, 0);
@@ -194,7 +191,7 @@ static void a_shutdown_ends_calls_that_could_continue(void **state) {
     assert_false(gloo_shm_send(fixture->here, "x", 1));
 }
 
-static void data_sent_before_the_close_still_arrives(void **state) {
+TEST(data_sent_before_the_close_still_arrives) {
     struct fixture *fixture = *state;
     connect_pair(fixture);
     send_bytes(fixture->there, MAXIMUM, 9);
@@ -211,7 +208,7 @@ static void share_and_modify(struct fixture *fixture, struct buffer *buffer) {
     fill(bytes, MAXIMUM, 2);
 }
 
-static void a_shared_buffer_is_read_in_place(void **state) {
+TEST(a_shared_buffer_is_read_in_place) {
     struct fixture *fixture = *state;
     struct buffer *buffer = buffer_open_shared(MAXIMUM);
     connect_pair(fixture);
@@ -224,7 +221,7 @@ static void a_shared_buffer_is_read_in_place(void **state) {
     buffer_release(&buffer);
 }
 
-static void an_unshareable_buffer_is_copied(void **state) {
+TEST(an_unshareable_buffer_is_copied) {
     struct fixture *fixture = *state;
     struct buffer *buffer = buffer_open(MAXIMUM, NULL, NULL);
     connect_pair(fixture);
@@ -233,7 +230,7 @@ static void an_unshareable_buffer_is_copied(void **state) {
     buffer_release(&buffer);
 }
 
-static void connecting_without_a_listener_or_reply_fails(void **state) {
+TEST(connecting_without_a_listener_or_reply_fails) {
     struct fixture *fixture = *state;
     char text[128] = "";
     assert_null(gloo_shm_connect("capstan-gloo-of-nobody", text, sizeof text));
@@ -245,7 +242,7 @@ static void connecting_without_a_listener_or_reply_fails(void **state) {
     assert_string_equal(text, "another process has answered");
 }
 
-static void two_pairs_have_two_names(void **state) {
+TEST(two_pairs_have_two_names) {
     struct fixture *fixture = *state;
     char name[GLOO_SHM_NAME], text[128];
     int listener = gloo_shm_listen(name, text, sizeof text);
@@ -299,7 +296,7 @@ static void release_too_much(struct shm_connection *connection) {
     send_more(connection);
 }
 
-static void a_misbehaving_peer_is_reported_and_does_no_harm(void **state) {
+TEST(a_misbehaving_peer_is_reported_and_does_no_harm) {
     static const struct {
         void (*deed)(struct shm_connection *connection);
         const char *text;
@@ -322,22 +319,4 @@ static void a_misbehaving_peer_is_reported_and_does_no_harm(void **state) {
         gloo_shm_close(&fixture->here);
         shm_connection_close(&connection);
     }
-}
-
-int main(void) {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_message_may_arrive_in_pieces),
-        TEST(a_bounded_amount_can_be_sent_before_a_read),
-        TEST(a_sender_waits_for_a_slow_reader),
-        TEST(a_shared_buffer_is_read_in_place),
-        TEST(an_unshareable_buffer_is_copied),
-        TEST(a_shutdown_ends_waits_on_both_sides),
-        TEST(a_shutdown_ends_calls_that_could_continue),
-        TEST(data_sent_before_the_close_still_arrives),
-        TEST(connecting_without_a_listener_or_reply_fails),
-        TEST(two_pairs_have_two_names),
-        TEST(a_misbehaving_peer_is_reported_and_does_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/collective_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,11 +64,10 @@ static void run_all(struct member *members) {
 }
 
 /* Twice summed: 9 times what rank 1 had. */
-static void bytes_and_time_are_counted(void **state) {
+TEST(bytes_and_time_are_counted) {
     struct collective_fixture fixture;
     struct collective_store store = {.context = &fixture};
     struct member members[SIZE];
-    (void)state;
     collective_fixture_open(&fixture, SIZE);
     open_members(members, &store);
     run_all(members);
@@ -95,12 +89,11 @@ static void expect_transport(const struct group *ranks, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-static void the_transport_is_the_backends(void **state) {
+TEST(the_transport_is_the_backends) {
     struct collective_fixture fixture;
     struct collective_store store = {.context = &fixture};
     struct member members[SIZE];
     struct group alone;
-    (void)state;
     collective_fixture_open(&fixture, SIZE);
     open_members(members, &store);
     expect_transport(&members[1].ranks, "");
@@ -114,11 +107,10 @@ static void the_transport_is_the_backends(void **state) {
     group_close(&alone);
 }
 
-static void an_abort_before_the_rendezvous_counts(void **state) {
+TEST(an_abort_before_the_rendezvous_counts) {
     struct collective_fixture fixture;
     struct collective_store store = {.context = &fixture};
     struct member members[SIZE];
-    (void)state;
     collective_fixture_open(&fixture, SIZE);
     open_members(members, &store);
     for (uint32_t r = 0; r < SIZE; r++)
@@ -131,9 +123,8 @@ static void an_abort_before_the_rendezvous_counts(void **state) {
     collective_fixture_close(&fixture);
 }
 
-static void a_single_rank_needs_no_backend(void **state) {
+TEST(a_single_rank_needs_no_backend) {
     struct member one = {.settings = {.size = 1}, .data = {1, 2}};
-    (void)state;
     group_open(&one.ranks, NULL, 0, 1);
     sum_and_spread(&one);
     assert_int_equal(one.status, STATUS_OK);
@@ -157,10 +148,9 @@ static enum status load(const struct collective_ops **ops, const char *name,
     return status;
 }
 
-static void a_missing_backend_is_named(void **state) {
+TEST(a_missing_backend_is_named) {
     struct failure why;
     const struct collective_ops *ops;
-    (void)state;
     assert_fails(group_find_backend(&ops, "gloo", &why), &why,
                  FAILURE_PLUGIN_MISSING);
     assert_null(ops);
@@ -169,10 +159,9 @@ static void a_missing_backend_is_named(void **state) {
     assert_non_null(strstr(why.text, "docs/collectives.md"));
 }
 
-static void gloo_loads_and_works(void **state) {
+TEST(gloo_loads_and_works) {
     struct failure why;
     const struct collective_ops *ops;
-    (void)state;
     if (load(&ops, "gloo", &why))
         fail_msg("%s", why.text);
     assert_string_equal(ops->name, "gloo");
@@ -180,10 +169,9 @@ static void gloo_loads_and_works(void **state) {
 }
 
 /* Where there is no GPU, or it was built without CUDA, it says so. */
-static void nccl_loads_and_works(void **state) {
+TEST(nccl_loads_and_works) {
     struct failure why;
     const struct collective_ops *ops;
-    (void)state;
     if (load(&ops, "nccl", &why))
         skip_test("%s", why.text);
     assert_string_equal(ops->name, "nccl");
@@ -191,17 +179,4 @@ static void nccl_loads_and_works(void **state) {
     assert_true(!status || strlen(why.text) > 10);
     if (status)
         skip_test("%s", why.text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_and_time_are_counted),
-        cmocka_unit_test(the_transport_is_the_backends),
-        cmocka_unit_test(an_abort_before_the_rendezvous_counts),
-        cmocka_unit_test(a_single_rank_needs_no_backend),
-        cmocka_unit_test(a_missing_backend_is_named),
-        cmocka_unit_test(gloo_loads_and_works),
-        cmocka_unit_test(nccl_loads_and_works),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "proto/base/time.h"
 #include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -83,10 +78,9 @@ static struct local_collective *open_siblings(double timeout) {
     return collective;
 }
 
-static void every_replica_gets_the_sum_of_all(void **state) {
+TEST(every_replica_gets_the_sum_of_all) {
     struct local_collective *collective = open_siblings(60);
     struct member members[MEMBERS];
-    (void)state;
     for (uint32_t m = 0; m < MEMBERS; m++)
         start(&members[m], collective, m, CALLS);
     for (uint32_t m = 0; m < MEMBERS; m++) {
@@ -108,10 +102,9 @@ static void every_replica_gets_the_sum_of_all(void **state) {
     assert_null(collective);
 }
 
-static void a_missing_replica_is_reported_in_time(void **state) {
+TEST(a_missing_replica_is_reported_in_time) {
     struct local_collective *collective = open_siblings(0.1);
     struct member late;
-    (void)state;
     start(&late, collective, 1, 1);
     finish(&late);
     assert_fails(late.status, &late.why, FAILURE_DEVICE_TIMEOUT);
@@ -128,10 +121,9 @@ static void await_joined(struct member *member) {
 }
 
 /* One of three never adds anything. */
-static void an_abort_ends_the_current_call(void **state) {
+TEST(an_abort_ends_the_current_call) {
     struct local_collective *collective = open_siblings(1000);
     struct member members[MEMBERS];
-    (void)state;
     for (uint32_t m = 0; m < MEMBERS; m++)
         start(&members[m], collective, m, m ? 1 : 0);
     for (uint32_t m = 0; m < MEMBERS; m++)
@@ -145,24 +137,13 @@ static void an_abort_ends_the_current_call(void **state) {
     local_collective_close(&collective);
 }
 
-static void an_abort_ends_a_rendezvous(void **state) {
+TEST(an_abort_ends_a_rendezvous) {
     struct local_collective *collective = open_siblings(1000);
     struct member lonely;
-    (void)state;
     start(&lonely, collective, 1, 1);
     local_collective_abort(collective);
     finish(&lonely);
     assert_fails(lonely.status, &lonely.why, FAILURE_CANCELLED);
     munmap(lonely.data, BYTES);
     local_collective_close(&collective);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_replica_gets_the_sum_of_all),
-        cmocka_unit_test(a_missing_replica_is_reported_in_time),
-        cmocka_unit_test(an_abort_ends_the_current_call),
-        cmocka_unit_test(an_abort_ends_a_rendezvous),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

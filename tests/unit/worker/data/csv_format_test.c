@@ -3,17 +3,12 @@
 #include "worker/data/csv_format.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/data/record_reader.h"
 #include "worker/data/vocabulary.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <archive.h>
 #include <archive_entry.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +45,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* The file has SIZE bytes of TEXT and is open. */
 static void open_text(struct fixture *fixture, const char *text, size_t size,
@@ -105,7 +102,7 @@ static void expect_end(struct fixture *fixture) {
 }
 
 /* Of the values of a row of the Kaggle set: the first two and the last. */
-static void a_criteo_line_has_its_named_columns(void **state) {
+TEST(a_criteo_line_has_its_named_columns) {
     struct fixture *fixture = *state;
     static const char text[] =
         "1\t1\t\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t\t2\t68fd1e64\t80e26c9b\t"
@@ -139,7 +136,7 @@ static const struct csv_format_options clicks = {
     "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t"
 
 /* Criteo's own test set has no first field. */
-static void a_label_that_is_not_needed_may_be_missing(void **state) {
+TEST(a_label_that_is_not_needed_may_be_missing) {
     static const char *const names[] = {"a", "y", "b"};
     static const struct csv_format_options options[] = {
         {.criteo = true, .unlabelled = true},
@@ -175,7 +172,7 @@ static void a_label_that_is_not_needed_may_be_missing(void **state) {
     }
 }
 
-static void quotes_and_line_ends_are_those_of_rfc_4180(void **state) {
+TEST(quotes_and_line_ends_are_those_of_rfc_4180) {
     struct fixture *fixture = *state;
     static const char text[] = "city,clicked,w,note\r\n"
                                "\"Rio, \"\"RJ\"\"\",0,2.5,\"two\nlines\"\r\n"
@@ -209,7 +206,7 @@ static void quotes_and_line_ends_are_those_of_rfc_4180(void **state) {
 }
 
 /* HEADER's faults, where the first file's is "a,clicked,w". */
-static void a_header_that_does_not_fit_is_named(void **state) {
+TEST(a_header_that_does_not_fit_is_named) {
     struct fixture *fixture = *state;
     static const struct {
         const char *header, *text;
@@ -251,7 +248,7 @@ static void a_header_that_does_not_fit_is_named(void **state) {
     }
 }
 
-static void a_bad_line_is_named_by_its_column(void **state) {
+TEST(a_bad_line_is_named_by_its_column) {
     struct fixture *fixture = *state;
     static const char *const names[] = {"clicked", "city"};
     static const struct csv_format_options options = {
@@ -288,7 +285,7 @@ static void expect_one_bad(struct fixture *fixture, const char *text,
     expect_end(fixture);
 }
 
-static void a_quote_that_does_not_end_costs_its_line(void **state) {
+TEST(a_quote_that_does_not_end_costs_its_line) {
     struct fixture *fixture = *state;
     static const char *const names[] = {"city", "clicked"};
     static const struct csv_format_options options = {
@@ -316,7 +313,7 @@ static void a_quote_that_does_not_end_costs_its_line(void **state) {
 }
 
 /* Whatever it is; behind another letter a quote is text. */
-static void a_quote_begins_a_field_behind_a_delimiter(void **state) {
+TEST(a_quote_begins_a_field_behind_a_delimiter) {
     struct fixture *fixture = *state;
     static const char *const names[] = {"clicked", "city"};
     static const char delimiters[] = ",;|\t .";
@@ -347,7 +344,7 @@ static const char spaced[] = " a , \"b\"  ,clicked \n"
                              "\t, ,  0 \n"
                              "   \n";
 
-static void spaces_around_a_field_are_no_part_of_it(void **state) {
+TEST(spaces_around_a_field_are_no_part_of_it) {
     struct fixture *fixture = *state;
     uint32_t count;
     open_format(fixture, &(struct csv_format_options){.delimiter = ',',
@@ -376,7 +373,7 @@ static void spaces_around_a_field_are_no_part_of_it(void **state) {
 }
 
 /* As RFC 4180 says, and where the fields are between spaces. */
-static void spaces_that_are_not_trimmed_are_read(void **state) {
+TEST(spaces_that_are_not_trimmed_are_read) {
     struct fixture *fixture = *state;
     static const char *const names[] = {"a", "b"};
     for (int i = 0; i < 2; i++) {
@@ -394,7 +391,7 @@ static void spaces_that_are_not_trimmed_are_read(void **state) {
 }
 
 /* Whole fields alone, as they are without spaces and quotes. */
-static void words_may_mean_no_value(void **state) {
+TEST(words_may_mean_no_value) {
     struct fixture *fixture = *state;
     static const char *const names[] = {"a", "b", "clicked"};
     static const char *const words[] = {"NA", "?"};
@@ -486,7 +483,7 @@ static void expect_no_text(struct fixture *fixture, const char *found,
                  &fixture->why, FAILURE_DATA_UNREADABLE);
 }
 
-static void what_is_no_text_is_refused_with_a_way_out(void **state) {
+TEST(what_is_no_text_is_refused_with_a_way_out) {
     struct fixture *fixture = *state;
     static const char *const archives[][4] = {
         {"zip", NULL, "a zip archive", "unzip"},
@@ -567,13 +564,13 @@ static void expect_random_fields(struct fixture *fixture, bool trim) {
     free(plain);
 }
 
-static void random_fields_come_back(void **state) {
+TEST(random_fields_come_back) {
     expect_random_fields(*state, false);
     expect_random_fields(*state, true);
 }
 
 /* Bytes at random: an error or rows, and never a read outside of them. */
-static void no_bytes_do_harm(void **state) {
+TEST(no_bytes_do_harm) {
     struct fixture *fixture = *state;
     static const char letters[] = "01.,\"\n\r\t;e-\0x ";
     static const char *const names[] = {"clicked", "b"};
@@ -604,24 +601,4 @@ static void no_bytes_do_harm(void **state) {
             free(copy);
         }
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_criteo_line_has_its_named_columns),
-        TEST(a_label_that_is_not_needed_may_be_missing),
-        TEST(quotes_and_line_ends_are_those_of_rfc_4180),
-        TEST(a_header_that_does_not_fit_is_named),
-        TEST(a_bad_line_is_named_by_its_column),
-        TEST(a_quote_that_does_not_end_costs_its_line),
-        TEST(a_quote_begins_a_field_behind_a_delimiter),
-        TEST(spaces_around_a_field_are_no_part_of_it),
-        TEST(spaces_that_are_not_trimmed_are_read),
-        TEST(words_may_mean_no_value),
-        TEST(what_is_no_text_is_refused_with_a_way_out),
-        TEST(random_fields_come_back),
-        TEST(no_bytes_do_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

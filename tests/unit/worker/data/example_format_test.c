@@ -5,15 +5,9 @@
 #include "proto/base/masked_crc.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/example_message.h"
+#include "tests/lib/test.h"
 #include "worker/data/record_reader.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +83,7 @@ static struct example_format *open_names(void) {
     return format;
 }
 
-static void values_are_found_by_name_in_any_order(void **state) {
-    (void)state;
+TEST(values_are_found_by_name_in_any_order) {
     struct example_format *format = open_names();
     for (int i = 0; i < 8; i++) {
         struct example_message example;
@@ -111,8 +104,7 @@ static void name_alike(char alike[4][32], size_t size) {
     alike[3][size + 1] = 0;
 }
 
-static void names_that_differ_in_one_byte_have_their_own_values(void **state) {
-    (void)state;
+TEST(names_that_differ_in_one_byte_have_their_own_values) {
     for (size_t size = 2; size < 20; size++) {
         char alike[4][32];
         name_alike(alike, size);
@@ -145,8 +137,7 @@ static void note_name(void *context, const struct record_text *name) {
     sprintf(list + strlen(list), "%.*s;", (int)name->size, name->bytes);
 }
 
-static void all_names_of_a_record_are_listed(void **state) {
-    (void)state;
+TEST(all_names_of_a_record_are_listed) {
     struct example_message example;
     char list[128] = "";
     struct failure why;
@@ -170,8 +161,7 @@ static enum status read_copy(struct example_format *format,
     return status;
 }
 
-static void what_is_no_example_is_refused(void **state) {
-    (void)state;
+TEST(what_is_no_example_is_refused) {
     struct example_format *format = open_names();
     struct example_message example;
     struct failure why;
@@ -193,8 +183,7 @@ static void what_is_no_example_is_refused(void **state) {
 }
 
 /* Its context, if it has one, would be read as the features of an Example. */
-static void a_sequence_example_is_none(void **state) {
-    (void)state;
+TEST(a_sequence_example_is_none) {
     struct example_format *format = open_names();
     for (int context = 0; context < 2; context++) {
         struct example_message example = {.size = 0}, lists = {.size = 0};
@@ -233,8 +222,7 @@ static enum status read_file(const char *path, unsigned *count,
 }
 
 /* Where the next record begins follows from the length alone. */
-static void a_damaged_or_truncated_file_is_refused(void **state) {
-    (void)state;
+TEST(a_damaged_or_truncated_file_is_refused) {
     char path[] = "/tmp/example_format_test.XXXXXX", bytes[2048];
     int descriptor = mkstemp(path);
     struct example_message example;
@@ -297,8 +285,7 @@ static void write_stream(const char *path, const char *bytes, size_t size,
 }
 
 /* A plain file whose first record has such a length begins as a stream does. */
-static void a_stream_of_zlib_is_unpacked(void **state) {
-    (void)state;
+TEST(a_stream_of_zlib_is_unpacked) {
     char path[] = "/tmp/example_format_test.XXXXXX";
     static char bytes[1 << 16];
     struct example_message example;
@@ -336,17 +323,4 @@ static void a_stream_of_zlib_is_unpacked(void **state) {
     assert_int_equal(count, 1);
     assert_int_equal(damaged, 0);
     unlink(path);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_found_by_name_in_any_order),
-        cmocka_unit_test(names_that_differ_in_one_byte_have_their_own_values),
-        cmocka_unit_test(all_names_of_a_record_are_listed),
-        cmocka_unit_test(what_is_no_example_is_refused),
-        cmocka_unit_test(a_sequence_example_is_none),
-        cmocka_unit_test(a_stream_of_zlib_is_unpacked),
-        cmocka_unit_test(a_damaged_or_truncated_file_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "worker/data/features.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +42,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 static void open_features(struct fixture *fixture, const char *text) {
     if (features_open(&fixture->features, text, columns, COLUMNS, NULL,
@@ -103,7 +100,7 @@ static uint64_t word_hash(const char *feature, const char *word) {
     return hash_of(feature, word, strlen(word));
 }
 
-static void a_hash_is_that_of_the_value_and_the_features_name(void **state) {
+TEST(a_hash_is_that_of_the_value_and_the_features_name) {
     struct fixture *fixture = *state;
     open_features(fixture,
                   "{\"a\": {\"type\": \"hash_bucket\"}, \"n\": {\"type\":"
@@ -116,7 +113,7 @@ static void a_hash_is_that_of_the_value_and_the_features_name(void **state) {
     assert_ids(fixture, "n", NULL, 0);
 }
 
-static void ids_are_the_hash_modulo_any_size(void **state) {
+TEST(ids_are_the_hash_modulo_any_size) {
     static const uint64_t sizes[] = {1,           2,          3,
                                      1000000,     1u << 31,   UINT32_MAX,
                                      0x100000001, 1ull << 62, INT64_MAX};
@@ -137,7 +134,7 @@ static void ids_are_the_hash_modulo_any_size(void **state) {
     }
 }
 
-static void integers_are_hashed_in_decimal(void **state) {
+TEST(integers_are_hashed_in_decimal) {
     struct fixture *fixture = *state;
     const int64_t numbers[] = {-7, 0, INT64_MIN, INT64_MAX};
     open_features(fixture, "{\"a\": {\"type\": \"hash_bucket\"}}");
@@ -150,7 +147,7 @@ static void integers_are_hashed_in_decimal(void **state) {
                4);
 }
 
-static void an_empty_value_of_a_list_gives_no_id(void **state) {
+TEST(an_empty_value_of_a_list_gives_no_id) {
     struct fixture *fixture = *state;
     const struct record_text words[] = {{"x", 1}, {"", 0}, {"x", 1}};
     open_features(fixture, "{\"a\": {\"type\": \"hash_bucket\"}}");
@@ -159,7 +156,7 @@ static void an_empty_value_of_a_list_gives_no_id(void **state) {
     assert_ids(fixture, "a", IDS(word_hash("a", "x"), word_hash("a", "x")), 2);
 }
 
-static void words_and_buckets_are_ids_as_well(void **state) {
+TEST(words_and_buckets_are_ids_as_well) {
     struct fixture *fixture = *state;
     open_features(
         fixture,
@@ -179,7 +176,7 @@ static void words_and_buckets_are_ids_as_well(void **state) {
                      FEATURE_FLOATS | FEATURE_IDS);
 }
 
-static void a_missing_number_has_no_bucket(void **state) {
+TEST(a_missing_number_has_no_bucket) {
     struct fixture *fixture = *state;
     open_features(fixture,
                   "{\"k\": {\"type\": \"bucketized\", \"of\": \"b\","
@@ -192,7 +189,7 @@ static void a_missing_number_has_no_bucket(void **state) {
     assert_ids(fixture, "k", IDS(1), 1);
 }
 
-static void an_identity_is_the_value_itself(void **state) {
+TEST(an_identity_is_the_value_itself) {
     struct fixture *fixture = *state;
     const int64_t negative = -1;
     open_features(fixture, "{\"a\": {\"type\": \"identity\"}, \"b\": {\"type\":"
@@ -214,7 +211,7 @@ static void an_identity_is_the_value_itself(void **state) {
     assert_fails(add_sample(fixture, "b"), &fixture->why, FAILURE_DATA_DAMAGED);
 }
 
-static void a_cross_hashes_its_parts_ids_before_any_modulo(void **state) {
+TEST(a_cross_hashes_its_parts_ids_before_any_modulo) {
     struct fixture *fixture = *state;
     open_features(
         fixture,
@@ -227,7 +224,7 @@ static void a_cross_hashes_its_parts_ids_before_any_modulo(void **state) {
     assert_ids(fixture, "axb", NULL, 0);
 }
 
-static void a_cross_has_all_combinations_of_its_parts(void **state) {
+TEST(a_cross_has_all_combinations_of_its_parts) {
     struct fixture *fixture = *state;
     const struct record_text a[] = {{"x", 1}, {"y", 1}}, b[] = {{"2", 1}};
     const int64_t c[] = {5, 6, 7};
@@ -253,7 +250,7 @@ static void a_cross_has_all_combinations_of_its_parts(void **state) {
     assert_ids(fixture, "all", expected, 6);
 }
 
-static void a_cross_of_too_many_combinations_is_refused(void **state) {
+TEST(a_cross_of_too_many_combinations_is_refused) {
     struct fixture *fixture = *state;
     static int64_t many[1 << 16];
     open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
@@ -271,7 +268,7 @@ static void a_cross_of_too_many_combinations_is_refused(void **state) {
     assert_ids(fixture, "x", NULL, 0);
 }
 
-static void pairs_keep_their_weights(void **state) {
+TEST(pairs_keep_their_weights) {
     struct fixture *fixture = *state;
     const int64_t keys[] = {3, -1};
     const float weights[] = {0.5f, -2};
@@ -301,7 +298,7 @@ static void pairs_keep_their_weights(void **state) {
     assert_null(fixture->ids.weights);
 }
 
-static void pairs_without_features_are_one_of_their_own(void **state) {
+TEST(pairs_without_features_are_one_of_their_own) {
     struct fixture *fixture = *state;
     if (features_open_pairs(&fixture->features, NULL, "x", &fixture->why))
         fail_msg("%s", fixture->why.text);
@@ -319,7 +316,7 @@ static void pairs_without_features_are_one_of_their_own(void **state) {
 }
 
 /* What was there before the sample stays as it was. */
-static void a_sample_that_fails_leaves_no_ids(void **state) {
+TEST(a_sample_that_fails_leaves_no_ids) {
     struct fixture *fixture = *state;
     const float number = 1;
     open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
@@ -337,7 +334,7 @@ static void a_sample_that_fails_leaves_no_ids(void **state) {
     assert_int_equal(fixture->offsets[2], 2);
 }
 
-static void an_embeddings_rows_begin_as_it_says(void **state) {
+TEST(an_embeddings_rows_begin_as_it_says) {
     struct fixture *fixture = *state;
     open_features(fixture,
                   "{\"a\": {\"type\": \"identity\"}, \"e\": {\"type\":"
@@ -348,7 +345,7 @@ static void an_embeddings_rows_begin_as_it_says(void **state) {
     assert_true(init.shift == 1 && init.bound == 0.5f);
 }
 
-static void an_embedding_names_ids_and_its_table(void **state) {
+TEST(an_embedding_names_ids_and_its_table) {
     struct fixture *fixture = *state;
     open_features(
         fixture,
@@ -379,7 +376,7 @@ static void an_embedding_names_ids_and_its_table(void **state) {
     assert_int_equal(a.max_rows, 8);
 }
 
-static void what_limits_ids_says_how_many_there_are(void **state) {
+TEST(what_limits_ids_says_how_many_there_are) {
     static const uint64_t expected[] = {0, 9, 5, 0, 7, 2, 3};
     struct fixture *fixture = *state;
     open_features(
@@ -399,7 +396,7 @@ static void what_limits_ids_says_how_many_there_are(void **state) {
                          expected[f]);
 }
 
-static void wrong_settings_of_ids_are_refused(void **state) {
+TEST(wrong_settings_of_ids_are_refused) {
     static const struct {
         const char *text, *said;
     } wrong[] = {
@@ -469,10 +466,9 @@ static void wrong_settings_of_ids_are_refused(void **state) {
 }
 
 /* Columns are not known yet: any name may be one. */
-static void a_job_is_checked_without_its_files(void **state) {
+TEST(a_job_is_checked_without_its_files) {
     struct diagnostics good = {.where = "job"}, bad = {.where = "job"};
     struct features *features;
-    (void)state;
     features_check(&features,
                    "{\"x\": {\"type\": \"crossed\", \"of\": [\"p\", \"q\"],"
                    " \"size\": 9}, \"e\": {\"type\": \"embedding\", \"of\":"
@@ -489,30 +485,4 @@ static void a_job_is_checked_without_its_files(void **state) {
                    NULL, 0, false, &bad);
     assert_int_equal(bad.count, 2);
     assert_null(features);
-}
-
-#define IDS_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IDS_TEST(a_hash_is_that_of_the_value_and_the_features_name),
-        IDS_TEST(ids_are_the_hash_modulo_any_size),
-        IDS_TEST(integers_are_hashed_in_decimal),
-        IDS_TEST(an_empty_value_of_a_list_gives_no_id),
-        IDS_TEST(words_and_buckets_are_ids_as_well),
-        IDS_TEST(an_identity_is_the_value_itself),
-        IDS_TEST(a_missing_number_has_no_bucket),
-        IDS_TEST(a_cross_hashes_its_parts_ids_before_any_modulo),
-        IDS_TEST(a_cross_has_all_combinations_of_its_parts),
-        IDS_TEST(a_cross_of_too_many_combinations_is_refused),
-        IDS_TEST(pairs_keep_their_weights),
-        IDS_TEST(pairs_without_features_are_one_of_their_own),
-        IDS_TEST(a_sample_that_fails_leaves_no_ids),
-        IDS_TEST(an_embedding_names_ids_and_its_table),
-        IDS_TEST(what_limits_ids_says_how_many_there_are),
-        IDS_TEST(an_embeddings_rows_begin_as_it_says),
-        IDS_TEST(wrong_settings_of_ids_are_refused),
-        IDS_TEST(a_job_is_checked_without_its_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "worker/data/features.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,21 +54,19 @@ static void assert_values(const struct features *features,
 #define TEXTS(...) ((const char *const[]){__VA_ARGS__})
 #define VALUES(...) ((const float[]){__VA_ARGS__})
 
-static void without_features_each_column_is_a_number(void **state) {
+TEST(without_features_each_column_is_a_number) {
     struct features *features = open_features(NULL);
-    (void)state;
     assert_int_equal(features_width(features), 3);
     assert_values(features, TEXTS("1.5", "", "-2"), VALUES(1.5f, 0, -2));
     features_close(&features);
     assert_null(features);
 }
 
-static void numbers_may_be_transformed_and_missing(void **state) {
+TEST(numbers_may_be_transformed_and_missing) {
     struct features *features = open_features(
         "{\"x\": {\"type\": \"numeric\", \"of\": \"b\", \"transform\":"
         " \"log1p\"}, \"b\": {\"type\": \"numeric\", \"default_value\": 7},"
         " \"c\": {\"type\": \"numeric\"}}");
-    (void)state;
     assert_values(features, TEXTS("", "3", "4"), VALUES(log1pf(3), 3, 4));
     assert_values(features, TEXTS("", "-3", "4"), VALUES(0, -3, 4));
     assert_values(features, TEXTS("", "", ""), VALUES(0, 7, 0));
@@ -81,10 +74,9 @@ static void numbers_may_be_transformed_and_missing(void **state) {
 }
 
 /* TensorFlow: "buckets include the left boundary, and exclude the right". */
-static void a_bucket_includes_its_left_boundary(void **state) {
+TEST(a_bucket_includes_its_left_boundary) {
     struct features *features = open_features(
         "{\"a\": {\"type\": \"bucketized\", \"boundaries\": [0, 1.5, 4]}}");
-    (void)state;
     assert_int_equal(features_width(features), 4);
     assert_values(features, TEXTS("-1", "", ""), VALUES(1, 0, 0, 0));
     assert_values(features, TEXTS("0", "", ""), VALUES(0, 1, 0, 0));
@@ -93,10 +85,9 @@ static void a_bucket_includes_its_left_boundary(void **state) {
     features_close(&features);
 }
 
-static void a_vocabulary_counts_its_words(void **state) {
+TEST(a_vocabulary_counts_its_words) {
     char path[] = "/tmp/features_test.XXXXXX", text[128];
     int file = mkstemp(path);
-    (void)state;
     assert_int_equal(write(file, "blue\r\nred\n\ngreen", 16), 16);
     close(file);
     snprintf(text, sizeof text,
@@ -115,12 +106,11 @@ static void a_vocabulary_counts_its_words(void **state) {
     unlink(path);
 }
 
-static void a_word_that_is_there_twice_is_named_by_its_lines(void **state) {
+TEST(a_word_that_is_there_twice_is_named_by_its_lines) {
     char path[] = "/tmp/features_test.XXXXXX", text[128], place[64];
     int file = mkstemp(path);
     struct features *features;
     struct failure why;
-    (void)state;
     assert_int_equal(write(file, "red\nblue\n\ngreen\nblue\n", 22), 22);
     close(file);
     snprintf(text, sizeof text,
@@ -133,7 +123,7 @@ static void a_word_that_is_there_twice_is_named_by_its_lines(void **state) {
 }
 
 /* Integers are words in decimal, as ids of TensorFlow's columns are. */
-static void lists_have_the_features_shape(void **state) {
+TEST(lists_have_the_features_shape) {
     struct features *features;
     struct failure why;
     const int64_t words[] = {7, -3, 7};
@@ -142,7 +132,6 @@ static void lists_have_the_features_shape(void **state) {
     struct record_cell ids = {RECORD_INTEGERS, 3, .integers = words};
     const struct record_cell *cells[] = {&numbers, &ids};
     float values[4];
-    (void)state;
     assert_int_equal(
         features_open(
             &features,
@@ -166,18 +155,17 @@ static void lists_have_the_features_shape(void **state) {
     features_close(&features);
 }
 
-static void a_text_that_is_no_number_is_named(void **state) {
+TEST(a_text_that_is_no_number_is_named) {
     struct features *features = open_features(NULL);
     struct failure why;
     float values[3];
-    (void)state;
     assert_fails(read_texts(features, TEXTS("1", "n/a", "2"), values, &why),
                  &why, FAILURE_DATA_DAMAGED);
     assert_string_equal(why.text, "column b: found \"n/a\", expected a number");
     features_close(&features);
 }
 
-static void wrong_settings_are_refused_together(void **state) {
+TEST(wrong_settings_are_refused_together) {
     static const char *const wrong[] = {
         "{\"a\": {}}",
         "{\"a\": {\"type\": \"hash\"}}",
@@ -194,7 +182,6 @@ static void wrong_settings_are_refused_together(void **state) {
     };
     struct features *features;
     struct failure why;
-    (void)state;
     char *many = malloc(300 * 64), *at = many;
     for (int i = 0; i < 257; i++)
         at += sprintf(at,
@@ -216,18 +203,4 @@ static void wrong_settings_are_refused_together(void **state) {
                       "{\"a\": {\"type\": \"vocabulary\", \"file\": \"/no\"}}",
                       columns, 3, NULL, &why),
         &why, FAILURE_DATA_UNREADABLE);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_features_each_column_is_a_number),
-        cmocka_unit_test(numbers_may_be_transformed_and_missing),
-        cmocka_unit_test(a_bucket_includes_its_left_boundary),
-        cmocka_unit_test(a_vocabulary_counts_its_words),
-        cmocka_unit_test(a_word_that_is_there_twice_is_named_by_its_lines),
-        cmocka_unit_test(lists_have_the_features_shape),
-        cmocka_unit_test(a_text_that_is_no_number_is_named),
-        cmocka_unit_test(wrong_settings_are_refused_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

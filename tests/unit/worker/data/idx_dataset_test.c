@@ -3,13 +3,8 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/file_bytes.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +44,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static enum status load(struct fixture *fixture) {
     return idx_dataset_load(&fixture->dataset, fixture->images, fixture->labels,
                             NULL, &fixture->why);
@@ -58,7 +55,7 @@ static const struct idx_dataset *stored(const struct fixture *fixture) {
     return (const struct idx_dataset *)fixture->dataset;
 }
 
-static void images_and_labels_are_counted(void **state) {
+TEST(images_and_labels_are_counted) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels);
@@ -71,7 +68,7 @@ static void images_and_labels_are_counted(void **state) {
         assert_true(fixture->dataset->labels[i] == (float)labels[8 + i]);
 }
 
-static void pixels_are_bytes_over_255_in_float(void **state) {
+TEST(pixels_are_bytes_over_255_in_float) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels);
@@ -105,7 +102,7 @@ static enum status load_labels(struct fixture *fixture, enum idx_file_type type,
     return load(fixture);
 }
 
-static void other_pixels_than_bytes_are_not_scaled(void **state) {
+TEST(other_pixels_than_bytes_are_not_scaled) {
     static const uint32_t none[3];
     static const float expected[3][2] = {{255, -1}, {256, 254}, {0, -32768}};
     struct fixture *fixture = *state;
@@ -127,7 +124,7 @@ static const struct batch_column two_values = {
 /* Bits of float32: 2, 0.5, 1e30. */
 enum { TWO = 0x40000000, HALF = 0x3f000000, HUGE_ONE = 0x7149f2ca };
 
-static void a_label_that_the_model_has_not_is_named(void **state) {
+TEST(a_label_that_the_model_has_not_is_named) {
     static const struct {
         enum idx_file_type type;
         uint32_t bits[3], num_classes;
@@ -193,7 +190,7 @@ static void fill_batch(struct fixture *fixture, struct batch_column label,
     table->close(&source);
 }
 
-static void a_batch_has_classes_or_numbers_as_the_model(void **state) {
+TEST(a_batch_has_classes_or_numbers_as_the_model) {
     static const uint32_t integers[3] = {7, 0, 2}, halves[3] = {HALF, TWO, 0};
     static const float numbers[3] = {7, 0, 2}, reals[3] = {0.5f, 2, 0};
     static const float pixels[6] = {255, -1, 256, 254, 0, -32768};
@@ -212,7 +209,7 @@ static void a_batch_has_classes_or_numbers_as_the_model(void **state) {
     assert_memory_equal(found, reals, sizeof reals);
 }
 
-static void without_a_file_labels_are_0(void **state) {
+TEST(without_a_file_labels_are_0) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->images, shorts, sizeof shorts);
     assert_int_equal(idx_dataset_load(&fixture->dataset, fixture->images, NULL,
@@ -223,7 +220,7 @@ static void without_a_file_labels_are_0(void **state) {
         assert_true(fixture->dataset->labels[i] == 0);
 }
 
-static void another_number_of_labels_is_refused(void **state) {
+TEST(another_number_of_labels_is_refused) {
     struct fixture *fixture = *state;
     uint8_t fewer[10];
     memcpy(fewer, labels, sizeof fewer);
@@ -237,7 +234,7 @@ static void another_number_of_labels_is_refused(void **state) {
     assert_non_null(strstr(fixture->why.text, fixture->labels));
 }
 
-static void swapped_files_are_refused_with_the_guess(void **state) {
+TEST(swapped_files_are_refused_with_the_guess) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->images, labels, sizeof labels);
     file_bytes_write(fixture->labels, images, sizeof images);
@@ -245,7 +242,7 @@ static void swapped_files_are_refused_with_the_guess(void **state) {
     assert_non_null(strstr(fixture->why.text, "swapped?"));
 }
 
-static void a_corrupt_file_of_labels_is_refused(void **state) {
+TEST(a_corrupt_file_of_labels_is_refused) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels - 1);
@@ -254,7 +251,7 @@ static void a_corrupt_file_of_labels_is_refused(void **state) {
     assert_non_null(strstr(fixture->why.text, "ends after byte 10"));
 }
 
-static void a_check_reports_a_missing_file(void **state) {
+TEST(a_check_reports_a_missing_file) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     assert_fails(idx_dataset_check_files(fixture->images, fixture->labels,
@@ -265,21 +262,4 @@ static void a_check_reports_a_missing_file(void **state) {
     assert_int_equal(idx_dataset_check_files(fixture->images, fixture->labels,
                                              &fixture->why),
                      STATUS_OK);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(images_and_labels_are_counted),
-        TEST(pixels_are_bytes_over_255_in_float),
-        TEST(other_pixels_than_bytes_are_not_scaled),
-        TEST(a_label_that_the_model_has_not_is_named),
-        TEST(a_batch_has_classes_or_numbers_as_the_model),
-        TEST(without_a_file_labels_are_0),
-        TEST(another_number_of_labels_is_refused),
-        TEST(swapped_files_are_refused_with_the_guess),
-        TEST(a_corrupt_file_of_labels_is_refused),
-        TEST(a_check_reports_a_missing_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,9 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/file_bytes.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <float.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +39,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 static file_bytes_writer *const compressors[] = {file_bytes_gzip,
                                                  file_bytes_zstd};
@@ -81,7 +77,7 @@ static void assert_small(const struct idx_file *file) {
     assert_memory_equal(file->data, small + 16, 12);
 }
 
-static void plain_and_compressed_files_give_the_same(void **state) {
+TEST(plain_and_compressed_files_give_the_same) {
     struct fixture *fixture = *state;
     file_bytes_write(fixture->path, small, sizeof small);
     assert_int_equal(read_images(fixture), STATUS_OK);
@@ -107,7 +103,7 @@ static uint8_t *large_content(void) {
 }
 
 /* What a supervisor's next try may find mended. */
-static void running_out_of_descriptors_is_retryable(void **state) {
+TEST(running_out_of_descriptors_is_retryable) {
     struct fixture *fixture = *state;
     struct rlimit before, none;
     file_bytes_gzip(fixture->path, small, sizeof small);
@@ -121,7 +117,7 @@ static void running_out_of_descriptors_is_retryable(void **state) {
     assert_int_equal(read_images(fixture), STATUS_OK);
 }
 
-static void a_file_larger_than_one_read_is_read_whole(void **state) {
+TEST(a_file_larger_than_one_read_is_read_whole) {
     struct fixture *fixture = *state;
     uint8_t *bytes = large_content();
     file_bytes_gzip(fixture->path, bytes, LARGE);
@@ -207,7 +203,7 @@ static size_t make_numbers(const struct numbers *numbers, uint8_t bytes[52]) {
     return sizeof header + size;
 }
 
-static void every_type_is_read_to_its_values(void **state) {
+TEST(every_type_is_read_to_its_values) {
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof all_numbers / sizeof *all_numbers; i++) {
         const struct numbers *numbers = &all_numbers[i];
@@ -238,7 +234,7 @@ static void every_type_is_read_to_its_values(void **state) {
     }
 }
 
-static void a_number_that_float32_has_not_is_refused(void **state) {
+TEST(a_number_that_float32_has_not_is_refused) {
     static const struct {
         enum idx_file_type type;
         size_t element;
@@ -266,7 +262,7 @@ static void a_number_that_float32_has_not_is_refused(void **state) {
     }
 }
 
-static void corrupt_content_is_refused_with_its_position(void **state) {
+TEST(corrupt_content_is_refused_with_its_position) {
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof corruptions / sizeof *corruptions; i++) {
         const struct corruption *corruption = &corruptions[i];
@@ -280,7 +276,7 @@ static void corrupt_content_is_refused_with_its_position(void **state) {
     }
 }
 
-static void sizes_beyond_the_limit_are_refused_unread(void **state) {
+TEST(sizes_beyond_the_limit_are_refused_unread) {
     struct fixture *fixture = *state;
     uint8_t bytes[sizeof small];
     memcpy(bytes, small, sizeof small);
@@ -290,7 +286,7 @@ static void sizes_beyond_the_limit_are_refused_unread(void **state) {
                    "byte 8: found size 4294967295 of dimension 1");
 }
 
-static void a_header_that_claims_a_terabyte_allocates_nothing(void **state) {
+TEST(a_header_that_claims_a_terabyte_allocates_nothing) {
     struct fixture *fixture = *state;
     uint8_t bytes[sizeof small];
     memcpy(bytes, small, sizeof small);
@@ -322,7 +318,7 @@ static void check_trailer(struct fixture *fixture) {
     free(bytes);
 }
 
-static void a_wrong_checksum_or_length_is_refused(void **state) {
+TEST(a_wrong_checksum_or_length_is_refused) {
     struct fixture *fixture = *state;
     file_bytes_gzip(fixture->path, small, sizeof small);
     check_trailer(fixture);
@@ -332,7 +328,7 @@ static void a_wrong_checksum_or_length_is_refused(void **state) {
     free(bytes);
 }
 
-static void a_compressed_file_truncated_anywhere_is_refused(void **state) {
+TEST(a_compressed_file_truncated_anywhere_is_refused) {
     struct fixture *fixture = *state;
     uint8_t bytes[256];
     for (int i = 0; i < 2; i++) {
@@ -346,7 +342,7 @@ static void a_compressed_file_truncated_anywhere_is_refused(void **state) {
 }
 
 /* Content that just fills a buffer of zlib's, and a byte less or more. */
-static void a_gzip_file_truncated_in_its_trailer_is_refused(void **state) {
+TEST(a_gzip_file_truncated_in_its_trailer_is_refused) {
     struct fixture *fixture = *state;
     for (uint32_t buffer = 8192; buffer <= 65536; buffer *= 2)
         for (uint32_t size = buffer - 1; size <= buffer + 1; size++) {
@@ -378,7 +374,7 @@ static void a_gzip_file_truncated_in_its_trailer_is_refused(void **state) {
         }
 }
 
-static void no_flipped_bit_changes_the_content(void **state) {
+TEST(no_flipped_bit_changes_the_content) {
     struct fixture *fixture = *state;
     uint8_t bytes[256];
     for (int i = 0; i < 2; i++) {
@@ -403,7 +399,7 @@ static void write_behind(const char *path, const void *bytes, size_t count) {
 
 /* Two members or frames are one content (RFC 1952, 2.2; RFC 8878, 3); a third
  * with more than the header counts is too much, whatever comes of it. */
-static void members_and_frames_follow_each_other(void **state) {
+TEST(members_and_frames_follow_each_other) {
     struct fixture *fixture = *state;
     uint8_t rest[256];
     for (int i = 0; i < 2; i++) {
@@ -421,7 +417,7 @@ static void members_and_frames_follow_each_other(void **state) {
 }
 
 /* As pzstd writes them before each frame. */
-static void skippable_frames_of_zstandard_are_skipped(void **state) {
+TEST(skippable_frames_of_zstandard_are_skipped) {
     static const uint8_t skippable[] = {0x50, 0x2a, 0x4d, 0x18, 4, 0,
                                         0,    0,    1,    2,    3, 4};
     struct fixture *fixture = *state;
@@ -442,7 +438,7 @@ static void skippable_frames_of_zstandard_are_skipped(void **state) {
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "unexpected end of file");
 }
 
-static void bytes_after_a_zstandard_frame_are_refused(void **state) {
+TEST(bytes_after_a_zstandard_frame_are_refused) {
     struct fixture *fixture = *state;
     file_bytes_zstd(fixture->path, small, sizeof small);
     write_behind(fixture->path, "junk", 4);
@@ -450,8 +446,7 @@ static void bytes_after_a_zstandard_frame_are_refused(void **state) {
 }
 
 /* Also where they come with another read of the file than its end. */
-static void trailing_bytes_after_gzip_data_are_counted_and_ignored(
-    void **state) {
+TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored) {
     struct fixture *fixture = *state;
     static const uint8_t junk[200000] = {0x1f, 'x'};
     uint8_t *bytes = large_content();
@@ -469,7 +464,7 @@ static void trailing_bytes_after_gzip_data_are_counted_and_ignored(
     free(bytes);
 }
 
-static void an_unreadable_file_is_named(void **state) {
+TEST(an_unreadable_file_is_named) {
     struct fixture *fixture = *state;
     assert_refused(fixture, FAILURE_DATA_UNREADABLE,
                    "cannot open the file of images: No such file");
@@ -478,28 +473,4 @@ static void an_unreadable_file_is_named(void **state) {
     strcpy(fixture->path, fixture->folder);
     assert_refused(fixture, FAILURE_DATA_UNREADABLE, "found a directory");
     strcpy(fixture->path, path);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(plain_and_compressed_files_give_the_same),
-        TEST(running_out_of_descriptors_is_retryable),
-        TEST(a_file_larger_than_one_read_is_read_whole),
-        TEST(every_type_is_read_to_its_values),
-        TEST(a_number_that_float32_has_not_is_refused),
-        TEST(corrupt_content_is_refused_with_its_position),
-        TEST(sizes_beyond_the_limit_are_refused_unread),
-        TEST(a_header_that_claims_a_terabyte_allocates_nothing),
-        TEST(a_wrong_checksum_or_length_is_refused),
-        TEST(a_compressed_file_truncated_anywhere_is_refused),
-        TEST(a_gzip_file_truncated_in_its_trailer_is_refused),
-        TEST(no_flipped_bit_changes_the_content),
-        TEST(members_and_frames_follow_each_other),
-        TEST(skippable_frames_of_zstandard_are_skipped),
-        TEST(bytes_after_a_zstandard_frame_are_refused),
-        TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored),
-        TEST(an_unreadable_file_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

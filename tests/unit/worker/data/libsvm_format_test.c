@@ -2,13 +2,8 @@
 #include "worker/data/libsvm_format.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +20,7 @@ static enum status read_line(struct libsvm_format *format, const char *text,
     return status;
 }
 
-static void a_line_has_a_label_and_pairs(void **state) {
-    (void)state;
+TEST(a_line_has_a_label_and_pairs) {
     static const char text[] =
         " -1.5\t7:0.25 18446744073709551615:-2e3  7:1 # 9:9";
     struct libsvm_format format = {0};
@@ -48,8 +42,7 @@ static void a_line_has_a_label_and_pairs(void **state) {
     libsvm_format_close(&format);
 }
 
-static void a_wrong_word_is_named_by_its_place(void **state) {
-    (void)state;
+TEST(a_wrong_word_is_named_by_its_place) {
     static const struct {
         const char *line, *text;
     } cases[] = {
@@ -81,8 +74,7 @@ static void a_wrong_word_is_named_by_its_place(void **state) {
 }
 
 /* As the files of rankings have it, behind the label. */
-static void a_group_is_no_pair(void **state) {
-    (void)state;
+TEST(a_group_is_no_pair) {
     static const char *const lines[] = {"1 qid:3 1:2 # 5", "1 1:2",
                                         "1 1:2 qid:18446744073709551615"};
     struct libsvm_format format = {0};
@@ -100,8 +92,7 @@ static void a_group_is_no_pair(void **state) {
     libsvm_format_close(&format);
 }
 
-static void random_lines_come_back(void **state) {
-    (void)state;
+TEST(random_lines_come_back) {
     struct libsvm_format format = {0};
     struct failure why;
     unsigned seed = 4;
@@ -129,8 +120,7 @@ static void random_lines_come_back(void **state) {
     libsvm_format_close(&format);
 }
 
-static void no_bytes_do_harm_to_libsvm(void **state) {
-    (void)state;
+TEST(no_bytes_do_harm_to_libsvm) {
     static const char letters[] = "019.:#- \te\0q";
     struct libsvm_format format = {0};
     struct failure why;
@@ -145,15 +135,4 @@ static void no_bytes_do_harm_to_libsvm(void **state) {
         assert_true(!status || status == STATUS_CONFIG);
     }
     libsvm_format_close(&format);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_has_a_label_and_pairs),
-        cmocka_unit_test(a_wrong_word_is_named_by_its_place),
-        cmocka_unit_test(a_group_is_no_pair),
-        cmocka_unit_test(random_lines_come_back),
-        cmocka_unit_test(no_bytes_do_harm_to_libsvm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/loader.h"
 
+#include "tests/lib/test.h"
 #include "worker/data/idx_dataset.h"
 
 #include "tests/lib/assert_fails.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum { SAMPLES = 37, FEATURES = 19, BATCH = 4 };
@@ -85,7 +80,9 @@ static void assert_batch(struct fixture *fixture, struct sampler *sampler,
     }
 }
 
-static void batches_do_not_depend_on_readers_or_queue_depth(void **state) {
+GROUP(setup, NULL);
+
+TEST(batches_do_not_depend_on_readers_or_queue_depth) {
     struct fixture *fixture = *state;
     static const uint32_t depths[] = {1, 2, 3, 8, 100};
     static const uint64_t firsts[] = {0, 1, 4, 5, 1234567};
@@ -106,7 +103,7 @@ static void batches_do_not_depend_on_readers_or_queue_depth(void **state) {
 
 /* The batch on view outlives all that the reader can do in the meantime: it
  * reads only ahead of the view. */
-static void a_batch_stays_until_the_next_call(void **state) {
+TEST(a_batch_stays_until_the_next_call) {
     struct fixture *fixture = *state;
     float inputs[BATCH * FEATURES];
     for (uint32_t readers = 0; readers < 4; readers++) {
@@ -123,7 +120,7 @@ static void a_batch_stays_until_the_next_call(void **state) {
     }
 }
 
-static void a_loader_can_close_at_any_moment(void **state) {
+TEST(a_loader_can_close_at_any_moment) {
     struct fixture *fixture = *state;
     for (uint32_t taken = 0; taken < 60; taken++) {
         struct loader *loader =
@@ -137,7 +134,7 @@ static void a_loader_can_close_at_any_moment(void **state) {
     loader_close(NULL);
 }
 
-static void a_failed_open_leaves_nothing_open(void **state) {
+TEST(a_failed_open_leaves_nothing_open) {
     struct fixture *fixture = *state;
     struct sampler_options bad = options;
     bad.rank = bad.num_ranks;
@@ -148,14 +145,4 @@ static void a_failed_open_leaves_nothing_open(void **state) {
                              ahead, &why),
                  &why, FAILURE_DATA_TOO_SMALL);
     assert_null(loader);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_do_not_depend_on_readers_or_queue_depth),
-        cmocka_unit_test(a_batch_stays_until_the_next_call),
-        cmocka_unit_test(a_loader_can_close_at_any_moment),
-        cmocka_unit_test(a_failed_open_leaves_nothing_open),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
 }

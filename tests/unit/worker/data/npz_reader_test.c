@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/test.h"
 #include "worker/data/example_format.h"
 #include "worker/data/loader.h"
 #include "worker/data/npy_header.h"
@@ -6,14 +7,8 @@
 
 #include "tests/lib/assert_fails.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <archive.h>
 #include <archive_entry.h>
-#include <cmocka.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +37,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* FILTER is around the whole archive, or NULL. */
 static void begin_packed(struct fixture *fixture, const char *compression,
@@ -137,7 +134,7 @@ static void assert_row(const struct record_cell *cells, int r) {
     assert_text(&cells[5], utf8[r], strlen(utf8[r]));
 }
 
-static void a_record_has_a_row_of_each_array(void **state) {
+TEST(a_record_has_a_row_of_each_array) {
     static const char one_column[] = /* which has one order only */
         "'descr': '<f8', 'fortran_order': True, 'shape': (3, 1)";
     static const char *const kinds[] = {"store", "deflate", "deflate", "store"};
@@ -217,7 +214,7 @@ static void write_npy(struct fixture *fixture, const char *descr,
 }
 
 /* As numpy.save writes it of a dtype with align=True. */
-static void a_record_has_the_fields_of_an_element(void **state) {
+TEST(a_record_has_the_fields_of_an_element) {
     static const char *const names[] = {"points", "wide",  "small",
                                         "hashes", "words", "texts"};
     static const char descr[] =
@@ -278,7 +275,7 @@ static void a_record_has_the_fields_of_an_element(void **state) {
     example_format_close(&format);
 }
 
-static void what_is_no_structured_array_is_refused(void **state) {
+TEST(what_is_no_structured_array_is_refused) {
     static const struct {
         const char *descr, *shape, *said;
     } wrong[] = {
@@ -313,7 +310,7 @@ static void what_is_no_structured_array_is_refused(void **state) {
                       "no header of NumPy's");
 }
 
-static void what_is_no_array_of_rows_is_refused(void **state) {
+TEST(what_is_no_array_of_rows_is_refused) {
     static const struct {
         const char *type_and_shape, *said;
     } wrong[] = {
@@ -354,7 +351,7 @@ static void what_is_no_array_of_rows_is_refused(void **state) {
 }
 
 /* Every fourth record is its first again: epochs follow each other. */
-static void archives_are_files_of_records(void **state) {
+TEST(archives_are_files_of_records) {
     static const uint8_t labels[3] = {2, 0, 1};
     struct fixture *fixture = *state;
     struct job job = {
@@ -396,7 +393,7 @@ static void archives_are_files_of_records(void **state) {
     dataset_free(&dataset);
 }
 
-static void an_array_with_too_few_rows_is_named(void **state) {
+TEST(an_array_with_too_few_rows_is_named) {
     struct fixture *fixture = *state;
     struct record_file *file;
     struct record record;
@@ -416,7 +413,7 @@ static void an_array_with_too_few_rows_is_named(void **state) {
 
 /* As NumPy's savez writes them: not compressed, so only the checksum differs.
  */
-static void an_array_with_another_checksum_is_named(void **state) {
+TEST(an_array_with_another_checksum_is_named) {
     struct fixture *fixture = *state;
     struct record_file *file;
     struct record record;
@@ -443,13 +440,12 @@ static void an_array_with_another_checksum_is_named(void **state) {
 }
 
 /* Any text is either parsed or refused; the sanitizers watch. */
-static void damaged_headers_do_no_harm(void **state) {
+TEST_WITH(NULL, NULL, damaged_headers_do_no_harm) {
     static const char good[] = "{" SHAPED("<f4", "(100, 784)") ", }\n";
     static const char fields[] =
         "{'descr': [('x', '<f4', (3, 2)), ('', '|V4'), ('label', '|u1')],"
         " 'fortran_order': False, 'shape': (100,), }\n";
     unsigned seed = 1, parsed = 0, structured = 0;
-    (void)state;
     printf("seed %u\n", seed);
     for (int i = 0; i < 20000; i++) {
         char text[sizeof good], more[sizeof fields];
@@ -484,7 +480,7 @@ static void write_tensors(struct fixture *fixture, const char *header) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_record_has_a_row_of_each_tensor(void **state) {
+TEST(a_record_has_a_row_of_each_tensor) {
     static const char *const names[] = {"points", "small", "hashes"};
     struct fixture *fixture = *state;
     struct example_format *format;
@@ -519,7 +515,7 @@ static void a_record_has_a_row_of_each_tensor(void **state) {
     example_format_close(&format);
 }
 
-static void what_is_no_tensor_of_samples_is_refused(void **state) {
+TEST(what_is_no_tensor_of_samples_is_refused) {
     static const struct {
         const char *header, *said;
         enum failure_code code;
@@ -592,7 +588,7 @@ static const float narrow[3] = {0.1f, -3, 7};
 
 /* A scalar, objects, other lengths and types; what a field has beside it is
  * stepped over. */
-static void arrays_that_are_not_named_need_not_fit(void **state) {
+TEST(arrays_that_are_not_named_need_not_fit) {
     struct fixture *fixture = *state;
     struct __attribute__((packed)) {
         double complex_number[2];
@@ -628,7 +624,7 @@ static void arrays_that_are_not_named_need_not_fit(void **state) {
 }
 
 /* Bytes as IEEE 754, two's complement and bf16 have them. */
-static void values_of_any_width_and_order_are_read(void **state) {
+TEST(values_of_any_width_and_order_are_read) {
     struct fixture *fixture = *state;
     static const struct {
         const char *type;
@@ -686,7 +682,7 @@ static void values_of_any_width_and_order_are_read(void **state) {
 }
 
 /* Each code point in four bytes, the highest first. */
-static void big_endian_texts_are_read(void **state) {
+TEST(big_endian_texts_are_read) {
     struct fixture *fixture = *state;
     struct example_format *format;
     struct record_file *file;
@@ -715,25 +711,4 @@ static void big_endian_texts_are_read(void **state) {
     }
     npz_reader.close(&file);
     example_format_close(&format);
-}
-
-#define NPZ_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        NPZ_TEST(a_record_has_a_row_of_each_array),
-        NPZ_TEST(a_record_has_the_fields_of_an_element),
-        NPZ_TEST(what_is_no_structured_array_is_refused),
-        NPZ_TEST(archives_are_files_of_records),
-        NPZ_TEST(what_is_no_array_of_rows_is_refused),
-        NPZ_TEST(an_array_with_too_few_rows_is_named),
-        NPZ_TEST(an_array_with_another_checksum_is_named),
-        NPZ_TEST(a_record_has_a_row_of_each_tensor),
-        NPZ_TEST(what_is_no_tensor_of_samples_is_refused),
-        NPZ_TEST(arrays_that_are_not_named_need_not_fit),
-        NPZ_TEST(values_of_any_width_and_order_are_read),
-        NPZ_TEST(big_endian_texts_are_read),
-        cmocka_unit_test(damaged_headers_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/number_text.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void integers_are_read_to_their_limits(void **state) {
-    (void)state;
+TEST(integers_are_read_to_their_limits) {
     static const struct {
         const char *text;
         int64_t value;
@@ -48,8 +43,7 @@ static void integers_are_read_to_their_limits(void **state) {
 }
 
 /* Random numbers in several forms are those of the C library. */
-static void numbers_are_those_of_strtod(void **state) {
-    (void)state;
+TEST(numbers_are_those_of_strtod) {
     unsigned seed = 3;
     static const char *const forms[] = {"%.0f",  "%.1f", "%.7g",
                                         "%.17g", "%e",   "%+.3f"};
@@ -69,8 +63,7 @@ static void numbers_are_those_of_strtod(void **state) {
 }
 
 /* Of each length, and with any byte in each place. */
-static void digits_are_read_and_no_other_byte(void **state) {
-    (void)state;
+TEST(digits_are_read_and_no_other_byte) {
     unsigned seed = 5;
     for (int size = 1; size <= 9; size++)
         for (int i = 0; i < 256 * size; i++) {
@@ -89,8 +82,7 @@ static void digits_are_read_and_no_other_byte(void **state) {
         }
 }
 
-static void what_is_no_number_is_refused(void **state) {
-    (void)state;
+TEST(what_is_no_number_is_refused) {
     static const char *const wrong[] = {"",    "-",     ".",   "1.2.3", "nan",
                                         "inf", "0x1p3", "1e",  "1e99",  "1,5",
                                         " 1",  "1 ",    "--1", "e5"};
@@ -101,8 +93,7 @@ static void what_is_no_number_is_refused(void **state) {
 }
 
 /* As a point in the same number, and nothing else is one then. */
-static void a_comma_may_stand_before_the_decimals(void **state) {
-    (void)state;
+TEST(a_comma_may_stand_before_the_decimals) {
     static const char *const forms[] = {"%.0f", "%.1f", "%.7g", "%e"};
     unsigned seed = 11;
     float found;
@@ -127,8 +118,7 @@ static void a_comma_may_stand_before_the_decimals(void **state) {
     assert_false(number_text_field("", 0, true, &found));
 }
 
-static void true_and_false_are_one_and_none(void **state) {
-    (void)state;
+TEST(true_and_false_are_one_and_none) {
     static const char *const words[][3] = {{"False", "false", "FALSE"},
                                            {"True", "true", "TRUE"}};
     static const char *const wrong[] = {"tRue", "T", "yes", "Truer", "Tru"};
@@ -141,16 +131,4 @@ static void true_and_false_are_one_and_none(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_false(
             number_text_field(wrong[i], strlen(wrong[i]), false, &found));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_are_read_to_their_limits),
-        cmocka_unit_test(numbers_are_those_of_strtod),
-        cmocka_unit_test(digits_are_read_and_no_other_byte),
-        cmocka_unit_test(what_is_no_number_is_refused),
-        cmocka_unit_test(a_comma_may_stand_before_the_decimals),
-        cmocka_unit_test(true_and_false_are_one_and_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 #include "worker/data/loader.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +77,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static struct dataset *open_dataset(struct fixture *fixture, uint32_t rank,
                                     uint32_t num_ranks, bool count) {
     struct dataset *dataset;
@@ -129,7 +126,7 @@ static void take(struct fixture *fixture, struct loader *loader, unsigned count,
 
 /* By file where there are two each, else by record; the plan's epoch is that of
  * the longest share. */
-static void an_epoch_has_each_record_once(void **state) {
+TEST(an_epoch_has_each_record_once) {
     struct fixture *fixture = *state;
     for (uint32_t ranks = 1; ranks < 7; ranks++) {
         unsigned seen[RECORDS] = {0};
@@ -156,7 +153,7 @@ static void an_epoch_has_each_record_once(void **state) {
     }
 }
 
-static void the_longer_epoch_has_empty_batches(void **state) {
+TEST(the_longer_epoch_has_empty_batches) {
     struct fixture *fixture = *state;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     struct loader *loader = open_loader(
@@ -176,7 +173,7 @@ static void the_longer_epoch_has_empty_batches(void **state) {
 
 /* The same batches, wherever the loader begins and however many threads read;
  * shuffled, and otherwise in each epoch. */
-static void a_loader_may_begin_anywhere(void **state) {
+TEST(a_loader_may_begin_anywhere) {
     struct fixture *fixture = *state;
     for (int counted = 0; counted < 2; counted++) {
         struct dataset *dataset = open_dataset(fixture, 1, 2, counted);
@@ -206,7 +203,7 @@ static void a_loader_may_begin_anywhere(void **state) {
     }
 }
 
-static void devices_part_their_trainers_share(void **state) {
+TEST(devices_part_their_trainers_share) {
     struct fixture *fixture = *state;
     unsigned seen[RECORDS] = {0}, once = 0;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
@@ -223,7 +220,7 @@ static void devices_part_their_trainers_share(void **state) {
     dataset_free(&dataset);
 }
 
-static void a_range_is_in_the_files_order(void **state) {
+TEST(a_range_is_in_the_files_order) {
     struct fixture *fixture = *state;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     const struct batch_source_table *table = dataset->table->batches;
@@ -282,7 +279,7 @@ static enum status read_epoch(struct fixture *fixture, unsigned *seen) {
     return status;
 }
 
-static void a_bad_record_ends_the_run_or_is_skipped(void **state) {
+TEST(a_bad_record_ends_the_run_or_is_skipped) {
     static const char *const bad[] = {"1,3,2\n",   "1,-1,2\n", "1,0.5,2\n",
                                       "1,,2\n",    "1,0\n",    "x,0,2\n",
                                       "1,nan,2\n", "1,0,5\"\n"};
@@ -304,7 +301,7 @@ static void a_bad_record_ends_the_run_or_is_skipped(void **state) {
 }
 
 /* Of one output: 0 or 1, or any number where the column has no bounds. */
-static void a_label_is_one_of_its_columns_bounds(void **state) {
+TEST(a_label_is_one_of_its_columns_bounds) {
     static const struct {
         const char *line, *text;
     } bad[] = {{"1,1.5,2\n", "label: found 1.5, expected 0 or 1"},
@@ -331,7 +328,7 @@ static void a_label_is_one_of_its_columns_bounds(void **state) {
     assert_int_equal(seen, 2 * FILES);
 }
 
-static void a_file_that_shrinks_is_noticed(void **state) {
+TEST(a_file_that_shrinks_is_noticed) {
     struct fixture *fixture = *state;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     struct loader *loader =
@@ -351,7 +348,7 @@ static void a_file_that_shrinks_is_noticed(void **state) {
 
 /* The last file, before it is read first, or between two epochs; also where the
  * counted records fill whole windows. */
-static void a_file_that_grows_is_named(void **state) {
+TEST(a_file_that_grows_is_named) {
     static const struct {
         uint64_t buffer;
         unsigned epochs;
@@ -384,7 +381,7 @@ static void a_file_that_grows_is_named(void **state) {
 
 /* Nothing depends on how many records there are, also where a resumed run has
  * counted them to find its place; the first file has none then. */
-static void without_epochs_a_file_may_grow(void **state) {
+TEST(without_epochs_a_file_may_grow) {
     struct fixture *fixture = *state;
     fixture->job.data.shuffle_buffer = 7;
     for (unsigned first = 0; first < 3; first += 2) {
@@ -410,7 +407,7 @@ static void without_epochs_a_file_may_grow(void **state) {
 
 /* A member whose first bytes are damaged would be left out without a word;
  * zeros behind the last one, with which files are padded, are none. */
-static void bytes_between_gzip_members_are_damage(void **state) {
+TEST(bytes_between_gzip_members_are_damage) {
     static const char zeros[100];
     struct fixture *fixture = *state;
     char path[MOST];
@@ -456,7 +453,7 @@ static bool always(void *context) {
 }
 
 /* Reading that takes long ends when the trainer has to. */
-static void counting_can_be_ended(void **state) {
+TEST(counting_can_be_ended) {
     struct fixture *fixture = *state;
     struct dataset *dataset;
     unsigned asked = 0;
@@ -478,7 +475,7 @@ static void counting_can_be_ended(void **state) {
     assert_int_equal(asked, 1);
 }
 
-static void a_batch_may_have_only_bad_records(void **state) {
+TEST(a_batch_may_have_only_bad_records) {
     struct fixture *fixture = *state;
     unsigned seen;
     fixture->job.data.skip_bad_lines = true;
@@ -490,7 +487,7 @@ static void a_batch_may_have_only_bad_records(void **state) {
 }
 
 /* Without features the columns' order is the inputs'. */
-static void a_test_set_has_the_training_sets_columns(void **state) {
+TEST(a_test_set_has_the_training_sets_columns) {
     struct fixture *fixture = *state;
     struct dataset *train = open_dataset(fixture, 0, 1, false), *test;
     for (int f = 0; f < FILES; f++) {
@@ -512,7 +509,7 @@ static void a_test_set_has_the_training_sets_columns(void **state) {
 }
 
 /* A name with brackets is no pattern where there is such a file. */
-static void a_file_may_have_brackets_in_its_name(void **state) {
+TEST(a_file_may_have_brackets_in_its_name) {
     struct fixture *fixture = *state;
     char plain[MOST], path[MOST];
     path_of(fixture, 0, plain);
@@ -525,7 +522,7 @@ static void a_file_may_have_brackets_in_its_name(void **state) {
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_share_without_records_is_refused(void **state) {
+TEST(a_share_without_records_is_refused) {
     struct fixture *fixture = *state;
     struct dataset *dataset;
     struct dataset_options options = {.job = &fixture->job,
@@ -547,7 +544,7 @@ static void a_share_without_records_is_refused(void **state) {
     dataset_free(&dataset);
 }
 
-static void missing_files_and_columns_are_named(void **state) {
+TEST(missing_files_and_columns_are_named) {
     struct fixture *fixture = *state;
     struct dataset *dataset;
     struct dataset_options options = {.job = &fixture->job,
@@ -589,7 +586,7 @@ static void write_npy(const struct fixture *fixture) {
 }
 
 /* An Example may lack any name, but not the label. */
-static void a_label_that_no_example_has_is_an_error_at_once(void **state) {
+TEST(a_label_that_no_example_has_is_an_error_at_once) {
     struct fixture *fixture = *state;
     struct dataset *dataset;
     struct log log;
@@ -611,30 +608,4 @@ static void a_label_that_no_example_has_is_an_error_at_once(void **state) {
     fixture->job.data.label = "y";
     assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
     dataset_free(&dataset);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(an_epoch_has_each_record_once),
-        TEST(the_longer_epoch_has_empty_batches),
-        TEST(a_loader_may_begin_anywhere),
-        TEST(devices_part_their_trainers_share),
-        TEST(a_range_is_in_the_files_order),
-        TEST(a_bad_record_ends_the_run_or_is_skipped),
-        TEST(a_label_is_one_of_its_columns_bounds),
-        TEST(a_file_that_shrinks_is_noticed),
-        TEST(a_file_that_grows_is_named),
-        TEST(without_epochs_a_file_may_grow),
-        TEST(bytes_between_gzip_members_are_damage),
-        TEST(a_file_may_have_brackets_in_its_name),
-        TEST(counting_can_be_ended),
-        TEST(a_batch_may_have_only_bad_records),
-        TEST(a_test_set_has_the_training_sets_columns),
-        TEST(a_share_without_records_is_refused),
-        TEST(missing_files_and_columns_are_named),
-        TEST(a_label_that_no_example_has_is_an_error_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

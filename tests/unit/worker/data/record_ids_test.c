@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files with ids through dataset_open and a loader: what batches have of them.
  */
+#include "tests/lib/test.h"
 #include "worker/data/features.h"
 #include "worker/data/loader.h"
 
 #include "tests/lib/assert_fails.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +53,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void write_data(struct fixture *fixture, const char *text) {
     FILE *file = fopen(fixture->path, "w");
     assert_non_null(file);
@@ -102,7 +99,7 @@ static void assert_ids(const struct batch *batch, const struct batch_ids *ids,
 }
 
 /* The lines of one epoch are two batches, of 4 and of 2 samples. */
-static void a_file_of_libsvm_is_one_feature_with_weights(void **state) {
+TEST(a_file_of_libsvm_is_one_feature_with_weights) {
     struct fixture *fixture = *state;
     static const uint64_t ids[] = {7, UINT64_MAX, 3, 7, 1};
     static const float weights[] = {0.5f, -1, 2, 1, 1e3f};
@@ -133,7 +130,7 @@ static void a_file_of_libsvm_is_one_feature_with_weights(void **state) {
 }
 
 /* -1 is the first of two classes, but an ordinary number to regress on. */
-static void only_two_classes_may_be_minus_and_plus_one(void **state) {
+TEST(only_two_classes_may_be_minus_and_plus_one) {
     struct fixture *fixture = *state;
     struct batch_column *label = &fixture->spec.columns[1];
     const struct batch *batch;
@@ -156,7 +153,7 @@ static void only_two_classes_may_be_minus_and_plus_one(void **state) {
                  &fixture->why, FAILURE_BAD_RECORD);
 }
 
-static void a_bad_line_leaves_no_ids_behind(void **state) {
+TEST(a_bad_line_leaves_no_ids_behind) {
     struct fixture *fixture = *state;
     fixture->job.data.skip_bad_lines = true;
     open_data(fixture, "1 5:1 6:1\n"
@@ -174,7 +171,7 @@ static void a_bad_line_leaves_no_ids_behind(void **state) {
     assert_int_equal(batch->ids->offsets[0], 0);
 }
 
-static void a_bad_line_is_named_by_its_place(void **state) {
+TEST(a_bad_line_is_named_by_its_place) {
     struct fixture *fixture = *state;
     const struct batch *batch;
     open_data(fixture, "# a comment counts as a line\n1 7:1 8:x\n");
@@ -187,7 +184,7 @@ static void a_bad_line_is_named_by_its_place(void **state) {
 
 /* Wide and deep: columns of numbers, of which two have the same, ids of two
  * features, the label last. */
-static void columns_and_ids_have_the_features_they_list(void **state) {
+TEST(columns_and_ids_have_the_features_they_list) {
     struct fixture *fixture = *state;
     fixture->job.data.format = JOB_CSV;
     fixture->job.features =
@@ -231,7 +228,7 @@ static void columns_and_ids_have_the_features_they_list(void **state) {
     assert_null(batch->ids[0].weights);
 }
 
-static void labels_are_the_last_column_without_rows(void **state) {
+TEST(labels_are_the_last_column_without_rows) {
     struct fixture *fixture = *state;
     fixture->spec.columns[0] =
         (struct batch_column){BATCH_FLOATS, .width = 1, .max = 1};
@@ -246,7 +243,7 @@ static void labels_are_the_last_column_without_rows(void **state) {
 }
 
 /* Ids of a batch grow with it; later ones reuse the memory. */
-static void ids_have_room_for_any_number(void **state) {
+TEST(ids_have_room_for_any_number) {
     struct fixture *fixture = *state;
     enum { MANY = 5000 };
     char *text = malloc(2 * MANY * 16), *at = text;
@@ -269,7 +266,7 @@ static void ids_have_room_for_any_number(void **state) {
 }
 
 /* With the batch's columns the label is the model's: a class, or an error. */
-static void peek_shows_ids_weights_and_labels(void **state) {
+TEST(peek_shows_ids_weights_and_labels) {
     struct fixture *fixture = *state;
     fixture->job.features =
         "{\"x\": {\"type\": \"identity\"}, \"x2\": {\"type\": \"crossed\","
@@ -301,20 +298,4 @@ static void peek_shows_ids_weights_and_labels(void **state) {
     assert_true(json_number_value(json_object_get(row, "label")) == -1);
     json_decref(list);
     json_decref(expected);
-}
-
-#define IDS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IDS_TEST(a_file_of_libsvm_is_one_feature_with_weights),
-        IDS_TEST(only_two_classes_may_be_minus_and_plus_one),
-        IDS_TEST(a_bad_line_leaves_no_ids_behind),
-        IDS_TEST(a_bad_line_is_named_by_its_place),
-        IDS_TEST(columns_and_ids_have_the_features_they_list),
-        IDS_TEST(labels_are_the_last_column_without_rows),
-        IDS_TEST(ids_have_room_for_any_number),
-        IDS_TEST(peek_shows_ids_weights_and_labels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

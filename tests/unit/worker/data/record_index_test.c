@@ -4,14 +4,9 @@
 #include "worker/data/record_index.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/data/record_stream.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
@@ -81,6 +76,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* Opens the index of PATH; returns how many lines that read. */
 static unsigned open_index(struct fixture *fixture, const char *path,
                            uint64_t marks) {
@@ -107,7 +104,7 @@ static void kept_file(const struct fixture *fixture, char *path) {
     globfree(&found);
 }
 
-static void a_file_is_read_once_while_it_stays_the_same(void **state) {
+TEST(a_file_is_read_once_while_it_stays_the_same) {
     struct fixture *fixture = *state;
     const char *path = fixture->paths[0];
     assert_int_equal(open_index(fixture, path, 3), RECORDS + 2);
@@ -118,7 +115,7 @@ static void a_file_is_read_once_while_it_stays_the_same(void **state) {
     assert_int_equal(open_index(fixture, path, 3), 0);
 }
 
-static void a_damaged_or_shorter_index_is_made_again(void **state) {
+TEST(a_damaged_or_shorter_index_is_made_again) {
     struct fixture *fixture = *state;
     char kept[128], byte;
     struct stat about;
@@ -138,13 +135,13 @@ static void a_damaged_or_shorter_index_is_made_again(void **state) {
     }
 }
 
-static void a_compressed_file_has_no_marks(void **state) {
+TEST(a_compressed_file_has_no_marks) {
     struct fixture *fixture = *state;
     assert_int_equal(open_index(fixture, fixture->packed, 0), RECORDS + 2);
     assert_int_equal(open_index(fixture, fixture->packed, 0), 0);
 }
 
-static void a_folder_that_cannot_be_written_keeps_nothing(void **state) {
+TEST(a_folder_that_cannot_be_written_keeps_nothing) {
     struct fixture *fixture = *state;
     strcpy(fixture->kept, "/dev/null/kept");
     assert_int_equal(open_index(fixture, fixture->paths[0], 3), RECORDS + 2);
@@ -157,7 +154,7 @@ static bool always(void *context) {
 }
 
 /* Here a process that does not end its work. */
-static void another_process_is_waited_for(void **state) {
+TEST(another_process_is_waited_for) {
     struct fixture *fixture = *state;
     struct record_index_options options = {.path = fixture->paths[0],
                                            .reader = &counting,
@@ -185,7 +182,7 @@ static enum status take_header(void *context, const struct record *record,
 
 /* By file, and by record among three; the window at a mark, and those beside
  * it; and one behind the end. */
-static void a_stream_reads_no_more_than_from_the_last_mark(void **state) {
+TEST(a_stream_reads_no_more_than_from_the_last_mark) {
     struct fixture *fixture = *state;
     for (uint32_t ranks = 1; ranks <= 3; ranks += 2) {
         struct record_stream_options options = {.paths = fixture->list,
@@ -229,17 +226,4 @@ static void a_stream_reads_no_more_than_from_the_last_mark(void **state) {
         record_window_free(&window);
         record_stream_close(&stream);
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_file_is_read_once_while_it_stays_the_same),
-        TEST(a_damaged_or_shorter_index_is_made_again),
-        TEST(a_compressed_file_has_no_marks),
-        TEST(a_folder_that_cannot_be_written_keeps_nothing),
-        TEST(another_process_is_waited_for),
-        TEST(a_stream_reads_no_more_than_from_the_last_mark),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "worker/data/record_stream.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +57,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 static enum status take_header(void *context, const struct record *record,
                                struct failure *why) {
@@ -127,7 +124,7 @@ static unsigned read_epoch(struct fixture *fixture,
 }
 
 /* With 1 to 3 trainers by file, with 4 and more by record. */
-static void each_record_is_read_once_an_epoch_by_one_trainer(void **state) {
+TEST(each_record_is_read_once_an_epoch_by_one_trainer) {
     struct fixture *fixture = *state;
     unsigned orders[2][RECORDS];
     for (uint32_t ranks = 1; ranks <= 6; ranks++)
@@ -166,7 +163,7 @@ static void each_record_is_read_once_an_epoch_by_one_trainer(void **state) {
         assert_int_equal(orders[0][i] / BUFFER, i / BUFFER);
 }
 
-static void without_shuffling_records_come_in_order(void **state) {
+TEST(without_shuffling_records_come_in_order) {
     struct fixture *fixture = *state;
     struct record_stream_options options = options_of(fixture, 0, 1);
     struct record_stream *stream;
@@ -192,7 +189,7 @@ static void count_all(struct fixture *fixture) {
 
 /* By reading what is before it, and by the indices of files that were
  * counted. */
-static void a_place_is_found_again(void **state) {
+TEST(a_place_is_found_again) {
     struct fixture *fixture = *state;
     for (unsigned i = 0; i < 4; i++) {
         uint32_t ranks = i % 2 ? 5 : 1;
@@ -226,7 +223,7 @@ static void a_place_is_found_again(void **state) {
     }
 }
 
-static void a_wrong_header_and_a_missing_file_are_named(void **state) {
+TEST(a_wrong_header_and_a_missing_file_are_named) {
     struct fixture *fixture = *state;
     struct record_stream_options options = options_of(fixture, 0, 1);
     struct record_stream *stream;
@@ -245,15 +242,4 @@ static void a_wrong_header_and_a_missing_file_are_named(void **state) {
                  &fixture->why, FAILURE_DATA_UNREADABLE);
     assert_non_null(strstr(fixture->why.text, fixture->paths[2]));
     record_stream_close(&stream);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(each_record_is_read_once_an_epoch_by_one_trainer),
-        TEST(without_shuffling_records_come_in_order),
-        TEST(a_place_is_found_again),
-        TEST(a_wrong_header_and_a_missing_file_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

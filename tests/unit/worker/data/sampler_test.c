@@ -2,13 +2,8 @@
 #include "worker/data/sampler.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +31,7 @@ static uint32_t read_epoch(const struct sampler_options *options,
 
 /* torch.utils.data.DistributedSampler with shuffle=False on 11 samples and 4
  * replicas: the indices are padded by their beginning to a multiple of 4. */
-static void file_order_is_distributed_as_in_torch(void **state) {
-    (void)state;
+TEST(file_order_is_distributed_as_in_torch) {
     static const uint32_t expected[4][3] = {
         {0, 4, 8}, {1, 5, 9}, {2, 6, 10}, {3, 7, 0}};
     for (uint32_t rank = 0; rank < 4; rank++) {
@@ -49,8 +43,7 @@ static void file_order_is_distributed_as_in_torch(void **state) {
     }
 }
 
-static void more_ranks_than_samples_wrap_more_than_once(void **state) {
-    (void)state;
+TEST(more_ranks_than_samples_wrap_more_than_once) {
     for (uint32_t rank = 0; rank < 7; rank++) {
         struct sampler_options options = {
             .num_samples = 3, .rank = rank, .num_ranks = 7, .micro_batch = 4};
@@ -76,8 +69,7 @@ static void count_reads(const struct sampler_options *base, uint64_t epoch,
     free(indices);
 }
 
-static void all_ranks_together_read_every_sample(void **state) {
-    (void)state;
+TEST(all_ranks_together_read_every_sample) {
     for (uint32_t ranks = 1; ranks <= 9; ranks++) {
         for (uint32_t samples = ranks; samples <= 100; samples += 9) {
             struct sampler_options options = {.num_samples = samples,
@@ -96,8 +88,7 @@ static void all_ranks_together_read_every_sample(void **state) {
     }
 }
 
-static void the_short_last_batch_is_kept_or_dropped(void **state) {
-    (void)state;
+TEST(the_short_last_batch_is_kept_or_dropped) {
     struct sampler_options options = {
         .num_samples = 23, .num_ranks = 2, .micro_batch = 5};
     uint32_t indices[MAX_BATCH];
@@ -116,8 +107,7 @@ static void the_short_last_batch_is_kept_or_dropped(void **state) {
     sampler_close(&sampler);
 }
 
-static void an_empty_dataset_is_refused(void **state) {
-    (void)state;
+TEST(an_empty_dataset_is_refused) {
     struct sampler_options options = {
         .num_samples = 7, .num_ranks = 2, .micro_batch = 5, .drop_last = true};
     struct sampler *sampler = NULL;
@@ -137,8 +127,7 @@ static void an_empty_dataset_is_refused(void **state) {
 
 /* A batch is a function of its number: whoever starts anywhere, or goes back
  * and forth, reads what who read all in order has read. */
-static void results_do_not_depend_on_the_order_of_calls(void **state) {
-    (void)state;
+TEST(results_do_not_depend_on_the_order_of_calls) {
     struct sampler_options options = {.num_samples = 50,
                                       .rank = 1,
                                       .num_ranks = 3,
@@ -164,8 +153,7 @@ static void results_do_not_depend_on_the_order_of_calls(void **state) {
     }
 }
 
-static void orders_differ_by_seed_and_by_epoch(void **state) {
-    (void)state;
+TEST(orders_differ_by_seed_and_by_epoch) {
     struct sampler_options options = {.num_samples = 60,
                                       .num_ranks = 1,
                                       .micro_batch = 60,
@@ -186,8 +174,7 @@ static void orders_differ_by_seed_and_by_epoch(void **state) {
 /* Over 24000 epochs of 4 samples each of the 24 orders comes 1000 times, give
  * or take: chi-square with 23 degrees of freedom is below 49.7 but for one
  * seed in a thousand. */
-static void every_permutation_is_equally_likely(void **state) {
-    (void)state;
+TEST(every_permutation_is_equally_likely) {
     struct sampler_options options = {.num_samples = 4,
                                       .num_ranks = 1,
                                       .micro_batch = 4,
@@ -209,18 +196,4 @@ static void every_permutation_is_equally_likely(void **state) {
     }
     assert_int_equal(orders, 24);
     assert_true(chi_square < 49.7);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(file_order_is_distributed_as_in_torch),
-        cmocka_unit_test(more_ranks_than_samples_wrap_more_than_once),
-        cmocka_unit_test(all_ranks_together_read_every_sample),
-        cmocka_unit_test(the_short_last_batch_is_kept_or_dropped),
-        cmocka_unit_test(an_empty_dataset_is_refused),
-        cmocka_unit_test(results_do_not_depend_on_the_order_of_calls),
-        cmocka_unit_test(orders_differ_by_seed_and_by_epoch),
-        cmocka_unit_test(every_permutation_is_equally_likely),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,18 +5,12 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
-static void weights_are_unused_once_their_gradient_is_announced(void **state) {
-    (void)state;
+TEST(weights_are_unused_once_their_gradient_is_announced) {
     struct mlp_fixture fixture = {0}, plain = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
     mlp_fixture_open(&plain, &mlp_medium);
@@ -88,7 +82,7 @@ static bool refuse(void *context, double loss) {
     return false;
 }
 
-static void waiting_for_weights_splits_the_captured_graph(void **state) {
+TEST(waiting_for_weights_splits_the_captured_graph) {
     static const struct model_hooks all[] = {
         {NULL, need_outside, NULL, done_inside},
         {NULL, NULL, NULL, done_inside},
@@ -97,7 +91,6 @@ static void waiting_for_weights_splits_the_captured_graph(void **state) {
     static const unsigned cuts[] = {3, 0, 0};
     struct mlp_fixture fixture = {0};
     struct model_result result;
-    (void)state;
     mlp_fixture_open(&fixture, &mlp_medium);
     model_mlp.close(&fixture.mlp);
     struct device_ops noting = *ops_cpu();
@@ -154,11 +147,10 @@ static bool supports_no_loss(const struct device *device, struct op op) {
     return op.kind != OP_LOSS;
 }
 
-static void an_open_model_has_prepared_its_ops(void **state) {
+TEST(an_open_model_has_prepared_its_ops) {
     struct mlp_fixture fixture = {0};
     struct model_result result;
     struct device_ops noting = *ops_cpu();
-    (void)state;
     mlp_fixture_open(&fixture, &mlp_medium);
     model_mlp.close(&fixture.mlp);
     noting.prepare = record_prepare;
@@ -173,11 +165,10 @@ static void an_open_model_has_prepared_its_ops(void **state) {
     mlp_fixture_close(&fixture);
 }
 
-static void a_device_without_an_op_of_the_model_is_refused(void **state) {
+TEST(a_device_without_an_op_of_the_model_is_refused) {
     struct mlp_fixture fixture = {0};
     struct failure why = {0};
     struct device_ops lacking = *ops_cpu();
-    (void)state;
     mlp_fixture_open(&fixture, &mlp_medium);
     model_mlp.close(&fixture.mlp);
     lacking.supports = supports_no_loss;
@@ -186,14 +177,4 @@ static void a_device_without_an_op_of_the_model_is_refused(void **state) {
                  &why, FAILURE_DEVICE_UNUSABLE);
     assert_non_null(strstr(why.text, "device cpu does not compute op"));
     mlp_fixture_close(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_are_unused_once_their_gradient_is_announced),
-        cmocka_unit_test(waiting_for_weights_splits_the_captured_graph),
-        cmocka_unit_test(an_open_model_has_prepared_its_ops),
-        cmocka_unit_test(a_device_without_an_op_of_the_model_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "worker/models/model.h"
 
 #include "tests/lib/mlp_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 /* What the models below have of their device, in bytes. */
@@ -85,8 +80,7 @@ static const struct mlp_settings deep[] = {
     {.layers = {2, {4, 3}}},
 };
 
-static void recomputing_activations_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(recomputing_activations_gives_the_same_bits) {
     for (size_t m = 0; m < sizeof deep / sizeof *deep; m++)
         for (int activation = JOB_RELU; activation <= JOB_IDENTITY;
              activation++)
@@ -106,8 +100,7 @@ static void recomputing_activations_gives_the_same_bits(void **state) {
 
 /* Seven hidden layers of 65, of which KEPT stay and the longest stretch of
  * those between them. */
-static void fewer_kept_activations_use_less_memory(void **state) {
-    (void)state;
+TEST(fewer_kept_activations_use_less_memory) {
     static const uint32_t activations[] = {7,     1 + 3, 2 + 2, 3 + 1,
                                            4 + 1, 5 + 1, 7};
     size_t all = 0;
@@ -123,12 +116,4 @@ static void fewer_kept_activations_use_less_memory(void **state) {
                                           (7 - activations[kept]));
         mlp_fixture_close(&fixture);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recomputing_activations_gives_the_same_bits),
-        cmocka_unit_test(fewer_kept_activations_use_less_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

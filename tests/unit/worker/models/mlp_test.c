@@ -2,6 +2,7 @@
 /* A model's gradients beside finite differences of its loss in double
  * precision, and two hundred steps that have to learn. */
 #include "proto/tensor/philox.h"
+#include "tests/lib/test.h"
 #include "worker/data/idx_dataset.h"
 #include "worker/data/loader.h"
 #include "worker/models/mlp.h"
@@ -11,12 +12,6 @@
 #include "tests/lib/mlp_fixture.h"
 #include "tests/lib/skip.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +96,7 @@ static void check_differences(struct mlp_fixture *fixture,
         free(weights[p]);
 }
 
-static void gradients_are_those_of_finite_differences(void **state) {
-    (void)state;
+TEST(gradients_are_those_of_finite_differences) {
     for (int activation = JOB_RELU; activation <= JOB_IDENTITY; activation++) {
         for (int loss = JOB_SOFTMAX_CROSS_ENTROPY; loss <= JOB_MSE; loss++) {
             struct mlp_settings settings = {.layers = {4, {5, 7, 6, 3}},
@@ -122,8 +116,7 @@ static void gradients_are_those_of_finite_differences(void **state) {
     }
 }
 
-static void a_single_layer_is_a_valid_model(void **state) {
-    (void)state;
+TEST(a_single_layer_is_a_valid_model) {
     const struct mlp_settings settings = {.layers = {2, {4, 3}},
                                           .loss = JOB_SOFTMAX_CROSS_ENTROPY};
     struct job_model model = {.settings = &settings};
@@ -147,8 +140,7 @@ static double distance(const float *a, const float *b, uint64_t elements) {
     return sqrt(difference / size);
 }
 
-static void accumulated_parts_equal_the_whole_batch(void **state) {
-    (void)state;
+TEST(accumulated_parts_equal_the_whole_batch) {
     static const uint32_t cuts[] = {0, 1, 8, 31, 64};
     struct mlp_fixture whole = {0}, parts = {0};
     mlp_fixture_open(&whole, &mlp_medium);
@@ -176,8 +168,7 @@ static void accumulated_parts_equal_the_whole_batch(void **state) {
     mlp_fixture_close(&parts);
 }
 
-static void the_same_pass_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(the_same_pass_gives_the_same_bits) {
     struct mlp_fixture one = {0}, two = {0};
     mlp_fixture_open(&one, &mlp_medium);
     mlp_fixture_open(&two, &mlp_medium);
@@ -198,8 +189,7 @@ static void the_same_pass_gives_the_same_bits(void **state) {
 }
 
 /* On the CPU, where it is told at once too. */
-static void the_settled_result_is_that_of_the_last_pass(void **state) {
-    (void)state;
+TEST(the_settled_result_is_that_of_the_last_pass) {
     struct mlp_fixture fixture = {0};
     struct model_result result, settled = {0};
     mlp_fixture_open(&fixture, &mlp_medium);
@@ -215,8 +205,7 @@ static void the_settled_result_is_that_of_the_last_pass(void **state) {
     mlp_fixture_close(&fixture);
 }
 
-static void parameters_are_those_of_torch_linear(void **state) {
-    (void)state;
+TEST(parameters_are_those_of_torch_linear) {
     const struct mlp_settings settings = {.layers = {3, {784, 100, 10}}};
     struct job_model model = {.settings = &settings};
     struct parameter parameters[4];
@@ -235,8 +224,7 @@ static void parameters_are_those_of_torch_linear(void **state) {
     assert_true(parameters[3].init_bound == 0.1f);
 }
 
-static void data_that_do_not_match_the_model_are_named(void **state) {
-    (void)state;
+TEST(data_that_do_not_match_the_model_are_named) {
     const struct mlp_settings settings = {.layers = {3, {784, 100, 10}}};
     struct job_model model = {.settings = &settings};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
@@ -295,8 +283,7 @@ static double test_accuracy(struct mlp_fixture *fixture) {
     return (double)correct / count;
 }
 
-static void two_hundred_steps_learn_fashion_mnist(void **state) {
-    (void)state;
+TEST(two_hundred_steps_learn_fashion_mnist) {
     if (access(FASHION, R_OK))
         skip_test("%s is not here (dataset-fashion-mnist)", FASHION);
     const struct mlp_settings settings = {.layers = {4, {784, 128, 64, 10}},
@@ -389,8 +376,7 @@ static void expect_row_gradient(const float *of_bias, const float *weight,
 
 /* Numbers and rows side by side are the inputs of an MLP over one column, and
  * rows alone are. */
-static void rows_are_inputs_and_get_their_gradient(void **state) {
-    (void)state;
+TEST(rows_are_inputs_and_get_their_gradient) {
     static const struct mlp_settings settings = {
         .layers = {3, {JOINED, 4, OUTPUTS}}, .activation = JOB_TANH};
     const struct job_model model = {.type = JOB_MLP, .settings = &settings};
@@ -434,19 +420,4 @@ static void rows_are_inputs_and_get_their_gradient(void **state) {
     }
     free(inputs);
     ops_cpu_close(&device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_those_of_finite_differences),
-        cmocka_unit_test(a_single_layer_is_a_valid_model),
-        cmocka_unit_test(accumulated_parts_equal_the_whole_batch),
-        cmocka_unit_test(the_same_pass_gives_the_same_bits),
-        cmocka_unit_test(the_settled_result_is_that_of_the_last_pass),
-        cmocka_unit_test(parameters_are_those_of_torch_linear),
-        cmocka_unit_test(rows_are_inputs_and_get_their_gradient),
-        cmocka_unit_test(data_that_do_not_match_the_model_are_named),
-        cmocka_unit_test(two_hundred_steps_learn_fashion_mnist),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

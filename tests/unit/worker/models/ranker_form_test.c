@@ -4,14 +4,8 @@
 
 #include "proto/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/data/features.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>
@@ -52,6 +46,8 @@ static int form_teardown(void **state) {
     return 0;
 }
 
+FIXTURE(form_setup, form_teardown);
+
 static enum status build(struct form_fixture *fixture, enum job_model_type type,
                          const struct ranker_settings *settings) {
     struct job_model model = {.type = type, .settings = settings};
@@ -79,7 +75,7 @@ static void expect_lookup(const struct form_fixture *fixture, uint32_t l,
     assert_int_equal(lookup->offset, offset);
 }
 
-static void what_gives_ids_has_rows_and_a_number_a_weight(void **state) {
+TEST(what_gives_ids_has_rows_and_a_number_a_weight) {
     struct form_fixture *f = *state;
     must_build(f, JOB_LINEAR, &(struct ranker_settings){.loss = JOB_MSE});
     assert_int_equal(f->parts.width[RANKER_WIDE], 2);
@@ -99,7 +95,7 @@ static void what_gives_ids_has_rows_and_a_number_a_weight(void **state) {
     assert_int_equal(f->parts.place[RANKER_LABEL], f->spec.num_columns - 1);
 }
 
-static void factors_lie_side_by_side(void **state) {
+TEST(factors_lie_side_by_side) {
     struct form_fixture *f = *state;
     static char names[] = "[\"C1\", \"I1\", \"C2\"]";
     must_build(f, JOB_DEEPFM,
@@ -117,7 +113,7 @@ static void factors_lie_side_by_side(void **state) {
     assert_int_equal(ranker_form_parameters(&f->parts, NULL), 2 + 4);
 }
 
-static void wide_and_deep_read_columns_of_their_own(void **state) {
+TEST(wide_and_deep_read_columns_of_their_own) {
     struct form_fixture *f = *state;
     static char wide[] = "[\"I2\", \"C1\"]",
                 deep[] = "[\"e1\", \"I1\", \"age\"]";
@@ -138,7 +134,7 @@ static void wide_and_deep_read_columns_of_their_own(void **state) {
     assert_int_equal(f->tables[1].dim, 4);
 }
 
-static void dlrm_takes_all_numbers_and_embeddings(void **state) {
+TEST(dlrm_takes_all_numbers_and_embeddings) {
     struct form_fixture *f = *state;
     must_build(f, JOB_DLRM,
                &(struct ranker_settings){.bottom = {1, {4}}, .top = {1, {8}}});
@@ -151,7 +147,7 @@ static void dlrm_takes_all_numbers_and_embeddings(void **state) {
 }
 
 /* Of model.init, model.factors_init and optimizers. */
-static void layers_and_factors_begin_as_the_job_says(void **state) {
+TEST(layers_and_factors_begin_as_the_job_says) {
     struct form_fixture *f = *state;
     struct parameter parameters[16];
     const struct ranker_settings settings = {
@@ -171,7 +167,7 @@ static void layers_and_factors_begin_as_the_job_says(void **state) {
     assert_true(parameters[3].init_bound == 0); /* a bias */
 }
 
-static void parts_are_in_the_groups_of_their_models(void **state) {
+TEST(parts_are_in_the_groups_of_their_models) {
     struct form_fixture *f = *state;
     struct parameter parameters[16];
     const struct ranker_settings settings = {
@@ -191,7 +187,7 @@ static void parts_are_in_the_groups_of_their_models(void **state) {
                          strncmp(parameters[p].name, "deep", 4) ? 1 : 2);
 }
 
-static void matrix_factorization_has_biases_and_factors(void **state) {
+TEST(matrix_factorization_has_biases_and_factors) {
     struct form_fixture *f = *state;
     static char user[] = "C1", item[] = "C2";
     must_build(f, JOB_MATRIX_FACTORIZATION,
@@ -212,7 +208,7 @@ static void expect_form_refused(struct form_fixture *f,
         fail_msg("\"%s\" is not in: %s", text, f->why.text);
 }
 
-static void a_feature_that_does_not_fit_is_refused(void **state) {
+TEST(a_feature_that_does_not_fit_is_refused) {
     struct form_fixture *f = *state;
     static char none[] = "[\"C3\"]", row[] = "[\"e1\"]", id[] = "[\"C1\"]";
     static char user[] = "I1", item[] = "C2";
@@ -237,21 +233,4 @@ static void a_feature_that_does_not_fit_is_refused(void **state) {
     features_close(&f->features);
     expect_form_refused(f, JOB_LINEAR, &(struct ranker_settings){0},
                         "model.type: needs features");
-}
-
-#define FORM_TEST(name)                                                        \
-    cmocka_unit_test_setup_teardown(name, form_setup, form_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        FORM_TEST(what_gives_ids_has_rows_and_a_number_a_weight),
-        FORM_TEST(factors_lie_side_by_side),
-        FORM_TEST(wide_and_deep_read_columns_of_their_own),
-        FORM_TEST(dlrm_takes_all_numbers_and_embeddings),
-        FORM_TEST(matrix_factorization_has_biases_and_factors),
-        FORM_TEST(layers_and_factors_begin_as_the_job_says),
-        FORM_TEST(parts_are_in_the_groups_of_their_models),
-        FORM_TEST(a_feature_that_does_not_fit_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,14 +5,8 @@
 
 #include "proto/tensor/philox.h"
 #include "tests/lib/activation_oracle.h"
+#include "tests/lib/test.h"
 #include "worker/models/ranker_form.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -333,8 +327,7 @@ static void check_gradients(struct ranker_fixture *f, bool add) {
                             "a column of rows");
 }
 
-static void gradients_of_weights_and_rows_agree_with_double(void **state) {
-    (void)state;
+TEST(gradients_of_weights_and_rows_agree_with_double) {
     for (int c = 0; c < CASES; c++)
         for (int add = 0; add < 2; add++) {
             struct ranker_fixture *f = ranker_open(&cases[c]);
@@ -343,8 +336,7 @@ static void gradients_of_weights_and_rows_agree_with_double(void **state) {
         }
 }
 
-static void an_evaluation_has_the_loss_without_dropout(void **state) {
-    (void)state;
+TEST(an_evaluation_has_the_loss_without_dropout) {
     for (int c = 0; c < CASES; c++) {
         struct ranker_fixture *f = ranker_open(&cases[c]);
         struct model_result result;
@@ -358,8 +350,7 @@ static void an_evaluation_has_the_loss_without_dropout(void **state) {
     }
 }
 
-static void the_same_batch_has_the_same_bits_in_another_run(void **state) {
-    (void)state;
+TEST(the_same_batch_has_the_same_bits_in_another_run) {
     for (int c = 0; c < CASES; c++) {
         struct ranker_fixture *one = ranker_open(&cases[c]);
         struct ranker_fixture *other = ranker_open(&cases[c]);
@@ -401,8 +392,7 @@ static void ranker_done(void *context, uint32_t parameter) {
         f->weights[parameter][e] = NAN;
 }
 
-static void weights_are_needed_in_order_and_done_in_reverse(void **state) {
-    (void)state;
+TEST(weights_are_needed_in_order_and_done_in_reverse) {
     for (int c = 0; c < CASES; c++) {
         struct ranker_fixture *f = ranker_open(&cases[c]);
         struct ranker_fixture *plain = ranker_open(&cases[c]);
@@ -425,11 +415,10 @@ static void weights_are_needed_in_order_and_done_in_reverse(void **state) {
     }
 }
 
-static void a_refused_loss_skips_the_backward_pass(void **state) {
+TEST(a_refused_loss_skips_the_backward_pass) {
     struct ranker_fixture *f = ranker_open(&cases[0]);
     struct model_hooks hooks = {f, NULL, ranker_refuse, ranker_done};
     struct model_result result;
-    (void)state;
     model_ranker.gradient(f->model, &f->batch, f->weights, f->gradients, 1,
                           false, &hooks, &result);
     assert_int_equal(f->num_done, 0);
@@ -449,8 +438,7 @@ static double loss_of_outputs(const struct ranker_fixture *f,
     return sum;
 }
 
-static void the_outputs_are_those_that_the_loss_is_of(void **state) {
-    (void)state;
+TEST(the_outputs_are_those_that_the_loss_is_of) {
     for (size_t c = 0; c < CASES; c++) {
         struct ranker_fixture *f = ranker_open(&cases[c]);
         struct model_result result;
@@ -461,16 +449,4 @@ static void the_outputs_are_those_that_the_loss_is_of(void **state) {
         assert_true(fabs(loss - result.loss) <= 1e-5 * (1 + fabs(loss)));
         ranker_free(f);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_weights_and_rows_agree_with_double),
-        cmocka_unit_test(an_evaluation_has_the_loss_without_dropout),
-        cmocka_unit_test(the_same_batch_has_the_same_bits_in_another_run),
-        cmocka_unit_test(weights_are_needed_in_order_and_done_in_reverse),
-        cmocka_unit_test(a_refused_loss_skips_the_backward_pass),
-        cmocka_unit_test(the_outputs_are_those_that_the_loss_is_of),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/recompute.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 
 static uint64_t all_floats(const struct job_widths *widths) {
@@ -40,8 +36,7 @@ static void expect_segment(const struct recompute *plan, uint32_t l) {
         assert_false(plan->kept[k]);
 }
 
-static void every_output_is_kept_or_recomputable(void **state) {
-    (void)state;
+TEST(every_output_is_kept_or_recomputable) {
     unsigned seed = 7;
     for (int i = 0; i < 2000; i++) {
         struct job_widths widths = random_widths(&seed);
@@ -67,8 +62,7 @@ static void every_output_is_kept_or_recomputable(void **state) {
     }
 }
 
-static void kept_outputs_are_spread_evenly(void **state) {
-    (void)state;
+TEST(kept_outputs_are_spread_evenly) {
     struct job_widths widths = {.count = 18};
     struct recompute plan;
     for (uint32_t l = 0; l < widths.count; l++)
@@ -78,12 +72,4 @@ static void kept_outputs_are_spread_evenly(void **state) {
     assert_true(plan.kept[3] && plan.kept[7] && plan.kept[11]);
     assert_int_equal(plan.activations, 1 + 3 + 4);
     assert_int_equal(recompute_floats(&plan), 800);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_output_is_kept_or_recomputable),
-        cmocka_unit_test(kept_outputs_are_spread_evenly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +40,9 @@ static void expect_text(const char *text, const char *part) {
         fail_msg("no \"%s\" in: %s", part, text);
 }
 
-static void the_local_rank_selects_the_device(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(the_local_rank_selects_the_device) {
     int index;
     fake_device_configure(&two);
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -60,7 +57,7 @@ static void the_local_rank_selects_the_device(void **state) {
     }
 }
 
-static void more_trainers_than_devices_share_and_log_it(void **state) {
+TEST(more_trainers_than_devices_share_and_log_it) {
     int index;
     fake_device_configure(&two);
     struct local_device_request third = request(JOB_DEVICE_CUDA);
@@ -73,7 +70,7 @@ static void more_trainers_than_devices_share_and_log_it(void **state) {
     assert_int_equal(index, 1);
 }
 
-static void fewer_trainers_than_devices_log_it(void **state) {
+TEST(fewer_trainers_than_devices_log_it) {
     int index;
     fake_device_configure(&(struct fake_device_settings){.devices = 4});
     struct local_device_request second = request(JOB_DEVICE_CUDA);
@@ -86,7 +83,7 @@ static void fewer_trainers_than_devices_log_it(void **state) {
     assert_null(strstr(take(*state, &second, &index), "one each"));
 }
 
-static void a_requested_cpu_is_used_silently(void **state) {
+TEST(a_requested_cpu_is_used_silently) {
     int index;
     fake_device_configure(&two);
     struct local_device_request cpu = request(JOB_DEVICE_CPU);
@@ -94,7 +91,7 @@ static void a_requested_cpu_is_used_silently(void **state) {
     assert_int_equal(index, -1);
 }
 
-static void without_a_gpu_auto_uses_the_cpu_and_logs_why(void **state) {
+TEST(without_a_gpu_auto_uses_the_cpu_and_logs_why) {
     int index;
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
@@ -125,8 +122,7 @@ static void expect_refusal(struct local_device_request wanted,
     assert_null(device.ops);
 }
 
-static void a_requested_but_missing_gpu_is_an_error(void **state) {
-    (void)state;
+TEST(a_requested_but_missing_gpu_is_an_error) {
     struct local_device_request wanted = request(JOB_DEVICE_CUDA);
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
     expect_refusal(wanted, FAILURE_NO_DEVICE, "there is no GPU");
@@ -137,12 +133,11 @@ static void a_requested_but_missing_gpu_is_an_error(void **state) {
     expect_refusal(wanted, FAILURE_PLUGIN_MISSING, "capstan-cuda.so");
 }
 
-static void graphs_are_made_unless_the_environment_forbids_it(void **state) {
+TEST(graphs_are_made_unless_the_environment_forbids_it) {
     static const char *const given[] = {NULL, "1", "0"};
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     struct local_device device;
     struct failure why;
-    (void)state;
     fake_device_configure(&two);
     for (int i = 0; i < 3; i++) {
         if (given[i])
@@ -158,7 +153,7 @@ static void graphs_are_made_unless_the_environment_forbids_it(void **state) {
     unsetenv("CAPSTAN_CUDA_GRAPHS");
 }
 
-static void devices_without_tf32_log_what_they_compute_in(void **state) {
+TEST(devices_without_tf32_log_what_they_compute_in) {
     int index;
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     wanted.tf32 = true;
@@ -175,8 +170,7 @@ static void devices_without_tf32_log_what_they_compute_in(void **state) {
 }
 
 /* cuBLAS obeys it whatever it is asked for. */
-static void an_environment_that_overrides_the_jobs_tf32_is_refused(
-    void **state) {
+TEST(an_environment_that_overrides_the_jobs_tf32_is_refused) {
     static const struct {
         const char *given;
         bool tf32, refused;
@@ -185,7 +179,6 @@ static void an_environment_that_overrides_the_jobs_tf32_is_refused(
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     struct local_device device;
     struct failure why;
-    (void)state;
     fake_device_configure(&two);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setenv("NVIDIA_TF32_OVERRIDE", cases[i].given, 1);
@@ -205,8 +198,7 @@ static void an_environment_that_overrides_the_jobs_tf32_is_refused(
     unsetenv("NVIDIA_TF32_OVERRIDE");
 }
 
-static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
-    (void)state;
+TEST(an_allocation_failure_names_the_keys_to_reduce) {
     struct local_device device;
     struct local_device_request wanted = request(JOB_DEVICE_CUDA);
     struct job job = {.micro_batch = 64, .accumulation = 3};
@@ -233,7 +225,7 @@ static void an_allocation_failure_names_the_keys_to_reduce(void **state) {
     local_device_close(&device);
 }
 
-static void a_pinning_failure_is_logged(void **state) {
+TEST(a_pinning_failure_is_logged) {
     struct link_fixture *fixture = *state;
     struct local_device device;
     struct local_device_request wanted = request(JOB_DEVICE_CUDA);
@@ -252,31 +244,8 @@ static void a_pinning_failure_is_logged(void **state) {
     local_device_close(&device);
 }
 
-static void closing_null_does_nothing(void **state) {
+TEST(closing_null_does_nothing) {
     struct local_device none = {0};
-    (void)state;
     local_device_close(&none);
     assert_null(none.ops);
-}
-
-#define TEST(f)                                                                \
-    cmocka_unit_test_setup_teardown(f, link_fixture_setup,                     \
-                                    link_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_local_rank_selects_the_device),
-        TEST(more_trainers_than_devices_share_and_log_it),
-        TEST(fewer_trainers_than_devices_log_it),
-        TEST(a_requested_cpu_is_used_silently),
-        TEST(without_a_gpu_auto_uses_the_cpu_and_logs_why),
-        TEST(a_requested_but_missing_gpu_is_an_error),
-        TEST(graphs_are_made_unless_the_environment_forbids_it),
-        TEST(devices_without_tf32_log_what_they_compute_in),
-        TEST(an_environment_that_overrides_the_jobs_tf32_is_refused),
-        TEST(an_allocation_failure_names_the_keys_to_reduce),
-        TEST(a_pinning_failure_is_logged),
-        TEST(closing_null_does_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

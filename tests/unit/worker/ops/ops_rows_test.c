@@ -4,15 +4,9 @@
 #include "proto/tensor/philox.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
+#include "tests/lib/test.h"
 #include "worker/ops/device.h"
 #include "worker/ops/dropout.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <float.h>
 #include <math.h>
@@ -32,17 +26,28 @@ static float *room(void) {
     return memory;
 }
 
-static int open_device(void **state) {
-    (void)state;
-    struct failure why;
-    bool fake = ops != ops_cpu();
-    if (fake ? sync_device_open(&device, fake_device_ops(), &why)
-             : ops_cpu_open(&device, 1, &why))
-        fail_msg("%s", why.text);
+static int open_rooms(enum status opened, const struct failure *why) {
+    if (opened)
+        fail_msg("%s", why->text);
     x = room();
     dy = room();
     y = room();
     return 0;
+}
+
+static int open_cpu(void **state) {
+    (void)state;
+    struct failure why;
+    ops = ops_cpu();
+    return open_rooms(ops_cpu_open(&device, 1, &why), &why);
+}
+
+static int open_fake_gpu(void **state) {
+    (void)state;
+    struct failure why;
+    ops = sync_device_ops();
+    fake_device_configure(&(struct fake_device_settings){.devices = 1});
+    return open_rooms(sync_device_open(&device, fake_device_ops(), &why), &why);
 }
 
 static int close_device(void **state) {
@@ -166,15 +171,18 @@ static void check_shapes(enum op_kind kind) {
             check(kind, shapes[s][0], shapes[s][1], shapes[s][2], add);
 }
 
-static void rows_are_copied_and_added_between_strides(void **state) {
-    (void)state;
+#define ROWS_TEST(name)                                                        \
+    static void name(void **state);                                            \
+    TEST_AGAIN(#name ", a fake GPU", open_fake_gpu, close_device, name);       \
+    TEST_WITH(open_cpu, close_device, name)
+
+ROWS_TEST(rows_are_copied_and_added_between_strides) {
     check_shapes(OP_ROWS_COPY);
 }
 
-static void one_row_is_repeated_for_all_samples(void **state) {
+ROWS_TEST(one_row_is_repeated_for_all_samples) {
     struct op call = {
         .kind = OP_ROWS_COPY, .n = 5, .fields = 1, .width = 3, .y_row = 3};
-    (void)state;
     fill_rows(x, 1, 3, 3, 1);
     fill_rows(y, 5, 3, 0, 1);
     ops->run(device, STREAM_COMPUTE, op_rows(call, x, NULL, y));
@@ -182,19 +190,17 @@ static void one_row_is_repeated_for_all_samples(void **state) {
         assert_memory_equal(y + 3 * i, x, 3 * sizeof *x);
 }
 
-static void sums_of_pairs_agree_with_double_precision(void **state) {
-    (void)state;
+ROWS_TEST(sums_of_pairs_agree_with_double_precision) {
     check_shapes(OP_ROWS_PAIRS);
     check_shapes(OP_ROWS_PAIRS_GRADIENT);
 }
 
-static void products_of_pairs_agree_with_double_precision(void **state) {
-    (void)state;
+ROWS_TEST(products_of_pairs_agree_with_double_precision) {
     check_shapes(OP_ROWS_DOTS);
     check_shapes(OP_ROWS_DOTS_GRADIENT);
 }
 
-static void dropout_follows_from_key_batch_number_and_element(void **state) {
+ROWS_TEST(dropout_follows_from_key_batch_number_and_element) {
     enum { N = 5, WIDTH = 7, ROW = WIDTH + GAP };
     struct op call = {.kind = OP_ROWS_DROPOUT,
                       .key = 11,
@@ -208,7 +214,6 @@ static void dropout_follows_from_key_batch_number_and_element(void **state) {
                       .y_row = WIDTH};
     uint32_t dropped = 0;
     const uint64_t batch = 70000000001;
-    (void)state;
     fill_rows(x, N, ROW, WIDTH, 1);
     memcpy(dy, &batch, sizeof batch);
     ops->run(device, STREAM_COMPUTE,
@@ -222,26 +227,4 @@ static void dropout_follows_from_key_batch_number_and_element(void **state) {
         dropped += drops;
     }
     assert_in_range(dropped, 1, N * WIDTH - 1);
-}
-
-#define TEST(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, open_device, close_device)
-
-static int test_device(const char *name) {
-    const struct CMUnitTest tests[] = {
-        TEST(rows_are_copied_and_added_between_strides),
-        TEST(one_row_is_repeated_for_all_samples),
-        TEST(sums_of_pairs_agree_with_double_precision),
-        TEST(products_of_pairs_agree_with_double_precision),
-        TEST(dropout_follows_from_key_batch_number_and_element),
-    };
-    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
-}
-
-int main(void) {
-    ops = ops_cpu();
-    int failed = test_device("the CPU");
-    ops = sync_device_ops();
-    fake_device_configure(&(struct fake_device_settings){.devices = 1});
-    return failed + test_device("a fake GPU");
 }

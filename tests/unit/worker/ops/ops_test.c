@@ -12,13 +12,8 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <float.h>
 #include <math.h>
@@ -32,18 +27,46 @@ struct fixture {
     struct device *device;
 };
 
-/* The device of a group of tests: NULL is the CPU, another is taken near. */
+/* The device of a test: NULL is the CPU, another is taken near. */
 static const struct device_ops *far;
 
-static int setup(void **state) {
+static int setup(void **state, const struct device_ops *device) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct failure why;
+    far = device;
     fixture->ops = far ? sync_device_ops() : ops_cpu();
     if (far ? sync_device_open(&fixture->device, far, &why)
             : ops_cpu_open(&fixture->device, 1, &why))
         fail_msg("%s", why.text);
     *state = fixture;
     return 0;
+}
+
+static int setup_cpu(void **state) {
+    return setup(state, NULL);
+}
+
+static int setup_fake_gpu(void **state) {
+    fake_device_configure(&(struct fake_device_settings){.devices = 1});
+    return setup(state, fake_device_ops());
+}
+
+static struct failure without_gpu;
+
+/* The GPU of this machine, where it has one. */
+static const struct device_ops *find_gpu(void) {
+    static const struct device_ops *gpu;
+    if (!gpu && !*without_gpu.text)
+        gpu = sync_device_plugin(&without_gpu);
+    return gpu;
+}
+
+static bool has_gpu(void) {
+    return find_gpu() != NULL;
+}
+
+static int setup_gpu(void **state) {
+    return setup(state, find_gpu());
 }
 
 static int teardown(void **state) {
@@ -53,6 +76,16 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup_cpu, teardown);
+
+/* A test on each device. */
+#define OPS_TEST(name)                                                         \
+    static void name(void **state);                                            \
+    TEST_AGAIN(#name ", a fake GPU", setup_fake_gpu, teardown, name);          \
+    TEST_REGISTER(__COUNTER__, #name ", a GPU", setup_gpu, teardown, name,     \
+                  has_gpu)                                                     \
+    TEST(name)
 
 /* COUNT values in [-1, 1), by SEED. */
 static float *values(struct fixture *fixture, size_t count, uint32_t seed) {
@@ -135,7 +168,7 @@ static void check_linear(struct fixture *fixture, struct shape s,
     release(fixture, y);
 }
 
-static void linear_agrees_with_double_precision(void **state) {
+OPS_TEST(linear_agrees_with_double_precision) {
     for (int i = 0; i < NUM_SHAPES; i++) {
         check_linear(*state, shapes[i], JOB_RELU);
         check_linear(*state, shapes[i], JOB_TANH);
@@ -144,7 +177,7 @@ static void linear_agrees_with_double_precision(void **state) {
     }
 }
 
-static void input_gradient_agrees_with_double_precision(void **state) {
+OPS_TEST(input_gradient_agrees_with_double_precision) {
     struct fixture *fixture = *state;
     for (int shape = 0; shape < NUM_SHAPES; shape++) {
         struct shape s = shapes[shape];
@@ -194,7 +227,7 @@ static void check_weight_gradient(struct fixture *fixture, struct shape s,
     release(fixture, before);
 }
 
-static void weight_gradient_agrees_with_double_precision(void **state) {
+OPS_TEST(weight_gradient_agrees_with_double_precision) {
     for (int i = 0; i < NUM_SHAPES; i++) {
         check_weight_gradient(*state, shapes[i], false);
         check_weight_gradient(*state, shapes[i], true);
@@ -221,7 +254,7 @@ static void check_column_sums(struct fixture *fixture, struct shape s,
     release(fixture, before);
 }
 
-static void column_sums_agree_with_double_precision(void **state) {
+OPS_TEST(column_sums_agree_with_double_precision) {
     for (int i = 0; i < NUM_SHAPES; i++) {
         check_column_sums(*state, shapes[i], false);
         check_column_sums(*state, shapes[i], true);
@@ -243,7 +276,7 @@ static double slope_of(enum job_activation activation, double y) {
     return NAN;
 }
 
-static void activation_gradient_agrees_with_double_precision(void **state) {
+OPS_TEST(activation_gradient_agrees_with_double_precision) {
     struct fixture *fixture = *state;
     static const enum job_activation activations[] = {
         JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY};
@@ -269,7 +302,7 @@ static void activation_gradient_agrees_with_double_precision(void **state) {
 }
 
 /* Sums of one product each, so that an input is a sum: special values. */
-static void relu_passes_nan_and_clears_negatives(void **state) {
+OPS_TEST(relu_passes_nan_and_clears_negatives) {
     struct fixture *fixture = *state;
     enum { N = 9 };
     static const float inputs[N] = {NAN,      INFINITY, -INFINITY,
@@ -295,7 +328,7 @@ static void relu_passes_nan_and_clears_negatives(void **state) {
     release(fixture, bias);
 }
 
-static void saturated_activations_stay_in_range(void **state) {
+OPS_TEST(saturated_activations_stay_in_range) {
     struct fixture *fixture = *state;
     float *x = values(fixture, 2, 1), *y = nans(fixture, 2);
     float *w = values(fixture, 1, 1), *bias = values(fixture, 1, 1);
@@ -315,7 +348,7 @@ static void saturated_activations_stay_in_range(void **state) {
     release(fixture, bias);
 }
 
-static void the_loss_of_a_batch_is_the_sum_of_its_samples(void **state) {
+OPS_TEST(the_loss_of_a_batch_is_the_sum_of_its_samples) {
     struct fixture *fixture = *state;
     enum { N = 7, OUT = 5 };
     static const uint32_t labels[N] = {0, 1, 2, 3, 4, 0, 1};
@@ -347,7 +380,7 @@ static void the_loss_of_a_batch_is_the_sum_of_its_samples(void **state) {
     release(fixture, row);
 }
 
-static void a_weight_multiplies_the_loss_of_its_sample(void **state) {
+OPS_TEST(a_weight_multiplies_the_loss_of_its_sample) {
     struct fixture *fixture = *state;
     enum { N = 4, OUT = 5 };
     static const uint32_t labels[N] = {0, 1, 2, 3};
@@ -377,7 +410,7 @@ static void a_weight_multiplies_the_loss_of_its_sample(void **state) {
     release(fixture, row);
 }
 
-static void the_same_call_gives_the_same_bits(void **state) {
+OPS_TEST(the_same_call_gives_the_same_bits) {
     struct fixture *fixture = *state;
     struct shape s = {33, 255, 129};
     size_t count = (size_t)s.n * s.out;
@@ -428,7 +461,7 @@ static void *threads_of_a_product(void *argument) {
     return (void *)more;
 }
 
-static void one_thread_is_the_calling_thread(void **state) {
+TEST(one_thread_is_the_calling_thread) {
     pthread_t caller;
     void *more;
     assert_int_equal(
@@ -437,15 +470,14 @@ static void one_thread_is_the_calling_thread(void **state) {
     assert_int_equal((intptr_t)more, 0);
 }
 
-static void a_device_without_threads_is_refused(void **state) {
-    (void)state;
+TEST(a_device_without_threads_is_refused) {
     struct device *device = NULL;
     struct failure why;
     assert_fails(ops_cpu_open(&device, 0, &why), &why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(why.text, "threads: found 0"));
 }
 
-static void memory_is_aligned_and_zero(void **state) {
+TEST(memory_is_aligned_and_zero) {
     struct fixture *fixture = *state;
     for (size_t bytes = 0; bytes < 300; bytes += 37) {
         unsigned char *memory = fixture->ops->allocate(fixture->device, bytes);
@@ -521,7 +553,7 @@ static void check_precision(struct fixture *fixture,
         release(fixture, all[i]);
 }
 
-static void operands_of_products_are_rounded_and_sums_are_not(void **state) {
+OPS_TEST(operands_of_products_are_rounded_and_sums_are_not) {
     static const enum job_precision each[] = {
         JOB_PRECISION_BF16, JOB_PRECISION_FP16, JOB_PRECISION_FP32};
     for (int p = 0; p < 3; p++)
@@ -530,7 +562,7 @@ static void operands_of_products_are_rounded_and_sums_are_not(void **state) {
 }
 
 /* 1 + 2^-9 is 1 in bf16, 1 + 2^-12 in fp16, and both are not in float32. */
-static void precision_is_that_of_its_format(void **state) {
+OPS_TEST(precision_is_that_of_its_format) {
     struct fixture *fixture = *state;
     static const struct {
         enum job_precision precision;
@@ -566,7 +598,7 @@ static void precision_is_that_of_its_format(void **state) {
 }
 
 /* 1 + 2^-12 is 1 in TF32: of so many products a GPU's library makes it such. */
-static void only_a_gpu_rounds_to_tf32_and_only_if_asked(void **state) {
+OPS_TEST(only_a_gpu_rounds_to_tf32_and_only_if_asked) {
     struct fixture *fixture = *state;
     static const enum job_precision each[] = {
         JOB_PRECISION_FP32, JOB_PRECISION_TF32, JOB_PRECISION_FP32};
@@ -594,7 +626,7 @@ static void only_a_gpu_rounds_to_tf32_and_only_if_asked(void **state) {
 enum { VECTORS = 3, CASES = sizeof rule_cases / sizeof *rule_cases };
 static const size_t vectors[VECTORS] = {1, 1025, 3 * RULE_PIECE + 7};
 
-static void a_vector_is_filled_and_scaled(void **state) {
+OPS_TEST(a_vector_is_filled_and_scaled) {
     struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
         float *x = nans(fixture, vectors[v]);
@@ -608,7 +640,7 @@ static void a_vector_is_filled_and_scaled(void **state) {
     }
 }
 
-static void a_pixel_is_a_255th_of_its_byte(void **state) {
+OPS_TEST(a_pixel_is_a_255th_of_its_byte) {
     struct fixture *fixture = *state;
     enum { BYTES = 1003 };
     float *y = nans(fixture, BYTES), *room = nans(fixture, BYTES);
@@ -622,7 +654,7 @@ static void a_pixel_is_a_255th_of_its_byte(void **state) {
     release(fixture, room);
 }
 
-static void an_overflow_is_found_at_any_position(void **state) {
+OPS_TEST(an_overflow_is_found_at_any_position) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
@@ -640,7 +672,7 @@ static void an_overflow_is_found_at_any_position(void **state) {
     }
 }
 
-static void sums_of_squares_have_the_bits_of_the_rules_loops(void **state) {
+OPS_TEST(sums_of_squares_have_the_bits_of_the_rules_loops) {
     struct fixture *fixture = *state;
     size_t variants;
     for (int v = 0; v < VECTORS; v++) {
@@ -661,7 +693,7 @@ static void sums_of_squares_have_the_bits_of_the_rules_loops(void **state) {
 }
 
 /* The second of pairs is no part of it. */
-static void a_norm_clips_as_the_host_would(void **state) {
+OPS_TEST(a_norm_clips_as_the_host_would) {
     enum { PIECES = 6101, STEP = 2 };
     static const double limits[] = {1e-3, 5, 1e9};
     struct fixture *fixture = *state;
@@ -735,7 +767,7 @@ static void check_rule(struct fixture *fixture, const struct rule_case *one,
     }
 }
 
-static void an_update_has_the_bits_of_the_rules_loops(void **state) {
+OPS_TEST(an_update_has_the_bits_of_the_rules_loops) {
     struct fixture *fixture = *state;
     for (int c = 0; c < CASES; c++)
         for (int v = 0; v < VECTORS; v++)
@@ -743,7 +775,7 @@ static void an_update_has_the_bits_of_the_rules_loops(void **state) {
                 check_rule(fixture, &rule_cases[c], vectors[v]);
 }
 
-static void every_kind_of_op_is_supported_and_no_other(void **state) {
+OPS_TEST(every_kind_of_op_is_supported_and_no_other) {
     const struct fixture *fixture = *state;
     for (uint32_t kind = 0; kind < OP_KINDS; kind++)
         assert_true(
@@ -753,9 +785,8 @@ static void every_kind_of_op_is_supported_and_no_other(void **state) {
             fixture->ops->supports(fixture->device, (struct op){.kind = kind}));
 }
 
-static void ops_are_equal_if_their_bytes_are(void **state) {
+OPS_TEST(ops_are_equal_if_their_bytes_are) {
     float x[4] = {0}, w[4] = {0}, y[4] = {0};
-    (void)state;
     for (uint32_t in = 1; in < 4; in++) {
         struct op one = op_linear(x, w, w, y, 1, in, 1, JOB_RELU);
         struct op other = op_linear(x, w, w, y, 1, 2, 1, JOB_RELU);
@@ -764,7 +795,7 @@ static void ops_are_equal_if_their_bytes_are(void **state) {
 }
 
 /* Of a shape that neither precision has met, before and after. */
-static void a_prepared_op_has_the_same_bits(void **state) {
+OPS_TEST(a_prepared_op_has_the_same_bits) {
     struct fixture *fixture = *state;
     static const enum job_precision each[] = {JOB_PRECISION_FP32,
                                               JOB_PRECISION_BF16};
@@ -795,66 +826,6 @@ static void a_prepared_op_has_the_same_bits(void **state) {
     release(fixture, again);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static int test_every_device(const char *name) {
-    const struct CMUnitTest tests[] = {
-        TEST(linear_agrees_with_double_precision),
-        TEST(input_gradient_agrees_with_double_precision),
-        TEST(weight_gradient_agrees_with_double_precision),
-        TEST(column_sums_agree_with_double_precision),
-        TEST(activation_gradient_agrees_with_double_precision),
-        TEST(relu_passes_nan_and_clears_negatives),
-        TEST(saturated_activations_stay_in_range),
-        TEST(the_loss_of_a_batch_is_the_sum_of_its_samples),
-        TEST(a_weight_multiplies_the_loss_of_its_sample),
-        TEST(the_same_call_gives_the_same_bits),
-        TEST(operands_of_products_are_rounded_and_sums_are_not),
-        TEST(precision_is_that_of_its_format),
-        TEST(only_a_gpu_rounds_to_tf32_and_only_if_asked),
-        TEST(a_vector_is_filled_and_scaled),
-        TEST(a_pixel_is_a_255th_of_its_byte),
-        TEST(an_overflow_is_found_at_any_position),
-        TEST(sums_of_squares_have_the_bits_of_the_rules_loops),
-        TEST(a_norm_clips_as_the_host_would),
-        TEST(an_update_has_the_bits_of_the_rules_loops),
-        TEST(every_kind_of_op_is_supported_and_no_other),
-        TEST(ops_are_equal_if_their_bytes_are),
-        TEST(a_prepared_op_has_the_same_bits),
-    };
-    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
-}
-
-static int test_the_cpu(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(one_thread_is_the_calling_thread),
-        TEST(a_device_without_threads_is_refused),
-        TEST(memory_is_aligned_and_zero),
-    };
-    return cmocka_run_group_tests_name("the CPU alone", tests, NULL, NULL);
-}
-
-static struct failure without_gpu;
-
-static void the_gpu_of_this_machine_agrees(void **state) {
-    (void)state;
+TEST_IF(!has_gpu(), the_gpu_of_this_machine_agrees) {
     skip_test("%s", without_gpu.text);
-}
-
-/* The GPU of this machine, where it has one. */
-static int test_a_gpu(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_gpu_of_this_machine_agrees),
-    };
-    far = sync_device_plugin(&without_gpu);
-    return far ? test_every_device("a GPU")
-               : cmocka_run_group_tests_name("a GPU", tests, NULL, NULL);
-}
-
-int main(void) {
-    int failed = test_every_device("the CPU") + test_the_cpu();
-    far = fake_device_ops();
-    fake_device_configure(&(struct fake_device_settings){.devices = 1});
-    failed += test_every_device("a fake GPU");
-    return failed + test_a_gpu();
 }

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/arena.h"
 
+#include "tests/lib/test.h"
 #include "worker/exchange/allreduce/reducer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,12 +28,10 @@ static void open_arena(struct arena *arena, const struct layout *layout) {
         fail_msg("%s", why.text);
 }
 
-static void parameters_adjacent_in_the_plan_are_adjacent_in_memory(
-    void **state) {
+TEST(parameters_adjacent_in_the_plan_are_adjacent_in_memory) {
     static const uint32_t elements[] = {3, 40000, 17, 16384};
     struct layout *layout = build(elements, 4);
     struct arena arena;
-    (void)state;
     open_arena(&arena, layout);
     for (uint32_t b = 1; b < layout->num_blocks; b++) {
         const struct block *last = &layout->blocks[b - 1];
@@ -55,12 +48,11 @@ static void parameters_adjacent_in_the_plan_are_adjacent_in_memory(
     layout_free(&layout);
 }
 
-static void separated_parameters_are_aligned_and_zero_padded(void **state) {
+TEST(separated_parameters_are_aligned_and_zero_padded) {
     static const uint32_t elements[] = {3, 40000, 17, 16384, 1};
     struct layout *layout = build(elements, 5);
     struct arena arena;
     struct failure why;
-    (void)state;
     assert_int_equal(arena_open(&arena, layout, true, &why), STATUS_OK);
     struct buffer *const both[] = {arena.weights, arena.gradients};
     for (int i = 0; i < 2; i++) {
@@ -81,11 +73,10 @@ static void separated_parameters_are_aligned_and_zero_padded(void **state) {
     layout_free(&layout);
 }
 
-static void parameters_of_64_bytes_are_aligned(void **state) {
+TEST(parameters_of_64_bytes_are_aligned) {
     static const uint32_t elements[] = {32, 4096, 16, 10};
     struct layout *layout = build(elements, 4);
     struct arena arena;
-    (void)state;
     open_arena(&arena, layout);
     for (uint32_t p = 0; p < 3; p++) {
         assert_int_equal((uintptr_t)arena.weight_of[p] % 64, 0);
@@ -95,11 +86,10 @@ static void parameters_of_64_bytes_are_aligned(void **state) {
     layout_free(&layout);
 }
 
-static void both_buffers_hold_every_parameter(void **state) {
+TEST(both_buffers_hold_every_parameter) {
     static const uint32_t elements[] = {5, 7};
     struct layout *layout = build(elements, 2);
     struct arena arena;
-    (void)state;
     open_arena(&arena, layout);
     for (uint32_t p = 0; p < 2; p++) {
         memset(arena.weight_of[p], 1, elements[p] * sizeof(float));
@@ -114,11 +104,10 @@ static void both_buffers_hold_every_parameter(void **state) {
     layout_free(&layout);
 }
 
-static void a_zero_word_precedes_the_first_parameter(void **state) {
+TEST(a_zero_word_precedes_the_first_parameter) {
     static const uint32_t elements[] = {32, 5};
     struct layout *layout = build(elements, 2);
     struct arena arena;
-    (void)state;
     open_arena(&arena, layout);
     const float *weights = buffer_data(arena.weights);
     const float *gradients = buffer_data(arena.gradients);
@@ -131,12 +120,11 @@ static void a_zero_word_precedes_the_first_parameter(void **state) {
     layout_free(&layout);
 }
 
-static void a_second_arena_shares_weights_but_not_gradients(void **state) {
+TEST(a_second_arena_shares_weights_but_not_gradients) {
     static const uint32_t elements[] = {5, 7};
     struct layout *layout = build(elements, 2);
     struct arena arena, beside;
     struct failure why;
-    (void)state;
     open_arena(&arena, layout);
     for (int own = 0; own < 2; own++) {
         assert_int_equal(arena_open_replica(&beside, &arena, layout, own, &why),
@@ -154,17 +142,4 @@ static void a_second_arena_shares_weights_but_not_gradients(void **state) {
     }
     arena_close(&arena);
     layout_free(&layout);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            parameters_adjacent_in_the_plan_are_adjacent_in_memory),
-        cmocka_unit_test(separated_parameters_are_aligned_and_zero_padded),
-        cmocka_unit_test(parameters_of_64_bytes_are_aligned),
-        cmocka_unit_test(both_buffers_hold_every_parameter),
-        cmocka_unit_test(a_zero_word_precedes_the_first_parameter),
-        cmocka_unit_test(a_second_arena_shares_weights_but_not_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,8 @@
 /* Combined rows and their gradients against the definition in double. */
 #include "worker/train/bags.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,9 +88,8 @@ static void expect_gradients(const struct fixture *fixture,
         assert_true(fabs((double)gradients[i] - expected[i]) < 1e-5);
 }
 
-static void sums_and_gradients_are_those_of_the_definition(void **state) {
+TEST(sums_and_gradients_are_those_of_the_definition) {
     static struct fixture fixture;
-    (void)state;
     srand(1);
     for (int turn = 0; turn < 6 * 3 * 2 * 10; turn++) {
         struct bags bags = {.count = BAGS,
@@ -108,11 +103,4 @@ static void sums_and_gradients_are_those_of_the_definition(void **state) {
         expect_gradients(&fixture, &bags, false);
         expect_gradients(&fixture, &bags, true);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_gradients_are_those_of_the_definition),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,9 +102,8 @@ static void expect_sums(struct fixture *fixture) {
 
 /* The next batch is on its way while this one is computed with, for which
  * nobody waits until the end. */
-static void each_batch_is_computed_as_submitted(void **state) {
+TEST(each_batch_is_computed_as_submitted) {
     struct fixture fixture;
-    (void)state;
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
         for (uint64_t seed = 0; seed < 20; seed++) {
             open_fixture(&fixture, JOB_DEVICE_CUDA,
@@ -128,9 +122,8 @@ static void each_batch_is_computed_as_submitted(void **state) {
         }
 }
 
-static void with_unified_memory_nothing_is_copied(void **state) {
+TEST(with_unified_memory_nothing_is_copied) {
     struct fixture fixture;
-    (void)state;
     open_fixture(&fixture, JOB_DEVICE_CPU,
                  &(struct fake_device_settings){.devices = 1});
     put(&fixture, 3);
@@ -143,7 +136,7 @@ static void with_unified_memory_nothing_is_copied(void **state) {
     close_fixture(&fixture);
 }
 
-static void an_allocation_failure_reports_the_size(void **state) {
+TEST(an_allocation_failure_reports_the_size) {
     struct local_device device;
     struct local_device_request request = {.kind = JOB_DEVICE_CUDA,
                                            .threads = 1,
@@ -152,7 +145,6 @@ static void an_allocation_failure_reports_the_size(void **state) {
     struct batch_prefetch prefetch;
     struct batch_spec three = spec;
     struct failure why;
-    (void)state;
     three.columns[0].width = 3;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 4});
@@ -164,13 +156,4 @@ static void an_allocation_failure_reports_the_size(void **state) {
                         "no memory on device cuda 0 (Fake GPU) for 2 batches "
                         "of 10 samples, of 320 bytes");
     local_device_close(&device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_batch_is_computed_as_submitted),
-        cmocka_unit_test(with_unified_memory_nothing_is_copied),
-        cmocka_unit_test(an_allocation_failure_reports_the_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

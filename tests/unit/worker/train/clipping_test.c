@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/clipping.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +54,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void expect_times(const struct fixture *fixture, double factor) {
     for (int p = 0; p < PARAMETERS; p++)
         for (uint64_t i = 0; i < fixture->layout->parameters[p].elements; i++) {
@@ -70,14 +68,14 @@ static void expect_times(const struct fixture *fixture, double factor) {
         }
 }
 
-static void a_gradient_above_the_limit_is_scaled_to_it(void **state) {
+TEST(a_gradient_above_the_limit_is_scaled_to_it) {
     struct fixture *fixture = *state;
     assert_true(fixture->layout->num_blocks > PARAMETERS);
     clipping_apply(fixture->layout, fixture->gradients, NULL, 0.5, NULL);
     expect_times(fixture, 0.5 / (fixture->norm + 1e-6));
 }
 
-static void a_gradient_below_the_limit_is_unchanged(void **state) {
+TEST(a_gradient_below_the_limit_is_unchanged) {
     struct fixture *fixture = *state;
     clipping_apply(fixture->layout, fixture->gradients, NULL,
                    fixture->norm * 1.001, NULL);
@@ -88,7 +86,7 @@ static void a_gradient_below_the_limit_is_unchanged(void **state) {
 }
 
 /* As blocks of large models are. */
-static void a_block_in_several_pieces_counts_as_a_whole(void **state) {
+TEST(a_block_in_several_pieces_counts_as_a_whole) {
     struct fixture *fixture = *state;
     struct parameter parameter = fixture->layout->parameters[1];
     struct block block = {.elements = (uint32_t)parameter.elements};
@@ -106,7 +104,7 @@ static void a_block_in_several_pieces_counts_as_a_whole(void **state) {
                 1e-6f * fabsf(expected));
 }
 
-static void every_processor_gives_the_same_bits(void **state) {
+TEST(every_processor_gives_the_same_bits) {
     struct fixture *fixture = *state;
     size_t count, bytes = fixture->layout->parameters[1].elements * 4;
     const struct rule_loops *const *loops = rule_variants(&count);
@@ -123,27 +121,11 @@ static void every_processor_gives_the_same_bits(void **state) {
     free(first);
 }
 
-static void nonfinite_norms_do_not_clip(void **state) {
+TEST(nonfinite_norms_do_not_clip) {
     struct fixture *fixture = *state;
     fixture->gradients[1][5] = NAN;
     clipping_apply(fixture->layout, fixture->gradients, NULL, 0.5, NULL);
     assert_true(isnan(fixture->gradients[1][5]));
     fixture->gradients[1][5] = fixture->before[1][5];
     expect_times(fixture, 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_gradient_above_the_limit_is_scaled_to_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_gradient_below_the_limit_is_unchanged,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            a_block_in_several_pieces_counts_as_a_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_processor_gives_the_same_bits,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(nonfinite_norms_do_not_clip, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests_name("clipping", tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "worker/train/device_replica.h"
 
 #include "tests/lib/local_group_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -24,11 +19,10 @@ static void open_one(struct local_group_fixture *fixture,
     local_group_fixture_load(fixture, 0, 1);
 }
 
-static void a_step_counts_its_samples_and_their_losses(void **state) {
+TEST(a_step_counts_its_samples_and_their_losses) {
     struct local_group_fixture fixture;
     struct device_replica_result result;
     struct failure why;
-    (void)state;
     open_one(&fixture, NULL);
     assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
                      STATUS_OK);
@@ -42,11 +36,10 @@ static void a_step_counts_its_samples_and_their_losses(void **state) {
     local_group_fixture_close(&fixture);
 }
 
-static void a_step_has_the_same_bits_on_any_device(void **state) {
+TEST(a_step_has_the_same_bits_on_any_device) {
     float cpu[ELEMENTS], gpu[ELEMENTS];
     struct device_replica_result first, found;
     struct failure why;
-    (void)state;
     local_group_fixture_expect(widths, 1, 3, cpu, &first);
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
         struct local_group_fixture fixture;
@@ -66,10 +59,9 @@ static void a_step_has_the_same_bits_on_any_device(void **state) {
     }
 }
 
-static void a_nonfinite_loss_marks_the_step_nonfinite(void **state) {
+TEST(a_nonfinite_loss_marks_the_step_nonfinite) {
     const struct fake_device_settings gpu = {.devices = 1};
     const struct fake_device_settings *const kinds[] = {NULL, &gpu};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct local_group_fixture fixture;
         struct device_replica_result result;
@@ -89,11 +81,10 @@ static void a_nonfinite_loss_marks_the_step_nonfinite(void **state) {
     }
 }
 
-static void an_aborted_step_ends_after_a_batch(void **state) {
+TEST(an_aborted_step_ends_after_a_batch) {
     struct local_group_fixture fixture;
     struct device_replica_result result;
     struct failure why;
-    (void)state;
     open_one(&fixture, NULL);
     fixture.aborted = true;
     assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
@@ -101,14 +92,4 @@ static void an_aborted_step_ends_after_a_batch(void **state) {
     assert_int_equal(result.samples, 3);
     assert_int_equal(fixture.num_announced, 0);
     local_group_fixture_close(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_counts_its_samples_and_their_losses),
-        cmocka_unit_test(a_step_has_the_same_bits_on_any_device),
-        cmocka_unit_test(a_nonfinite_loss_marks_the_step_nonfinite),
-        cmocka_unit_test(an_aborted_step_ends_after_a_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,9 +86,8 @@ static void expect_gradient(struct fixture *fixture, uint32_t p, float value) {
                      (double)fixture->arena.gradient_of[p][i], (double)value);
 }
 
-static void a_round_trip_has_the_weights_of_its_step(void **state) {
+TEST(a_round_trip_has_the_weights_of_its_step) {
     struct fixture fixture;
-    (void)state;
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
         for (uint64_t seed = 0; seed < 20; seed++) {
             open_transfer(&fixture, JOB_DEVICE_CUDA,
@@ -114,9 +108,8 @@ static void a_round_trip_has_the_weights_of_its_step(void **state) {
 }
 
 /* A layer's weights and bias set out as they come; the computing waits once. */
-static void weights_uploaded_together_are_waited_for_once(void **state) {
+TEST(weights_uploaded_together_are_waited_for_once) {
     struct fixture fixture;
-    (void)state;
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
         open_transfer(
             &fixture, JOB_DEVICE_CUDA,
@@ -138,10 +131,9 @@ static void weights_uploaded_together_are_waited_for_once(void **state) {
     }
 }
 
-static void weights_are_uploaded_once_until_they_change(void **state) {
+TEST(weights_are_uploaded_once_until_they_change) {
     struct fixture fixture;
     enum { BYTES = WIDTH * WIDTH * sizeof(float) };
-    (void)state;
     open_transfer(&fixture, JOB_DEVICE_CUDA,
                   &(struct fake_device_settings){.devices = 1});
     const struct device *handle = fixture.device.handle;
@@ -156,10 +148,9 @@ static void weights_are_uploaded_once_until_they_change(void **state) {
 }
 
 /* What others have made of it meanwhile is what comes. */
-static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
+TEST(a_gradient_may_stay_on_the_device_for_a_while) {
     struct fixture fixture;
     struct failure why;
-    (void)state;
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
         open_transfer(
             &fixture, JOB_DEVICE_CUDA,
@@ -188,9 +179,8 @@ static void a_gradient_may_stay_on_the_device_for_a_while(void **state) {
     }
 }
 
-static void with_unified_memory_nothing_is_copied(void **state) {
+TEST(with_unified_memory_nothing_is_copied) {
     struct fixture fixture;
-    (void)state;
     open_transfer(&fixture, JOB_DEVICE_CPU,
                   &(struct fake_device_settings){.devices = 1});
     for (uint32_t p = 0; p < PARAMETERS; p++) {
@@ -206,10 +196,9 @@ static void with_unified_memory_nothing_is_copied(void **state) {
     close_parts(&fixture);
 }
 
-static void a_wait_reports_a_lost_device(void **state) {
+TEST(a_wait_reports_a_lost_device) {
     struct fixture fixture;
     struct failure why;
-    (void)state;
     open_transfer(&fixture, JOB_DEVICE_CUDA,
                   &(struct fake_device_settings){.devices = 1, .lose_at = 5});
     fill(fixture.arena.weight_of[2], 1);
@@ -219,10 +208,9 @@ static void a_wait_reports_a_lost_device(void **state) {
     close_parts(&fixture);
 }
 
-static void an_allocation_failure_reports_the_size(void **state) {
+TEST(an_allocation_failure_reports_the_size) {
     struct fixture fixture;
     struct failure why;
-    (void)state;
     open_parts(
         &fixture, JOB_DEVICE_CUDA,
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 1});
@@ -234,17 +222,4 @@ static void an_allocation_failure_reports_the_size(void **state) {
                         "no memory on device cuda 0 (Fake GPU) for weights and "
                         "gradients of 1536 bytes");
     close_parts(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_round_trip_has_the_weights_of_its_step),
-        cmocka_unit_test(weights_uploaded_together_are_waited_for_once),
-        cmocka_unit_test(weights_are_uploaded_once_until_they_change),
-        cmocka_unit_test(a_gradient_may_stay_on_the_device_for_a_while),
-        cmocka_unit_test(with_unified_memory_nothing_is_copied),
-        cmocka_unit_test(a_wait_reports_a_lost_device),
-        cmocka_unit_test(an_allocation_failure_reports_the_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,15 +8,10 @@
 #include "proto/store/shard_writer.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/data/idx_dataset.h"
 #include "worker/models/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -86,6 +81,8 @@ static int tear_down(void **state) {
     free(fixture);
     return cluster_run_teardown(&run);
 }
+
+FIXTURE(set_up, tear_down);
 
 static void shard_path(const struct fixture *fixture, uint64_t step,
                        char path[PATH_MAX]) {
@@ -245,7 +242,7 @@ static void expect_words(const struct fixture *fixture, const char *text) {
         fail_msg("no \"%s\" in: %s", text, fixture->why.text);
 }
 
-static void each_checkpoint_is_measured_up_to_the_final_one(void **state) {
+TEST(each_checkpoint_is_measured_up_to_the_final_one) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 20, true, "");
     write_checkpoint(fixture, 10, false, "");
@@ -256,8 +253,7 @@ static void each_checkpoint_is_measured_up_to_the_final_one(void **state) {
 }
 
 /* A run of more epochs went on from it. */
-static void a_final_checkpoint_followed_by_another_is_not_the_end(
-    void **state) {
+TEST(a_final_checkpoint_followed_by_another_is_not_the_end) {
     struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
@@ -269,8 +265,7 @@ static void a_final_checkpoint_followed_by_another_is_not_the_end(
 }
 
 /* It goes on from the final checkpoint that it found, and will write others. */
-static void a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder(
-    void **state) {
+TEST(a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder) {
     struct fixture *fixture = *state;
     struct dir_lock *lock;
     fixture->settings.timeout = 0.1;
@@ -296,7 +291,7 @@ static void damage(const struct fixture *fixture, uint64_t step) {
     close(file);
 }
 
-static void a_damaged_checkpoint_is_skipped(void **state) {
+TEST(a_damaged_checkpoint_is_skipped) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, false, "");
     write_checkpoint(fixture, 20, true, "");
@@ -306,7 +301,7 @@ static void a_damaged_checkpoint_is_skipped(void **state) {
     expect_line(fixture, 0, 20, true);
 }
 
-static void a_damaged_final_checkpoint_is_a_failure(void **state) {
+TEST(a_damaged_final_checkpoint_is_a_failure) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     damage(fixture, 10);
@@ -315,7 +310,7 @@ static void a_damaged_final_checkpoint_is_a_failure(void **state) {
     expect_words(fixture, "ps-0.mdb");
 }
 
-static void a_host_that_holds_the_files_is_named(void **state) {
+TEST(a_host_that_holds_the_files_is_named) {
     struct fixture *fixture = *state;
     char path[PATH_MAX];
     write_checkpoint(fixture, 10, true, "host-b");
@@ -326,7 +321,7 @@ static void a_host_that_holds_the_files_is_named(void **state) {
     expect_words(fixture, "on the disk of host host-b alone");
 }
 
-static void a_job_without_a_test_set_is_reported(void **state) {
+TEST(a_job_without_a_test_set_is_reported) {
     struct fixture *fixture = *state;
     load_job(fixture, "{\"data\": {\"test\": null}}");
     write_checkpoint(fixture, 10, true, "");
@@ -335,7 +330,7 @@ static void a_job_without_a_test_set_is_reported(void **state) {
 }
 
 /* Of two hosts the data need not lie in the same place. */
-static void missing_data_is_reported_with_its_path(void **state) {
+TEST(missing_data_is_reported_with_its_path) {
     struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     assert_int_equal(unlink(fixture->job->data.test.paths[1]), 0);
@@ -344,45 +339,25 @@ static void missing_data_is_reported_with_its_path(void **state) {
     expect_words(fixture, fixture->job->data.test.paths[1]);
 }
 
-static void the_evaluator_waits_for_its_folder(void **state) {
+TEST(the_evaluator_waits_for_its_folder) {
     struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_NO_NEW_CHECKPOINT);
     expect_words(fixture, fixture->dir);
 }
 
-static void a_missing_folder_option_is_named(void **state) {
+TEST(a_missing_folder_option_is_named) {
     struct fixture *fixture = *state;
     fixture->settings.dir = NULL;
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_USAGE);
     expect_words(fixture, "--checkpoint-dir");
 }
 
-static void a_signal_ends_the_evaluator(void **state) {
+TEST(a_signal_ends_the_evaluator) {
     struct fixture *fixture = *state;
     eventfd_write(fixture->settings.interrupts, SIGTERM);
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_TERMINATED);
     eventfd_write(fixture->settings.interrupts, SIGINT);
     write_checkpoint(fixture, 10, true, "");
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_INTERRUPTED);
-}
-
-#define WITH_DATA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_DATA(each_checkpoint_is_measured_up_to_the_final_one),
-        WITH_DATA(a_final_checkpoint_followed_by_another_is_not_the_end),
-        WITH_DATA(
-            a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder),
-        WITH_DATA(a_damaged_checkpoint_is_skipped),
-        WITH_DATA(a_damaged_final_checkpoint_is_a_failure),
-        WITH_DATA(a_host_that_holds_the_files_is_named),
-        WITH_DATA(a_job_without_a_test_set_is_reported),
-        WITH_DATA(missing_data_is_reported_with_its_path),
-        WITH_DATA(the_evaluator_waits_for_its_folder),
-        WITH_DATA(a_missing_folder_option_is_named),
-        WITH_DATA(a_signal_ends_the_evaluator),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,10 @@
 
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/data/idx_dataset.h"
 #include "worker/models/mlp.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum { SAMPLES = 700, FEATURES = 9, CLASSES = 4 };
@@ -96,10 +91,9 @@ static struct evaluation evaluate(struct fixture *fixture) {
     return result;
 }
 
-static void a_gpu_evaluates_as_the_cpu_does(void **state) {
+TEST(a_gpu_evaluates_as_the_cpu_does) {
     static struct fixture fixture;
     struct failure why;
-    (void)state;
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CPU,
                                  &(struct fake_device_settings){0}, false,
                                  &why),
@@ -125,11 +119,10 @@ static void a_gpu_evaluates_as_the_cpu_does(void **state) {
 }
 
 /* The fake GPU ends a process that takes memory from under a copy. */
-static void closing_waits_for_running_work(void **state) {
+TEST(closing_waits_for_running_work) {
     static struct fixture fixture;
     struct fake_device_settings plan = {.devices = 1};
     struct failure why;
-    (void)state;
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why),
                      STATUS_OK);
     device_transfer_upload(&fixture.executor.device_transfer, 0);
@@ -138,12 +131,11 @@ static void closing_waits_for_running_work(void **state) {
     close_engine(&fixture);
 }
 
-static void a_lost_gpu_evaluates_nothing(void **state) {
+TEST(a_lost_gpu_evaluates_nothing) {
     static struct fixture fixture;
     struct fake_device_settings plan = {.devices = 1, .lose_at = 20};
     struct evaluation result;
     struct failure why;
-    (void)state;
     assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
                      STATUS_OK);
     struct evaluation_range all = {
@@ -154,11 +146,10 @@ static void a_lost_gpu_evaluates_nothing(void **state) {
 }
 
 /* Whatever piece is refused, what was had before is given back. */
-static void an_allocation_failure_leaves_nothing_open(void **state) {
+TEST(an_allocation_failure_leaves_nothing_open) {
     static struct fixture fixture;
     struct failure why;
     enum status status = STATUS_FAILED;
-    (void)state;
     for (uint64_t piece = 1; status; piece++) {
         struct fake_device_settings plan = {.devices = 1,
                                             .fail_allocation = piece};
@@ -171,14 +162,4 @@ static void an_allocation_failure_leaves_nothing_open(void **state) {
         }
         close_engine(&fixture);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_evaluates_as_the_cpu_does),
-        cmocka_unit_test(closing_waits_for_running_work),
-        cmocka_unit_test(a_lost_gpu_evaluates_nothing),
-        cmocka_unit_test(an_allocation_failure_leaves_nothing_open),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "worker/train/grad_scaler.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -44,8 +39,7 @@ static bool undo(const struct layout *layout, double scale) {
     return grad_scaler_unscale(&scaler, layout, gradients, NULL);
 }
 
-static void each_gradient_is_divided(void **state) {
-    (void)state;
+TEST(each_gradient_is_divided) {
     struct layout *layout = open_layout();
     assert_true(undo(layout, 0x1p16));
     for (int i = 0; i < COUNT; i++) {
@@ -57,8 +51,7 @@ static void each_gradient_is_divided(void **state) {
     layout_free(&layout);
 }
 
-static void scale_1_changes_nothing(void **state) {
-    (void)state;
+TEST(scale_1_changes_nothing) {
     struct layout *layout = open_layout();
     float before[2][COUNT];
     memory[0][3] = FLT_MIN / 4;
@@ -70,8 +63,7 @@ static void scale_1_changes_nothing(void **state) {
     layout_free(&layout);
 }
 
-static void an_infinity_or_nan_is_found_at_any_position(void **state) {
-    (void)state;
+TEST(an_infinity_or_nan_is_found_at_any_position) {
     static const float bad[] = {INFINITY, -INFINITY, NAN};
     for (int p = 0; p < 2; p++)
         for (int i = 0; i < (p ? 5 : COUNT); i++)
@@ -83,16 +75,14 @@ static void an_infinity_or_nan_is_found_at_any_position(void **state) {
             }
 }
 
-static void memory_beyond_a_parameter_is_not_checked(void **state) {
-    (void)state;
+TEST(memory_beyond_a_parameter_is_not_checked) {
     struct layout *layout = open_layout();
     memory[1][5] = NAN;
     assert_true(undo(layout, 2));
     layout_free(&layout);
 }
 
-static void the_loss_is_scaled_only_in_fp16(void **state) {
-    (void)state;
+TEST(the_loss_is_scaled_only_in_fp16) {
     const struct job others[] = {
         {.bf16 = {.enabled = true, .check_overflow = true}}, {.seed = 1}};
     struct grad_scaler scaler = scaled(&fp16, 4096);
@@ -108,8 +98,7 @@ static void the_loss_is_scaled_only_in_fp16(void **state) {
     }
 }
 
-static void gradients_are_checked_when_the_job_says_so(void **state) {
-    (void)state;
+TEST(gradients_are_checked_when_the_job_says_so) {
     struct job job = {.bf16 = {.check_overflow = true}};
     assert_false(grad_scaler_checks_gradients(&job));
     job.bf16.enabled = true;
@@ -126,8 +115,7 @@ static void gradients_are_checked_when_the_job_says_so(void **state) {
                 !grad_scaler_is_dynamic(&job));
 }
 
-static void without_a_scale_there_is_no_step(void **state) {
-    (void)state;
+TEST(without_a_scale_there_is_no_step) {
     struct grad_scaler scaler = scaled(&fp16, 0.5);
     struct loss_scaler now = {.scale = 0.25, .skipped = 3}, none = {0};
     struct failure why;
@@ -140,17 +128,4 @@ static void without_a_scale_there_is_no_step(void **state) {
     const struct job precise = {.seed = 1};
     scaler = scaled(&precise, 1);
     assert_int_equal(grad_scaler_begin(&scaler, &none, 6, &why), STATUS_OK);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_gradient_is_divided),
-        cmocka_unit_test(scale_1_changes_nothing),
-        cmocka_unit_test(an_infinity_or_nan_is_found_at_any_position),
-        cmocka_unit_test(memory_beyond_a_parameter_is_not_checked),
-        cmocka_unit_test(the_loss_is_scaled_only_in_fp16),
-        cmocka_unit_test(gradients_are_checked_when_the_job_says_so),
-        cmocka_unit_test(without_a_scale_there_is_no_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

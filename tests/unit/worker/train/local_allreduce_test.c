@@ -4,13 +4,8 @@
 #include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/local_group_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +27,7 @@ static void begin(struct local_group_fixture *fixture,
     local_group_fixture_load(fixture, 0, REPLICAS);
 }
 
-static void pieces_are_added_as_parameters_are(void **state) {
+TEST(pieces_are_added_as_parameters_are) {
     const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
     struct fake_device_settings gpus = {.order = FAKE_DEVICE_RANDOM,
                                         .devices = REPLICAS};
@@ -40,7 +35,6 @@ static void pieces_are_added_as_parameters_are(void **state) {
     float *found = malloc(ELEMENTS * sizeof *found);
     struct device_replica_result result;
     struct failure why;
-    (void)state;
     assert_true(expected && found);
     local_group_fixture_expect(widths, REPLICAS, 2, expected, &result);
     for (int i = 0; i < 2; i++) {
@@ -65,9 +59,8 @@ static void pieces_are_added_as_parameters_are(void **state) {
 }
 
 /* In the first piece or the second; the others are not left waiting. */
-static void a_failed_sum_is_reported(void **state) {
+TEST(a_failed_sum_is_reported) {
     static const char *const calls[] = {"nccl=1", "nccl=2"};
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct fake_device_settings gpus = {.devices = REPLICAS};
         struct local_group_fixture fixture;
@@ -83,12 +76,4 @@ static void a_failed_sum_is_reported(void **state) {
         assert_true(fixture.num_announced < PARAMETERS);
         local_group_fixture_close(&fixture);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_added_as_parameters_are),
-        cmocka_unit_test(a_failed_sum_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

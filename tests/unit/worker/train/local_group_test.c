@@ -6,13 +6,8 @@
 #include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/local_group_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,11 +43,10 @@ static void train(const struct fake_device_settings *gpus,
     local_group_fixture_close(&fixture);
 }
 
-static void gradients_are_the_sum_in_the_order_of_replicas(void **state) {
+TEST(gradients_are_the_sum_in_the_order_of_replicas) {
     const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
     float expected[ELEMENTS], found[ELEMENTS];
     struct device_replica_result wanted, result;
-    (void)state;
     local_group_fixture_expect(widths, REPLICAS, STEPS, expected, &wanted);
     for (int i = 0; i < 2; i++)
         for (int order = 0; order < FAKE_DEVICE_ORDERS; order++)
@@ -81,13 +75,12 @@ static void begin(struct local_group_fixture *fixture,
 }
 
 /* Gradients that are not wanted leave no trace in the next step's. */
-static void unwanted_gradients_are_left(void **state) {
+TEST(unwanted_gradients_are_left) {
     struct fake_device_settings gpus = {.devices = REPLICAS};
     float expected[ELEMENTS], found[ELEMENTS];
     struct local_group_fixture fixture;
     struct device_replica_result result;
     struct failure why;
-    (void)state;
     local_group_fixture_expect(widths, REPLICAS, 2, expected, &result);
     begin(&fixture, &gpus, NULL, REPLICAS);
     for (int step = 0; step < 2; step++) {
@@ -134,12 +127,11 @@ static uint32_t first_sample(uint32_t rank, uint32_t ranks, uint64_t batch) {
     return indices[0];
 }
 
-static void a_nonfinite_replica_makes_the_whole_step_nonfinite(void **state) {
+TEST(a_nonfinite_replica_makes_the_whole_step_nonfinite) {
     struct fake_device_settings gpus = {.devices = REPLICAS};
     struct local_group_fixture fixture;
     struct device_replica_result result;
     struct failure why;
-    (void)state;
     begin(&fixture, &gpus, NULL, REPLICAS);
     local_group_close(&fixture.local_group); /* its readers have begun */
     let_one_overflow(&fixture, first_sample(2, REPLICAS, 0));
@@ -161,13 +153,12 @@ static void a_nonfinite_replica_makes_the_whole_step_nonfinite(void **state) {
 }
 
 /* They were on their way when the last batch turned out to have no loss. */
-static void unwanted_gradients_are_not_written_later(void **state) {
+TEST(unwanted_gradients_are_not_written_later) {
     struct fake_device_settings gpus = {.devices = 1,
                                         .order = FAKE_DEVICE_LAZY};
     struct local_group_fixture fixture;
     struct device_replica_result result;
     struct failure why;
-    (void)state;
     begin(&fixture, &gpus, NULL, 1);
     local_group_close(&fixture.local_group); /* its readers have begun */
     let_one_overflow(&fixture, first_sample(0, 1, 1));
@@ -196,10 +187,9 @@ static uint64_t bytes_of(const struct layout *layout, uint32_t count) {
 }
 
 /* Two batches go up, and no weights that are not there. */
-static void missing_weights_do_not_block_an_abort(void **state) {
+TEST(missing_weights_do_not_block_an_abort) {
     struct fake_device_settings gpus = {.devices = REPLICAS};
     const uint64_t batches = 2 * 3 * (7 * sizeof(float) + sizeof(uint32_t));
-    (void)state;
     for (uint32_t p = 1; p < PARAMETERS; p += 2) {
         struct local_group_fixture fixture;
         struct device_replica_result result;
@@ -222,9 +212,8 @@ static void missing_weights_do_not_block_an_abort(void **state) {
 
 /* Whichever it is, and wherever in its work. The others do not wait for it as
  * they leave their group. */
-static void a_lost_device_ends_the_step_with_its_name(void **state) {
+TEST(a_lost_device_ends_the_step_with_its_name) {
     const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
-    (void)state;
     for (uint32_t lost_device = 0; lost_device < 3; lost_device++)
         for (uint64_t call = 1; call < 300; call += 23) {
             struct fake_device_settings gpus = {
@@ -251,8 +240,7 @@ static void a_lost_device_ends_the_step_with_its_name(void **state) {
         }
 }
 
-static void a_failed_allocation_closes_all_replicas(void **state) {
-    (void)state;
+TEST(a_failed_allocation_closes_all_replicas) {
     enum status status = STATUS_FAILED;
     for (uint64_t piece = 1; status; piece++) {
         struct fake_device_settings gpus = {.devices = 2,
@@ -268,13 +256,12 @@ static void a_failed_allocation_closes_all_replicas(void **state) {
 }
 
 /* Devices that cannot meet are added up by the host. */
-static void without_a_device_group_the_host_sums(void **state) {
+TEST(without_a_device_group_the_host_sums) {
     struct fake_device_settings gpus = {.devices = REPLICAS};
     float expected[ELEMENTS], found[ELEMENTS];
     struct device_replica_result wanted, result;
     struct local_group_fixture fixture;
     struct failure why;
-    (void)state;
     local_group_fixture_expect(widths, REPLICAS, 1, expected, &wanted);
     setenv("CAPSTAN_FAKE_DEVICE", "nccl=unmet", 1);
     begin(&fixture, &gpus, fake_nccl_ops(), REPLICAS);
@@ -289,11 +276,10 @@ static void without_a_device_group_the_host_sums(void **state) {
     local_group_fixture_close(&fixture);
 }
 
-static void a_plan_uses_at_most_the_visible_devices(void **state) {
+TEST(a_plan_uses_at_most_the_visible_devices) {
     struct fake_device_settings gpus = {.devices = 3};
     struct local_group_fixture fixture;
     struct failure why;
-    (void)state;
     local_group_fixture_open(&fixture, widths);
     assert_fails(local_group_fixture_begin(&fixture, &gpus, NULL, 4, &why),
                  &why, FAILURE_DEVICE_LOST);
@@ -321,12 +307,11 @@ static uint32_t found(struct local_device_request request, bool alone,
     return count;
 }
 
-static void a_single_trainer_uses_all_visible_devices(void **state) {
+TEST(a_single_trainer_uses_all_visible_devices) {
     struct local_device_request request = {.kind = JOB_DEVICE_AUTO,
                                            .threads = 1,
                                            .cuda = fake_device_ops(),
                                            .timeout = 60};
-    (void)state;
     fake_device_configure(&(struct fake_device_settings){.devices = 4});
     assert_int_equal(found(request, true, 0), 4);
     assert_int_equal(found(request, true, 3), 3);
@@ -336,20 +321,4 @@ static void a_single_trainer_uses_all_visible_devices(void **state) {
     request.local_rank = 0;
     request.kind = JOB_DEVICE_CPU;
     assert_int_equal(found(request, true, 0), 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_the_sum_in_the_order_of_replicas),
-        cmocka_unit_test(unwanted_gradients_are_left),
-        cmocka_unit_test(a_nonfinite_replica_makes_the_whole_step_nonfinite),
-        cmocka_unit_test(unwanted_gradients_are_not_written_later),
-        cmocka_unit_test(missing_weights_do_not_block_an_abort),
-        cmocka_unit_test(a_lost_device_ends_the_step_with_its_name),
-        cmocka_unit_test(a_failed_allocation_closes_all_replicas),
-        cmocka_unit_test(without_a_device_group_the_host_sums),
-        cmocka_unit_test(a_plan_uses_at_most_the_visible_devices),
-        cmocka_unit_test(a_single_trainer_uses_all_visible_devices),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

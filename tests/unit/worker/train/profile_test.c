@@ -2,13 +2,7 @@
 #include "worker/train/profile.h"
 
 #include "tests/lib/job_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { LAYERS = 3, PARAMETERS = 2 * LAYERS };
 
@@ -30,7 +24,8 @@ static struct profile measure(struct job_fixture *fixture, double *forward,
 /* A layer of 2048 units takes longer than one of 10 does, each way; a weight's
  * gradient longer than its bias's. Backward the second layer is compared with
  * the third: the first one's interval has no gradient of its inputs. */
-static void larger_parameters_take_longer(void **state) {
+TEST_WITH(job_fixture_setup, job_fixture_teardown,
+          larger_parameters_take_longer) {
     double forward[PARAMETERS] = {0}, backward[PARAMETERS] = {0};
     struct profile profile = measure(*state, forward, backward);
     for (int p = 0; p < PARAMETERS; p++)
@@ -41,13 +36,4 @@ static void larger_parameters_take_longer(void **state) {
     assert_true(backward[2] > backward[3]);
     assert_true(profile.parallel_efficiency > 0 &&
                 profile.parallel_efficiency <= 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(larger_parameters_take_longer,
-                                        job_fixture_setup,
-                                        job_fixture_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "worker/train/table_steps.h"
 
 #include "proto/tensor/row_keys.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +65,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* Points LIST at its own arrays. */
 static void place_list(struct list *list) {
@@ -260,7 +257,7 @@ static bool expect_sums(struct fixture *fixture) {
     return read && batch == &read->batch;
 }
 
-static void lists_pushed_as_they_were_read_are_summed_in_place(void **state) {
+TEST(lists_pushed_as_they_were_read_are_summed_in_place) {
     struct fixture *fixture = *state;
     for (int step = 0; step < 20; step++) {
         look_up(fixture, 4);
@@ -270,7 +267,7 @@ static void lists_pushed_as_they_were_read_are_summed_in_place(void **state) {
     }
 }
 
-static void rows_that_were_read_and_not_pushed_are_not_sent(void **state) {
+TEST(rows_that_were_read_and_not_pushed_are_not_sent) {
     struct fixture *fixture = *state;
     look_up(fixture, 4);
     push(fixture, &fixture->read[0]);
@@ -282,7 +279,7 @@ static void rows_that_were_read_and_not_pushed_are_not_sent(void **state) {
 
 /* Lookups between the pushes of a step, other lists than were read, in another
  * order, and twice. */
-static void any_order_has_the_same_sums(void **state) {
+TEST(any_order_has_the_same_sums) {
     struct fixture *fixture = *state;
     for (int step = 0; step < 3000; step++) {
         uint32_t calls = draw(fixture, LISTS);
@@ -300,15 +297,4 @@ static void any_order_has_the_same_sums(void **state) {
         if (draw(fixture, 2))
             look_up(fixture, 1 + draw(fixture, 4));
     }
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(lists_pushed_as_they_were_read_are_summed_in_place),
-        TEST(rows_that_were_read_and_not_pushed_are_not_sent),
-        TEST(any_order_has_the_same_sums),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

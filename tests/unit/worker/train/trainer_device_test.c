@@ -5,14 +5,9 @@
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +70,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static struct trainer_report await(struct fixture *fixture,
                                    enum trainer_event event) {
     struct trainer_report report;
@@ -110,7 +107,7 @@ static void expect_taken(struct fixture *fixture, uint32_t place,
     assert_string_equal(report.devices[0].id, id);
 }
 
-static void a_trainer_reports_visible_and_wanted_devices(void **state) {
+TEST(a_trainer_reports_visible_and_wanted_devices) {
     struct fixture *fixture = *state;
     struct trainer_report sight = begin(fixture);
     assert_int_equal(sight.num_devices, 4);
@@ -126,7 +123,7 @@ static void a_trainer_reports_visible_and_wanted_devices(void **state) {
     assert_int_equal(begin(fixture).replicas, 3);
 }
 
-static void a_sharing_trainer_uses_the_device_of_its_index(void **state) {
+TEST(a_sharing_trainer_uses_the_device_of_its_index) {
     struct fixture *fixture = *state;
     expect_taken(fixture, 1, 3, 1, 1);
     expect_taken(fixture, 5, 6, 1, 1);
@@ -137,7 +134,7 @@ static void a_sharing_trainer_uses_the_device_of_its_index(void **state) {
     expect_taken(fixture, 2, 3, 1, 3);
 }
 
-static void a_single_trainer_uses_all_devices(void **state) {
+TEST(a_single_trainer_uses_all_devices) {
     struct fixture *fixture = *state;
     expect_taken(fixture, 0, 1, 4, 0);
     fixture->settings.local_rank = 1; /* likewise */
@@ -146,7 +143,7 @@ static void a_single_trainer_uses_all_devices(void **state) {
 }
 
 /* It is one of a process a device. */
-static void a_given_local_rank_limits_a_trainer_to_one_device(void **state) {
+TEST(a_given_local_rank_limits_a_trainer_to_one_device) {
     struct fixture *fixture = *state;
     fixture->settings.reported = true;
     fixture->settings.local_rank = 2;
@@ -157,7 +154,7 @@ static void a_given_local_rank_limits_a_trainer_to_one_device(void **state) {
     expect_taken(fixture, 0, 1, 4, 0);
 }
 
-static void devices_without_ids_are_matched_by_host_name(void **state) {
+TEST(devices_without_ids_are_matched_by_host_name) {
     struct fixture *fixture = *state;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 4, .without_ids = true});
@@ -168,7 +165,7 @@ static void devices_without_ids_are_matched_by_host_name(void **state) {
     assert_int_equal(trainer_device_index(fixture->trainer), 1);
 }
 
-static void a_cpu_trainer_waits_for_no_assignment(void **state) {
+TEST(a_cpu_trainer_waits_for_no_assignment) {
     struct fixture *fixture = *state;
     fixture->job.device = JOB_DEVICE_CPU;
     assert_int_equal(begin(fixture).num_devices, 0);
@@ -177,7 +174,7 @@ static void a_cpu_trainer_waits_for_no_assignment(void **state) {
 }
 
 /* What there is no code for would not be taken. */
-static void an_unsupported_device_is_visible_and_not_counted(void **state) {
+TEST(an_unsupported_device_is_visible_and_not_counted) {
     struct fixture *fixture = *state;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 2, .unsupported = true});
@@ -186,25 +183,9 @@ static void an_unsupported_device_is_visible_and_not_counted(void **state) {
     assert_int_equal(sight.replicas, 1);
 }
 
-static void a_trainer_can_end_while_it_waits_for_its_assignment(void **state) {
+TEST(a_trainer_can_end_while_it_waits_for_its_assignment) {
     struct fixture *fixture = *state;
     begin(fixture);
     trainer_close(&fixture->trainer);
     assert_null(fixture->trainer);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_trainer_reports_visible_and_wanted_devices),
-        TEST(a_sharing_trainer_uses_the_device_of_its_index),
-        TEST(a_single_trainer_uses_all_devices),
-        TEST(a_given_local_rank_limits_a_trainer_to_one_device),
-        TEST(devices_without_ids_are_matched_by_host_name),
-        TEST(a_cpu_trainer_waits_for_no_assignment),
-        TEST(an_unsupported_device_is_visible_and_not_counted),
-        TEST(a_trainer_can_end_while_it_waits_for_its_assignment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

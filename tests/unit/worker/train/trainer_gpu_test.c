@@ -5,14 +5,9 @@
 
 #include "proto/base/time.h"
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/test.h"
 #include "tests/lib/trainer_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 /* What the ps has, and how the last evaluation went, when a run is over. */
@@ -105,7 +100,9 @@ static void take_bf16(struct job *job) {
     job->model.precision = JOB_PRECISION_BF16;
 }
 
-static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
+FIXTURE(trainer_fixture_setup, trainer_fixture_teardown);
+
+TEST(a_gpu_ends_in_the_bits_of_the_cpu) {
     void (*const changes[])(struct job *) = {change_nothing,     accumulate,
                                              clip_what_is_stale, skip_steps,
                                              take_fp16,          take_bf16};
@@ -120,7 +117,7 @@ static void a_gpu_ends_in_the_bits_of_the_cpu(void **state) {
     }
 }
 
-static void a_snapshot_is_evaluated_on_a_gpu(void **state) {
+TEST(a_snapshot_is_evaluated_on_a_gpu) {
     struct fake_device_settings gpu = {.devices = 1};
     struct trainer_fixture *fixture = renew(state, &gpu);
     struct trainer_evaluation_request order = {
@@ -140,7 +137,7 @@ static void a_snapshot_is_evaluated_on_a_gpu(void **state) {
 }
 
 /* At any call: while it opens, trains or evaluates. */
-static void a_lost_gpu_is_retryable(void **state) {
+TEST(a_lost_gpu_is_retryable) {
     for (uint64_t call = 1; call < 400; call += 7) {
         struct fake_device_settings gpu = {.devices = 1, .lose_at = call};
         struct trainer_fixture *fixture = renew(state, &gpu);
@@ -173,14 +170,14 @@ static struct trainer_fixture *train_until_it_hangs(void **state,
     return fixture;
 }
 
-static void a_hanging_gpu_is_reported_in_time(void **state) {
+TEST(a_hanging_gpu_is_reported_in_time) {
     struct trainer_fixture *fixture = train_until_it_hangs(state, 0.25);
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
     assert_int_equal(report.why.code, FAILURE_DEVICE_TIMEOUT);
 }
 
-static void a_hanging_gpu_does_not_delay_the_end(void **state) {
+TEST(a_hanging_gpu_does_not_delay_the_end) {
     struct trainer_fixture *fixture = train_until_it_hangs(state, 1000);
     struct trainer_progress progress = {0};
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -194,7 +191,7 @@ static void a_hanging_gpu_does_not_delay_the_end(void **state) {
 }
 
 /* Each piece that a trainer takes of the device's memory. */
-static void a_gpu_without_memory_names_the_keys_to_reduce(void **state) {
+TEST(a_gpu_without_memory_names_the_keys_to_reduce) {
     static const char *const wanted[] = {
         "for weights and gradients of ", "for the activations of 256 samples",
         "for 2 batches of 3 samples", "for 2 batches of 256 samples"};
@@ -220,20 +217,4 @@ static void a_gpu_without_memory_names_the_keys_to_reduce(void **state) {
     for (int i = 0; i < 4; i++)
         if (!found[i])
             fail_msg("nothing was wanted %s", wanted[i]);
-}
-
-#define TRAINER_TEST(f)                                                        \
-    cmocka_unit_test_setup_teardown(f, trainer_fixture_setup,                  \
-                                    trainer_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TRAINER_TEST(a_gpu_ends_in_the_bits_of_the_cpu),
-        TRAINER_TEST(a_snapshot_is_evaluated_on_a_gpu),
-        TRAINER_TEST(a_lost_gpu_is_retryable),
-        TRAINER_TEST(a_hanging_gpu_is_reported_in_time),
-        TRAINER_TEST(a_hanging_gpu_does_not_delay_the_end),
-        TRAINER_TEST(a_gpu_without_memory_names_the_keys_to_reduce),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

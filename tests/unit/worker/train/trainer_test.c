@@ -5,19 +5,16 @@
 #include "proto/base/time.h"
 #include "proto/tensor/encoding.h"
 #include "tests/lib/allocations.h"
+#include "tests/lib/test.h"
 #include "tests/lib/trainer_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {
+FIXTURE(trainer_fixture_setup, trainer_fixture_teardown);
+
+TEST(a_run_is_trained_and_evaluated_at_each_epoch) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
@@ -46,7 +43,7 @@ static void a_run_is_trained_and_evaluated_at_each_epoch(void **state) {
         TRAINER_STEPS);
 }
 
-static void the_trainers_weights_are_those_of_the_ps(void **state) {
+TEST(the_trainers_weights_are_those_of_the_ps) {
     struct trainer_fixture *fixture = *state;
     fixture->job.accumulation = 2;
     trainer_fixture_open(fixture);
@@ -68,7 +65,7 @@ static void the_trainers_weights_are_those_of_the_ps(void **state) {
     }
 }
 
-static void small_gradients_share_a_message(void **state) {
+TEST(small_gradients_share_a_message) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
@@ -80,7 +77,7 @@ static void small_gradients_share_a_message(void **state) {
 
 /* It computes with the same numbers whether it made the first weights or has
  * read them: what a resumed run does. */
-static void first_weights_equal_those_of_a_pull(void **state) {
+TEST(first_weights_equal_those_of_a_pull) {
     struct trainer_fixture *fixture = *state;
     fixture->job.wire = JOB_WIRE_BF16;
     fixture->steps = 0;
@@ -106,7 +103,7 @@ static void first_weights_equal_those_of_a_pull(void **state) {
 
 /* Worker and ps from the tenth step to the last, asynchronous, as nothing but
  * steps is done there. */
-static void a_step_allocates_nothing(void **state) {
+TEST(a_step_allocates_nothing) {
     struct trainer_fixture *fixture = *state;
     enum { WARM = 10, LAST = 200 };
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -131,7 +128,7 @@ static void a_step_allocates_nothing(void **state) {
     assert_int_equal(report.event, TRAINER_FINISHED);
 }
 
-static void a_step_with_threads_allocates_nothing(void **state) {
+TEST(a_step_with_threads_allocates_nothing) {
     ((struct trainer_fixture *)*state)->threads = 3;
     a_step_allocates_nothing(state);
 }
@@ -151,7 +148,7 @@ static double way_of_weights(const struct trainer_fixture *fixture) {
     return sqrt(sum);
 }
 
-static void with_staleness_a_trainer_clips_its_own_gradient(void **state) {
+TEST(with_staleness_a_trainer_clips_its_own_gradient) {
     struct trainer_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     fixture->job.gradient_clipping = 0.01;
@@ -165,7 +162,7 @@ static void with_staleness_a_trainer_clips_its_own_gradient(void **state) {
     assert_true(fabs(way_of_weights(fixture) - 0.5 * 0.01) < 1e-5);
 }
 
-static void a_nonfinite_loss_ends_the_run(void **state) {
+TEST(a_nonfinite_loss_ends_the_run) {
     struct trainer_fixture *fixture = *state;
     fixture->job.schedule.lr = 1e38;
     trainer_fixture_open(fixture);
@@ -180,7 +177,7 @@ static void a_nonfinite_loss_ends_the_run(void **state) {
     assert_non_null(strstr(report.why.text, "nan at step 2"));
 }
 
-static void steps_with_a_nonfinite_loss_may_be_skipped(void **state) {
+TEST(steps_with_a_nonfinite_loss_may_be_skipped) {
     struct trainer_fixture *fixture = *state;
     fixture->job.schedule.lr = 1e38;
     fixture->job.nan_skip = true;
@@ -221,7 +218,7 @@ static void train_in(struct trainer_fixture *fixture,
 
 /* Halves have the weights within their precision, and not its bits; a loss
  * scale that is a power of two changes none. */
-static void half_precision_trains_like_float32(void **state) {
+TEST(half_precision_trains_like_float32) {
     struct trainer_fixture *fixture = *state;
     float precise[64] = {0}, half[64] = {0}, scaled[64] = {0};
     train_in(fixture, JOB_PRECISION_FP32, 0, precise);
@@ -237,7 +234,7 @@ static void half_precision_trains_like_float32(void **state) {
     assert_memory_equal(half, scaled, sizeof half);
 }
 
-static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
+TEST(steps_that_overflow_are_skipped_until_the_scale_fits) {
     struct trainer_fixture *fixture = *state;
     struct trainer_progress progress;
     fixture->job.model.precision = JOB_PRECISION_FP16;
@@ -257,7 +254,7 @@ static void steps_that_overflow_are_skipped_until_the_scale_fits(void **state) {
                                  "far: 1"));
 }
 
-static void steps_that_overflow_change_no_weight(void **state) {
+TEST(steps_that_overflow_change_no_weight) {
     struct trainer_fixture *fixture = *state;
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(0);
@@ -269,7 +266,7 @@ static void steps_that_overflow_change_no_weight(void **state) {
     assert_true(way_of_weights(fixture) == 0);
 }
 
-static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
+TEST(an_overflow_at_the_least_scale_ends_the_run) {
     struct trainer_fixture *fixture = *state;
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(40);
@@ -281,7 +278,7 @@ static void an_overflow_at_the_least_scale_ends_the_run(void **state) {
     assert_non_null(strstr(report.why.text, "step 3"));
 }
 
-static void a_trainer_leaves_after_the_step_when_requested(void **state) {
+TEST(a_trainer_leaves_after_the_step_when_requested) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
@@ -294,7 +291,7 @@ static void a_trainer_leaves_after_the_step_when_requested(void **state) {
 
 /* Nothing is heard of it: it neither goes on to its last step nor says that it
  * has. */
-static void without_new_weights_no_step_is_taken(void **state) {
+TEST(without_new_weights_no_step_is_taken) {
     struct trainer_fixture *fixture = *state;
     struct trainer_progress progress;
     trainer_fixture_open(fixture);
@@ -308,7 +305,7 @@ static void without_new_weights_no_step_is_taken(void **state) {
     assert_int_equal(progress.samples, 0);
 }
 
-static void data_that_cannot_be_read_is_reported(void **state) {
+TEST(data_that_cannot_be_read_is_reported) {
     struct trainer_fixture *fixture = *state;
     FILE *file = fopen(fixture->job.data.train.paths[0], "wb");
     assert_non_null(file);
@@ -319,7 +316,7 @@ static void data_that_cannot_be_read_is_reported(void **state) {
     assert_non_null(strstr(report.why.text, fixture->job.data.train.paths[0]));
 }
 
-static void a_trainer_can_end_in_every_wait(void **state) {
+TEST(a_trainer_can_end_in_every_wait) {
     struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_close(&fixture->trainer); /* perhaps at its data */
@@ -331,31 +328,4 @@ static void a_trainer_can_end_in_every_wait(void **state) {
     trainer_fixture_begin(fixture);
     trainer_close(&fixture->trainer); /* for weights that never come */
     assert_null(fixture->trainer);
-}
-
-#define TRAINER_TEST(f)                                                        \
-    cmocka_unit_test_setup_teardown(f, trainer_fixture_setup,                  \
-                                    trainer_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TRAINER_TEST(a_run_is_trained_and_evaluated_at_each_epoch),
-        TRAINER_TEST(the_trainers_weights_are_those_of_the_ps),
-        TRAINER_TEST(small_gradients_share_a_message),
-        TRAINER_TEST(a_step_allocates_nothing),
-        TRAINER_TEST(a_step_with_threads_allocates_nothing),
-        TRAINER_TEST(first_weights_equal_those_of_a_pull),
-        TRAINER_TEST(with_staleness_a_trainer_clips_its_own_gradient),
-        TRAINER_TEST(a_nonfinite_loss_ends_the_run),
-        TRAINER_TEST(steps_with_a_nonfinite_loss_may_be_skipped),
-        TRAINER_TEST(half_precision_trains_like_float32),
-        TRAINER_TEST(steps_that_overflow_are_skipped_until_the_scale_fits),
-        TRAINER_TEST(steps_that_overflow_change_no_weight),
-        TRAINER_TEST(an_overflow_at_the_least_scale_ends_the_run),
-        TRAINER_TEST(a_trainer_leaves_after_the_step_when_requested),
-        TRAINER_TEST(without_new_weights_no_step_is_taken),
-        TRAINER_TEST(data_that_cannot_be_read_is_reported),
-        TRAINER_TEST(a_trainer_can_end_in_every_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

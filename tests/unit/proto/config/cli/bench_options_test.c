@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/bench_options.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 static struct bench_options set(enum bench_options_key key, const char *text) {
@@ -29,8 +25,7 @@ static void refuse(enum bench_options_key key, const char *text,
         fail_msg("'%s' is not in: %s", part, problem);
 }
 
-static void default_sizes_are_64_bytes_to_64_megabytes(void **state) {
-    (void)state;
+TEST(default_sizes_are_64_bytes_to_64_megabytes) {
     struct bench_options bench;
     bench_options_open(&bench);
     assert_int_equal(bench.num_sizes, 6);
@@ -41,8 +36,7 @@ static void default_sizes_are_64_bytes_to_64_megabytes(void **state) {
     assert_false(bench.verbose);
 }
 
-static void given_sizes_replace_the_defaults(void **state) {
-    (void)state;
+TEST(given_sizes_replace_the_defaults) {
     struct bench_options bench = set(BENCH_OPTIONS_SIZES, "4,1K,8G");
     assert_int_equal(bench.num_sizes, 3);
     assert_int_equal(bench.sizes[0], 4);
@@ -50,8 +44,7 @@ static void given_sizes_replace_the_defaults(void **state) {
     assert_int_equal(bench.sizes[2], UINT64_C(8) << 30);
 }
 
-static void each_flag_is_parsed(void **state) {
-    (void)state;
+TEST(each_flag_is_parsed) {
     assert_int_equal(set(BENCH_OPTIONS_REPEATS, "101").repeats, 101);
     assert_true(set(BENCH_OPTIONS_SECONDS, "0.25").seconds == 0.25);
     assert_int_equal(set(BENCH_OPTIONS_REQUESTS, "100000000").requests,
@@ -64,8 +57,7 @@ static void each_flag_is_parsed(void **state) {
     assert_true(set(BENCH_OPTIONS_BATCHED, NULL).batched);
 }
 
-static void a_value_out_of_range_is_named(void **state) {
-    (void)state;
+TEST(a_value_out_of_range_is_named) {
     refuse(BENCH_OPTIONS_SIZES, "", "such as 64,4K,1M");
     refuse(BENCH_OPTIONS_SIZES, "5", "multiples of 4");
     refuse(BENCH_OPTIONS_SIZES, "0", "multiples of 4");
@@ -89,14 +81,4 @@ static void a_value_out_of_range_is_named(void **state) {
     refuse(BENCH_OPTIONS_SECONDS, "1s", "more than 0");
     refuse(BENCH_OPTIONS_REQUESTS, "-1", "a number from 1");
     refuse(BENCH_OPTIONS_LANE, "udp", "tcp, shm or auto");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(default_sizes_are_64_bytes_to_64_megabytes),
-        cmocka_unit_test(given_sizes_replace_the_defaults),
-        cmocka_unit_test(each_flag_is_parsed),
-        cmocka_unit_test(a_value_out_of_range_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

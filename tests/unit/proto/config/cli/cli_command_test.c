@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/cli_help.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,14 +28,12 @@ static bool ends(const struct argp_option *option) {
     return !option->name && !option->key && !option->doc;
 }
 
-static void every_verb_is_found_by_its_name(void **state) {
-    (void)state;
+TEST(every_verb_is_found_by_its_name) {
     for (int v = 0; v < CLI_COMMANDS; v++)
         assert_string_equal(found(v)->name, names[v]);
 }
 
-static void an_unknown_verb_is_not_found(void **state) {
-    (void)state;
+TEST(an_unknown_verb_is_not_found) {
     const char *const others[] = {"", "ru", "runs", "RUN", "--help"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         enum cli_command_id number = CLI_COMMAND_BENCH;
@@ -48,8 +42,7 @@ static void an_unknown_verb_is_not_found(void **state) {
     }
 }
 
-static void a_subcommand_is_found_after_its_verb(void **state) {
-    (void)state;
+TEST(a_subcommand_is_found_after_its_verb) {
     const struct cli_command *ckpt = found(CLI_COMMAND_CKPT);
     assert_string_equal(cli_command_subcommand(ckpt, "verify")->name,
                         "ckpt verify");
@@ -58,8 +51,7 @@ static void a_subcommand_is_found_after_its_verb(void **state) {
     assert_null(cli_command_subcommand(found(CLI_COMMAND_RUN), "ls"));
 }
 
-static void every_verb_has_help_and_version(void **state) {
-    (void)state;
+TEST(every_verb_has_help_and_version) {
     for (int v = 0; v < CLI_COMMANDS; v++) {
         int help = 0, version = 0;
         for (const struct argp_option *o = found(v)->options; !ends(o); o++) {
@@ -71,8 +63,7 @@ static void every_verb_has_help_and_version(void **state) {
     }
 }
 
-static void no_verb_has_a_flag_twice(void **state) {
-    (void)state;
+TEST(no_verb_has_a_flag_twice) {
     for (int v = 0; v < CLI_COMMANDS; v++)
         for (const struct argp_option *o = found(v)->options; !ends(o); o++)
             for (const struct argp_option *other = o + 1; !ends(other);
@@ -85,8 +76,7 @@ static void no_verb_has_a_flag_twice(void **state) {
             }
 }
 
-static void every_flag_has_a_description(void **state) {
-    (void)state;
+TEST(every_flag_has_a_description) {
     for (int v = 0; v < CLI_COMMANDS; v++)
         for (const struct argp_option *o = found(v)->options; !ends(o); o++)
             if (!o->doc && !(o->flags & OPTION_ALIAS))
@@ -100,8 +90,7 @@ static void has_exit_codes(const struct cli_command *command) {
         fail_msg("the help of %s has no exit codes", command->name);
 }
 
-static void every_verb_documents_its_exit_codes(void **state) {
-    (void)state;
+TEST(every_verb_documents_its_exit_codes) {
     for (int v = 0; v < CLI_COMMANDS; v++) {
         const struct cli_command *part = found(v)->subcommands;
         has_exit_codes(found(v));
@@ -110,8 +99,7 @@ static void every_verb_documents_its_exit_codes(void **state) {
     }
 }
 
-static void every_verb_has_examples_of_itself(void **state) {
-    (void)state;
+TEST(every_verb_has_examples_of_itself) {
     char start[32];
     for (int v = 0; v < CLI_COMMANDS; v++) {
         const struct cli_command *part = found(v)->subcommands;
@@ -124,8 +112,7 @@ static void every_verb_has_examples_of_itself(void **state) {
     }
 }
 
-static void all_help_lines_fit_80_columns(void **state) {
-    (void)state;
+TEST(all_help_lines_fit_80_columns) {
     char *text = NULL, *rest = NULL, expected[64];
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -141,19 +128,4 @@ static void all_help_lines_fit_80_columns(void **state) {
         if (strlen(line) > 80)
             fail_msg("%zu columns: %s", strlen(line), line);
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_verb_is_found_by_its_name),
-        cmocka_unit_test(an_unknown_verb_is_not_found),
-        cmocka_unit_test(a_subcommand_is_found_after_its_verb),
-        cmocka_unit_test(every_verb_has_help_and_version),
-        cmocka_unit_test(no_verb_has_a_flag_twice),
-        cmocka_unit_test(every_flag_has_a_description),
-        cmocka_unit_test(every_verb_documents_its_exit_codes),
-        cmocka_unit_test(every_verb_has_examples_of_itself),
-        cmocka_unit_test(all_help_lines_fit_80_columns),
-    };
-    return cmocka_run_group_tests_name("verb", tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/cli_flag.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static const struct argp_option options[] = {
     {"json", 0x100, NULL, 0, "text", 0},
@@ -29,29 +24,25 @@ static void passes(const char *word) {
     assert_false(cli_flag_error(options, word, text, sizeof text));
 }
 
-static void a_misspelled_flag_suggests_the_nearest(void **state) {
-    (void)state;
+TEST(a_misspelled_flag_suggests_the_nearest) {
     expect_message("--wokers", "unknown flag --wokers; nearest: --workers");
     expect_message("--wokers=3", "unknown flag --wokers; nearest: --workers");
     expect_message("--jsno", "unknown flag --jsno; nearest: --json");
 }
 
-static void a_flag_near_none_is_only_unknown(void **state) {
-    (void)state;
+TEST(a_flag_near_none_is_only_unknown) {
     expect_message("--batch_size=3", "unknown flag --batch_size");
     expect_message("--%s%s%n%n%n", "unknown flag --%s%s%n%n%n");
 }
 
-static void a_missing_or_unexpected_value_is_reported(void **state) {
-    (void)state;
+TEST(a_missing_or_unexpected_value_is_reported) {
     expect_message("--workers", "--workers takes a value: --workers=N");
     expect_message("--step", "--step takes a value: --step=N");
     expect_message("--json=3", "--json takes no value");
     expect_message("--help=3", "--help takes no value");
 }
 
-static void an_abbreviated_flag_is_unknown(void **state) {
-    (void)state;
+TEST(an_abbreviated_flag_is_unknown) {
     expect_message("--work", "unknown flag --work; nearest: --workers");
     expect_message("--work=3", "unknown flag --work; nearest: --workers");
     assert_true(cli_flag_is_abbreviated(options, "--work=3"));
@@ -60,40 +51,24 @@ static void an_abbreviated_flag_is_unknown(void **state) {
     assert_false(cli_flag_is_abbreviated(options, "-h"));
 }
 
-static void an_unknown_short_flag_is_named(void **state) {
-    (void)state;
+TEST(an_unknown_short_flag_is_named) {
     expect_message("-x", "unknown flag -x");
     expect_message("-hx", "unknown flag -x");
     expect_message("-xh", "unknown flag -x");
 }
 
-static void valid_flags_and_arguments_are_accepted(void **state) {
-    (void)state;
+TEST(valid_flags_and_arguments_are_accepted) {
     static const char *const words[] = {"--json",   "--workers=3", "-h",
                                         "job.json", "-",           ""};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         passes(words[i]);
 }
 
-static void an_argument_of_any_length_fits(void **state) {
-    (void)state;
+TEST(an_argument_of_any_length_fits) {
     char word[4096], text[64];
     for (size_t i = 0; i < sizeof word - 1; i++)
         word[i] = i < 2 ? '-' : 'a';
     word[sizeof word - 1] = 0;
     assert_true(cli_flag_error(options, word, text, sizeof text));
     assert_memory_equal(text, "unknown flag --aaaa", 19);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_misspelled_flag_suggests_the_nearest),
-        cmocka_unit_test(a_flag_near_none_is_only_unknown),
-        cmocka_unit_test(a_missing_or_unexpected_value_is_reported),
-        cmocka_unit_test(an_abbreviated_flag_is_unknown),
-        cmocka_unit_test(an_unknown_short_flag_is_named),
-        cmocka_unit_test(valid_flags_and_arguments_are_accepted),
-        cmocka_unit_test(an_argument_of_any_length_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/cli_number.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 
 struct chosen {
@@ -21,9 +17,8 @@ static const struct cli_number turns =
 
 static char problem[128];
 
-static void a_number_within_bounds_sets_only_its_field(void **state) {
+TEST(a_number_within_bounds_sets_only_its_field) {
     struct chosen chosen = {.before = 7, .after = 7};
-    (void)state;
     assert_true(cli_number_set_real(&share, &chosen, "0.25", problem, 128));
     assert_true(chosen.share == 0.25);
     assert_true(cli_number_set_real(&share, &chosen, "2", problem, 128));
@@ -35,13 +30,12 @@ static void a_number_within_bounds_sets_only_its_field(void **state) {
     assert_true(chosen.before == 7 && chosen.after == 7);
 }
 
-static void an_error_names_the_value_and_the_allowed_range(void **state) {
+TEST(an_error_names_the_value_and_the_allowed_range) {
     static const char *const no_reals[] = {"",    "x",   "1x",  "0.2",
                                            "2.1", "nan", "inf", "-1"};
     static const char *const no_counts[] = {"",   "x",   "0", "10",
                                             "-1", "1.5", "1 "};
     struct chosen chosen = {.share = 7, .turns = 7};
-    (void)state;
     for (unsigned i = 0; i < sizeof no_reals / sizeof *no_reals; i++) {
         char expected[128];
         snprintf(expected, sizeof expected,
@@ -61,12 +55,4 @@ static void an_error_names_the_value_and_the_allowed_range(void **state) {
         assert_string_equal(problem, expected);
     }
     assert_true(chosen.share == 7 && chosen.turns == 7);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_within_bounds_sets_only_its_field),
-        cmocka_unit_test(an_error_names_the_value_and_the_allowed_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/compare_options.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 static struct compare_options set(enum compare_options_key key,
@@ -31,8 +27,7 @@ static void refuse(enum compare_options_key key, const char *text,
         fail_msg("'%s' is not in: %s", part, problem);
 }
 
-static void defaults_are_one_ps_two_workers_and_three_repeats(void **state) {
-    (void)state;
+TEST(defaults_are_one_ps_two_workers_and_three_repeats) {
     struct compare_options compare;
     compare_options_open(&compare);
     assert_int_equal(compare.ps.count, 1);
@@ -42,8 +37,7 @@ static void defaults_are_one_ps_two_workers_and_three_repeats(void **state) {
     assert_true(compare.limit == 600 && compare.target == 0.875);
 }
 
-static void each_flag_is_parsed(void **state) {
-    (void)state;
+TEST(each_flag_is_parsed) {
     struct compare_options compare = set(COMPARE_OPTIONS_WORKERS, "1,2,16");
     assert_int_equal(compare.workers.count, 3);
     assert_int_equal(compare.workers.values[2], 16);
@@ -68,8 +62,7 @@ static void each_flag_is_parsed(void **state) {
     assert_string_equal(set(COMPARE_OPTIONS_PLOT, "a.SVG").plot, "a.SVG");
 }
 
-static void parameters_are_given_in_millions(void **state) {
-    (void)state;
+TEST(parameters_are_given_in_millions) {
     assert_true(set(COMPARE_OPTIONS_PARAMS, "669706").parameters == 669706);
     assert_true(set(COMPARE_OPTIONS_PARAMS, "25.6M").parameters == 25.6e6);
     assert_true(set(COMPARE_OPTIONS_PARAMS, "2k").parameters == 2000);
@@ -77,8 +70,7 @@ static void parameters_are_given_in_millions(void **state) {
     assert_true(set(COMPARE_OPTIONS_PARAMS, "1t").parameters == 1e12);
 }
 
-static void a_value_out_of_range_is_named(void **state) {
-    (void)state;
+TEST(a_value_out_of_range_is_named) {
     refuse(COMPARE_OPTIONS_PARAMS, "25.6X", "such as 25.6M");
     refuse(COMPARE_OPTIONS_PARAMS, "25MM", "such as 25.6M");
     refuse(COMPARE_OPTIONS_PARAMS, "0", "such as 25.6M");
@@ -107,8 +99,7 @@ static void take(struct compare_options *compare, enum compare_options_key key,
         compare_options_set(compare, key, text, problem, sizeof problem));
 }
 
-static void flags_of_a_prediction_and_of_runs_do_not_mix(void **state) {
-    (void)state;
+TEST(flags_of_a_prediction_and_of_runs_do_not_mix) {
     struct compare_options compare = set(COMPARE_OPTIONS_PARAMS, "1M");
     assert_non_null(
         strstr(compare_options_error(&compare, true), "go with --predict"));
@@ -131,15 +122,4 @@ static void flags_of_a_prediction_and_of_runs_do_not_mix(void **state) {
     take(&compare, COMPARE_OPTIONS_PREDICT, NULL);
     assert_non_null(
         strstr(compare_options_error(&compare, false), "makes none"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_one_ps_two_workers_and_three_repeats),
-        cmocka_unit_test(each_flag_is_parsed),
-        cmocka_unit_test(parameters_are_given_in_millions),
-        cmocka_unit_test(a_value_out_of_range_is_named),
-        cmocka_unit_test(flags_of_a_prediction_and_of_runs_do_not_mix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static char *const command[] = {(char *)"true", NULL};
@@ -39,8 +34,7 @@ static void check(const struct form *form) {
     assert_true(world.grace == form->expect.grace);
 }
 
-static void flags_override_variables_which_override_defaults(void **state) {
-    (void)state;
+TEST(flags_override_variables_which_override_defaults) {
     static const struct form forms[] = {
         {"nothing", {0}, {{0}}, {0, 1, 1, 0, "127.0.0.1", 29500, 40}},
         {"flags",
@@ -118,8 +112,7 @@ static void flags_override_variables_which_override_defaults(void **state) {
         check(&forms[i]);
 }
 
-static void impossible_settings_are_refused(void **state) {
-    (void)state;
+TEST(impossible_settings_are_refused) {
     static const struct {
         struct launch_flags flags;
         enum failure_code code;
@@ -163,8 +156,7 @@ static void impossible_settings_are_refused(void **state) {
     }
 }
 
-static void several_nodes_of_mpi_need_the_address_of_the_first(void **state) {
-    (void)state;
+TEST(several_nodes_of_mpi_need_the_address_of_the_first) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"OMPI_COMM_WORLD_RANK", "1"},
         {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -178,22 +170,11 @@ static void several_nodes_of_mpi_need_the_address_of_the_first(void **state) {
     assert_non_null(strstr(why.text, "master_addr_missing"));
 }
 
-static void a_command_is_needed(void **state) {
-    (void)state;
+TEST(a_command_is_needed) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct launch_flags flags = {0};
     struct launch_world world;
     assert_int_equal(launch_options_resolve(&world, &flags, cluster_case_lookup,
                                             environment, NULL),
                      STATUS_CONFIG);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_override_variables_which_override_defaults),
-        cmocka_unit_test(impossible_settings_are_refused),
-        cmocka_unit_test(several_nodes_of_mpi_need_the_address_of_the_first),
-        cmocka_unit_test(a_command_is_needed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

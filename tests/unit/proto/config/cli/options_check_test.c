@@ -2,13 +2,8 @@
 #include "proto/config/cli/options_check.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 /* As options_read leaves it when no flag is given. */
@@ -35,8 +30,7 @@ static void expect_message(const struct options *options,
         fail_msg("no \"%s\" in: %s", expected, why.text);
 }
 
-static void bench_accepts_a_job_only_with_simulate(void **state) {
-    (void)state;
+TEST(bench_accepts_a_job_only_with_simulate) {
     struct options options = no_flags(CLI_COMMAND_BENCH);
     passes(&options);
     options.job = "job.json";
@@ -49,8 +43,7 @@ static void bench_accepts_a_job_only_with_simulate(void **state) {
     passes(&options);
 }
 
-static void a_bench_needs_a_ps_and_a_worker(void **state) {
-    (void)state;
+TEST(a_bench_needs_a_ps_and_a_worker) {
     struct options options = no_flags(CLI_COMMAND_BENCH);
     options.num_ps = 0;
     expect_message(&options, "at least 1; `capstan bench --help`");
@@ -59,8 +52,7 @@ static void a_bench_needs_a_ps_and_a_worker(void **state) {
     expect_message(&options, "at least 1");
 }
 
-static void a_distribution_sets_the_number_of_processes(void **state) {
-    (void)state;
+TEST(a_distribution_sets_the_number_of_processes) {
     struct options options = no_flags(CLI_COMMAND_LOCAL);
     passes(&options);
     options.instances = "2";
@@ -72,8 +64,7 @@ static void a_distribution_sets_the_number_of_processes(void **state) {
     expect_message(&options, "leave --ps and --workers out");
 }
 
-static void a_distribution_has_a_job_or_a_command(void **state) {
-    (void)state;
+TEST(a_distribution_has_a_job_or_a_command) {
     char *command[] = {"python", "train.py", NULL};
     struct options options = no_flags(CLI_COMMAND_LOCAL);
     options.azureml_distribution = " {}";
@@ -94,8 +85,7 @@ static void a_distribution_has_a_job_or_a_command(void **state) {
     expect_message(&options, "go with --distribution");
 }
 
-static void a_prediction_has_no_job_to_change(void **state) {
-    (void)state;
+TEST(a_prediction_has_no_job_to_change) {
     struct options options = no_flags(CLI_COMMAND_COMPARE);
     options.job = "job.json";
     options.num_sets = 1;
@@ -109,9 +99,8 @@ static void a_prediction_has_no_job_to_change(void **state) {
     passes(&options);
 }
 
-static void flags_that_a_command_cannot_have_are_named(void **state) {
+TEST(flags_that_a_command_cannot_have_are_named) {
     static char *const words[] = {"python", "train.py", NULL};
-    (void)state;
     struct options options = no_flags(CLI_COMMAND_COMPARE);
     expect_message(&options, "JOB.json, -- COMMAND, or --predict");
     options.launch.command = words;
@@ -134,8 +123,7 @@ static void flags_that_a_command_cannot_have_are_named(void **state) {
     expect_message(&options, "worker 0 leads");
 }
 
-static void other_verbs_accept_these_flags(void **state) {
-    (void)state;
+TEST(other_verbs_accept_these_flags) {
     for (int v = 0; v < CLI_COMMANDS; v++) {
         if (v == CLI_COMMAND_BENCH || v == CLI_COMMAND_LOCAL ||
             v == CLI_COMMAND_COMPARE)
@@ -147,17 +135,4 @@ static void other_verbs_accept_these_flags(void **state) {
         options.simulate.given = true;
         passes(&options);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bench_accepts_a_job_only_with_simulate),
-        cmocka_unit_test(a_bench_needs_a_ps_and_a_worker),
-        cmocka_unit_test(a_distribution_sets_the_number_of_processes),
-        cmocka_unit_test(a_distribution_has_a_job_or_a_command),
-        cmocka_unit_test(a_prediction_has_no_job_to_change),
-        cmocka_unit_test(flags_that_a_command_cannot_have_are_named),
-        cmocka_unit_test(other_verbs_accept_these_flags),
-    };
-    return cmocka_run_group_tests_name("options_check", tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "proto/config/cli/cli_command.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -84,8 +79,7 @@ static void expect_code(const char *line, enum failure_code code) {
     assert_fails(reading->status, &reading->why, code);
 }
 
-static void run_accepts_a_job_and_legacy_flags(void **state) {
-    (void)state;
+TEST(run_accepts_a_job_and_legacy_flags) {
     const struct options *options =
         parse_valid("run --job_name=worker --task_index 1 --ps_hosts a:1,b:2 "
                     "--worker_hosts c:3 --chief_hosts d:4 job.json");
@@ -99,8 +93,7 @@ static void run_accepts_a_job_and_legacy_flags(void **state) {
     assert_null(parse_valid("run")->job);
 }
 
-static void flags_of_scripts_set_keys_of_the_job(void **state) {
-    (void)state;
+TEST(flags_of_scripts_set_keys_of_the_job) {
     static const char *const cases[][2] = {
         {"--train_steps=100", "steps=100"},
         {"-train_steps 100", "steps=100"},
@@ -147,8 +140,7 @@ static void flags_of_scripts_set_keys_of_the_job(void **state) {
                  "takes the gradients of all trainers");
 }
 
-static void one_dash_before_a_flags_name_does_too(void **state) {
-    (void)state;
+TEST(one_dash_before_a_flags_name_does_too) {
     const struct options *options =
         parse_valid("run -job_name=ps -task_index 1 -alone job.json");
     assert_string_equal(options->flags.job_name, "ps");
@@ -159,14 +151,12 @@ static void one_dash_before_a_flags_name_does_too(void **state) {
     expect_error("run -c job.json", "unknown flag -c");
 }
 
-static void two_local_ranks_have_to_agree(void **state) {
-    (void)state;
+TEST(two_local_ranks_have_to_agree) {
     parse_valid("run --local_rank 1 --local-rank 1 a.json");
     expect_error("run --local_rank 0 --local-rank 1 a.json", "given twice");
 }
 
-static void compare_accepts_a_job_or_a_prediction(void **state) {
-    (void)state;
+TEST(compare_accepts_a_job_or_a_prediction) {
     const struct options *options = parse_valid(
         "compare --ps 1,2 --workers=1,2,4 --steps 300 --set seed=2 a.json");
     assert_string_equal(options->job, "a.json");
@@ -195,8 +185,7 @@ static void compare_accepts_a_job_or_a_prediction(void **state) {
     parse_valid("compare --vm list");
 }
 
-static void bench_parses_its_flags_and_keeps_the_arguments(void **state) {
-    (void)state;
+TEST(bench_parses_its_flags_and_keeps_the_arguments) {
     const struct options *options =
         parse_valid("bench --sizes 64,1M --lane tcp --ps 2 --repeats=3 --json");
     assert_int_equal(options->cli_command, CLI_COMMAND_BENCH);
@@ -217,8 +206,7 @@ static void bench_parses_its_flags_and_keeps_the_arguments(void **state) {
     expect_error("bench --ps 0", "--ps");
 }
 
-static void a_simulation_needs_a_job_or_a_vector(void **state) {
-    (void)state;
+TEST(a_simulation_needs_a_job_or_a_vector) {
     const struct options *options = parse_valid(
         "bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
     assert_true(options->simulate.on);
@@ -240,8 +228,7 @@ static void a_simulation_needs_a_job_or_a_vector(void **state) {
     expect_error("bench --simulate --place there job.json", "not 'there'");
 }
 
-static void settings_keep_their_order(void **state) {
-    (void)state;
+TEST(settings_keep_their_order) {
     const struct options *options =
         parse_valid("run --set a.b=1 --json --set seed=2 j --join-timeout 2.5");
     assert_int_equal(options->num_sets, 2);
@@ -252,7 +239,7 @@ static void settings_keep_their_order(void **state) {
     expect_error("run --set seed", "--set takes KEY.PATH=VALUE, not 'seed'");
 }
 
-static void the_last_flag_chooses_the_format_of_the_log(void **state) {
+TEST(the_last_flag_chooses_the_format_of_the_log) {
     static const struct {
         const char *line;
         enum log_format format;
@@ -267,7 +254,6 @@ static void the_last_flag_chooses_the_format_of_the_log(void **state) {
         {"launch --json-log x", LOG_FORMAT_JSON},
         {"launch x --json-log --log-format json", LOG_FORMAT_UNSET},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (parse_valid(lines[i].line)->log_format != lines[i].format)
             fail_msg("%s", lines[i].line);
@@ -276,7 +262,7 @@ static void the_last_flag_chooses_the_format_of_the_log(void **state) {
     expect_error("info --log-format json", "unknown flag --log-format");
 }
 
-static void a_wrong_command_line_is_reported_in_the_log_s_format(void **state) {
+TEST(a_wrong_command_line_is_reported_in_the_log_s_format) {
     static const char *const json[] = {
         "run --bogus --json-log", "run --bogus --log-format json",
         "run --bogus --log-format=json", "run --log-format json --bogus",
@@ -285,7 +271,6 @@ static void a_wrong_command_line_is_reported_in_the_log_s_format(void **state) {
         "run --bogus", "run --bogus --log-format",
         "run --bogus --log-formatt=json",
         "run --bogus --json-log --log-format text"};
-    (void)state;
     expect_error(json[0], "unknown flag --bogus");
     for (size_t i = 0; i < sizeof json / sizeof *json; i++)
         if (read_line(json[i])->options.log_format != LOG_FORMAT_JSON)
@@ -295,8 +280,7 @@ static void a_wrong_command_line_is_reported_in_the_log_s_format(void **state) {
             fail_msg("%s", other[i]);
 }
 
-static void too_many_settings_are_refused(void **state) {
-    (void)state;
+TEST(too_many_settings_are_refused) {
     char line[8192] = "run";
     for (int i = 0; i < OPTIONS_MAX_SETS; i++)
         strcat(line, " --set a=1");
@@ -305,8 +289,7 @@ static void too_many_settings_are_refused(void **state) {
     expect_error(line, "--set");
 }
 
-static void local_counts_ps_and_workers(void **state) {
-    (void)state;
+TEST(local_counts_ps_and_workers) {
     const struct options *options =
         parse_valid("local --ps 2 --workers=3 job.json");
     assert_int_equal(options->num_ps, 2);
@@ -335,8 +318,7 @@ static void local_counts_ps_and_workers(void **state) {
     expect_code("local --ps 2x j", FAILURE_BAD_FLAG_VALUE);
 }
 
-static void local_accepts_a_distribution_in_place_of_counts(void **state) {
-    (void)state;
+TEST(local_accepts_a_distribution_in_place_of_counts) {
     const struct options *options = parse_valid(
         "local --distribution {} --instances 2 --num-ps 1 job.json");
     assert_string_equal(options->azureml_distribution, "{}");
@@ -358,8 +340,7 @@ static void local_accepts_a_distribution_in_place_of_counts(void **state) {
     expect_code("local --num-ps 2 job.json", FAILURE_FLAG_CONFLICT);
 }
 
-static void launch_leaves_the_commands_arguments_unchanged(void **state) {
-    (void)state;
+TEST(launch_leaves_the_commands_arguments_unchanged) {
     const struct options *options = parse_valid(
         "launch --nproc-per-node 2 --use_env -m train --nnodes 3 --json -- x");
     assert_string_equal(options->launch.nproc_per_node, "2");
@@ -377,11 +358,10 @@ static void launch_leaves_the_commands_arguments_unchanged(void **state) {
     expect_error("launch --nproc_per_node", "nproc_per_node");
 }
 
-static void words_behind_two_dashes_are_a_command(void **state) {
+TEST(words_behind_two_dashes_are_a_command) {
     static const char *const lines[] = {
         "local --workers 2 --json job.json -- python train.py --workers 3",
         "compare --workers 2 --json job.json -- python train.py --workers 3"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const struct options *options = parse_valid(lines[i]);
         assert_string_equal(options->job, "job.json");
@@ -397,8 +377,7 @@ static void words_behind_two_dashes_are_a_command(void **state) {
     expect_error("compare --", "takes JOB.json, -- COMMAND, or");
 }
 
-static void ckpt_needs_an_action_and_a_folder(void **state) {
-    (void)state;
+TEST(ckpt_needs_an_action_and_a_folder) {
     const struct options *options =
         parse_valid("ckpt export dir --step 1500 --format npz out.npz --state");
     assert_string_equal(options->action, "export");
@@ -423,8 +402,7 @@ static void ckpt_needs_an_action_and_a_folder(void **state) {
                 FAILURE_BAD_FLAG_VALUE);
 }
 
-static void the_network_rate_must_be_positive(void **state) {
-    (void)state;
+TEST(the_network_rate_must_be_positive) {
     assert_true(parse_valid("run j --link-gbits 2.5")->link_gbits == 2.5);
     assert_true(parse_valid("local j --link-gbits=100")->link_gbits == 100);
     assert_true(parse_valid("run j")->link_gbits == 0);
@@ -435,8 +413,7 @@ static void the_network_rate_must_be_positive(void **state) {
     expect_code("local j --link-gbits 1g", FAILURE_BAD_FLAG_VALUE);
 }
 
-static void an_unknown_argument_is_reported_with_help(void **state) {
-    (void)state;
+TEST(an_unknown_argument_is_reported_with_help) {
     expect_error("", "no verb");
     expect_error("train", "no verb 'train'");
     expect_error("run --fast", "unknown flag --fast; `capstan run --help`");
@@ -465,8 +442,7 @@ static void an_unknown_argument_is_reported_with_help(void **state) {
 }
 
 /* A DeepSpeed script has --deepspeed beside --deepspeed_config. */
-static void an_abbreviated_flag_is_unknown_and_takes_no_value(void **state) {
-    (void)state;
+TEST(an_abbreviated_flag_is_unknown_and_takes_no_value) {
     expect_error("run --deepspeed --deepspeed_config ds.json j",
                  "unknown flag --deepspeed; nearest: --deepspeed_config; ");
     expect_error("run --deepspeed j", "unknown flag --deepspeed; nearest: ");
@@ -487,8 +463,7 @@ static void an_abbreviated_flag_is_unknown_and_takes_no_value(void **state) {
                         "--js");
 }
 
-static void help_excludes_other_actions(void **state) {
-    (void)state;
+TEST(help_excludes_other_actions) {
     static const char *const lines[] = {
         "--help",   "-h",          "help",        "run --help",
         "local -h", "ckpt --help", "info --help", "cluster --help"};
@@ -497,8 +472,7 @@ static void help_excludes_other_actions(void **state) {
     assert_false(parse_valid("info")->printed_help);
 }
 
-static void the_help_of_a_verb_lists_its_flags_and_examples(void **state) {
-    (void)state;
+TEST(the_help_of_a_verb_lists_its_flags_and_examples) {
     static const char *const verbs[][2] = {{"run", "--join-timeout=SECONDS"},
                                            {"local", "--distribution="},
                                            {"launch", "--nproc_per_node="},
@@ -522,8 +496,7 @@ static void the_help_of_a_verb_lists_its_flags_and_examples(void **state) {
 }
 
 /* What ls and verify do not take is not in their help. */
-static void each_subcommand_has_its_own_help(void **state) {
-    (void)state;
+TEST(each_subcommand_has_its_own_help) {
     static const char *const reading[] = {"ckpt ls --help",
                                           "ckpt verify --help"};
     for (int i = 0; i < 2; i++) {
@@ -534,16 +507,14 @@ static void each_subcommand_has_its_own_help(void **state) {
     }
 }
 
-static void version_excludes_other_actions(void **state) {
-    (void)state;
+TEST(version_excludes_other_actions) {
     static const char *const lines[] = {"--version", "-V", "run --version",
                                         "info -V"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         assert_true(parse_valid(lines[i])->printed_help);
 }
 
-static void percent_signs_are_plain_text(void **state) {
-    (void)state;
+TEST(percent_signs_are_plain_text) {
     expect_error("run --set %s%n%s", "'%s%n%s'");
     expect_error("local --ps %d j", "'%d'");
     expect_error("%s", "no verb '%s'");
@@ -551,8 +522,7 @@ static void percent_signs_are_plain_text(void **state) {
 
 /* Completion offers them. Where the flag's value is checked as it is read,
  * another word is refused. */
-static void each_word_of_a_flag_is_accepted_and_no_other(void **state) {
-    (void)state;
+TEST(each_word_of_a_flag_is_accepted_and_no_other) {
     unsigned refused = 0;
     for (int v = 0; v < CLI_COMMANDS; v++) {
         const struct cli_command *verb =
@@ -578,35 +548,4 @@ static void each_word_of_a_flag_is_accepted_and_no_other(void **state) {
         }
     }
     assert_in_range(refused, 6, 100);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_word_of_a_flag_is_accepted_and_no_other),
-        cmocka_unit_test(run_accepts_a_job_and_legacy_flags),
-        cmocka_unit_test(flags_of_scripts_set_keys_of_the_job),
-        cmocka_unit_test(one_dash_before_a_flags_name_does_too),
-        cmocka_unit_test(two_local_ranks_have_to_agree),
-        cmocka_unit_test(compare_accepts_a_job_or_a_prediction),
-        cmocka_unit_test(bench_parses_its_flags_and_keeps_the_arguments),
-        cmocka_unit_test(a_simulation_needs_a_job_or_a_vector),
-        cmocka_unit_test(settings_keep_their_order),
-        cmocka_unit_test(the_last_flag_chooses_the_format_of_the_log),
-        cmocka_unit_test(a_wrong_command_line_is_reported_in_the_log_s_format),
-        cmocka_unit_test(too_many_settings_are_refused),
-        cmocka_unit_test(local_counts_ps_and_workers),
-        cmocka_unit_test(local_accepts_a_distribution_in_place_of_counts),
-        cmocka_unit_test(launch_leaves_the_commands_arguments_unchanged),
-        cmocka_unit_test(words_behind_two_dashes_are_a_command),
-        cmocka_unit_test(ckpt_needs_an_action_and_a_folder),
-        cmocka_unit_test(the_network_rate_must_be_positive),
-        cmocka_unit_test(an_unknown_argument_is_reported_with_help),
-        cmocka_unit_test(an_abbreviated_flag_is_unknown_and_takes_no_value),
-        cmocka_unit_test(help_excludes_other_actions),
-        cmocka_unit_test(the_help_of_a_verb_lists_its_flags_and_examples),
-        cmocka_unit_test(each_subcommand_has_its_own_help),
-        cmocka_unit_test(version_excludes_other_actions),
-        cmocka_unit_test(percent_signs_are_plain_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cli/simulate_options.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
 static struct simulate_options simulate;
@@ -23,8 +19,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static void defaults_are_a_gigabit_and_this_machine(void **state) {
-    (void)state;
+FIXTURE(setup, NULL);
+
+TEST(defaults_are_a_gigabit_and_this_machine) {
     assert_false(simulate.on || simulate.given || simulate.sweep);
     assert_true(simulate.link_gbits == 1 && simulate.overhead == 1);
     assert_true(simulate.compute < 0);
@@ -32,8 +29,7 @@ static void defaults_are_a_gigabit_and_this_machine(void **state) {
     assert_int_equal(simulate.colocation, SIMULATE_COLOCATE_NONE);
 }
 
-static void each_flag_sets_its_value(void **state) {
-    (void)state;
+TEST(each_flag_sets_its_value) {
     assert_true(set(SIMULATE_OPTIONS_ON, NULL));
     assert_true(set(SIMULATE_OPTIONS_SWEEP, NULL));
     assert_true(set(SIMULATE_OPTIONS_SHARE_CORES, NULL));
@@ -63,8 +59,7 @@ static void each_flag_sets_its_value(void **state) {
     assert_int_equal(simulate.colocation, SIMULATE_COLOCATE_PAIRS);
 }
 
-static void a_bad_value_is_named_with_the_allowed_range(void **state) {
-    (void)state;
+TEST(a_bad_value_is_named_with_the_allowed_range) {
     static const struct {
         enum simulate_options_key key;
         const char *text, *problem;
@@ -91,14 +86,4 @@ static void a_bad_value_is_named_with_the_allowed_range(void **state) {
         if (!strstr(problem, cases[i].problem))
             fail_msg("case %zu: %s", i, problem);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(defaults_are_a_gigabit_and_this_machine, setup),
-        cmocka_unit_test_setup(each_flag_sets_its_value, setup),
-        cmocka_unit_test_setup(a_bad_value_is_named_with_the_allowed_range,
-                               setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

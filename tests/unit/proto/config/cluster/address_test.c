@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/address.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,8 +13,7 @@ struct address {
     unsigned port;
 };
 
-static void host_and_port_are_separated(void **state) {
-    (void)state;
+TEST(host_and_port_are_separated) {
     static const struct address addresses[] = {
         {"a:1", "a", 1},
         {"host0.ns.svc.cluster.local:2222", "host0.ns.svc.cluster.local", 2222},
@@ -51,8 +46,7 @@ static void check_refused(const char *text, const char *class) {
         fail_msg("%s: %s is expected, not: %s", text, class, why.text);
 }
 
-static void a_port_is_at_most_65535(void **state) {
-    (void)state;
+TEST(a_port_is_at_most_65535) {
     static const char *const wrong[] = {
         "",      "a",     "a:",       "a:65536", "a:99999999999999999999",
         "a:-1",  "a:+1",  "a: 1",     "a:1 ",    "a:http",
@@ -63,8 +57,7 @@ static void a_port_is_at_most_65535(void **state) {
         check_refused(wrong[i], "bad_port: ");
 }
 
-static void a_host_is_a_name_or_a_number(void **state) {
-    (void)state;
+TEST(a_host_is_a_name_or_a_number) {
     static const char *const wrong[] = {
         "grpc://a:1",
         "http://a",
@@ -94,8 +87,7 @@ static void a_host_is_a_name_or_a_number(void **state) {
         check_refused(wrong[i], "bad_host: ");
 }
 
-static void the_longest_name_fits_and_a_longer_one_is_refused(void **state) {
-    (void)state;
+TEST(the_longest_name_fits_and_a_longer_one_is_refused) {
     char text[300];
     struct cluster_task task = {0};
     memset(text, 'a', sizeof text);
@@ -107,8 +99,7 @@ static void the_longest_name_fits_and_a_longer_one_is_refused(void **state) {
     check_refused(text, "bad_host: ");
 }
 
-static void a_written_address_reads_back(void **state) {
-    (void)state;
+TEST(a_written_address_reads_back) {
     static const char *const texts[] = {"a:1", "[::1]:2", "localhost:0"};
     for (size_t i = 0; i < COUNT(texts); i++) {
         struct cluster_task task = {0};
@@ -120,8 +111,7 @@ static void a_written_address_reads_back(void **state) {
     }
 }
 
-static void a_listener_without_an_address_is_on_loopback(void **state) {
-    (void)state;
+TEST(a_listener_without_an_address_is_on_loopback) {
     static const char *const wrong[] = {"",      "a",  "-1",      "65536",
                                         ":9100", "a:", "a:65536", "::1:9100"};
     struct cluster_task task = {0};
@@ -135,16 +125,4 @@ static void a_listener_without_an_address_is_on_loopback(void **state) {
     assert_int_equal(task.port, 0);
     for (size_t i = 0; i < COUNT(wrong); i++)
         assert_false(address_parse_listener(&task, wrong[i]));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_and_port_are_separated),
-        cmocka_unit_test(a_port_is_at_most_65535),
-        cmocka_unit_test(a_host_is_a_name_or_a_number),
-        cmocka_unit_test(the_longest_name_fits_and_a_longer_one_is_refused),
-        cmocka_unit_test(a_written_address_reads_back),
-        cmocka_unit_test(a_listener_without_an_address_is_on_loopback),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/azureml_command.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +37,8 @@ static int folder_close(void **state) {
     return system(command);
 }
 
+FIXTURE(folder_open, folder_close);
+
 /* Reads FOLDER/NAME with TEXT, and INPUT if it is not NULL. */
 static enum status read_with(struct azureml_command *command,
                              const struct folder *folder, const char *name,
@@ -68,7 +66,7 @@ static void expect_text(const struct folder *folder, const char *text,
     assert_string_equal(text, whole);
 }
 
-static void inputs_and_outputs_are_replaced(void **state) {
+TEST(inputs_and_outputs_are_replaced) {
     struct folder *folder = *state;
     struct azureml_command command;
     struct failure why = {0};
@@ -111,7 +109,7 @@ static void inputs_and_outputs_are_replaced(void **state) {
     azureml_command_free(&command);
 }
 
-static void an_input_of_the_command_line_replaces_the_files(void **state) {
+TEST(an_input_of_the_command_line_replaces_the_files) {
     struct folder *folder = *state;
     struct azureml_command command;
     struct failure why = {0};
@@ -135,7 +133,7 @@ static void an_input_of_the_command_line_replaces_the_files(void **state) {
     azureml_command_free(&command);
 }
 
-static void run_configurations_of_v1_have_commands_and_scripts(void **state) {
+TEST(run_configurations_of_v1_have_commands_and_scripts) {
     struct folder *folder = *state;
     struct azureml_command command;
     static const char *const files[][2] = {
@@ -163,7 +161,7 @@ static void run_configurations_of_v1_have_commands_and_scripts(void **state) {
     }
 }
 
-static void what_cannot_be_had_here_is_refused_with_its_key(void **state) {
+TEST(what_cannot_be_had_here_is_refused_with_its_key) {
     struct folder *folder = *state;
     static const char *const files[][3] = {
         {"command: ${{inputs.a}}\ninputs: {a: {path: azureml:x@latest}}\n",
@@ -204,16 +202,4 @@ static void what_cannot_be_had_here_is_refused_with_its_key(void **state) {
             !strstr(why.text, "/a.yml: "))
             fail_msg("%s: status %d: %s", files[i][0], status, why.text);
     }
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, folder_open, folder_close)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(inputs_and_outputs_are_replaced),
-        TEST(an_input_of_the_command_line_replaces_the_files),
-        TEST(run_configurations_of_v1_have_commands_and_scripts),
-        TEST(what_cannot_be_had_here_is_refused_with_its_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

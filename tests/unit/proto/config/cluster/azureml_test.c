@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/azureml.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +13,7 @@ struct form {
     uint32_t size, ps; /* 0, 0: refused */
 };
 
-static void blocks_of_every_type_are_counted(void **state) {
-    (void)state;
+TEST(blocks_of_every_type_are_counted) {
     static const struct form forms[] = {
         {"{\"type\": \"tensorflow\", \"worker_count\": 4, "
          "\"parameter_server_count\": 1}",
@@ -43,8 +38,7 @@ static void blocks_of_every_type_are_counted(void **state) {
 }
 
 /* As Azure's pages print them, for Python. */
-static void comments_and_trailing_commas_are_no_part_of_a_block(void **state) {
-    (void)state;
+TEST(comments_and_trailing_commas_are_no_part_of_a_block) {
     static const struct form forms[] = {
         {"{\n    \"type\": \"PyTorch\",\n"
          "    # set process count to the number of gpus on the node\n"
@@ -73,8 +67,7 @@ static void comments_and_trailing_commas_are_no_part_of_a_block(void **state) {
 
 /* The block that each refusal names is read, and starts what the class would.
  */
-static void a_constructor_of_python_is_refused_with_its_block(void **state) {
-    (void)state;
+TEST(a_constructor_of_python_is_refused_with_its_block) {
     static const struct form forms[] = {
         {"MpiConfiguration(process_count_per_node=4, node_count=2)", NULL, NULL,
          8, 0},
@@ -108,8 +101,7 @@ static void a_constructor_of_python_is_refused_with_its_block(void **state) {
     }
 }
 
-static void an_invalid_distribution_is_refused(void **state) {
-    (void)state;
+TEST(an_invalid_distribution_is_refused) {
     static const struct form forms[] = {
         {"{'type': 'mpi'", NULL, NULL, 0, 0},
         {"{\"type\": \"mpi\", \"node_count\":}", NULL, NULL, 0, 0},
@@ -161,8 +153,7 @@ static enum status read_file_with(struct azureml_distribution *distribution,
     "command: capstan run job.json\n"                                          \
     "environment: azureml:capstan@latest\n"
 
-static void files_of_jobs_have_blocks_and_instances(void **state) {
-    (void)state;
+TEST(files_of_jobs_have_blocks_and_instances) {
     static const struct form forms[] = {
         {JOB "distribution:\n  type: tensorflow\n  worker_count: 8\n"
              "resources:\n  instance_count: 8\n",
@@ -211,8 +202,7 @@ static void files_of_jobs_have_blocks_and_instances(void **state) {
     }
 }
 
-static void what_a_file_lacks_is_said_with_its_place(void **state) {
-    (void)state;
+TEST(what_a_file_lacks_is_said_with_its_place) {
     static const char *const files[][2] = {
         {"distribution: [\n", ":2:1: "},
         {"- type: mpi\n", ":1:1: not a mapping"},
@@ -253,8 +243,7 @@ static void what_a_file_lacks_is_said_with_its_place(void **state) {
 }
 
 /* Each with the path of its key, what was found and what is allowed. */
-static void mistakes_of_a_job_are_listed_with_their_keys(void **state) {
-    (void)state;
+TEST(mistakes_of_a_job_are_listed_with_their_keys) {
     static const char *const files[][2] = {
         {JOB "distribution: {type: tensorflow, worker_count: -4}\n",
          "distribution.worker_count: found -4 (an integer); allowed: a whole "
@@ -315,8 +304,7 @@ static void mistakes_of_a_job_are_listed_with_their_keys(void **state) {
  * parameter_server_count=1), MpiConfiguration(process_count_per_node=1,
  * node_count=1), PyTorchConfiguration(process_count=None, node_count=1). */
 /* A million levels took hours, and a block is at most four deep. */
-static void a_file_of_many_levels_is_refused_at_once(void **state) {
-    (void)state;
+TEST(a_file_of_many_levels_is_refused_at_once) {
     static const size_t levels[] = {65, 1000000};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         struct azureml_distribution distribution;
@@ -336,8 +324,7 @@ static void a_file_of_many_levels_is_refused_at_once(void **state) {
     }
 }
 
-static void what_sdk_v1_leaves_out_has_its_defaults(void **state) {
-    (void)state;
+TEST(what_sdk_v1_leaves_out_has_its_defaults) {
     static const struct form forms[] = {
         {"communicator: ParameterServer\nnodeCount: 3\n", NULL, NULL, 2, 1},
         {"communicator: ParameterServer\ntensorflow: {workerCount: 3}\n", NULL,
@@ -358,19 +345,4 @@ static void what_sdk_v1_leaves_out_has_its_defaults(void **state) {
         assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
         assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_of_every_type_are_counted),
-        cmocka_unit_test(comments_and_trailing_commas_are_no_part_of_a_block),
-        cmocka_unit_test(a_constructor_of_python_is_refused_with_its_block),
-        cmocka_unit_test(an_invalid_distribution_is_refused),
-        cmocka_unit_test(files_of_jobs_have_blocks_and_instances),
-        cmocka_unit_test(what_a_file_lacks_is_said_with_its_place),
-        cmocka_unit_test(mistakes_of_a_job_are_listed_with_their_keys),
-        cmocka_unit_test(a_file_of_many_levels_is_refused_at_once),
-        cmocka_unit_test(what_sdk_v1_leaves_out_has_its_defaults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

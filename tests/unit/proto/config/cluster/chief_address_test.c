@@ -3,13 +3,8 @@
 
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 /* A host with its ports, or the start of an error. */
@@ -48,8 +43,7 @@ static void check(const struct form *form) {
         "AZ_BATCHAI_MPI_MASTER_NODE", "10.0.0.9"                               \
     }
 
-static void the_first_address_found_counts(void **state) {
-    (void)state;
+TEST(the_first_address_found_counts) {
     static const struct form forms[] = {
         {"all are told",
          {0},
@@ -130,8 +124,7 @@ static void the_first_address_found_counts(void **state) {
         check(&forms[i]);
 }
 
-static void the_port_is_above_that_of_torchruns_agent(void **state) {
-    (void)state;
+TEST(the_port_is_above_that_of_torchruns_agent) {
     static const char agent[] = "TORCHELASTIC_USE_AGENT_STORE";
     const struct form forms[] = {
         {"the agent listens",
@@ -167,8 +160,7 @@ static void the_port_is_above_that_of_torchruns_agent(void **state) {
         check(&forms[i]);
 }
 
-static void an_invalid_address_is_refused(void **state) {
-    (void)state;
+TEST(an_invalid_address_is_refused) {
     static const struct form forms[] = {
         {"nothing", {0}, {{0}}, NULL, 0, 0, "master_addr_missing: "},
         {"localhost alone",
@@ -223,13 +215,4 @@ static void an_invalid_address_is_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         check(&forms[i]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_address_found_counts),
-        cmocka_unit_test(the_port_is_above_that_of_torchruns_agent),
-        cmocka_unit_test(an_invalid_address_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

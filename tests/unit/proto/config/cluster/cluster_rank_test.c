@@ -2,13 +2,8 @@
 #include "proto/config/cluster/cluster_rank.h"
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 
 /* The local rank of TASK ("'type': 'worker', 'index': 1") where chief,
@@ -38,8 +33,7 @@ static uint32_t local_rank(const char *type, int index, const char *given) {
     return cluster_rank_on_host(&local_peers, true, &count);
 }
 
-static void the_local_rank_counts_processes_of_the_host(void **state) {
-    (void)state;
+TEST(the_local_rank_counts_processes_of_the_host) {
     assert_int_equal(local_rank("chief", 0, NULL), 0);
     assert_int_equal(local_rank("worker", 0, NULL), 0);
     assert_int_equal(local_rank("worker", 1, NULL), 1);
@@ -48,7 +42,7 @@ static void the_local_rank_counts_processes_of_the_host(void **state) {
 }
 
 /* Of worker 2 of the same cluster, as "RANK of COUNT". */
-static void a_training_chief_shifts_the_other_ranks(void **state) {
+TEST(a_training_chief_shifts_the_other_ranks) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"TF_CONFIG", "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": "
                       "[\"b:1\", \"A:2\", \"a:3\", \"b:2\"]}, \"task\": "
@@ -56,7 +50,6 @@ static void a_training_chief_shifts_the_other_ranks(void **state) {
     struct cluster_local_peers local_peers;
     struct cluster *cluster;
     uint32_t count;
-    (void)state;
     assert_int_equal(
         cluster_resolve(&cluster, NULL, cluster_case_lookup, environment, NULL),
         STATUS_OK);
@@ -72,13 +65,12 @@ static void a_training_chief_shifts_the_other_ranks(void **state) {
     assert_int_equal(cluster_rank_on_host(&local_peers, false, &count), 7);
 }
 
-static void a_single_process_counts_itself(void **state) {
+TEST(a_single_process_counts_itself) {
     struct cluster_case_variable none[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster alone = {
         .local = true, .role = CLUSTER_WORKER, .local_rank = CLUSTER_UNKNOWN};
     struct cluster_local_peers local_peers;
     uint32_t count = 9;
-    (void)state;
     assert_int_equal(cluster_rank_local_peers(&alone, cluster_case_lookup, none,
                                               &local_peers, NULL),
                      STATUS_OK);
@@ -112,8 +104,7 @@ static uint32_t trainers_here(const char *num_ps, const char *const *names,
 #define TORCH "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 
 /* Rank 0's host is known from the start, and that of no other. */
-static void ranks_are_counted_from_their_variables(void **state) {
-    (void)state;
+TEST(ranks_are_counted_from_their_variables) {
     const char *const reported[] = {TORCH, "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                     NULL};
     const char *const silent[] = {TORCH, NULL};
@@ -138,8 +129,7 @@ static void ranks_are_counted_from_their_variables(void **state) {
         0);
 }
 
-static void a_list_by_index_may_leave_trainers_out(void **state) {
-    (void)state;
+TEST(a_list_by_index_may_leave_trainers_out) {
     const char *const names[] = {"TF_CONFIG", NULL};
     const char *sparse =
         "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": {\"1\": \"b:1\"}},"
@@ -147,20 +137,17 @@ static void a_list_by_index_may_leave_trainers_out(void **state) {
     assert_int_equal(trainers_here(NULL, names, &sparse), 0);
 }
 
-static void a_process_that_does_not_train_has_local_rank_0(void **state) {
-    (void)state;
+TEST(a_process_that_does_not_train_has_local_rank_0) {
     assert_int_equal(local_rank("ps", 1, NULL), 0);
     assert_int_equal(local_rank("evaluator", 0, NULL), 0);
 }
 
-static void a_given_local_rank_takes_precedence(void **state) {
-    (void)state;
+TEST(a_given_local_rank_takes_precedence) {
     assert_int_equal(local_rank("worker", 2, "5"), 5);
     assert_int_equal(local_rank("worker", 2, " "), 2);
 }
 
-static void a_nonnumeric_local_rank_is_refused(void **state) {
-    (void)state;
+TEST(a_nonnumeric_local_rank_is_refused) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"LOCAL_RANK", "-1"}};
     struct cluster alone = {.local = true, .role = CLUSTER_WORKER};
@@ -185,8 +172,7 @@ static int64_t node_rank(struct cluster_case_variable a,
     return rank;
 }
 
-static void the_node_rank_comes_from_the_first_variable_set(void **state) {
-    (void)state;
+TEST(the_node_rank_comes_from_the_first_variable_set) {
     const struct cluster_case_variable none = {0};
     const struct cluster_case_variable node = {"NODE_RANK", "1"};
     const struct cluster_case_variable group = {"GROUP_RANK", "2"};
@@ -202,8 +188,7 @@ static void the_node_rank_comes_from_the_first_variable_set(void **state) {
     assert_int_equal(node_rank(none, none, none, none), -1);
 }
 
-static void a_nonnumeric_node_rank_is_refused(void **state) {
-    (void)state;
+TEST(a_nonnumeric_node_rank_is_refused) {
     static const char *const names[] = {"NODE_RANK", "GROUP_RANK",
                                         "OMPI_COMM_WORLD_RANK", "SLURM_NODEID"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -234,8 +219,7 @@ static void expect_rank(const char *cluster, const char *task,
 
 #define TASK(type, index) "{\"type\": \"" type "\", \"index\": " #index "}"
 
-static void the_rank_is_known_when_the_description_determines_it(void **state) {
-    (void)state;
+TEST(the_rank_is_known_when_the_description_determines_it) {
     static const char led[] = "{\"chief\": [\"a:1\"], \"ps\": [\"a:2\"], "
                               "\"worker\": [\"b:1\", \"b:2\"]}";
     static const char alike[] =
@@ -250,21 +234,4 @@ static void the_rank_is_known_when_the_description_determines_it(void **state) {
     expect_rank(led, TASK("chief", 0), "");
     expect_rank(led, TASK("evaluator", 0), "");
     expect_rank(sparse, TASK("worker", 1), "");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_local_rank_counts_processes_of_the_host),
-        cmocka_unit_test(a_training_chief_shifts_the_other_ranks),
-        cmocka_unit_test(a_single_process_counts_itself),
-        cmocka_unit_test(ranks_are_counted_from_their_variables),
-        cmocka_unit_test(a_list_by_index_may_leave_trainers_out),
-        cmocka_unit_test(a_process_that_does_not_train_has_local_rank_0),
-        cmocka_unit_test(a_given_local_rank_takes_precedence),
-        cmocka_unit_test(a_nonnumeric_local_rank_is_refused),
-        cmocka_unit_test(the_node_rank_comes_from_the_first_variable_set),
-        cmocka_unit_test(a_nonnumeric_node_rank_is_refused),
-        cmocka_unit_test(the_rank_is_known_when_the_description_determines_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,7 @@
 #include "proto/config/cluster/cluster_self.h"
 
 #include "tests/cluster/cluster_case.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #define CHECK(texts)                                                           \
     cluster_case_check_texts("TF_CONFIG", texts, sizeof texts / sizeof *texts)
@@ -20,8 +14,7 @@
     "'ps': ['p0:3', 'p1:3']}"
 #define TASK ", 'task': {'type': 'worker', 'index': 0}"
 
-static void the_own_index_is_a_whole_number(void **state) {
-    (void)state;
+TEST(the_own_index_is_a_whole_number) {
 #define INDEX(index) "{" CLUSTER ", 'task': {'type': 'ps', 'index': " index "}}"
     static const struct cluster_case_text texts[] = {
         {"in a string", INDEX("'1'"), "{'index': 1, 'warnings': []}"},
@@ -56,8 +49,7 @@ static void the_own_index_is_a_whole_number(void **state) {
 #undef INDEX
 }
 
-static void the_own_task_is_given_or_unambiguous(void **state) {
-    (void)state;
+TEST(the_own_task_is_given_or_unambiguous) {
     static const struct cluster_case_text texts[] = {
         {"no task", "{" CLUSTER "}", "task_missing"},
         {"an empty task", "{" CLUSTER ", 'task': {}}", "task_type_missing"},
@@ -97,8 +89,7 @@ static void the_own_task_is_given_or_unambiguous(void **state) {
     CHECK(texts);
 }
 
-static void the_own_task_is_listed(void **state) {
-    (void)state;
+TEST(the_own_task_is_listed) {
 #define OWN_TASK(task) "{" CLUSTER ", 'task': {" task "}}"
     static const struct cluster_case_text texts[] = {
         {"a type that is no job", OWN_TASK("'type': 'gpu', 'index': 0"),
@@ -153,13 +144,4 @@ static void the_own_task_is_listed(void **state) {
     };
     CHECK(texts);
 #undef OWN_TASK
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_own_index_is_a_whole_number),
-        cmocka_unit_test(the_own_task_is_given_or_unambiguous),
-        cmocka_unit_test(the_own_task_is_listed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

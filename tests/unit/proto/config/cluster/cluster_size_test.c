@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/cluster_size.h"
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 
 /* What the description in ENVIRONMENT tells, as text. */
@@ -34,8 +29,7 @@ static void expect(const struct cluster_case_variable *variables,
 #define TF_CONFIG(cluster, task)                                               \
     VARIABLES({"TF_CONFIG", "{\"cluster\": " cluster ", \"task\": " task "}"})
 
-static void ranks_give_both_numbers(void **state) {
-    (void)state;
+TEST(ranks_give_both_numbers) {
     expect(VARIABLES({"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}),
            "1", "3 workers and 1 ps by torch");
     expect(VARIABLES({"OMPI_COMM_WORLD_RANK", "1"},
@@ -43,16 +37,14 @@ static void ranks_give_both_numbers(void **state) {
            NULL, "2 workers and 0 ps by mpi");
 }
 
-static void lists_give_their_lengths(void **state) {
-    (void)state;
+TEST(lists_give_their_lengths) {
     expect(TF_CONFIG("{\"chief\": [\"a:1\"], \"ps\": [\"b:1\", \"c:1\"],"
                      " \"worker\": [\"d:1\"]}",
                      "{\"type\": \"worker\", \"index\": 0}"),
            NULL, "1 worker and 2 ps by TF_CONFIG");
 }
 
-static void a_partial_description_gives_only_known_numbers(void **state) {
-    (void)state;
+TEST(a_partial_description_gives_only_known_numbers) {
     expect(TF_CONFIG("{\"ps\": [\"b:1\", \"c:1\"],"
                      " \"worker\": {\"1\": \"d:1\"}}",
                      "{\"type\": \"worker\", \"index\": 1}"),
@@ -65,8 +57,7 @@ static void a_partial_description_gives_only_known_numbers(void **state) {
            NULL, "1 worker by TF_CONFIG");
 }
 
-static void only_two_known_numbers_can_differ(void **state) {
-    (void)state;
+TEST(only_two_known_numbers_can_differ) {
     enum { NOT = CLUSTER_UNKNOWN };
     const struct cluster_size full = {"torch", 3, 1}, same = {"mpi", 3, 1},
                               none = {"TF_CONFIG", NOT, NOT},
@@ -78,14 +69,4 @@ static void only_two_known_numbers_can_differ(void **state) {
     assert_false(cluster_size_differs(&full, &silent));
     assert_true(cluster_size_differs(&full, &fewer));
     assert_true(cluster_size_differs(&more_ps, &full));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_give_both_numbers),
-        cmocka_unit_test(lists_give_their_lengths),
-        cmocka_unit_test(a_partial_description_gives_only_known_numbers),
-        cmocka_unit_test(only_two_known_numbers_can_differ),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

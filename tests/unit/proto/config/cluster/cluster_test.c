@@ -3,15 +3,10 @@
  * sources, and settings spoilt at random. */
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
 #include "proto/config/cluster/cluster.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -86,19 +81,15 @@ static void check_all_published(const char *path) {
     json_decref(cases);
 }
 
-static void every_published_setting_gives_its_expected_result(void **state) {
-    (void)state;
+TEST(every_published_setting_gives_its_expected_result) {
     check_all_published("tests/data/tf_config_cases.json");
 }
 
-static void every_published_launchers_setting_gives_its_expected_result(
-    void **state) {
-    (void)state;
+TEST(every_published_launchers_setting_gives_its_expected_result) {
     check_all_published("tests/data/launcher_cases.json");
 }
 
-static void only_the_first_source_that_is_set_counts(void **state) {
-    (void)state;
+TEST(only_the_first_source_that_is_set_counts) {
     static const char vertex[] = "{\"cluster\": {\"workerpool0\": [\"v:1\"]}, "
                                  "\"task\": {\"type\": \"workerpool0\", "
                                  "\"index\": 0}}";
@@ -157,8 +148,7 @@ static void only_the_first_source_that_is_set_counts(void **state) {
         cluster_case_check(&forms[i]);
 }
 
-static void the_printed_json_matches_the_documentation(void **state) {
-    (void)state;
+TEST(the_printed_json_matches_the_documentation) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         TF_CONFIG("{\"cluster\": {\"chief\": [\"localhost:3224\"], \"ps\": "
                   "[\"a:0\", \"b:1\"], \"worker\": [\"c:1\"]}, \"task\": "
@@ -177,8 +167,7 @@ static void the_printed_json_matches_the_documentation(void **state) {
     cluster_free(NULL);
 }
 
-static void a_task_is_found_by_index_not_by_position(void **state) {
-    (void)state;
+TEST(a_task_is_found_by_index_not_by_position) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         TF_CONFIG("{\"cluster\": {\"worker\": {\"7\": \"h7:70\", \"2\": "
                   "\"[::1]:20\"}}, \"task\": {\"type\": \"worker\", "
@@ -199,8 +188,7 @@ static void a_task_is_found_by_index_not_by_position(void **state) {
     cluster_free(&cluster);
 }
 
-static void a_single_process_is_chief_and_has_no_address(void **state) {
-    (void)state;
+TEST(a_single_process_is_chief_and_has_no_address) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster *cluster = resolve(environment);
     assert_true(cluster->local);
@@ -211,8 +199,7 @@ static void a_single_process_is_chief_and_has_no_address(void **state) {
     cluster_free(&cluster);
 }
 
-static void an_error_says_how_to_fix_it(void **state) {
-    (void)state;
+TEST(an_error_says_how_to_fix_it) {
     static const char *const rejected[][2] = {
         {"{'cluster': {}}", "json.dumps"},
         {"'{\"cluster\": {}}'", "shell's quotes"},
@@ -375,9 +362,7 @@ static void check_mutant(const char *text) {
         check_outcome(&forms[i]);
 }
 
-static void a_mutated_setting_is_accepted_or_refused_with_its_class(
-    void **state) {
-    (void)state;
+TEST(a_mutated_setting_is_accepted_or_refused_with_its_class) {
     static const char *const seeds[] = {
         "{\"cluster\": {\"chief\": [\"c:1\"], \"ps\": [\"p:2\", \"q:0\"], "
         "\"worker\": {\"0\": \"w:3\", \"2\": \"[fe80::1%eth0]:4\"}}, "
@@ -402,20 +387,4 @@ static void a_mutated_setting_is_accepted_or_refused_with_its_class(
             mutate(text, sizeof text, &random);
         check_mutant(text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_published_setting_gives_its_expected_result),
-        cmocka_unit_test(
-            every_published_launchers_setting_gives_its_expected_result),
-        cmocka_unit_test(only_the_first_source_that_is_set_counts),
-        cmocka_unit_test(the_printed_json_matches_the_documentation),
-        cmocka_unit_test(a_task_is_found_by_index_not_by_position),
-        cmocka_unit_test(a_single_process_is_chief_and_has_no_address),
-        cmocka_unit_test(an_error_says_how_to_fix_it),
-        cmocka_unit_test(
-            a_mutated_setting_is_accepted_or_refused_with_its_class),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

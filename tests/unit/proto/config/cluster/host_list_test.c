@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/host_list.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +26,7 @@ static void check(const struct form *form) {
     assert_int_equal(list.count, 0);
 }
 
-static void every_short_form_is_expanded(void **state) {
-    (void)state;
+TEST(every_short_form_is_expanded) {
     static const struct form forms[] = {
         {"n1", "n1"},
         {"n1,m2", "n1 m2"},
@@ -49,8 +44,7 @@ static void every_short_form_is_expanded(void **state) {
         check(&forms[i]);
 }
 
-static void an_invalid_list_is_refused(void **state) {
-    (void)state;
+TEST(an_invalid_list_is_refused) {
     static const char *const texts[] = {
         "",
         "n1,",
@@ -80,8 +74,7 @@ static void an_invalid_list_is_refused(void **state) {
     }
 }
 
-static void a_host_longer_than_a_name_is_refused(void **state) {
-    (void)state;
+TEST(a_host_longer_than_a_name_is_refused) {
     char text[300];
     struct host_list list;
     memset(text, 'n', sizeof text - 1);
@@ -93,8 +86,7 @@ static void a_host_longer_than_a_name_is_refused(void **state) {
                      STATUS_CONFIG);
 }
 
-static void counts_are_expanded(void **state) {
-    (void)state;
+TEST(counts_are_expanded) {
     uint64_t count, sum;
     assert_int_equal(host_list_counts("2(x3),1", "COUNTS", &count, &sum, NULL),
                      STATUS_OK);
@@ -109,14 +101,4 @@ static void counts_are_expanded(void **state) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!host_list_counts(texts[i], "COUNTS", &count, &sum, NULL))
             fail_msg("\"%s\" is taken", texts[i]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_short_form_is_expanded),
-        cmocka_unit_test(an_invalid_list_is_refused),
-        cmocka_unit_test(a_host_longer_than_a_name_is_refused),
-        cmocka_unit_test(counts_are_expanded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_case.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static void check(const struct cluster_case *forms, size_t count) {
     for (size_t i = 0; i < count; i++)
         cluster_case_check(&forms[i]);
 }
 
-static void rank_and_world_size_select_torch(void **state) {
-    (void)state;
+TEST(rank_and_world_size_select_torch) {
     static const struct cluster_case forms[] = {
         {"as torchrun writes it",
          {0},
@@ -77,8 +70,7 @@ static void rank_and_world_size_select_torch(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void address_and_local_ranks_alone_select_nothing(void **state) {
-    (void)state;
+TEST(address_and_local_ranks_alone_select_nothing) {
     static const struct cluster_case forms[] = {
         {"the others",
          {0},
@@ -91,8 +83,7 @@ static void address_and_local_ranks_alone_select_nothing(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void two_jobs_of_one_host_have_different_keys(void **state) {
-    (void)state;
+TEST(two_jobs_of_one_host_have_different_keys) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"RANK", "0"},
         {"WORLD_SIZE", "2"},
@@ -111,8 +102,7 @@ static void two_jobs_of_one_host_have_different_keys(void **state) {
     cluster_free(&other);
 }
 
-static void open_mpi_variables_give_rank_and_size(void **state) {
-    (void)state;
+TEST(open_mpi_variables_give_rank_and_size) {
     static const struct cluster_case forms[] = {
         {"on one host",
          {.num_ps = "1"},
@@ -163,8 +153,7 @@ static void open_mpi_variables_give_rank_and_size(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void process_manager_variables_are_the_fallback(void **state) {
-    (void)state;
+TEST(process_manager_variables_are_the_fallback) {
     static const struct cluster_case forms[] = {
         {"MPICH's hydra",
          {0},
@@ -203,8 +192,7 @@ static void process_manager_variables_are_the_fallback(void **state) {
         "SLURM_STEP_TASKS_PER_NODE", counts                                    \
     }
 
-static void a_task_of_a_step_knows_its_cluster(void **state) {
-    (void)state;
+TEST(a_task_of_a_step_knows_its_cluster) {
     static const struct cluster_case forms[] = {
         {"two nodes",
          {.num_ps = "1"},
@@ -251,8 +239,7 @@ static void a_task_of_a_step_knows_its_cluster(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void contradictory_variables_are_refused(void **state) {
-    (void)state;
+TEST(contradictory_variables_are_refused) {
     static const struct cluster_case forms[] = {
         {"a list cut off",
          {0},
@@ -277,17 +264,4 @@ static void contradictory_variables_are_refused(void **state) {
          "index_out_of_range"},
     };
     check(forms, sizeof forms / sizeof *forms);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rank_and_world_size_select_torch),
-        cmocka_unit_test(address_and_local_ranks_alone_select_nothing),
-        cmocka_unit_test(two_jobs_of_one_host_have_different_keys),
-        cmocka_unit_test(open_mpi_variables_give_rank_and_size),
-        cmocka_unit_test(process_manager_variables_are_the_fallback),
-        cmocka_unit_test(a_task_of_a_step_knows_its_cluster),
-        cmocka_unit_test(contradictory_variables_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
 /* Launchers that give roles, what is wrong with their variables, and which of
  * several launchers counts. */
 #include "tests/cluster/cluster_case.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 #define DMLC(role)                                                             \
     {"DMLC_ROLE", role}, {"DMLC_PS_ROOT_URI", "s"},                            \
@@ -26,9 +20,7 @@ static void check(const struct cluster_case *forms, size_t count) {
 }
 #define CHECK(forms) check(forms, sizeof forms / sizeof *(forms))
 
-static void dmlc_indices_come_from_the_first_variable_that_has_one(
-    void **state) {
-    (void)state;
+TEST(dmlc_indices_come_from_the_first_variable_that_has_one) {
     static const struct cluster_case forms[] = {
         {"its own variable",
          {0},
@@ -59,8 +51,7 @@ static void dmlc_indices_come_from_the_first_variable_that_has_one(
     CHECK(forms);
 }
 
-static void wrong_dmlc_variables_are_refused(void **state) {
-    (void)state;
+TEST(wrong_dmlc_variables_are_refused) {
     static const struct cluster_case forms[] = {
         {"a role", {0}, {DMLC("joint")}, "task_type_not_in_cluster"},
         {"an index out of range",
@@ -120,9 +111,7 @@ static void wrong_dmlc_variables_are_refused(void **state) {
 }
 
 /* ps-lite's scheduler has no worker in it. */
-static void a_scheduler_coordinates_unless_the_job_says_otherwise(
-    void **state) {
-    (void)state;
+TEST(a_scheduler_coordinates_unless_the_job_says_otherwise) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         DMLC("scheduler")};
     struct cluster *cluster;
@@ -143,8 +132,7 @@ static void a_scheduler_coordinates_unless_the_job_says_otherwise(
         "PADDLE_TRAINER_ID", id                                                \
     }
 
-static void paddle_trainers_are_listed_or_counted(void **state) {
-    (void)state;
+TEST(paddle_trainers_are_listed_or_counted) {
     static const struct cluster_case forms[] = {
         {"counted, ps on this host; a comma at the end",
          {0},
@@ -188,8 +176,7 @@ static void paddle_trainers_are_listed_or_counted(void **state) {
     CHECK(forms);
 }
 
-static void wrong_paddle_variables_are_refused(void **state) {
-    (void)state;
+TEST(wrong_paddle_variables_are_refused) {
 #define LIST                                                                   \
     { "PADDLE_TRAINER_ENDPOINTS", "a:1,b:1" }
     static const struct cluster_case forms[] = {
@@ -221,8 +208,7 @@ static void wrong_paddle_variables_are_refused(void **state) {
     CHECK(forms);
 }
 
-static void the_innermost_launcher_counts(void **state) {
-    (void)state;
+TEST(the_innermost_launcher_counts) {
 #define SAGEMAKER                                                              \
     {"SM_HOSTS", "[\"algo-1\", \"algo-2\"]"}, {                                \
         "SM_CURRENT_HOST", "algo-2"                                            \
@@ -297,8 +283,7 @@ static void expect_source(const struct cluster_source *source, const char *name,
         assert_string_equal(source->variables[source->count - 1], variable);
 }
 
-static void each_source_says_what_became_of_it(void **state) {
-    (void)state;
+TEST(each_source_says_what_became_of_it) {
     const struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"RANK", "1"}, {"TF_CONFIG", " "}, DMLC("scheduler"), HOROVOD};
     struct cluster_flags flags = {.task_index = " "};
@@ -312,18 +297,4 @@ static void each_source_says_what_became_of_it(void **state) {
     expect_source(&sources[8], "DMLC", CLUSTER_SOURCE_TAKEN, "DMLC_NUM_SERVER");
     expect_source(&sources[10], "HOROVOD", CLUSTER_SOURCE_LATER,
                   "HOROVOD_SIZE");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            dmlc_indices_come_from_the_first_variable_that_has_one),
-        cmocka_unit_test(wrong_dmlc_variables_are_refused),
-        cmocka_unit_test(a_scheduler_coordinates_unless_the_job_says_otherwise),
-        cmocka_unit_test(paddle_trainers_are_listed_or_counted),
-        cmocka_unit_test(wrong_paddle_variables_are_refused),
-        cmocka_unit_test(the_innermost_launcher_counts),
-        cmocka_unit_test(each_source_says_what_became_of_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +13,7 @@ static void check(const struct cluster_case *forms, size_t count) {
         cluster_case_check(&forms[i]);
 }
 
-static void flags_describe_the_whole_cluster(void **state) {
-    (void)state;
+TEST(flags_describe_the_whole_cluster) {
     static const struct cluster_case forms[] = {
         {"a ps",
          {"ps", "1", "a:1,b:1", "c:1,d:1", NULL, NULL, NULL, false},
@@ -75,8 +69,7 @@ static void flags_describe_the_whole_cluster(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void flags_given_in_part_are_refused(void **state) {
-    (void)state;
+TEST(flags_given_in_part_are_refused) {
     static const struct cluster_case forms[] = {
         {"hosts alone",
          {NULL, NULL, "a:1", "c:1", NULL, NULL, NULL, false},
@@ -110,8 +103,7 @@ static void flags_given_in_part_are_refused(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void wrong_flags_are_refused(void **state) {
-    (void)state;
+TEST(wrong_flags_are_refused) {
     static const struct cluster_case forms[] = {
         {"a comma at the end",
          {"ps", "0", "a:1,", "c:1", NULL, NULL, NULL, false},
@@ -178,8 +170,7 @@ static void wrong_flags_are_refused(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void an_error_names_the_flag(void **state) {
-    (void)state;
+TEST(an_error_names_the_flag) {
     const struct cluster_flags flags = {
         .job_name = "ps", .task_index = "x", .ps_hosts = "a:1"};
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
@@ -189,14 +180,4 @@ static void an_error_names_the_flag(void **state) {
                                  environment, &why),
                  &why, FAILURE_CLUSTER_INVALID);
     assert_non_null(strstr(why.text, "--task_index is \"x\""));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_describe_the_whole_cluster),
-        cmocka_unit_test(flags_given_in_part_are_refused),
-        cmocka_unit_test(wrong_flags_are_refused),
-        cmocka_unit_test(an_error_names_the_flag),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

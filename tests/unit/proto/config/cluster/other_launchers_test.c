@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What launchers set that are no source of a cluster description. */
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,8 +49,7 @@ static void check(const struct setting *settings, size_t count,
 #define CHECK(settings, class)                                                 \
     check(settings, sizeof settings / sizeof *(settings), class)
 
-static void a_rank_a_role_or_a_size_is_refused_and_named(void **state) {
-    (void)state;
+TEST(a_rank_a_role_or_a_size_is_refused_and_named) {
     static const struct setting settings[] = {
         {"HOROVOD_RANK", {{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}}},
         {"HOROVOD_SIZE", {{"HOROVOD_SIZE", "4"}}},
@@ -107,8 +101,7 @@ static void a_rank_a_role_or_a_size_is_refused_and_named(void **state) {
     CHECK(settings, "not_alone");
 }
 
-static void partial_torch_variables_are_refused(void **state) {
-    (void)state;
+TEST(partial_torch_variables_are_refused) {
     static const struct setting ranks[] = {
         {"RANK", {{"RANK", "1"}, {"MASTER_ADDR", "h"}}},
         {"RANK", {{"RANK", "0"}, {"WORLD_SIZE", " "}}}};
@@ -119,8 +112,7 @@ static void partial_torch_variables_are_refused(void **state) {
     CHECK(sizes, "rank_missing");
 }
 
-static void a_single_process_is_alone_under_any_launcher(void **state) {
-    (void)state;
+TEST(a_single_process_is_alone_under_any_launcher) {
     static const struct setting settings[] = {
         {NULL, {{"WORLD_SIZE", "1"}}},
         {NULL, {{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "1"}}},
@@ -155,8 +147,7 @@ static void a_single_process_is_alone_under_any_launcher(void **state) {
 }
 
 /* The script of a batch job runs once, however large its allocation. */
-static void an_allocation_without_launch_is_ignored(void **state) {
-    (void)state;
+TEST(an_allocation_without_launch_is_ignored) {
     static const struct setting settings[] = {
         {NULL, {{"SLURM_JOB_ID", "1"}, {"SLURM_NTASKS", "8"}}},
         {NULL,
@@ -172,8 +163,7 @@ static void an_allocation_without_launch_is_ignored(void **state) {
     }
 }
 
-static void a_source_takes_precedence_over_other_launchers(void **state) {
-    (void)state;
+TEST(a_source_takes_precedence_over_other_launchers) {
     const struct cluster_case forms[] = {
         {"ranks beside Horovod's",
          {0},
@@ -194,8 +184,7 @@ static void a_source_takes_precedence_over_other_launchers(void **state) {
         cluster_case_check(&forms[i]);
 }
 
-static void the_alone_option_overrides_any_source(void **state) {
-    (void)state;
+TEST(the_alone_option_overrides_any_source) {
     const struct cluster_case forms[] = {
         {"ranks",
          {.alone = true},
@@ -213,16 +202,4 @@ static void the_alone_option_overrides_any_source(void **state) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         cluster_case_check(&forms[i]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_a_role_or_a_size_is_refused_and_named),
-        cmocka_unit_test(partial_torch_variables_are_refused),
-        cmocka_unit_test(a_single_process_is_alone_under_any_launcher),
-        cmocka_unit_test(an_allocation_without_launch_is_ignored),
-        cmocka_unit_test(a_source_takes_precedence_over_other_launchers),
-        cmocka_unit_test(the_alone_option_overrides_any_source),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

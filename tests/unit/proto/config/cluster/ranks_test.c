@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_case.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static void check(const struct cluster_case *forms, size_t count) {
     for (size_t i = 0; i < count; i++)
@@ -22,8 +16,7 @@ static void check(const struct cluster_case *forms, size_t count) {
         "WORLD_SIZE", size                                                     \
     }
 
-static void ranks_are_workers_and_the_last_are_ps(void **state) {
-    (void)state;
+TEST(ranks_are_workers_and_the_last_are_ps) {
     static const struct cluster_case forms[] = {
         {"rank 0 leads",
          {0},
@@ -64,8 +57,7 @@ static void ranks_are_workers_and_the_last_are_ps(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void a_world_of_one_is_alone(void **state) {
-    (void)state;
+TEST(a_world_of_one_is_alone) {
     static const struct cluster_case forms[] = {
         {"alone",
          {0},
@@ -80,8 +72,7 @@ static void a_world_of_one_is_alone(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void impossible_numbers_are_refused(void **state) {
-    (void)state;
+TEST(impossible_numbers_are_refused) {
     static const struct cluster_case forms[] = {
         {"rank past the end",
          {0},
@@ -140,8 +131,7 @@ static void impossible_numbers_are_refused(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void the_flag_is_equivalent_to_the_variable(void **state) {
-    (void)state;
+TEST(the_flag_is_equivalent_to_the_variable) {
     static const struct cluster_case forms[] = {
         {"the flag alone",
          {.local_rank = "1"},
@@ -179,8 +169,7 @@ static void the_flag_is_equivalent_to_the_variable(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void num_ps_is_for_ranks_alone(void **state) {
-    (void)state;
+TEST(num_ps_is_for_ranks_alone) {
     static const struct cluster_case forms[] = {
         {"TF_CONFIG lists its ps",
          {.num_ps = "1"},
@@ -191,8 +180,7 @@ static void num_ps_is_for_ranks_alone(void **state) {
     check(forms, sizeof forms / sizeof *forms);
 }
 
-static void an_address_unknown_to_others_is_omitted(void **state) {
-    (void)state;
+TEST(an_address_unknown_to_others_is_omitted) {
     const struct cluster_flags flags = {.num_ps = "1"};
     const struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         WORLD("2", "3"), MASTER, {"LOCAL_RANK", "1"}};
@@ -207,16 +195,4 @@ static void an_address_unknown_to_others_is_omitted(void **state) {
     assert_int_equal(cluster->local_rank, 1);
     assert_true(cluster->from_ranks);
     cluster_free(&cluster);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_workers_and_the_last_are_ps),
-        cmocka_unit_test(a_world_of_one_is_alone),
-        cmocka_unit_test(impossible_numbers_are_refused),
-        cmocka_unit_test(the_flag_is_equivalent_to_the_variable),
-        cmocka_unit_test(num_ps_is_for_ranks_alone),
-        cmocka_unit_test(an_address_unknown_to_others_is_omitted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/cluster/role_name.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <string.h>
 
-static void vertex_names_count_where_they_are_allowed(void **state) {
-    (void)state;
+TEST(vertex_names_count_where_they_are_allowed) {
     enum cluster_role role = CLUSTER_ROLES;
     assert_false(role_name_find(ROLE_NAMES_TF, "workerpool2", &role));
     assert_true(role_name_find(ROLE_NAMES_VERTEX, "workerpool2", &role));
@@ -20,8 +15,7 @@ static void vertex_names_count_where_they_are_allowed(void **state) {
     assert_false(role_name_find(ROLE_NAMES_VERTEX, "", &role));
 }
 
-static void the_nearest_name_is_suggested(void **state) {
-    (void)state;
+TEST(the_nearest_name_is_suggested) {
     static const char *const meant[][2] = {
         {"ps_hosts", "ps"},
         {"worker_hosts", "worker"},
@@ -54,8 +48,7 @@ static void the_nearest_name_is_suggested(void **state) {
     }
 }
 
-static void a_name_near_none_is_reported_as_unknown(void **state) {
-    (void)state;
+TEST(a_name_near_none_is_reported_as_unknown) {
     static const char *const names[] = {
         "",    "a",       "p",     "gpu",   "cluster",   "task", "environment",
         "job", "service", "cloud", "trial", "other_type"};
@@ -63,13 +56,4 @@ static void a_name_near_none_is_reported_as_unknown(void **state) {
         if (role_name_nearest(names[i]))
             fail_msg("%s is taken for %s", names[i],
                      role_name_nearest(names[i]));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vertex_names_count_where_they_are_allowed),
-        cmocka_unit_test(the_nearest_name_is_suggested),
-        cmocka_unit_test(a_name_near_none_is_reported_as_unknown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

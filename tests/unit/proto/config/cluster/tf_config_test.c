@@ -2,13 +2,8 @@
 /* What may stand in TF_CONFIG and CLUSTER_SPEC, in tables: a text, and the
  * cluster that comes of it or the class of its refusal. */
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +16,7 @@
     "'ps': ['p0:3', 'p1:3']}"
 #define TASK ", 'task': {'type': 'worker', 'index': 0}"
 
-static void only_a_strict_object_is_read(void **state) {
-    (void)state;
+TEST(only_a_strict_object_is_read) {
     static const struct cluster_case_text texts[] = {
         {"an array", "[]", "not_object"},
         {"a number", "3", "not_object"},
@@ -50,8 +44,7 @@ static void only_a_strict_object_is_read(void **state) {
     CHECK(texts);
 }
 
-static void the_last_of_duplicate_keys_counts(void **state) {
-    (void)state;
+TEST(the_last_of_duplicate_keys_counts) {
     static const struct cluster_case_text texts[] = {
         {"a key of the task",
          "{" CLUSTER ", 'task': {'type': 'ps', 'index': 0, 'index': 1}}",
@@ -69,8 +62,7 @@ static void the_last_of_duplicate_keys_counts(void **state) {
     CHECK(texts);
 }
 
-static void the_jobs_are_under_cluster(void **state) {
-    (void)state;
+TEST(the_jobs_are_under_cluster) {
     static const struct cluster_case_text texts[] = {
         {"bare", "{'worker': ['a:1'], 'ps': ['b:2']}", "bare_cluster_map"},
         {"bare with a task", "{'chief': ['a:1']" TASK "}", "bare_cluster_map"},
@@ -104,8 +96,7 @@ static void the_jobs_are_under_cluster(void **state) {
     CHECK(texts);
 }
 
-static void a_job_has_one_of_five_names(void **state) {
-    (void)state;
+TEST(a_job_has_one_of_five_names) {
     static const struct cluster_case_text texts[] = {
         {"plural", "{'cluster': {'workers': ['a:1']}}", "bad_job_name"},
         {"a capital", "{'cluster': {'Worker': ['a:1']}}", "bad_job_name"},
@@ -138,8 +129,7 @@ static void a_job_has_one_of_five_names(void **state) {
     CHECK(texts);
 }
 
-static void tasks_are_a_list_an_object_or_null(void **state) {
-    (void)state;
+TEST(tasks_are_a_list_an_object_or_null) {
     static const struct cluster_case_text texts[] = {
         {"a string", "{'cluster': {'ps': 'a:1'}}", "bad_tasks_type"},
         {"a number", "{'cluster': {'ps': 1}}", "bad_tasks_type"},
@@ -180,8 +170,7 @@ static void tasks_are_a_list_an_object_or_null(void **state) {
     CHECK(texts);
 }
 
-static void there_is_one_evaluator_and_one_chief(void **state) {
-    (void)state;
+TEST(there_is_one_evaluator_and_one_chief) {
 #define EVALUATOR(index) ", 'task': {'type': 'evaluator', 'index': " index "}}"
     static const struct cluster_case_text texts[] = {
         {"not listed", "{" CLUSTER EVALUATOR("0"),
@@ -219,8 +208,7 @@ static void there_is_one_evaluator_and_one_chief(void **state) {
 #undef EVALUATOR
 }
 
-static void a_process_without_a_cluster_is_alone(void **state) {
-    (void)state;
+TEST(a_process_without_a_cluster_is_alone) {
     static const struct cluster_case_text texts[] = {
         {"jobs all empty", "{'cluster': {'worker': [], 'ps': null}}",
          "{'mode': 'local', 'num_workers': 1, 'num_ps': 0, "
@@ -246,8 +234,7 @@ static void a_process_without_a_cluster_is_alone(void **state) {
     CHECK(texts);
 }
 
-static void model_dir_is_a_folder(void **state) {
-    (void)state;
+TEST(model_dir_is_a_folder) {
     static const struct cluster_case_text texts[] = {
         {"empty", "{'model_dir': ''}", "model_dir_empty"},
         {"a number", "{'model_dir': 3}", "model_dir_empty"},
@@ -266,8 +253,7 @@ static void model_dir_is_a_folder(void **state) {
     cluster_free(&cluster);
 }
 
-static void tasks_are_counted_and_addresses_compared(void **state) {
-    (void)state;
+TEST(tasks_are_counted_and_addresses_compared) {
     static const struct cluster_case_text texts[] = {
         {"chief and workers",
          "{'cluster': {'chief': ['c:1'], 'worker': ['a:1', 'b:1']}" TASK "}",
@@ -311,8 +297,7 @@ static void tasks_are_counted_and_addresses_compared(void **state) {
     CHECK(texts);
 }
 
-static void unbounded_nesting_is_refused(void **state) {
-    (void)state;
+TEST(unbounded_nesting_is_refused) {
     enum { DEPTH = 100000 };
     char *value = malloc(DEPTH + 32);
     assert_non_null(value);
@@ -326,8 +311,7 @@ static void unbounded_nesting_is_refused(void **state) {
     free(value);
 }
 
-static void thousands_of_tasks_are_read(void **state) {
-    (void)state;
+TEST(thousands_of_tasks_are_read) {
     enum { WORKERS = 50000 };
     char *value = malloc(WORKERS * 24 + 128);
     assert_non_null(value);
@@ -348,8 +332,7 @@ static void thousands_of_tasks_are_read(void **state) {
     "'cluster': {'workerpool0': ['c:1'], 'workerpool1': ['w0:1', 'w1:1'], "    \
     "'workerpool2': ['p:1'], 'workerpool3': ['e:1']}, 'environment': 'cloud'"
 
-static void vertex_pools_are_chief_worker_ps_and_evaluator(void **state) {
-    (void)state;
+TEST(vertex_pools_are_chief_worker_ps_and_evaluator) {
     static const struct cluster_case_text texts[] = {
         {"the chief",
          "{" VERTEX ", 'task': {'type': 'workerpool0', 'index': 0}}",
@@ -420,8 +403,7 @@ struct tony {
     const char *description, *spec, *job_name, *task_index, *expect;
 };
 
-static void tony_sets_the_own_task_in_variables(void **state) {
-    (void)state;
+TEST(tony_sets_the_own_task_in_variables) {
 #define MAP "{'worker': ['a:1', 'b:1'], 'ps': ['p:1']}"
     static const struct tony forms[] = {
         {"a worker", MAP, "worker", "1",
@@ -464,23 +446,4 @@ static void tony_sets_the_own_task_in_variables(void **state) {
         cluster_case_check(&form);
         free(spec);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_a_strict_object_is_read),
-        cmocka_unit_test(the_last_of_duplicate_keys_counts),
-        cmocka_unit_test(the_jobs_are_under_cluster),
-        cmocka_unit_test(a_job_has_one_of_five_names),
-        cmocka_unit_test(tasks_are_a_list_an_object_or_null),
-        cmocka_unit_test(there_is_one_evaluator_and_one_chief),
-        cmocka_unit_test(a_process_without_a_cluster_is_alone),
-        cmocka_unit_test(model_dir_is_a_folder),
-        cmocka_unit_test(tasks_are_counted_and_addresses_compared),
-        cmocka_unit_test(unbounded_nesting_is_refused),
-        cmocka_unit_test(thousands_of_tasks_are_read),
-        cmocka_unit_test(vertex_pools_are_chief_worker_ps_and_evaluator),
-        cmocka_unit_test(tony_sets_the_own_task_in_variables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

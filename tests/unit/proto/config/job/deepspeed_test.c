@@ -4,14 +4,9 @@
 #include "proto/config/job/job_schema.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
+#include "tests/lib/test.h"
 #include "worker/models/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +50,9 @@ static unsigned occurrences(const char *text, const char *part) {
     return count;
 }
 
-static void a_configuration_loads_unchanged_by_the_flag(void **state) {
+FIXTURE(job_fixture_setup, job_fixture_teardown);
+
+TEST(a_configuration_loads_unchanged_by_the_flag) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
@@ -75,7 +72,7 @@ static void a_configuration_loads_unchanged_by_the_flag(void **state) {
     assert_int_equal(job->model.precision, JOB_PRECISION_FP32);
 }
 
-static void a_configuration_loads_unchanged_inside_the_job(void **state) {
+TEST(a_configuration_loads_unchanged_inside_the_job) {
     struct job_fixture *fixture = *state;
     char text[4096];
     snprintf(text, sizeof text, "%.*s, %s", (int)strlen(model_and_data) - 1,
@@ -107,8 +104,7 @@ static void expect_offloaded(const struct job *job) {
     assert_int_equal(job->train_batch_size, 64);
 }
 
-static void stage_2_with_the_state_on_the_cpu_loads_for_all_reduce(
-    void **state) {
+TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce) {
     struct job_fixture *fixture = *state;
     const char *const allreduce[] = {"strategy.type=allreduce",
                                      "zero_optimization.reduce_scatter=false",
@@ -127,7 +123,7 @@ static void stage_2_with_the_state_on_the_cpu_loads_for_all_reduce(
     job_free(&again);
 }
 
-static void stage_2_is_satisfied_by_design_with_ps(void **state) {
+TEST(stage_2_is_satisfied_by_design_with_ps) {
     struct job_fixture *fixture = *state;
     const char *const ps[] = {"strategy.type=ps", NULL};
     const char *const *const cases[] = {ps, NULL};
@@ -142,7 +138,7 @@ static void stage_2_is_satisfied_by_design_with_ps(void **state) {
     }
 }
 
-static void a_configuration_loads_with_fp16_enabled(void **state) {
+TEST(a_configuration_loads_with_fp16_enabled) {
     struct job_fixture *fixture = *state;
     const char *const half[] = {"fp16.enabled=true", NULL};
     job_fixture_expect_loaded(
@@ -157,14 +153,14 @@ static void a_configuration_loads_with_fp16_enabled(void **state) {
     assert_true(fp16->min_loss_scale == 1 && !fp16->consecutive_hysteresis);
 }
 
-static void the_old_name_of_bf16_is_accepted(void **state) {
+TEST(the_old_name_of_bf16_is_accepted) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_set(fixture, "bfloat16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_BF16);
 }
 
-static void zero_and_overlap_have_their_documented_defaults(void **state) {
+TEST(zero_and_overlap_have_their_documented_defaults) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
@@ -177,7 +173,7 @@ static void zero_and_overlap_have_their_documented_defaults(void **state) {
     assert_false(fixture->job->zero.overlap);
 }
 
-static void settings_satisfied_by_design_are_logged_once(void **state) {
+TEST(settings_satisfied_by_design_are_logged_once) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
@@ -193,7 +189,7 @@ static void settings_satisfied_by_design_are_logged_once(void **state) {
     assert_string_equal(fixture->log, "");
 }
 
-static void deepspeed_defaults_apply_with_only_the_flag(void **state) {
+TEST(deepspeed_defaults_apply_with_only_the_flag) {
     struct job_fixture *fixture = *state;
     const char *adamw = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": "
                         "\"AdamW\"}, \"tensorboard\": {\"enabled\": true}}";
@@ -225,7 +221,7 @@ static void expect_adam(struct job_fixture *fixture, const char *params,
     assert_true(fixture->job->optimizer.weight_decay == decay);
 }
 
-static void deepspeed_adam_is_adamw_unless_adam_w_mode_is_false(void **state) {
+TEST(deepspeed_adam_is_adamw_unless_adam_w_mode_is_false) {
     struct job_fixture *fixture = *state;
     expect_adam(fixture, "{}", OPTIMIZER_ADAMW, 0);
     expect_adam(fixture, "{\"adam_w_mode\": false}", OPTIMIZER_ADAM, 0);
@@ -249,7 +245,7 @@ static const char drops[] =
     " \"train_batch_size\": 4}";
 static const char keeps_none[] = "{\"dataloader_drop_last\": false}";
 
-static void two_values_for_one_key_are_refused(void **state) {
+TEST(two_values_for_one_key_are_refused) {
     struct job_fixture *fixture = *state;
     assert_fails(job_fixture_load(fixture, job_fixture_least,
                                   "{\"optimizer\": {\"type\": \"Adam\"}}",
@@ -265,7 +261,7 @@ static void two_values_for_one_key_are_refused(void **state) {
     assert_non_null(strstr(fixture->why.text, "is data.drop_last in the job"));
 }
 
-static void set_overrides_conflicting_files(void **state) {
+TEST(set_overrides_conflicting_files) {
     struct job_fixture *fixture = *state;
     static const char theirs[] =
         "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 2}}}";
@@ -294,7 +290,7 @@ static void set_overrides_conflicting_files(void **state) {
     assert_true(fixture->job->data.drop_last);
 }
 
-static void unsupported_settings_are_refused_with_the_reason(void **state) {
+TEST(unsupported_settings_are_refused_with_the_reason) {
     struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"zero_optimization.stage=3", "stage 3 cuts the weights"},
@@ -323,7 +319,7 @@ static void unsupported_settings_are_refused_with_the_reason(void **state) {
         job_fixture_expect_set_refused(fixture, cases[i][0], cases[i][1]);
 }
 
-static void number_checkpoints_sets_the_number_of_kept_outputs(void **state) {
+TEST(number_checkpoints_sets_the_number_of_kept_outputs) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_set(
@@ -355,8 +351,7 @@ static bool in_schema(const char *path) {
     return false;
 }
 
-static void each_row_of_the_table_is_complete(void **state) {
-    (void)state;
+TEST(each_row_of_the_table_is_complete) {
     size_t count;
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++) {
@@ -380,7 +375,7 @@ static void each_row_of_the_table_is_complete(void **state) {
 }
 
 /* Sets the key of each row to VALUE; none may end without an answer. */
-static void every_key_handles_any_value(void **state) {
+TEST(every_key_handles_any_value) {
     struct job_fixture *fixture = *state;
     static const char *const values[] = {"true", "false", "null", "3",
                                          "auto", "{}",    "[1]"};
@@ -432,7 +427,7 @@ static void expect_logged(const struct job_fixture *fixture, const char *text) {
         fail_msg("no \"%s\" in:\n%s", text, fixture->log);
 }
 
-static void auto_is_the_trainers_default_and_is_logged(void **state) {
+TEST(auto_is_the_trainers_default_and_is_logged) {
     struct job_fixture *fixture = *state;
     const struct job *job = load(fixture, model_and_data, NULL);
     assert_int_equal(job->micro_batch, 8);
@@ -452,7 +447,7 @@ static void auto_is_the_trainers_default_and_is_logged(void **state) {
     expect_logged(fixture, "train_batch_size: \"auto\": the product");
 }
 
-static void auto_takes_the_jobs_value(void **state) {
+TEST(auto_takes_the_jobs_value) {
     struct job_fixture *fixture = *state;
     static const char mine[] =
         "{\"model\": {\"layers\": [4, 2]}, \"data\": {\"train\": [\"i\","
@@ -468,7 +463,7 @@ static void auto_takes_the_jobs_value(void **state) {
     assert_null(strstr(fixture->log, "gradient_clipping: \"auto\""));
 }
 
-static void auto_takes_the_value_of_set(void **state) {
+TEST(auto_takes_the_value_of_set) {
     struct job_fixture *fixture = *state;
     const char *const sets[] = {"train_micro_batch_size_per_gpu=32",
                                 "optimizer.params.lr=0.2", NULL};
@@ -478,7 +473,7 @@ static void auto_takes_the_value_of_set(void **state) {
     assert_true(job->schedule.warmup_max_lr == 0.2);
 }
 
-static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
+TEST(an_auto_schedule_length_is_the_jobs_steps) {
     struct job_fixture *fixture = *state;
     const char *const decays[] = {"scheduler.type=WarmupDecayLR",
                                   "scheduler.params.total_num_steps=auto",
@@ -495,7 +490,7 @@ static void an_auto_schedule_length_is_the_jobs_steps(void **state) {
     assert_non_null(strstr(fixture->why.text, "use --set"));
 }
 
-static void an_unknown_auto_is_refused_and_its_key_named(void **state) {
+TEST(an_unknown_auto_is_refused_and_its_key_named) {
     struct job_fixture *fixture = *state;
     assert_fails(
         job_fixture_load(fixture, model_and_data, huggingface,
@@ -503,32 +498,4 @@ static void an_unknown_auto_is_refused_and_its_key_named(void **state) {
         &fixture->why, FAILURE_JOB_INVALID);
     assert_non_null(
         strstr(fixture->why.text, "steps_per_print: found \"auto\""));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(a_configuration_loads_unchanged_by_the_flag),
-        JOB_FIXTURE_TEST(a_configuration_loads_unchanged_inside_the_job),
-        JOB_FIXTURE_TEST(
-            stage_2_with_the_state_on_the_cpu_loads_for_all_reduce),
-        JOB_FIXTURE_TEST(number_checkpoints_sets_the_number_of_kept_outputs),
-        JOB_FIXTURE_TEST(stage_2_is_satisfied_by_design_with_ps),
-        JOB_FIXTURE_TEST(a_configuration_loads_with_fp16_enabled),
-        JOB_FIXTURE_TEST(the_old_name_of_bf16_is_accepted),
-        JOB_FIXTURE_TEST(zero_and_overlap_have_their_documented_defaults),
-        JOB_FIXTURE_TEST(settings_satisfied_by_design_are_logged_once),
-        JOB_FIXTURE_TEST(deepspeed_defaults_apply_with_only_the_flag),
-        JOB_FIXTURE_TEST(deepspeed_adam_is_adamw_unless_adam_w_mode_is_false),
-        JOB_FIXTURE_TEST(two_values_for_one_key_are_refused),
-        JOB_FIXTURE_TEST(set_overrides_conflicting_files),
-        JOB_FIXTURE_TEST(unsupported_settings_are_refused_with_the_reason),
-        JOB_FIXTURE_TEST(each_row_of_the_table_is_complete),
-        JOB_FIXTURE_TEST(every_key_handles_any_value),
-        JOB_FIXTURE_TEST(auto_is_the_trainers_default_and_is_logged),
-        JOB_FIXTURE_TEST(auto_takes_the_jobs_value),
-        JOB_FIXTURE_TEST(auto_takes_the_value_of_set),
-        JOB_FIXTURE_TEST(an_auto_schedule_length_is_the_jobs_steps),
-        JOB_FIXTURE_TEST(an_unknown_auto_is_refused_and_its_key_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/config/job/job.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 struct sizes {
@@ -37,29 +32,25 @@ static void expect(struct sizes given, uint64_t staleness, uint32_t trainers,
     assert_int_equal(given.accumulation, wanted.accumulation);
 }
 
-static void any_two_batch_sizes_determine_the_third(void **state) {
-    (void)state;
+TEST(any_two_batch_sizes_determine_the_third) {
     expect((struct sizes){0, 64, 2}, 0, 3, (struct sizes){384, 64, 2});
     expect((struct sizes){384, 0, 2}, 0, 3, (struct sizes){384, 64, 2});
     expect((struct sizes){384, 64, 0}, 0, 3, (struct sizes){384, 64, 2});
     expect((struct sizes){384, 64, 2}, 0, 3, (struct sizes){384, 64, 2});
 }
 
-static void one_size_alone_means_no_accumulation(void **state) {
-    (void)state;
+TEST(one_size_alone_means_no_accumulation) {
     expect((struct sizes){0, 64, 0}, 0, 3, (struct sizes){192, 64, 1});
     expect((struct sizes){192, 0, 0}, 0, 3, (struct sizes){192, 64, 1});
 }
 
-static void with_staleness_trainers_do_not_count(void **state) {
-    (void)state;
+TEST(with_staleness_trainers_do_not_count) {
     expect((struct sizes){0, 64, 2}, 1, 3, (struct sizes){128, 64, 2});
     expect((struct sizes){128, 64, 0}, JOB_STALENESS_INF, 3,
            (struct sizes){128, 64, 2});
 }
 
-static void a_contradiction_prints_all_three(void **state) {
-    (void)state;
+TEST(a_contradiction_prints_all_three) {
     struct sizes given = {100, 32, 1};
     struct failure why;
     assert_fails(solve(&given, 0, 3, &why), &why, FAILURE_JOB_INVALID);
@@ -71,8 +62,7 @@ static void a_contradiction_prints_all_three(void **state) {
     assert_int_equal(given.train, 100);
 }
 
-static void an_indivisible_batch_is_a_contradiction(void **state) {
-    (void)state;
+TEST(an_indivisible_batch_is_a_contradiction) {
     struct failure why;
     struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
                  vast = {0, 1 << 24, 1 << 24};
@@ -93,8 +83,7 @@ static struct job job_of(struct sizes sizes, uint64_t staleness) {
                         .staleness = staleness};
 }
 
-static void replicas_of_all_trainers_count(void **state) {
-    (void)state;
+TEST(replicas_of_all_trainers_count) {
     struct job job = job_of((struct sizes){384, 0, 2}, 0);
     struct failure why;
     assert_int_equal(
@@ -117,8 +106,7 @@ static void replicas_of_all_trainers_count(void **state) {
 }
 
 /* The most devices by which it fits, if there are any. */
-static void a_smaller_device_count_that_works_is_named(void **state) {
-    (void)state;
+TEST(a_smaller_device_count_that_works_is_named) {
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
     struct failure why;
     assert_fails(job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &why),
@@ -137,8 +125,7 @@ static void a_smaller_device_count_that_works_is_named(void **state) {
     assert_non_null(strstr(why.text, "\"devices\": 2 does"));
 }
 
-static void with_staleness_replicas_of_one_trainer_count(void **state) {
-    (void)state;
+TEST(with_staleness_replicas_of_one_trainer_count) {
     struct job job = job_of((struct sizes){384, 0, 2}, 5);
     struct failure why;
     assert_int_equal(
@@ -148,8 +135,7 @@ static void with_staleness_replicas_of_one_trainer_count(void **state) {
 }
 
 /* Four trainers of one device, or two of two, or one of four. */
-static void a_batch_that_some_device_count_solves_is_accepted(void **state) {
-    (void)state;
+TEST(a_batch_that_some_device_count_solves_is_accepted) {
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
     struct failure why;
     for (uint32_t trainers = 1; trainers < 5; trainers++)
@@ -168,19 +154,4 @@ static void a_batch_that_some_device_count_solves_is_accepted(void **state) {
     job = job_of((struct sizes){0, 64, 0}, 0);
     assert_int_equal(job_check_batch(&job, 3, &why), STATUS_OK);
     assert_int_equal(job.accumulation, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_two_batch_sizes_determine_the_third),
-        cmocka_unit_test(one_size_alone_means_no_accumulation),
-        cmocka_unit_test(with_staleness_trainers_do_not_count),
-        cmocka_unit_test(a_contradiction_prints_all_three),
-        cmocka_unit_test(an_indivisible_batch_is_a_contradiction),
-        cmocka_unit_test(replicas_of_all_trainers_count),
-        cmocka_unit_test(with_staleness_replicas_of_one_trainer_count),
-        cmocka_unit_test(a_smaller_device_count_that_works_is_named),
-        cmocka_unit_test(a_batch_that_some_device_count_solves_is_accepted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,14 @@
 #include "proto/config/job/job.h"
 
 #include "tests/lib/job_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
-static void an_unknown_backend_is_answered_with_the_known_ones(void **state) {
+FIXTURE(job_fixture_setup, job_fixture_teardown);
+
+TEST(an_unknown_backend_is_answered_with_the_known_ones) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_set_refused(
         fixture, "strategy.backend=mpi",
@@ -20,7 +17,7 @@ static void an_unknown_backend_is_answered_with_the_known_ones(void **state) {
         "\"auto\", \"gloo\", \"nccl\"");
 }
 
-static void an_unknown_key_is_answered_with_the_nearest(void **state) {
+TEST(an_unknown_key_is_answered_with_the_nearest) {
     struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"optimizer.params.mometum=1", "nearest: optimizer.params.momentum"},
@@ -47,7 +44,7 @@ static void an_unknown_key_is_answered_with_the_nearest(void **state) {
         "data.dir: unknown key; a name has no dot");
 }
 
-static void all_errors_are_reported_together(void **state) {
+TEST(all_errors_are_reported_together) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_refused(
         fixture,
@@ -67,7 +64,7 @@ static void all_errors_are_reported_together(void **state) {
 }
 
 /* Keys that depend on it are neither missing nor misplaced. */
-static void an_unknown_type_is_the_only_error(void **state) {
+TEST(an_unknown_type_is_the_only_error) {
     struct job_fixture *fixture = *state;
     static const char wide[] =
         "{\"model\": {\"type\": \"wide_deep\", \"wide\": [\"C1\"], \"deep\":"
@@ -86,14 +83,4 @@ static void an_unknown_type_is_the_only_error(void **state) {
             fixture, job_fixture_load(fixture, wide, NULL, sets[i]), "found");
         assert_null(strstr(fixture->why.text, " errors"));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(an_unknown_backend_is_answered_with_the_known_ones),
-        JOB_FIXTURE_TEST(an_unknown_key_is_answered_with_the_nearest),
-        JOB_FIXTURE_TEST(an_unknown_type_is_the_only_error),
-        JOB_FIXTURE_TEST(all_errors_are_reported_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,14 @@
 #include "proto/config/job/job_rules.h"
 
 #include "tests/lib/job_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
-static void only_one_precision_may_be_enabled(void **state) {
+FIXTURE(job_fixture_setup, job_fixture_teardown);
+
+TEST(only_one_precision_may_be_enabled) {
     struct job_fixture *fixture = *state;
     const char *const both[] = {"fp16.enabled=true", "bf16.enabled=true", NULL};
     job_fixture_expect_refused(
@@ -30,7 +27,7 @@ static void only_one_precision_may_be_enabled(void **state) {
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP32);
 }
 
-static void tf32_is_for_float32_on_gpus(void **state) {
+TEST(tf32_is_for_float32_on_gpus) {
     struct job_fixture *fixture = *state;
     static const char *const each[][2] = {
         {"bf16.enabled=true", "tf32: found true beside bf16.enabled"},
@@ -53,7 +50,7 @@ static void tf32_is_for_float32_on_gpus(void **state) {
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP32);
 }
 
-static void each_optimizer_has_its_own_keys_and_defaults(void **state) {
+TEST(each_optimizer_has_its_own_keys_and_defaults) {
     struct job_fixture *fixture = *state;
     static const struct {
         const char *type, *params;
@@ -103,7 +100,7 @@ static const char grouped_job[] =
     " \"optimizer\": {\"type\": \"SGD\"},"
     " \"optimizers\": {\"wide\": {\"type\": \"Ftrl\"}}}";
 
-static void groups_have_optimizers_of_their_own(void **state) {
+TEST(groups_have_optimizers_of_their_own) {
     struct job_fixture *fixture = *state;
     const char *const sets[] = {
         "optimizers.wide.params.lr=0.25",
@@ -131,8 +128,7 @@ static void groups_have_optimizers_of_their_own(void **state) {
     job_free(&again);
 }
 
-static void a_job_with_an_optimizer_for_each_group_needs_no_other(
-    void **state) {
+TEST(a_job_with_an_optimizer_for_each_group_needs_no_other) {
     struct job_fixture *fixture = *state;
     const char *const none[] = {"optimizer=null", NULL};
     const char *const all[] = {"optimizer=null", "optimizers.deep.type=Adagrad",
@@ -153,7 +149,7 @@ static void a_job_with_an_optimizer_for_each_group_needs_no_other(
         "optimizer.params.lr)");
 }
 
-static void a_rate_that_no_group_takes_is_warned_of(void **state) {
+TEST(a_rate_that_no_group_takes_is_warned_of) {
     struct job_fixture *fixture = *state;
     static const char *const warning =
         "warning: optimizer.params.lr: 0.5 is not used: each group";
@@ -168,7 +164,7 @@ static void a_rate_that_no_group_takes_is_warned_of(void **state) {
     assert_null(strstr(fixture->log, warning));
 }
 
-static void groups_that_a_model_lacks_are_refused(void **state) {
+TEST(groups_that_a_model_lacks_are_refused) {
     struct job_fixture *fixture = *state;
     static const struct {
         const char *set, *text;
@@ -199,7 +195,7 @@ static void groups_that_a_model_lacks_are_refused(void **state) {
     }
 }
 
-static void each_schedule_has_its_own_keys(void **state) {
+TEST(each_schedule_has_its_own_keys) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture,
@@ -228,7 +224,7 @@ static void each_schedule_has_its_own_keys(void **state) {
         "write the value itself");
 }
 
-static void decays_have_the_keys_of_tensorflow_and_torch(void **state) {
+TEST(decays_have_the_keys_of_tensorflow_and_torch) {
     struct job_fixture *fixture = *state;
     static const char *const loaded[] = {
         "{\"type\":\"ExponentialDecay\",\"params\":{\"decay_steps\":9,"
@@ -265,7 +261,7 @@ static void decays_have_the_keys_of_tensorflow_and_torch(void **state) {
 }
 
 /* Those of tf.keras.optimizers of TensorFlow 2.15. */
-static void keys_left_out_may_have_the_defaults_of_keras(void **state) {
+TEST(keys_left_out_may_have_the_defaults_of_keras) {
     struct job_fixture *fixture = *state;
     static const struct {
         const char *type;
@@ -299,7 +295,7 @@ static void keys_left_out_may_have_the_defaults_of_keras(void **state) {
 }
 
 /* As TensorFlow's schedules do. */
-static void an_initial_learning_rate_replaces_the_optimizers(void **state) {
+TEST(an_initial_learning_rate_replaces_the_optimizers) {
     struct job_fixture *fixture = *state;
     const char *sets[] = {"optimizer.params.lr=1e-9",
                           "scheduler={\"type\":\"InverseTimeDecay\","
@@ -316,7 +312,7 @@ static void an_initial_learning_rate_replaces_the_optimizers(void **state) {
     assert_null(strstr(fixture->log, "optimizer.params.lr"));
 }
 
-static void keys_that_contradict_each_other_are_refused(void **state) {
+TEST(keys_that_contradict_each_other_are_refused) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_set_refused(fixture, "steps=null", "epochs: missing");
     job_fixture_expect_set_refused(fixture,
@@ -352,7 +348,7 @@ static void keys_that_contradict_each_other_are_refused(void **state) {
         "epochs: found beside steps; allowed: one of the two");
 }
 
-static void errors_name_the_batch_key_that_was_given(void **state) {
+TEST(errors_name_the_batch_key_that_was_given) {
     static const struct {
         const char *sets[3], *key;
     } cases[] = {
@@ -373,7 +369,7 @@ static void errors_name_the_batch_key_that_was_given(void **state) {
 }
 
 /* DeepSpeed's schedules of this kind take no notice of the optimizer's rate. */
-static void a_rate_that_a_scheduler_replaces_warns(void **state) {
+TEST(a_rate_that_a_scheduler_replaces_warns) {
     struct job_fixture *fixture = *state;
     const char *sets[] = {"optimizer.params.lr=1e-9", "scheduler.type=WarmupLR",
                           "scheduler.params.warmup_max_lr=0.1", NULL};
@@ -398,7 +394,7 @@ static void a_rate_that_a_scheduler_replaces_warns(void **state) {
     assert_null(strstr(fixture->log, "optimizer.params.lr"));
 }
 
-static void scale_lr_without_a_warm_up_warns(void **state) {
+TEST(scale_lr_without_a_warm_up_warns) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "scale_lr=linear"));
@@ -410,8 +406,7 @@ static void scale_lr_without_a_warm_up_warns(void **state) {
     assert_null(strstr(fixture->log, "scale_lr"));
 }
 
-static void checkpoints_default_to_time_only_without_other_intervals(
-    void **state) {
+TEST(checkpoints_default_to_time_only_without_other_intervals) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_set(fixture, "checkpoint.every_epochs=1"));
@@ -425,27 +420,4 @@ static void checkpoints_default_to_time_only_without_other_intervals(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, both));
     assert_true(fixture->job->checkpoint.every_steps == 9 &&
                 fixture->job->checkpoint.every_seconds == 60);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(only_one_precision_may_be_enabled),
-        JOB_FIXTURE_TEST(tf32_is_for_float32_on_gpus),
-        JOB_FIXTURE_TEST(each_optimizer_has_its_own_keys_and_defaults),
-        JOB_FIXTURE_TEST(groups_have_optimizers_of_their_own),
-        JOB_FIXTURE_TEST(a_job_with_an_optimizer_for_each_group_needs_no_other),
-        JOB_FIXTURE_TEST(a_rate_that_no_group_takes_is_warned_of),
-        JOB_FIXTURE_TEST(groups_that_a_model_lacks_are_refused),
-        JOB_FIXTURE_TEST(each_schedule_has_its_own_keys),
-        JOB_FIXTURE_TEST(decays_have_the_keys_of_tensorflow_and_torch),
-        JOB_FIXTURE_TEST(an_initial_learning_rate_replaces_the_optimizers),
-        JOB_FIXTURE_TEST(keys_left_out_may_have_the_defaults_of_keras),
-        JOB_FIXTURE_TEST(keys_that_contradict_each_other_are_refused),
-        JOB_FIXTURE_TEST(errors_name_the_batch_key_that_was_given),
-        JOB_FIXTURE_TEST(a_rate_that_a_scheduler_replaces_warns),
-        JOB_FIXTURE_TEST(scale_lr_without_a_warm_up_warns),
-        JOB_FIXTURE_TEST(
-            checkpoints_default_to_time_only_without_other_intervals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,21 +7,18 @@
 #include "proto/config/job/job_value.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
+#include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 #include "worker/models/model.h"
 #include "worker/models/ranker.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void the_documented_example_loads_unchanged(void **state) {
+FIXTURE(job_fixture_setup, job_fixture_teardown);
+
+TEST(the_documented_example_loads_unchanged) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
@@ -52,7 +49,7 @@ static void the_documented_example_loads_unchanged(void **state) {
     assert_string_equal(job->events_dir, events);
 }
 
-static void the_minimal_job_has_the_documented_defaults(void **state) {
+TEST(the_minimal_job_has_the_documented_defaults) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
@@ -302,7 +299,7 @@ static void check_settings(struct job_fixture *fixture, const char *job,
     }
 }
 
-static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
+TEST(each_key_accepts_valid_and_refuses_invalid_values) {
     check_settings(*state, job_fixture_least, settings,
                    sizeof settings / sizeof *settings);
     check_settings(*state, csv_job, record_settings,
@@ -313,8 +310,7 @@ static void each_key_accepts_valid_and_refuses_invalid_values(void **state) {
 }
 
 /* As errors, man page and completion show them. */
-static void no_list_of_allowed_values_is_cut(void **state) {
-    (void)state;
+TEST_WITH(NULL, NULL, no_list_of_allowed_values_is_cut) {
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++) {
         char shown[512], whole[4096];
@@ -325,11 +321,10 @@ static void no_list_of_allowed_values_is_cut(void **state) {
     }
 }
 
-static void a_schema_has_any_number_of_words(void **state) {
+TEST_WITH(NULL, NULL, a_schema_has_any_number_of_words) {
     enum { WORDS = 400 };
     static const char *words[WORDS + 1];
     static char texts[WORDS][16];
-    (void)state;
     for (int i = 0; i < WORDS; i++)
         snprintf(texts[i], sizeof *texts, "choice%03d", i), words[i] = texts[i];
     const struct job_key choice = {.kind = JOB_KIND_CHOICE, .words = words},
@@ -350,7 +345,7 @@ static void a_schema_has_any_number_of_words(void **state) {
     json_decref(of_ends);
 }
 
-static void a_model_has_its_own_keys_and_defaults(void **state) {
+TEST(a_model_has_its_own_keys_and_defaults) {
     struct job_fixture *fixture = *state;
     const struct ranker_settings *ranker;
     job_fixture_expect_loaded(fixture,
@@ -374,8 +369,7 @@ static void a_model_has_its_own_keys_and_defaults(void **state) {
 
 #define PAIRS(format) "data={\"format\":\"" format "\",\"train\":\"a.svm\"}"
 
-static void a_linear_model_of_libsvms_pairs_has_no_bias_by_default(
-    void **state) {
+TEST(a_linear_model_of_libsvms_pairs_has_no_bias_by_default) {
     struct job_fixture *fixture = *state;
     static const struct {
         const char *sets[3];
@@ -405,7 +399,7 @@ static void a_linear_model_of_libsvms_pairs_has_no_bias_by_default(
     }
 }
 
-static void a_job_with_records_says_how_they_are_read(void **state) {
+TEST(a_job_with_records_says_how_they_are_read) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, set(fixture, csv_job, "data.train=[\"/x/b*.csv\",\"c.csv\"]"));
@@ -442,7 +436,7 @@ static void a_job_with_records_says_how_they_are_read(void **state) {
                                "features: missing");
 }
 
-static void null_is_the_same_as_leaving_a_key_out(void **state) {
+TEST(null_is_the_same_as_leaving_a_key_out) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(fixture,
                               set(fixture, with_model(DLRM), "model.dim=null"));
@@ -479,8 +473,7 @@ static bool is_covered(const char *path) {
     return false;
 }
 
-static void no_key_of_the_schema_is_untested(void **state) {
-    (void)state;
+TEST(no_key_of_the_schema_is_untested) {
     const struct job_key *key;
     for (size_t i = 0; (key = job_schema_row(&model_schemas, i)); i++)
         if (!is_covered(key->path))
@@ -505,8 +498,7 @@ static bool is_repeated(size_t i, const char *path) {
     return false;
 }
 
-static void the_documentation_has_each_key_with_its_default(void **state) {
-    (void)state;
+TEST(the_documentation_has_each_key_with_its_default) {
     static char page[32768];
     FILE *file = fopen("docs/job.md", "r");
     assert_non_null(file);
@@ -531,7 +523,7 @@ static void the_documentation_has_each_key_with_its_default(void **state) {
     }
 }
 
-static void a_syntax_error_has_line_and_column(void **state) {
+TEST(a_syntax_error_has_line_and_column) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_refused(
         fixture,
@@ -553,7 +545,7 @@ static void a_syntax_error_has_line_and_column(void **state) {
 }
 
 /* Of both files, with the bits of the same job in JSON. */
-static void comments_and_trailing_commas_change_nothing(void **state) {
+TEST(comments_and_trailing_commas_change_nothing) {
     struct job_fixture *fixture = *state;
     static const char least[] =
         "{\"model\": {\"type\": \"mlp\", \"layers\": [784, 10]}, \"data\": "
@@ -577,7 +569,7 @@ static void comments_and_trailing_commas_change_nothing(void **state) {
 }
 
 /* What YAML alone would take for something else. */
-static void a_mistake_in_json_is_no_yaml(void **state) {
+TEST(a_mistake_in_json_is_no_yaml) {
     struct job_fixture *fixture = *state;
     static const char *const texts[] = {
         "{\"seed\": 1, \"steps\"}",
@@ -595,7 +587,7 @@ static void a_mistake_in_json_is_no_yaml(void **state) {
             "job.json: not JSON at line ");
 }
 
-static void the_text_of_a_job_reads_back_to_the_same_job(void **state) {
+TEST(the_text_of_a_job_reads_back_to_the_same_job) {
     struct job_fixture *fixture = *state;
     size_t count = sizeof settings / sizeof *settings;
     for (size_t i = 0; i <= count; i++) {
@@ -625,7 +617,7 @@ static void the_text_of_a_job_reads_back_to_the_same_job(void **state) {
     }
 }
 
-static void an_empty_compare_block_enables_comparison(void **state) {
+TEST(an_empty_compare_block_enables_comparison) {
     struct job_fixture *fixture = *state;
     struct failure why;
     struct job *again;
@@ -646,7 +638,7 @@ static void an_empty_compare_block_enables_comparison(void **state) {
     assert_false(fixture->job->compare.on);
 }
 
-static void a_text_with_relative_paths_is_refused(void **state) {
+TEST(a_text_with_relative_paths_is_refused) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_refused(fixture,
                                job_parse(&fixture->job, job_fixture_least,
@@ -685,7 +677,7 @@ static void mutate(char *text, size_t size, uint64_t *random) {
     }
 }
 
-static void no_mutation_of_a_job_crashes_or_fails_silently(void **state) {
+TEST(no_mutation_of_a_job_crashes_or_fails_silently) {
     struct job_fixture *fixture = *state;
     uint64_t random = 20240611, right = 0;
     print_message("seed %llu\n", (unsigned long long)random);
@@ -707,7 +699,7 @@ static void no_mutation_of_a_job_crashes_or_fails_silently(void **state) {
     assert_in_range(right, 1, 19999);
 }
 
-static void no_override_crashes_or_fails_silently(void **state) {
+TEST(no_override_crashes_or_fails_silently) {
     struct job_fixture *fixture = *state;
     uint64_t random = 7;
     for (int i = 0; i < 1000; i++) {
@@ -719,30 +711,4 @@ static void no_override_crashes_or_fails_silently(void **state) {
         assert_true(status == STATUS_OK ||
                     (status == STATUS_CONFIG && *fixture->why.text));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_list_of_allowed_values_is_cut),
-        cmocka_unit_test(a_schema_has_any_number_of_words),
-        JOB_FIXTURE_TEST(the_documented_example_loads_unchanged),
-        JOB_FIXTURE_TEST(the_minimal_job_has_the_documented_defaults),
-        JOB_FIXTURE_TEST(each_key_accepts_valid_and_refuses_invalid_values),
-        JOB_FIXTURE_TEST(a_model_has_its_own_keys_and_defaults),
-        JOB_FIXTURE_TEST(
-            a_linear_model_of_libsvms_pairs_has_no_bias_by_default),
-        JOB_FIXTURE_TEST(a_job_with_records_says_how_they_are_read),
-        JOB_FIXTURE_TEST(null_is_the_same_as_leaving_a_key_out),
-        JOB_FIXTURE_TEST(no_key_of_the_schema_is_untested),
-        JOB_FIXTURE_TEST(the_documentation_has_each_key_with_its_default),
-        JOB_FIXTURE_TEST(a_syntax_error_has_line_and_column),
-        JOB_FIXTURE_TEST(comments_and_trailing_commas_change_nothing),
-        JOB_FIXTURE_TEST(a_mistake_in_json_is_no_yaml),
-        JOB_FIXTURE_TEST(the_text_of_a_job_reads_back_to_the_same_job),
-        JOB_FIXTURE_TEST(an_empty_compare_block_enables_comparison),
-        JOB_FIXTURE_TEST(a_text_with_relative_paths_is_refused),
-        JOB_FIXTURE_TEST(no_mutation_of_a_job_crashes_or_fails_silently),
-        JOB_FIXTURE_TEST(no_override_crashes_or_fails_silently),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

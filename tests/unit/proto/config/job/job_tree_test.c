@@ -2,18 +2,15 @@
 #include "proto/config/job/job_tree.h"
 
 #include "tests/lib/job_fixture.h"
+#include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
-static void overrides_reach_into_objects_and_arrays(void **state) {
+FIXTURE(job_fixture_setup, job_fixture_teardown);
+
+TEST(overrides_reach_into_objects_and_arrays) {
     struct job_fixture *fixture = *state;
     const char *const overrides[] = {"model.layers.0=8",
                                      "model.layers.2=3",
@@ -42,7 +39,7 @@ static void overrides_reach_into_objects_and_arrays(void **state) {
     assert_string_equal(job->checkpoint.dir, dir);
 }
 
-static void an_override_of_steps_replaces_epochs(void **state) {
+TEST(an_override_of_steps_replaces_epochs) {
     struct job_fixture *fixture = *state;
     const char *const overrides[] = {"steps=7", NULL};
     job_fixture_expect_loaded(
@@ -53,7 +50,7 @@ static void an_override_of_steps_replaces_epochs(void **state) {
     assert_true(!fixture->job->has_steps && fixture->job->epochs == 2);
 }
 
-static void an_override_of_an_unknown_path_is_refused(void **state) {
+TEST(an_override_of_an_unknown_path_is_refused) {
     struct job_fixture *fixture = *state;
     static const char *const wrong[] = {"seed",
                                         "=1",
@@ -68,21 +65,11 @@ static void an_override_of_an_unknown_path_is_refused(void **state) {
         job_fixture_expect_set_refused(fixture, wrong[i], "--set: found ");
 }
 
-static void a_tilde_is_an_ordinary_name(void **state) {
+TEST(a_tilde_is_an_ordinary_name) {
     struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "checkpoint.dir=~/x"));
     char dir[128];
     snprintf(dir, sizeof dir, "%s/~/x", fixture->folder);
     assert_string_equal(fixture->job->checkpoint.dir, dir);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        JOB_FIXTURE_TEST(overrides_reach_into_objects_and_arrays),
-        JOB_FIXTURE_TEST(an_override_of_steps_replaces_epochs),
-        JOB_FIXTURE_TEST(an_override_of_an_unknown_path_is_refused),
-        JOB_FIXTURE_TEST(a_tilde_is_an_ordinary_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base/time.h"
 #include "proto/net/link/link_check.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,8 +36,7 @@ static void expect(const struct link_check *check, enum link_check_state state,
                  link_check_state_name(check->state), check->text);
 }
 
-static void a_server_of_capstans_kind_answers(void **state) {
-    (void)state;
+TEST(a_server_of_capstans_kind_answers) {
     void *zmq = zmq_ctx_new(), *server = zmq_socket(zmq, ZMQ_ROUTER);
     char endpoint[64];
     size_t size = sizeof endpoint;
@@ -60,8 +54,7 @@ static void a_server_of_capstans_kind_answers(void **state) {
     zmq_ctx_term(zmq);
 }
 
-static void a_port_without_a_listener_refuses(void **state) {
-    (void)state;
+TEST(a_port_without_a_listener_refuses) {
     struct link_check check = {.host = "127.0.0.1"};
     int server = bound(&check.port, -1);
     link_check_run(&check, 1, LIMIT);
@@ -69,16 +62,14 @@ static void a_port_without_a_listener_refuses(void **state) {
     close(server);
 }
 
-static void a_name_that_does_not_resolve_is_said_to(void **state) {
-    (void)state;
+TEST(a_name_that_does_not_resolve_is_said_to) {
     struct link_check check = {.host = "nowhere.invalid", .port = 1};
     link_check_run(&check, 1, 60 * TIME_S);
     expect(&check, LINK_CHECK_UNRESOLVED, "does not resolve");
 }
 
 /* A server with a full queue drops what comes, as a firewall does. */
-static void a_host_that_drops_everything_does_not_answer_in_time(void **state) {
-    (void)state;
+TEST(a_host_that_drops_everything_does_not_answer_in_time) {
     enum { CLIENTS = 4 };
     struct link_check check = {.host = "127.0.0.1"};
     int server = bound(&check.port, 0), clients[CLIENTS];
@@ -96,8 +87,7 @@ static void a_host_that_drops_everything_does_not_answer_in_time(void **state) {
     close(server);
 }
 
-static void a_silent_server_is_not_taken_for_capstan(void **state) {
-    (void)state;
+TEST(a_silent_server_is_not_taken_for_capstan) {
     struct link_check check = {.host = "127.0.0.1"};
     int server = bound(&check.port, 8);
     link_check_run(&check, 1, LIMIT);
@@ -114,8 +104,7 @@ static void *greet(void *server) {
     return server;
 }
 
-static void another_program_is_not_taken_for_capstan(void **state) {
-    (void)state;
+TEST(another_program_is_not_taken_for_capstan) {
     struct link_check check = {.host = "127.0.0.1"};
     int server = bound(&check.port, 8);
     pthread_t thread;
@@ -129,8 +118,7 @@ static void another_program_is_not_taken_for_capstan(void **state) {
 }
 
 /* More than are tried at once; silent ones do not add up their limits. */
-static void all_addresses_are_tried_side_by_side(void **state) {
-    (void)state;
+TEST(all_addresses_are_tried_side_by_side) {
     enum { COUNT = 300 };
     struct link_check checks[COUNT];
     uint16_t refused, silent;
@@ -145,17 +133,4 @@ static void all_addresses_are_tried_side_by_side(void **state) {
         expect(&checks[i], i % 2 ? LINK_CHECK_REFUSED : LINK_CHECK_FOREIGN, "");
     close(one);
     close(other);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_of_capstans_kind_answers),
-        cmocka_unit_test(a_port_without_a_listener_refuses),
-        cmocka_unit_test(a_name_that_does_not_resolve_is_said_to),
-        cmocka_unit_test(a_host_that_drops_everything_does_not_answer_in_time),
-        cmocka_unit_test(a_silent_server_is_not_taken_for_capstan),
-        cmocka_unit_test(another_program_is_not_taken_for_capstan),
-        cmocka_unit_test(all_addresses_are_tried_side_by_side),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <malloc.h>
 #include <poll.h>
@@ -58,7 +53,9 @@ static void await_close(int peer_socket) {
     close(peer_socket);
 }
 
-static void a_header_of_four_gib_closes_the_connection(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(a_header_of_four_gib_closes_the_connection) {
     struct link_fixture *fixture = *state;
     static const unsigned char four_gib[] = {2, 0, 0, 0, 1, 0, 0, 0, 0, 'x'};
     link_fixture_connect(fixture);
@@ -70,7 +67,9 @@ static void a_header_of_four_gib_closes_the_connection(void **state) {
     link_fixture_expect(fixture->server_link, "unharmed");
 }
 
-static void an_http_request_logs_one_line_about_a_bad_peer(void **state) {
+LINK_FIXTURE_SHM(a_header_of_four_gib_closes_the_connection);
+
+TEST(an_http_request_logs_one_line_about_a_bad_peer) {
     struct link_fixture *fixture = *state;
     static const char request[] = "GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: "
                                   "curl/7.88.1\r\nAccept: */*\r\n\r\n";
@@ -87,9 +86,11 @@ static void an_http_request_logs_one_line_about_a_bad_peer(void **state) {
     link_fixture_expect(fixture->server_link, "unharmed");
 }
 
+LINK_FIXTURE_SHM(an_http_request_logs_one_line_about_a_bad_peer);
+
 /* ZMTP 1.0, which takes nearly every byte for its own: an empty name and a
  * message of five bytes, each after its length and a zero. */
-static void a_message_of_the_oldest_protocol_is_refused(void **state) {
+TEST(a_message_of_the_oldest_protocol_is_refused) {
     struct link_fixture *fixture = *state;
     static const unsigned char old[] = "\x01\x00\x06\x00hello";
     char text[128];
@@ -100,7 +101,7 @@ static void a_message_of_the_oldest_protocol_is_refused(void **state) {
     await_close(peer_socket);
 }
 
-static void a_silent_connection_is_logged_and_dropped(void **state) {
+TEST(a_silent_connection_is_logged_and_dropped) {
     struct link_fixture *fixture = *state;
     char text[128];
     int peer_socket = link_fixture_connect_plain(fixture->port);
@@ -122,7 +123,7 @@ static void run_until_closed(struct link_fixture *fixture, int peer_socket) {
     await_close(peer_socket);
 }
 
-static void a_connection_not_admitted_in_time_is_closed(void **state) {
+TEST(a_connection_not_admitted_in_time_is_closed) {
     struct link_fixture *fixture = *state;
     struct link_frame frame;
     link_fixture_connect(fixture);
@@ -148,8 +149,7 @@ static void a_connection_not_admitted_in_time_is_closed(void **state) {
 
 /* So many could wait for who shakes hands, asks without end and reads nothing;
  * others are answered all the same. */
-static void replies_do_not_accumulate_for_a_peer_that_does_not_read(
-    void **state) {
+TEST(replies_do_not_accumulate_for_a_peer_that_does_not_read) {
     enum { ASKED = 20000, SAID = 1500 };
     struct link_fixture *fixture = *state;
     static char word[SAID];
@@ -173,7 +173,7 @@ static void replies_do_not_accumulate_for_a_peer_that_does_not_read(
 
 /* Strangers come until next to none is left: it is said, and the oldest go, so
  * that this process can open files and members get in. */
-static void bad_peers_do_not_exhaust_descriptors(void **state) {
+TEST(bad_peers_do_not_exhaust_descriptors) {
     enum { BAD_PEERS = 60, FILES = 8 }; /* both sides are of this process */
     struct link_fixture *fixture = *state;
     struct rlimit before, few;
@@ -218,7 +218,7 @@ static bool send_kibs(int peer_socket, int count) {
 }
 
 /* The server views nothing, as while it computes. */
-static void an_unknown_peer_with_much_unread_is_disconnected(void **state) {
+TEST(an_unknown_peer_with_much_unread_is_disconnected) {
     struct link_fixture *fixture = *state;
     char text[128];
     link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
@@ -233,7 +233,7 @@ static void an_unknown_peer_with_much_unread_is_disconnected(void **state) {
 }
 
 /* As health checks and scanners do it, while the server reads nothing. */
-static void connections_that_end_keep_nobody_out_for_long(void **state) {
+TEST(connections_that_end_keep_nobody_out_for_long) {
     enum { CHECKS = 12 };
     struct link_fixture *fixture = *state;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -262,7 +262,7 @@ static void connections_that_end_keep_nobody_out_for_long(void **state) {
 }
 
 /* Its credit, and a frame of LINK_FIXTURE_MAX_FRAME. */
-static void an_admitted_peer_may_have_its_credit_unread(void **state) {
+TEST(an_admitted_peer_may_have_its_credit_unread) {
     struct link_fixture *fixture = *state;
     struct link_frame frame;
     link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
@@ -281,7 +281,7 @@ static void an_admitted_peer_may_have_its_credit_unread(void **state) {
     await_close(peer_socket);
 }
 
-static void a_client_does_not_guard_against_bad_peers(void **state) {
+TEST(a_client_does_not_guard_against_bad_peers) {
     struct link_fixture *fixture = *state;
     int64_t since, deadline = time_now() + LINK_FIXTURE_DEADLINE;
     char text[128];
@@ -294,7 +294,7 @@ static void a_client_does_not_guard_against_bad_peers(void **state) {
     } while (!link_is_lost(fixture->client, &since));
 }
 
-static void the_same_warning_about_peers_is_logged_once(void **state) {
+TEST(the_same_warning_about_peers_is_logged_once) {
     struct link_fixture *fixture = *state;
     assert_true(link_may_log(fixture->server_link, "one thing"));
     assert_false(link_may_log(fixture->server_link, "one thing"));
@@ -302,7 +302,7 @@ static void the_same_warning_about_peers_is_logged_once(void **state) {
     assert_true(link_may_log(fixture->client, "one thing"));
 }
 
-static void peers_cannot_flood_the_log_with_different_warnings(void **state) {
+TEST(peers_cannot_flood_the_log_with_different_warnings) {
     struct link_fixture *fixture = *state;
     char text[32];
     unsigned said = 0;
@@ -330,8 +330,10 @@ static void a_client_that_does_not_read_is_dropped(void **state) {
     link_release(&frame);
 }
 
+LINK_FIXTURE_SHM(a_client_that_does_not_read_is_dropped);
+
 /* What has no member behind it is of no interest. */
-static void a_connection_closed_by_its_peer_is_reported(void **state) {
+TEST(a_connection_closed_by_its_peer_is_reported) {
     struct link_fixture *fixture = *state;
     struct link_frame frame;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -353,28 +355,4 @@ static void a_connection_closed_by_its_peer_is_reported(void **state) {
     }
     assert_int_equal(peer, number);
     assert_false(link_next_closed(fixture->server_link, &peer));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LINK_FIXTURE_TEST(a_header_of_four_gib_closes_the_connection),
-        LINK_FIXTURE_TEST(an_http_request_logs_one_line_about_a_bad_peer),
-        LINK_FIXTURE_TEST(a_message_of_the_oldest_protocol_is_refused),
-        LINK_FIXTURE_TEST(a_silent_connection_is_logged_and_dropped),
-        LINK_FIXTURE_TEST(a_connection_not_admitted_in_time_is_closed),
-        LINK_FIXTURE_TEST(
-            replies_do_not_accumulate_for_a_peer_that_does_not_read),
-        LINK_FIXTURE_TEST(bad_peers_do_not_exhaust_descriptors),
-        LINK_FIXTURE_TEST(an_unknown_peer_with_much_unread_is_disconnected),
-        LINK_FIXTURE_TEST(connections_that_end_keep_nobody_out_for_long),
-        LINK_FIXTURE_TEST(an_admitted_peer_may_have_its_credit_unread),
-        LINK_FIXTURE_TEST(a_connection_closed_by_its_peer_is_reported),
-        LINK_FIXTURE_TEST(a_client_does_not_guard_against_bad_peers),
-        LINK_FIXTURE_TEST(the_same_warning_about_peers_is_logged_once),
-        LINK_FIXTURE_TEST(peers_cannot_flood_the_log_with_different_warnings),
-        LINK_FIXTURE_SHM_TEST(a_header_of_four_gib_closes_the_connection),
-        LINK_FIXTURE_SHM_TEST(an_http_request_logs_one_line_about_a_bad_peer),
-        LINK_FIXTURE_SHM_TEST(a_client_that_does_not_read_is_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,20 +4,17 @@
 #include "proto/base/time.h"
 #include "proto/net/shm/shm_segment.h"
 #include "tests/lib/link_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
-static void nothing_is_sent_without_a_connection(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(nothing_is_sent_without_a_connection) {
     struct link_fixture *fixture = *state;
     struct link_payload payload;
     assert_false(link_commit(fixture->client, 0, "x", 1, NULL));
@@ -26,7 +23,9 @@ static void nothing_is_sent_without_a_connection(void **state) {
     assert_false(link_commit(fixture->server_link, 12345, "x", 1, NULL));
 }
 
-static void a_borrowed_buffer_is_held_until_it_is_sent(void **state) {
+LINK_FIXTURE_SHM(nothing_is_sent_without_a_connection);
+
+TEST(a_borrowed_buffer_is_held_until_it_is_sent) {
     struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     struct buffer *buffer = buffer_open(4000, NULL, NULL);
@@ -52,6 +51,8 @@ static void a_borrowed_buffer_is_held_until_it_is_sent(void **state) {
     assert_true(buffer_is_unique(buffer));
     buffer_release(&buffer);
 }
+
+LINK_FIXTURE_SHM(a_borrowed_buffer_is_held_until_it_is_sent);
 
 static void a_borrowed_slice_of_shared_memory_is_not_copied(void **state) {
     struct link_fixture *fixture = *state;
@@ -79,6 +80,8 @@ static void a_borrowed_slice_of_shared_memory_is_not_copied(void **state) {
     shm_segment_release(&segment);
 }
 
+LINK_FIXTURE_SHM(a_borrowed_slice_of_shared_memory_is_not_copied);
+
 /* What the kernel queues for the connections of PORT in this process, their
  * sums by side. */
 static void kernel_buffers(uint16_t port, int *server_link, int *client) {
@@ -99,7 +102,7 @@ static void kernel_buffers(uint16_t port, int *server_link, int *client) {
 }
 
 /* A rate so low that the kernel's least is more. */
-static void a_known_rate_bounds_the_kernel_queue(void **state) {
+TEST(a_known_rate_bounds_the_kernel_queue) {
     struct link_fixture *fixture = *state;
     const int little = 2 * (12 << 10);
     int server_link, client;
@@ -116,16 +119,4 @@ static void a_known_rate_bounds_the_kernel_queue(void **state) {
     link_fixture_connect(fixture);
     kernel_buffers(fixture->port, &server_link, &client);
     assert_in_range(client, 1, little);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LINK_FIXTURE_TEST(nothing_is_sent_without_a_connection),
-        LINK_FIXTURE_TEST(a_borrowed_buffer_is_held_until_it_is_sent),
-        LINK_FIXTURE_SHM_TEST(nothing_is_sent_without_a_connection),
-        LINK_FIXTURE_SHM_TEST(a_borrowed_buffer_is_held_until_it_is_sent),
-        LINK_FIXTURE_SHM_TEST(a_borrowed_slice_of_shared_memory_is_not_copied),
-        LINK_FIXTURE_TEST(a_known_rate_bounds_the_kernel_queue),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,14 +6,9 @@
 #include "tests/cluster/bad_peers.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -26,7 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static void an_inproc_name_is_free_once_its_link_is_closed(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(an_inproc_name_is_free_once_its_link_is_closed) {
     struct link_fixture *fixture = *state;
     static const struct link_settings settings = {.max_frame = 100};
     for (int i = 0; i < 100; i++) {
@@ -41,7 +38,7 @@ static void an_inproc_name_is_free_once_its_link_is_closed(void **state) {
 }
 
 /* The next one has the memory of the one before, mostly. */
-static void a_link_opened_after_another_sees_its_connection(void **state) {
+TEST(a_link_opened_after_another_sees_its_connection) {
     struct link_fixture *fixture = *state;
     static const struct link_settings settings = {.max_frame = 100};
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE, since;
@@ -71,7 +68,7 @@ static void *raw_socket(struct link_fixture *fixture, const char *name,
     return socket;
 }
 
-static void header_and_payload_arrive_both_ways(void **state) {
+TEST(header_and_payload_arrive_both_ways) {
     struct link_fixture *fixture = *state;
     struct link_frame frame;
     uint32_t peer = link_fixture_connect(fixture);
@@ -87,7 +84,9 @@ static void header_and_payload_arrive_both_ways(void **state) {
     link_release(&frame);
 }
 
-static void a_server_distinguishes_its_peers(void **state) {
+LINK_FIXTURE_SHM(header_and_payload_arrive_both_ways);
+
+TEST(a_server_distinguishes_its_peers) {
     struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     struct link *other = link_fixture_client(fixture);
@@ -102,6 +101,8 @@ static void a_server_distinguishes_its_peers(void **state) {
     link_fixture_expect(fixture->client, "for the first");
     link_close(&other);
 }
+
+LINK_FIXTURE_SHM(a_server_distinguishes_its_peers);
 
 enum { MANY = 300 };
 
@@ -121,7 +122,7 @@ static void expect_own_answer(struct link_fixture *fixture, void *raw) {
     assert_string_equal(heard, text);
 }
 
-static void each_of_many_connections_in_turn_is_answered(void **state) {
+TEST(each_of_many_connections_in_turn_is_answered) {
     struct link_fixture *fixture = *state;
     for (int i = 0; i < MANY; i++) {
         void *raw = raw_socket(fixture, NULL, 0);
@@ -131,7 +132,7 @@ static void each_of_many_connections_in_turn_is_answered(void **state) {
 }
 
 /* Who speaks first came last. */
-static void each_of_many_connections_at_once_is_answered(void **state) {
+TEST(each_of_many_connections_at_once_is_answered) {
     struct link_fixture *fixture = *state;
     struct rlimit before, most;
     void *raw[MANY];
@@ -149,7 +150,7 @@ static void each_of_many_connections_at_once_is_answered(void **state) {
     setrlimit(RLIMIT_NOFILE, &before);
 }
 
-static void roles_of_one_process_connect_over_inproc(void **state) {
+TEST(roles_of_one_process_connect_over_inproc) {
     struct link_fixture *fixture = *state;
     struct link_settings settings = {.max_frame = 64};
     struct failure why;
@@ -168,7 +169,7 @@ static void roles_of_one_process_connect_over_inproc(void **state) {
     assert_null(server_link);
 }
 
-static void a_kept_payload_outlives_its_frame(void **state) {
+TEST(a_kept_payload_outlives_its_frame) {
     struct link_fixture *fixture = *state;
     struct link_frame frame;
     struct link_held held;
@@ -189,7 +190,9 @@ static void a_kept_payload_outlives_its_frame(void **state) {
     link_release_held(&held);
 }
 
-static void a_port_in_use_is_named(void **state) {
+LINK_FIXTURE_SHM(a_kept_payload_outlives_its_frame);
+
+TEST(a_port_in_use_is_named) {
     struct link_fixture *fixture = *state;
     struct link_settings settings = {.max_frame = 64};
     struct link *second;
@@ -204,7 +207,7 @@ static void a_port_in_use_is_named(void **state) {
     link_close(&second);
 }
 
-static void an_invalid_address_is_an_error(void **state) {
+TEST(an_invalid_address_is_an_error) {
     struct link_fixture *fixture = *state;
     struct failure why;
     assert_fails(link_connect(fixture->client, "nowhere", &why), &why,
@@ -213,7 +216,7 @@ static void an_invalid_address_is_an_error(void **state) {
                  FAILURE_SYSTEM_REFUSED);
 }
 
-static void a_new_address_replaces_the_earlier_one(void **state) {
+TEST(a_new_address_replaces_the_earlier_one) {
     struct link_fixture *fixture = *state;
     struct failure why;
     assert_int_equal(link_connect(fixture->client, "127.0.0.1:1", &why), 0);
@@ -223,7 +226,7 @@ static void a_new_address_replaces_the_earlier_one(void **state) {
     link_fixture_expect(fixture->server_link, "still connected");
 }
 
-static void a_message_of_three_parts_closes_its_connection(void **state) {
+TEST(a_message_of_three_parts_closes_its_connection) {
     struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
     void *raw = raw_socket(fixture, NULL, 0);
@@ -236,7 +239,9 @@ static void a_message_of_three_parts_closes_its_connection(void **state) {
     zmq_close(raw);
 }
 
-static void only_a_banned_peer_is_not_read(void **state) {
+LINK_FIXTURE_SHM(a_message_of_three_parts_closes_its_connection);
+
+TEST(only_a_banned_peer_is_not_read) {
     struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     struct link *other = link_fixture_client(fixture);
@@ -248,8 +253,10 @@ static void only_a_banned_peer_is_not_read(void **state) {
     link_close(&other);
 }
 
+LINK_FIXTURE_SHM(only_a_banned_peer_is_not_read);
+
 /* Any name but a counter's with a zero before it is a stranger's own. */
-static void a_peer_with_anothers_identity_is_not_read(void **state) {
+TEST(a_peer_with_anothers_identity_is_not_read) {
     struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     char name[5] = {1};
@@ -266,7 +273,9 @@ static void a_peer_with_anothers_identity_is_not_read(void **state) {
     link_fixture_expect(fixture->server_link, "true");
 }
 
-static void a_frame_beyond_the_limit_is_never_delivered(void **state) {
+LINK_FIXTURE_SHM(a_peer_with_anothers_identity_is_not_read);
+
+TEST(a_frame_beyond_the_limit_is_never_delivered) {
     struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
     void *raw = raw_socket(fixture, NULL, 0);
@@ -297,7 +306,7 @@ static uint16_t take_few(struct link_fixture *fixture) {
 }
 
 /* Their queues are full when one goes and the other is silent for long. */
-static void a_peer_that_leaves_unread_does_no_harm(void **state) {
+TEST(a_peer_that_leaves_unread_does_no_harm) {
     enum { SENT = 50, WHILE_MS = 500, LONG_MS = 4000 };
     struct link_fixture *fixture = *state;
     uint16_t port = take_few(fixture);
@@ -320,7 +329,7 @@ static void a_peer_that_leaves_unread_does_no_harm(void **state) {
 }
 
 /* A ping could come when the server's queue is full, and end it. */
-static void an_idle_link_sends_nothing(void **state) {
+TEST(an_idle_link_sends_nothing) {
     enum { LONG_MS = 1500 };
     struct link_fixture *fixture = *state;
     struct failure why;
@@ -362,40 +371,11 @@ static int64_t busy_poll(struct link_fixture *fixture, bool traffic) {
     return shortest;
 }
 
-static void busy_polling_is_brief_and_only_after_traffic(void **state) {
+TEST(busy_polling_is_brief_and_only_after_traffic) {
     struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
     assert_true(busy_poll(fixture, true) < TIME_MS / 2);
     assert_true(busy_poll(fixture, false) < 40 * TIME_US);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LINK_FIXTURE_TEST(header_and_payload_arrive_both_ways),
-        LINK_FIXTURE_TEST(a_server_distinguishes_its_peers),
-        LINK_FIXTURE_TEST(each_of_many_connections_in_turn_is_answered),
-        LINK_FIXTURE_TEST(each_of_many_connections_at_once_is_answered),
-        LINK_FIXTURE_TEST(roles_of_one_process_connect_over_inproc),
-        LINK_FIXTURE_TEST(a_kept_payload_outlives_its_frame),
-        LINK_FIXTURE_TEST(a_port_in_use_is_named),
-        LINK_FIXTURE_TEST(an_invalid_address_is_an_error),
-        LINK_FIXTURE_TEST(a_new_address_replaces_the_earlier_one),
-        LINK_FIXTURE_TEST(a_message_of_three_parts_closes_its_connection),
-        LINK_FIXTURE_TEST(only_a_banned_peer_is_not_read),
-        LINK_FIXTURE_TEST(a_peer_with_anothers_identity_is_not_read),
-        LINK_FIXTURE_TEST(a_frame_beyond_the_limit_is_never_delivered),
-        LINK_FIXTURE_TEST(a_peer_that_leaves_unread_does_no_harm),
-        LINK_FIXTURE_TEST(an_idle_link_sends_nothing),
-        LINK_FIXTURE_TEST(an_inproc_name_is_free_once_its_link_is_closed),
-        LINK_FIXTURE_TEST(a_link_opened_after_another_sees_its_connection),
-        LINK_FIXTURE_SHM_TEST(header_and_payload_arrive_both_ways),
-        LINK_FIXTURE_SHM_TEST(a_server_distinguishes_its_peers),
-        LINK_FIXTURE_SHM_TEST(a_kept_payload_outlives_its_frame),
-        LINK_FIXTURE_SHM_TEST(only_a_banned_peer_is_not_read),
-        LINK_FIXTURE_SHM_TEST(a_message_of_three_parts_closes_its_connection),
-        LINK_FIXTURE_SHM_TEST(a_peer_with_anothers_identity_is_not_read),
-        LINK_FIXTURE_TEST(busy_polling_is_brief_and_only_after_traffic),
-        LINK_FIXTURE_SHM_TEST(busy_polling_is_brief_and_only_after_traffic),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+LINK_FIXTURE_SHM(busy_polling_is_brief_and_only_after_traffic);

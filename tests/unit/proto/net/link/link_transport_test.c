@@ -4,14 +4,9 @@
 #include "proto/base/time.h"
 #include "proto/net/link/link_internal.h"
 #include "tests/lib/link_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,8 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
 /* A client without a server of its run on this host. */
-static void a_peer_on_another_host_is_reached_over_tcp(void **state) {
+TEST(a_peer_on_another_host_is_reached_over_tcp) {
     struct link_fixture *fixture = *state;
     struct failure why;
     char text[128];
@@ -61,6 +58,8 @@ static void losing_a_new_shared_memory_connection_falls_back_to_tcp(
     link_fixture_expect(fixture->server_link, "hello");
     assert_false(link_commit(fixture->server_link, peer, "x", 1, NULL));
 }
+
+LINK_FIXTURE_SHM(losing_a_new_shared_memory_connection_falls_back_to_tcp);
 
 /* libzmq listens for a moment after a link is closed. */
 static void await_refusal(uint16_t port) {
@@ -103,6 +102,8 @@ static void losing_an_old_shared_memory_connection_is_said_once_tcp_works(
     await_transport(fixture->client, "over TCP: it has closed its shared");
 }
 
+LINK_FIXTURE_SHM(losing_an_old_shared_memory_connection_is_said_once_tcp_works);
+
 /* The server's end of a lane never answers. */
 static void a_peer_without_an_answer_in_a_second_uses_tcp(void **state) {
     struct link_fixture *fixture = *state;
@@ -112,6 +113,8 @@ static void a_peer_without_an_answer_in_a_second_uses_tcp(void **state) {
     assert_false(link_commit(fixture->client, 0, "x", 1, NULL));
     await_transport(fixture->client, "over TCP: no answer within 1 s");
 }
+
+LINK_FIXTURE_SHM(a_peer_without_an_answer_in_a_second_uses_tcp);
 
 /* A port of this machine that listens, not as a link does. */
 static int listen_plain(uint16_t *port) {
@@ -149,7 +152,7 @@ static enum link_answer serve_until_known(struct link *client, int listener,
     return answer;
 }
 
-static void what_answers_in_place_of_a_link_is_known(void **state) {
+TEST(what_answers_in_place_of_a_link_is_known) {
     static const struct {
         const char *words;
         bool stays;
@@ -177,8 +180,7 @@ static void what_answers_in_place_of_a_link_is_known(void **state) {
 }
 
 /* libzmq itself would not try again. */
-static void a_link_that_takes_the_port_of_another_program_is_reached(
-    void **state) {
+TEST(a_link_that_takes_the_port_of_another_program_is_reached) {
     struct link_fixture *fixture = *state;
     char address[32];
     uint16_t port;
@@ -197,19 +199,4 @@ static void a_link_that_takes_the_port_of_another_program_is_reached(
     link_fixture_expect(fixture->server_link, "hello");
     assert_int_equal(link_answer(fixture->client, &since), LINK_ANSWER_LINK);
     assert_true(since >= before);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LINK_FIXTURE_TEST(a_peer_on_another_host_is_reached_over_tcp),
-        LINK_FIXTURE_SHM_TEST(
-            losing_a_new_shared_memory_connection_falls_back_to_tcp),
-        LINK_FIXTURE_SHM_TEST(
-            losing_an_old_shared_memory_connection_is_said_once_tcp_works),
-        LINK_FIXTURE_SHM_TEST(a_peer_without_an_answer_in_a_second_uses_tcp),
-        LINK_FIXTURE_TEST(what_answers_in_place_of_a_link_is_known),
-        LINK_FIXTURE_TEST(
-            a_link_that_takes_the_port_of_another_program_is_reached),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

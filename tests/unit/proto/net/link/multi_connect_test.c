@@ -3,13 +3,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,7 +35,9 @@ static void exchange_messages(struct link_fixture *fixture,
     link_fixture_send(fixture->server_link, peer, "me", NULL);
 }
 
-static void the_peer_is_found_at_one_of_the_ports(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(the_peer_is_found_at_one_of_the_ports) {
     struct link_fixture *fixture = *state;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct multi_connect multi_connect;
@@ -69,7 +66,7 @@ static void the_peer_is_found_at_one_of_the_ports(void **state) {
     assert_int_equal(multi_connect.count, 0);
 }
 
-static void the_number_of_ports_is_bounded(void **state) {
+TEST(the_number_of_ports_is_bounded) {
     struct link_fixture *fixture = *state;
     struct multi_connect multi_connect;
     assert_int_equal(
@@ -83,16 +80,4 @@ static void the_number_of_ports_is_bounded(void **state) {
     assert_int_equal(multi_connect.count, MULTI_CONNECT_MAX);
     assert_false(multi_connect_commit(&multi_connect, "who", 3));
     multi_connect_close(&multi_connect);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_peer_is_found_at_one_of_the_ports,
-                                        link_fixture_setup,
-                                        link_fixture_teardown),
-        cmocka_unit_test_setup_teardown(the_number_of_ports_is_bounded,
-                                        link_fixture_setup,
-                                        link_fixture_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/net/link/resolve.h"
 
 #include "proto/base/time.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 
@@ -26,8 +21,7 @@ static enum resolve_state resolve(const char *host, uint16_t port, char *text,
     return state;
 }
 
-static void numeric_addresses_resolve_unchanged(void **state) {
-    (void)state;
+TEST(numeric_addresses_resolve_unchanged) {
     char text[300];
     assert_int_equal(resolve("10.1.2.3", 2222, text, sizeof text),
                      RESOLVE_FOUND);
@@ -36,23 +30,20 @@ static void numeric_addresses_resolve_unchanged(void **state) {
     assert_string_equal(text, "[::1]:65535");
 }
 
-static void a_name_resolves_to_an_address(void **state) {
-    (void)state;
+TEST(a_name_resolves_to_an_address) {
     char text[300];
     assert_int_equal(resolve("localhost", 1, text, sizeof text), RESOLVE_FOUND);
     assert_true(!strcmp(text, "127.0.0.1:1") || !strcmp(text, "[::1]:1"));
 }
 
-static void an_unresolvable_name_reports_why(void **state) {
-    (void)state;
+TEST(an_unresolvable_name_reports_why) {
     char text[300] = "";
     assert_int_equal(resolve("a host..with-no.name", 1, text, sizeof text),
                      RESOLVE_FAILED);
     assert_true(strlen(text) > 0);
 }
 
-static void a_pending_lookup_does_not_delay_closing(void **state) {
-    (void)state;
+TEST(a_pending_lookup_does_not_delay_closing) {
     struct resolve *none = NULL;
     for (int i = 0; i < 50; i++) {
         struct resolve *resolve = resolve_start("127.0.0.1", 1);
@@ -61,10 +52,9 @@ static void a_pending_lookup_does_not_delay_closing(void **state) {
     resolve_end(&none);
 }
 
-static void an_address_is_a_host_and_a_port(void **state) {
+TEST(an_address_is_a_host_and_a_port) {
     char host[16] = "before";
     uint16_t port = 7;
-    (void)state;
     assert_false(resolve_split("no-port", host, sizeof host, &port));
     assert_false(resolve_split(":1", host, sizeof host, &port));
     assert_false(resolve_split("a:0", host, sizeof host, &port));
@@ -81,15 +71,4 @@ static void an_address_is_a_host_and_a_port(void **state) {
     assert_true(resolve_split("[::1]:65535", host, sizeof host, &port));
     assert_string_equal(host, "::1");
     assert_int_equal(port, 65535);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numeric_addresses_resolve_unchanged),
-        cmocka_unit_test(a_name_resolves_to_an_address),
-        cmocka_unit_test(an_unresolvable_name_reports_why),
-        cmocka_unit_test(a_pending_lookup_does_not_delay_closing),
-        cmocka_unit_test(an_address_is_a_host_and_a_port),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/net/messages/channel.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum { RESEND = 100 };
@@ -29,8 +24,7 @@ static Capstan__Control unpack(const struct channel_entry *entry) {
     return copy;
 }
 
-static void messages_are_numbered_from_one_in_order(void **state) {
-    (void)state;
+TEST(messages_are_numbered_from_one_in_order) {
     struct channel channel = {0};
     for (uint64_t n = 1; n <= 5; n++)
         put(&channel, 10 * n);
@@ -45,8 +39,7 @@ static void messages_are_numbered_from_one_in_order(void **state) {
     assert_true(channel_empty(&channel));
 }
 
-static void unacknowledged_messages_are_resent(void **state) {
-    (void)state;
+TEST(unacknowledged_messages_are_resent) {
     struct channel channel = {0};
     put(&channel, 1);
     put(&channel, 2);
@@ -62,8 +55,7 @@ static void unacknowledged_messages_are_resent(void **state) {
     assert_null(channel_next(&channel, 1000, RESEND));
 }
 
-static void a_message_that_failed_to_send_is_due_at_once(void **state) {
-    (void)state;
+TEST(a_message_that_failed_to_send_is_due_at_once) {
     struct channel channel = {0};
     put(&channel, 1);
     put(&channel, 2);
@@ -73,8 +65,7 @@ static void a_message_that_failed_to_send_is_due_at_once(void **state) {
     channel_close(&channel);
 }
 
-static void an_ack_beyond_the_last_sent_acknowledges_all(void **state) {
-    (void)state;
+TEST(an_ack_beyond_the_last_sent_acknowledges_all) {
     struct channel channel = {0};
     put(&channel, 1);
     channel_acknowledge(&channel, UINT64_MAX);
@@ -86,8 +77,7 @@ static void an_ack_beyond_the_last_sent_acknowledges_all(void **state) {
     channel_close(&channel);
 }
 
-static void only_the_next_in_order_is_accepted(void **state) {
-    (void)state;
+TEST(only_the_next_in_order_is_accepted) {
     struct channel channel = {0};
     assert_false(channel_accept(&channel, 0));
     assert_false(channel_accept(&channel, 2));
@@ -121,8 +111,7 @@ static void put_on(struct wire *wire, uint64_t *to, uint64_t value,
         to[wire->count++] = value;
 }
 
-static void all_messages_arrive_once_in_order_over_any_network(void **state) {
-    (void)state;
+TEST(all_messages_arrive_once_in_order_over_any_network) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 200; history++) {
@@ -149,16 +138,4 @@ static void all_messages_arrive_once_in_order_over_any_network(void **state) {
         assert_true(channel_empty(&from));
         channel_close(&from);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_numbered_from_one_in_order),
-        cmocka_unit_test(unacknowledged_messages_are_resent),
-        cmocka_unit_test(a_message_that_failed_to_send_is_due_at_once),
-        cmocka_unit_test(an_ack_beyond_the_last_sent_acknowledges_all),
-        cmocka_unit_test(only_the_next_in_order_is_accepted),
-        cmocka_unit_test(all_messages_arrive_once_in_order_over_any_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

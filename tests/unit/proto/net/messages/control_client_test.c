@@ -6,13 +6,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -154,7 +149,9 @@ static void order_stop(struct link_fixture *fixture, uint32_t peer,
     send_order(fixture, peer, &control);
 }
 
-static void a_client_joins_and_receives_the_welcome_first(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(a_client_joins_and_receives_the_welcome_first) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     assert_false(control_client_is_joined(client));
@@ -167,7 +164,7 @@ static void a_client_joins_and_receives_the_welcome_first(void **state) {
     assert_null(client);
 }
 
-static void commands_arrive_once_in_order_and_from_this_run(void **state) {
+TEST(commands_arrive_once_in_order_and_from_this_run) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -208,7 +205,7 @@ static void send_ready(struct control_client *client) {
     control_client_send_reliable(client, &control);
 }
 
-static void messages_are_resent_until_acknowledged(void **state) {
+TEST(messages_are_resent_until_acknowledged) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -237,7 +234,7 @@ static void messages_are_resent_until_acknowledged(void **state) {
 
 /* What waits for an acknowledgement may be long, and the chief ends connections
  * that send much before it knows their sender. */
-static void a_new_connection_resends_once_the_chief_has_answered(void **state) {
+TEST(a_new_connection_resends_once_the_chief_has_answered) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -263,7 +260,7 @@ static void a_new_connection_resends_once_the_chief_has_answered(void **state) {
     control_client_close(&client);
 }
 
-static void a_heartbeat_carries_the_roles_figures(void **state) {
+TEST(a_heartbeat_carries_the_roles_figures) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -278,7 +275,7 @@ static void a_heartbeat_carries_the_roles_figures(void **state) {
     control_client_close(&client);
 }
 
-static void free_memory_is_reported_until_there_is_a_plan(void **state) {
+TEST(free_memory_is_reported_until_there_is_a_plan) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -308,7 +305,7 @@ static void free_memory_is_reported_until_there_is_a_plan(void **state) {
     control_client_close(&client);
 }
 
-static void a_refusal_ends_the_client_with_its_code_and_text(void **state) {
+TEST(a_refusal_ends_the_client_with_its_code_and_text) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer;
@@ -336,7 +333,7 @@ static void a_refusal_ends_the_client_with_its_code_and_text(void **state) {
 }
 
 /* A chief of another job answers; then mine does. */
-static void a_refusal_from_another_run_is_ignored(void **state) {
+TEST(a_refusal_from_another_run_is_ignored) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
@@ -361,7 +358,7 @@ static void a_refusal_from_another_run_is_ignored(void **state) {
 }
 
 /* It may be replaced by one of this release. */
-static void a_chief_of_another_release_is_named_and_waited_past(void **state) {
+TEST(a_chief_of_another_release_is_named_and_waited_past) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
@@ -394,7 +391,7 @@ static void a_chief_of_another_release_is_named_and_waited_past(void **state) {
 }
 
 /* As a ps does that gets a join. */
-static void a_link_that_does_not_answer_a_join_is_named(void **state) {
+TEST(a_link_that_does_not_answer_a_join_is_named) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     struct failure why;
@@ -419,7 +416,7 @@ static void a_link_that_does_not_answer_a_join_is_named(void **state) {
     control_client_close(&client);
 }
 
-static void garbage_from_the_chief_is_logged_and_ignored(void **state) {
+TEST(garbage_from_the_chief_is_logged_and_ignored) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
@@ -445,7 +442,7 @@ static enum status step_until(struct control_client *client, int64_t now,
 }
 
 /* Time is an argument: nobody waits for it here. */
-static void deadlines_name_the_chief_and_their_key(void **state) {
+TEST(deadlines_name_the_chief_and_their_key) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     struct failure why;
@@ -473,7 +470,7 @@ static void deadlines_name_the_chief_and_their_key(void **state) {
 
 /* A stopped process finds its clock far on, and blames nobody else: its chief
  * has as long as before, and where it then says nothing, that may be why. */
-static void a_suspended_member_reports_its_suspension(void **state) {
+TEST(a_suspended_member_reports_its_suspension) {
     struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
@@ -495,7 +492,7 @@ static void a_suspended_member_reports_its_suspension(void **state) {
     control_client_close(&client);
 }
 
-static void the_next_deadline_is_never_in_the_past(void **state) {
+TEST(the_next_deadline_is_never_in_the_past) {
     struct link_fixture *fixture = *state;
     for (int known = 0; known < 2; known++) {
         struct control_client *client = open_client(fixture, known);
@@ -512,7 +509,7 @@ static void the_next_deadline_is_never_in_the_past(void **state) {
     }
 }
 
-static void a_stop_gives_its_code_or_announces_another_run(void **state) {
+TEST(a_stop_gives_its_code_or_announces_another_run) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -538,7 +535,7 @@ static void a_stop_gives_its_code_or_announces_another_run(void **state) {
     control_client_close(&client);
 }
 
-static void an_announcement_gives_a_member_its_chief(void **state) {
+TEST(an_announcement_gives_a_member_its_chief) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, false);
     char text[300];
@@ -564,7 +561,7 @@ static void an_announcement_gives_a_member_its_chief(void **state) {
     control_client_close(&client);
 }
 
-static void a_host_of_any_length_does_no_harm(void **state) {
+TEST(a_host_of_any_length_does_no_harm) {
     struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, false);
     char address[400];
@@ -575,32 +572,4 @@ static void a_host_of_any_length_does_no_harm(void **state) {
         address[size] = 'h';
     }
     control_client_close(&client);
-}
-
-#define CONTROL_CLIENT_TEST(f)                                                 \
-    cmocka_unit_test_setup_teardown(f, link_fixture_setup,                     \
-                                    link_fixture_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CONTROL_CLIENT_TEST(a_client_joins_and_receives_the_welcome_first),
-        CONTROL_CLIENT_TEST(commands_arrive_once_in_order_and_from_this_run),
-        CONTROL_CLIENT_TEST(messages_are_resent_until_acknowledged),
-        LINK_FIXTURE_TEST(a_new_connection_resends_once_the_chief_has_answered),
-        CONTROL_CLIENT_TEST(a_heartbeat_carries_the_roles_figures),
-        CONTROL_CLIENT_TEST(free_memory_is_reported_until_there_is_a_plan),
-        CONTROL_CLIENT_TEST(a_refusal_ends_the_client_with_its_code_and_text),
-        CONTROL_CLIENT_TEST(a_refusal_from_another_run_is_ignored),
-        CONTROL_CLIENT_TEST(
-            a_chief_of_another_release_is_named_and_waited_past),
-        CONTROL_CLIENT_TEST(a_link_that_does_not_answer_a_join_is_named),
-        CONTROL_CLIENT_TEST(garbage_from_the_chief_is_logged_and_ignored),
-        CONTROL_CLIENT_TEST(deadlines_name_the_chief_and_their_key),
-        CONTROL_CLIENT_TEST(a_suspended_member_reports_its_suspension),
-        CONTROL_CLIENT_TEST(the_next_deadline_is_never_in_the_past),
-        CONTROL_CLIENT_TEST(a_stop_gives_its_code_or_announces_another_run),
-        CONTROL_CLIENT_TEST(an_announcement_gives_a_member_its_chief),
-        CONTROL_CLIENT_TEST(a_host_of_any_length_does_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

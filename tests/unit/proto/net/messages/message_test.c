@@ -3,13 +3,8 @@
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +21,7 @@ static Capstan__DataHeader *read_back(size_t size) {
     return header;
 }
 
-static void random_numbers_are_nonzero_and_distinct(void **state) {
-    (void)state;
+TEST(random_numbers_are_nonzero_and_distinct) {
     uint64_t last = 0;
     for (int i = 0; i < 1000; i++) {
         uint64_t next = message_random();
@@ -37,8 +31,7 @@ static void random_numbers_are_nonzero_and_distinct(void **state) {
     }
 }
 
-static void a_view_has_every_rank_and_first_clocks_from_1(void **state) {
-    (void)state;
+TEST(a_view_has_every_rank_and_first_clocks_from_1) {
     Capstan__Slot slots[2] = {CAPSTAN__SLOT__INIT, CAPSTAN__SLOT__INIT};
     Capstan__Slot *array[] = {&slots[0], &slots[1]};
     Capstan__View view = CAPSTAN__VIEW__INIT;
@@ -54,8 +47,7 @@ static void a_view_has_every_rank_and_first_clocks_from_1(void **state) {
     assert_non_null(strstr(why.text, "trainer 0 begins at clock 0"));
 }
 
-static void a_data_header_reads_back_unchanged(void **state) {
-    (void)state;
+TEST(a_data_header_reads_back_unchanged) {
     uint32_t blocks[MESSAGE_MAX_BLOCKS];
     for (uint32_t b = 0; b < MESSAGE_MAX_BLOCKS; b++)
         blocks[b] = (1u << 24) - MESSAGE_MAX_BLOCKS + b;
@@ -100,8 +92,7 @@ static void refused(const Capstan__DataHeader *header, enum failure_code code,
         fail_msg("'%s' is not in: %s", part, why.text);
 }
 
-static void fields_out_of_range_are_named(void **state) {
-    (void)state;
+TEST(fields_out_of_range_are_named) {
     static uint32_t blocks[2 * MESSAGE_MAX_BLOCKS];
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.version = MESSAGE_VERSION;
@@ -139,8 +130,7 @@ static void fields_out_of_range_are_named(void **state) {
     refused(&header, FAILURE_BAD_MESSAGE, "not a data header");
 }
 
-static void an_empty_frame_is_no_message(void **state) {
-    (void)state;
+TEST(an_empty_frame_is_no_message) {
     Capstan__DataHeader *header;
     Capstan__Control *control;
     struct failure why;
@@ -160,13 +150,12 @@ static enum status read_status(Capstan__Control *control, struct failure *why) {
     return status;
 }
 
-static void metrics_without_a_number_are_refused(void **state) {
+TEST(metrics_without_a_number_are_refused) {
     Capstan__Points points = CAPSTAN__POINTS__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint64_t two[] = {10, 20};
     double sums[] = {1, 2};
     struct failure why;
-    (void)state;
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
     control.points = &points;
@@ -179,7 +168,7 @@ static void metrics_without_a_number_are_refused(void **state) {
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
 }
 
-static void an_unknown_failure_code_is_refused(void **state) {
+TEST(an_unknown_failure_code_is_refused) {
     static const uint32_t sound[] = {FAILURE_TERMINATED, FAILURE_PEER_LOST,
                                      FAILURE_SIMULATION_FAILED},
                           wrong[] = {7, 138, 256 + FAILURE_HUNG_UP, UINT32_MAX};
@@ -188,7 +177,6 @@ static void an_unknown_failure_code_is_refused(void **state) {
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control controls[3];
     struct failure why;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         capstan__control__init(&controls[i]);
         controls[i].version = MESSAGE_VERSION;
@@ -217,11 +205,10 @@ static void an_unknown_failure_code_is_refused(void **state) {
 }
 
 /* Who takes part divides by their number. */
-static void a_welcome_to_no_trainers_is_refused(void **state) {
+TEST(a_welcome_to_no_trainers_is_refused) {
     Capstan__Welcome welcome = CAPSTAN__WELCOME__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     struct failure why;
-    (void)state;
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &welcome;
@@ -230,8 +217,7 @@ static void a_welcome_to_no_trainers_is_refused(void **state) {
     assert_int_equal(read_status(&control, &why), STATUS_OK);
 }
 
-static void a_version_mismatch_says_what_to_do(void **state) {
-    (void)state;
+TEST(a_version_mismatch_says_what_to_do) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT, *back = NULL;
     struct failure why;
     control.version = MESSAGE_VERSION + 1;
@@ -298,8 +284,7 @@ static void touch(const Capstan__DataHeader *header) {
     assert_true(arena.used <= sizeof arena.memory);
 }
 
-static void mutated_headers_are_refused_or_in_range(void **state) {
-    (void)state;
+TEST(mutated_headers_are_refused_or_in_range) {
     struct philox_sequence random;
     unsigned taken = 0, mutants = 50000;
     seed_open(&random);
@@ -318,8 +303,7 @@ static void mutated_headers_are_refused_or_in_range(void **state) {
     assert_in_range(taken, mutants / 20, mutants - mutants / 20);
 }
 
-static void mutated_control_messages_do_no_harm(void **state) {
-    (void)state;
+TEST(mutated_control_messages_do_no_harm) {
     struct philox_sequence random;
     seed_open(&random);
     Capstan__Slot slot = CAPSTAN__SLOT__INIT, *slots[8];
@@ -343,29 +327,10 @@ static void mutated_control_messages_do_no_harm(void **state) {
     }
 }
 
-static void a_message_of_blocks_is_checked_in_half_a_millisecond(void **state) {
-    (void)state;
+TEST(a_message_of_blocks_is_checked_in_half_a_millisecond) {
     assert_int_equal(message_group_bytes(0.1), 64 << 10);
     assert_int_equal(message_group_bytes(1), 64 << 10);
     assert_int_equal(message_group_bytes(10), 640 << 10);
     assert_int_equal(message_group_bytes(100), 1 << 20);
     assert_int_equal(message_group_bytes(0), 1 << 20);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_numbers_are_nonzero_and_distinct),
-        cmocka_unit_test(a_view_has_every_rank_and_first_clocks_from_1),
-        cmocka_unit_test(a_data_header_reads_back_unchanged),
-        cmocka_unit_test(fields_out_of_range_are_named),
-        cmocka_unit_test(an_empty_frame_is_no_message),
-        cmocka_unit_test(an_unknown_failure_code_is_refused),
-        cmocka_unit_test(metrics_without_a_number_are_refused),
-        cmocka_unit_test(a_welcome_to_no_trainers_is_refused),
-        cmocka_unit_test(a_version_mismatch_says_what_to_do),
-        cmocka_unit_test(a_message_of_blocks_is_checked_in_half_a_millisecond),
-        cmocka_unit_test(mutated_headers_are_refused_or_in_range),
-        cmocka_unit_test(mutated_control_messages_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,7 +85,9 @@ static void expect_answer(struct ps_links *links, uint64_t seq) {
     link_release(&frame);
 }
 
-static void only_answers_of_its_ps_and_run_are_passed_on(void **state) {
+FIXTURE(link_fixture_setup, link_fixture_teardown);
+
+TEST(only_answers_of_its_ps_and_run_are_passed_on) {
     struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
@@ -106,7 +103,7 @@ static void only_answers_of_its_ps_and_run_are_passed_on(void **state) {
     assert_null(links);
 }
 
-static void a_malformed_answer_is_logged_and_dropped(void **state) {
+TEST(a_malformed_answer_is_logged_and_dropped) {
     struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
@@ -130,7 +127,7 @@ static void drain(struct link_fixture *fixture) {
 }
 
 /* It has moved: its link still goes to the place before. */
-static void only_a_silent_ps_is_looked_up_again(void **state) {
+TEST(only_a_silent_ps_is_looked_up_again) {
     struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
@@ -151,7 +148,7 @@ static void only_a_silent_ps_is_looked_up_again(void **state) {
     ps_links_close(&links);
 }
 
-static void a_name_that_is_not_found_is_looked_up_later(void **state) {
+TEST(a_name_that_is_not_found_is_looked_up_later) {
     struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, "nobody.invalid:1");
@@ -169,7 +166,7 @@ static void a_name_that_is_not_found_is_looked_up_later(void **state) {
     ps_links_close(&links);
 }
 
-static void an_address_without_a_port_is_an_error(void **state) {
+TEST(an_address_without_a_port_is_an_error) {
     struct link_fixture *fixture = *state;
     struct ps_links_peer ps = {.address = "host"};
     struct process process = {.zmq = fixture->zmq};
@@ -208,7 +205,7 @@ static Capstan__DataHeader next_sent(struct link_fixture *fixture,
     return found;
 }
 
-static void a_request_waits_until_its_greeting_is_answered(void **state) {
+TEST(a_request_waits_until_its_greeting_is_answered) {
     struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
@@ -229,16 +226,4 @@ static void a_request_waits_until_its_greeting_is_answered(void **state) {
     }
     assert_int_equal(sent.kind, CAPSTAN__DATA_HEADER__KIND__PULL);
     ps_links_close(&links);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        LINK_FIXTURE_TEST(only_answers_of_its_ps_and_run_are_passed_on),
-        LINK_FIXTURE_TEST(a_malformed_answer_is_logged_and_dropped),
-        LINK_FIXTURE_TEST(a_request_waits_until_its_greeting_is_answered),
-        LINK_FIXTURE_TEST(only_a_silent_ps_is_looked_up_again),
-        LINK_FIXTURE_TEST(a_name_that_is_not_found_is_looked_up_later),
-        LINK_FIXTURE_TEST(an_address_without_a_port_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/net/shm/buffer_pool.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <string.h>
 
-static void a_returned_buffer_is_reused(void **state) {
-    (void)state;
+TEST(a_returned_buffer_is_reused) {
     struct buffer_pool *pool = buffer_pool_open();
     struct buffer *first = buffer_pool_take(pool, 1000), *address = first;
     assert_int_equal(buffer_pool_used_bytes(pool), 1000);
@@ -30,8 +25,7 @@ static void a_returned_buffer_is_reused(void **state) {
     buffer_pool_close(&pool);
 }
 
-static void buffers_outlive_a_closed_pool(void **state) {
-    (void)state;
+TEST(buffers_outlive_a_closed_pool) {
     struct buffer_pool *pool = buffer_pool_open();
     struct buffer *first = buffer_pool_take(pool, 64),
                   *second = buffer_pool_take(pool, 64);
@@ -42,8 +36,7 @@ static void buffers_outlive_a_closed_pool(void **state) {
     buffer_release(&second); /* ends the pool: a sanitizer sees a leak */
 }
 
-static void buffers_beyond_the_limit_are_freed(void **state) {
-    (void)state;
+TEST(buffers_beyond_the_limit_are_freed) {
     struct buffer_pool *pool = buffer_pool_open();
     struct buffer *buffers[100];
     for (int i = 0; i < 100; i++)
@@ -62,8 +55,7 @@ static void *release_all(void *argument) {
     return NULL;
 }
 
-static void buffers_are_returned_from_any_thread(void **state) {
-    (void)state;
+TEST(buffers_are_returned_from_any_thread) {
     for (int round = 0; round < 50; round++) {
         struct buffer_pool *pool = buffer_pool_open();
         struct buffer *buffers[2][64];
@@ -81,8 +73,7 @@ static void buffers_are_returned_from_any_thread(void **state) {
     }
 }
 
-static void shared_buffers_never_exceed_their_segment(void **state) {
-    (void)state;
+TEST(shared_buffers_never_exceed_their_segment) {
     struct buffer_pool *pool = buffer_pool_open();
     struct buffer *buffers[40];
     assert_null(buffer_pool_take_shared(pool, 64));
@@ -106,15 +97,4 @@ static void shared_buffers_never_exceed_their_segment(void **state) {
     for (int i = 0; i < 40; i++)
         buffer_release(&buffers[i]);
     buffer_release(&plain);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_buffers_never_exceed_their_segment),
-        cmocka_unit_test(a_returned_buffer_is_reused),
-        cmocka_unit_test(buffers_outlive_a_closed_pool),
-        cmocka_unit_test(buffers_beyond_the_limit_are_freed),
-        cmocka_unit_test(buffers_are_returned_from_any_thread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/net/shm/buffer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <string.h>
 
-static void data_is_aligned_and_as_long_as_asked(void **state) {
-    (void)state;
+TEST(data_is_aligned_and_as_long_as_asked) {
     for (size_t bytes = 0; bytes < 200; bytes++) {
         struct buffer *buffer = buffer_open(bytes, NULL, NULL);
         assert_int_equal((uintptr_t)buffer_data(buffer) % 64, 0);
@@ -22,14 +17,12 @@ static void data_is_aligned_and_as_long_as_asked(void **state) {
     }
 }
 
-static void sizes_that_overflow_fail(void **state) {
-    (void)state;
+TEST(sizes_that_overflow_fail) {
     assert_null(buffer_open(SIZE_MAX, NULL, NULL));
     assert_null(buffer_open(SIZE_MAX - 64, NULL, NULL));
 }
 
-static void only_the_last_holder_is_unique(void **state) {
-    (void)state;
+TEST(only_the_last_holder_is_unique) {
     struct buffer *first = buffer_open(8, NULL, NULL), *none = NULL;
     struct buffer *second = buffer_hold(first);
     assert_ptr_equal(first, second);
@@ -45,8 +38,7 @@ static void count_back(void *owner, struct buffer *buffer) {
     ++*(int *)owner;
 }
 
-static void the_last_release_returns_it_to_its_owner(void **state) {
-    (void)state;
+TEST(the_last_release_returns_it_to_its_owner) {
     int back = 0;
     struct buffer *buffer = buffer_open(8, count_back, &back), *kept = buffer;
     struct buffer *other = buffer_hold(buffer);
@@ -72,8 +64,7 @@ static void *hold_and_release(void *argument) {
     return NULL;
 }
 
-static void holders_of_several_threads_are_counted(void **state) {
-    (void)state;
+TEST(holders_of_several_threads_are_counted) {
     pthread_t threads[4];
     struct buffer *buffer = buffer_open(8, NULL, NULL);
     for (int i = 0; i < 4; i++)
@@ -84,8 +75,7 @@ static void holders_of_several_threads_are_counted(void **state) {
     buffer_release(&buffer);
 }
 
-static void a_slice_holds_its_memory(void **state) {
-    (void)state;
+TEST(a_slice_holds_its_memory) {
     struct shm_segment *segment =
         shm_segment_open(8192, SHM_SEGMENT_OWNER_WRITES);
     char *base = shm_segment_base(segment);
@@ -98,8 +88,7 @@ static void a_slice_holds_its_memory(void **state) {
     buffer_release(&buffer);
 }
 
-static void only_shared_buffers_lie_in_a_segment(void **state) {
-    (void)state;
+TEST(only_shared_buffers_lie_in_a_segment) {
     struct buffer *shared = buffer_open_shared(5000);
     struct buffer *plain = buffer_open(5000, NULL, NULL);
     struct buffer *empty = buffer_open_shared(0);
@@ -110,17 +99,4 @@ static void only_shared_buffers_lie_in_a_segment(void **state) {
     buffer_release(&shared);
     buffer_release(&plain);
     buffer_release(&empty);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_holds_its_memory),
-        cmocka_unit_test(only_shared_buffers_lie_in_a_segment),
-        cmocka_unit_test(data_is_aligned_and_as_long_as_asked),
-        cmocka_unit_test(sizes_that_overflow_fail),
-        cmocka_unit_test(only_the_last_holder_is_unique),
-        cmocka_unit_test(the_last_release_returns_it_to_its_owner),
-        cmocka_unit_test(holders_of_several_threads_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #include "proto/net/shm/ring.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -47,6 +42,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* The message of NUMBER: header and payload follow from it. False: no room. */
 static bool write_message(struct ring_writer *writer, uint32_t number) {
     uint64_t size = number * UINT64_C(2654435761) % PAYLOAD;
@@ -76,7 +73,7 @@ static void expect_message(struct ring_reader *reader, uint32_t number) {
     ring_next_done(reader);
 }
 
-static void messages_are_read_in_order_and_whole(void **state) {
+TEST(messages_are_read_in_order_and_whole) {
     struct fixture *fixture = *state;
     struct ring_message message;
     struct philox_sequence chance;
@@ -94,7 +91,7 @@ static void messages_are_read_in_order_and_whole(void **state) {
     }
 }
 
-static void an_empty_ring_fits_the_longest_message(void **state) {
+TEST(an_empty_ring_fits_the_longest_message) {
     struct fixture *fixture = *state;
     for (uint32_t i = 0; i < 5000; i++) {
         assert_non_null(ring_reserve(&fixture->writer, PAYLOAD));
@@ -104,8 +101,7 @@ static void an_empty_ring_fits_the_longest_message(void **state) {
 }
 
 /* A backlog of 16 KiB goes round in the first part of a ring of a megabyte. */
-static void only_part_of_a_large_ring_is_used(void **state) {
-    (void)state;
+TEST(only_part_of_a_large_ring_is_used) {
     uint64_t capacity = 1 << 20, most = 0;
     struct ring_shared *shared = aligned_alloc(64, sizeof *shared);
     unsigned char *bytes = aligned_alloc(64, capacity);
@@ -127,7 +123,7 @@ static void only_part_of_a_large_ring_is_used(void **state) {
     free(bytes);
 }
 
-static void a_full_ring_refuses_until_it_is_read(void **state) {
+TEST(a_full_ring_refuses_until_it_is_read) {
     struct fixture *fixture = *state;
     uint32_t count = 0;
     while (write_message(&fixture->writer, count))
@@ -141,7 +137,7 @@ static void a_full_ring_refuses_until_it_is_read(void **state) {
     assert_non_null(ring_reserve(&fixture->writer, PAYLOAD));
 }
 
-static void a_sleeping_side_requests_a_wakeup(void **state) {
+TEST(a_sleeping_side_requests_a_wakeup) {
     struct fixture *fixture = *state;
     struct ring_payload none = {.inside = true};
     ring_reserve(&fixture->writer, 0);
@@ -162,7 +158,7 @@ static void a_sleeping_side_requests_a_wakeup(void **state) {
     assert_false(ring_next_done(&fixture->reader));
 }
 
-static void an_invalid_head_breaks_the_ring(void **state) {
+TEST(an_invalid_head_breaks_the_ring) {
     struct fixture *fixture = *state;
     struct ring_message message;
     assert_true(write_message(&fixture->writer, 7));
@@ -174,7 +170,7 @@ static void an_invalid_head_breaks_the_ring(void **state) {
     }
 }
 
-static void an_invalid_tail_gives_no_space(void **state) {
+TEST(an_invalid_tail_gives_no_space) {
     struct fixture *fixture = *state;
     while (write_message(&fixture->writer, 7))
         ;
@@ -192,7 +188,7 @@ static void an_invalid_tail_gives_no_space(void **state) {
 }
 
 /* Whatever the other side writes: what is read lies in the ring. */
-static void garbage_is_never_followed_out_of_the_ring(void **state) {
+TEST(garbage_is_never_followed_out_of_the_ring) {
     struct fixture *fixture = *state;
     struct philox_sequence chance;
     unsigned messages = 0, broken = 0;
@@ -247,7 +243,7 @@ static void *read_all(void *argument) {
     return NULL;
 }
 
-static void two_threads_agree(void **state) {
+TEST(two_threads_agree) {
     struct fixture *fixture = *state;
     struct reading reading = {fixture, 50000};
     pthread_t thread;
@@ -259,21 +255,4 @@ static void two_threads_agree(void **state) {
             sched_yield();
     pthread_join(thread, NULL);
     assert_int_equal(ring_released(&fixture->writer), fixture->writer.head);
-}
-
-#define RING_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RING_TEST(messages_are_read_in_order_and_whole),
-        RING_TEST(only_part_of_a_large_ring_is_used),
-        RING_TEST(an_empty_ring_fits_the_longest_message),
-        RING_TEST(a_full_ring_refuses_until_it_is_read),
-        RING_TEST(a_sleeping_side_requests_a_wakeup),
-        RING_TEST(an_invalid_head_breaks_the_ring),
-        RING_TEST(an_invalid_tail_gives_no_space),
-        RING_TEST(garbage_is_never_followed_out_of_the_ring),
-        RING_TEST(two_threads_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

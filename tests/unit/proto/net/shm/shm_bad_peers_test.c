@@ -7,13 +7,8 @@
 #include "proto/net/shm/shm_connection_internal.h"
 #include "tests/lib/shm_fixture.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,7 +25,9 @@ static void forge(struct shm_fixture *fixture, struct ring_payload payload) {
     ring_commit(&fixture->called->writer, "h", 1, &payload);
 }
 
-static void a_payload_outside_the_segment_closes_the_connection(void **state) {
+FIXTURE(shm_fixture_setup, shm_fixture_teardown);
+
+TEST(a_payload_outside_the_segment_closes_the_connection) {
     struct shm_fixture *fixture = *state;
     static const struct ring_payload payloads[] = {
         {.shm_segment = 1, .bytes = 8},
@@ -59,7 +56,7 @@ static void a_payload_outside_the_segment_closes_the_connection(void **state) {
     }
 }
 
-static void a_frame_too_long_closes_the_connection(void **state) {
+TEST(a_frame_too_long_closes_the_connection) {
     struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     assert_false(shm_connection_send(
@@ -70,14 +67,14 @@ static void a_frame_too_long_closes_the_connection(void **state) {
 }
 
 /* Such parts could follow each other for ever. */
-static void an_empty_part_closes_the_connection(void **state) {
+TEST(an_empty_part_closes_the_connection) {
     struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     forge(fixture, (struct ring_payload){.inside = true, .more = true});
     shm_fixture_expect_dropped(fixture, "an invalid ring");
 }
 
-static void a_ring_full_of_garbage_closes_the_connection(void **state) {
+TEST(a_ring_full_of_garbage_closes_the_connection) {
     struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     memset(fixture->called->writer.bytes, 0xa5, 256);
@@ -116,7 +113,7 @@ static void say(int descriptor, const void *bytes, size_t size, int passed) {
     assert_int_equal(sendmsg(descriptor, &message, 0), size);
 }
 
-static void a_bad_peer_on_the_socket_is_dropped(void **state) {
+TEST(a_bad_peer_on_the_socket_is_dropped) {
     struct shm_fixture *fixture = *state;
     static const char web[] = "GET / HTTP/1.1\r\n\r\n";
     static const uint32_t other[] = {0x6c614373, 99, 1, 0, 0, 0, 0, 0};
@@ -169,7 +166,7 @@ static void handshake(struct shm_fixture *fixture, int shm_segment,
     close(descriptor);
 }
 
-static void memory_that_could_shrink_is_not_mapped(void **state) {
+TEST(memory_that_could_shrink_is_not_mapped) {
     struct shm_fixture *fixture = *state;
     uint64_t bytes = 4096 + 2 * ring_capacity(SHM_FIXTURE_FRAME);
     int shm_segment = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -185,7 +182,7 @@ static void memory_that_could_shrink_is_not_mapped(void **state) {
     close(shm_segment);
 }
 
-static void a_silent_peer_is_dropped_after_a_second(void **state) {
+TEST(a_silent_peer_is_dropped_after_a_second) {
     struct shm_fixture *fixture = *state;
     int descriptor = connect_bad_peer(fixture);
     int64_t start = time_now();
@@ -195,7 +192,7 @@ static void a_silent_peer_is_dropped_after_a_second(void **state) {
     close(descriptor);
 }
 
-static void a_peer_of_another_user_is_refused(void **state) {
+TEST(a_peer_of_another_user_is_refused) {
     struct shm_fixture *fixture = *state;
     if (geteuid())
         skip_test("only root can become another user");
@@ -213,18 +210,4 @@ static void a_peer_of_another_user_is_refused(void **state) {
         assert_null(shm_fixture_accepted(fixture));
     }
     assert_int_equal(status, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SHM_FIXTURE_TEST(a_payload_outside_the_segment_closes_the_connection),
-        SHM_FIXTURE_TEST(a_frame_too_long_closes_the_connection),
-        SHM_FIXTURE_TEST(an_empty_part_closes_the_connection),
-        SHM_FIXTURE_TEST(a_ring_full_of_garbage_closes_the_connection),
-        SHM_FIXTURE_TEST(a_bad_peer_on_the_socket_is_dropped),
-        SHM_FIXTURE_TEST(memory_that_could_shrink_is_not_mapped),
-        SHM_FIXTURE_TEST(a_silent_peer_is_dropped_after_a_second),
-        SHM_FIXTURE_TEST(a_peer_of_another_user_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

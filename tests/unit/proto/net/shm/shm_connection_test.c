@@ -7,13 +7,8 @@
 #include "proto/net/messages/message.h"
 #include "proto/net/shm/shm_connection_internal.h"
 #include "tests/lib/shm_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -47,7 +42,9 @@ static void expect_bytes(struct shm_connection *connection, uint32_t number,
     shm_connection_release(connection);
 }
 
-static void messages_pass_in_both_directions(void **state) {
+FIXTURE(shm_fixture_setup, shm_fixture_teardown);
+
+TEST(messages_pass_in_both_directions) {
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
@@ -64,7 +61,7 @@ static void messages_pass_in_both_directions(void **state) {
     shm_connection_release(fixture->served);
 }
 
-static void messages_beyond_the_ring_wait_and_arrive_in_order(void **state) {
+TEST(messages_beyond_the_ring_wait_and_arrive_in_order) {
     struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     for (uint32_t i = 0; i < 100; i++) {
@@ -89,7 +86,7 @@ static void messages_beyond_the_ring_wait_and_arrive_in_order(void **state) {
 
 /* Longer than the ring, between short ones; in turns from memory that is copied
  * and from a buffer of the sender. */
-static void a_long_payload_arrives_whole_and_in_order(void **state) {
+TEST(a_long_payload_arrives_whole_and_in_order) {
     enum { LONG = 40 * SHM_FIXTURE_FRAME + 7, ROUNDS = 4 };
     struct shm_fixture *fixture = *state;
     static unsigned char expected[LONG];
@@ -128,7 +125,7 @@ static void a_long_payload_arrives_whole_and_in_order(void **state) {
 }
 
 /* The reader has a smaller limit than the sender. */
-static void parts_of_too_long_a_payload_end_the_connection(void **state) {
+TEST(parts_of_too_long_a_payload_end_the_connection) {
     enum { LONG = 8 * SHM_FIXTURE_FRAME };
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
@@ -172,7 +169,7 @@ static unsigned count_ahead(struct shm_fixture *fixture, unsigned count) {
     return ahead;
 }
 
-static void the_send_limit_holds_at_any_ring_position(void **state) {
+TEST(the_send_limit_holds_at_any_ring_position) {
     struct shm_fixture *fixture = *state;
     unsigned least = 4;
     shm_fixture_connect(fixture);
@@ -195,7 +192,7 @@ static bool has_wakeup(struct shm_connection *connection) {
     return has;
 }
 
-static void wakeups_are_sent_for_messages_and_for_space(void **state) {
+TEST(wakeups_are_sent_for_messages_and_for_space) {
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     unsigned sent = 0;
@@ -215,7 +212,7 @@ static void wakeups_are_sent_for_messages_and_for_space(void **state) {
     assert_true(has_wakeup(fixture->called));
 }
 
-static void a_reserved_message_is_written_in_place(void **state) {
+TEST(a_reserved_message_is_written_in_place) {
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
@@ -233,7 +230,7 @@ static void a_reserved_message_is_written_in_place(void **state) {
     assert_null(shm_connection_reserve(fixture->called, SHM_FIXTURE_FRAME + 1));
 }
 
-static void shared_memory_is_read_in_place_and_released(void **state) {
+TEST(shared_memory_is_read_in_place_and_released) {
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
@@ -259,7 +256,7 @@ static void shared_memory_is_read_in_place_and_released(void **state) {
     shm_segment_release(&segment);
 }
 
-static void payloads_beyond_the_shareable_memory_are_copied(void **state) {
+TEST(payloads_beyond_the_shareable_memory_are_copied) {
     struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
@@ -282,7 +279,7 @@ static void payloads_beyond_the_shareable_memory_are_copied(void **state) {
     }
 }
 
-static void connecting_to_an_unknown_name_fails(void **state) {
+TEST(connecting_to_an_unknown_name_fails) {
     struct shm_fixture *fixture = *state;
     char text[128];
     assert_int_equal(shm_endpoint_connect(fixture->client, "capstan-none", text,
@@ -307,7 +304,7 @@ static void flood(struct shm_fixture *fixture) {
     }
 }
 
-static void a_killed_client_is_dropped(void **state) {
+TEST(a_killed_client_is_dropped) {
     struct shm_fixture *fixture = *state;
     struct shm_endpoint_message message;
     unsigned read = 0;
@@ -338,7 +335,7 @@ static void a_killed_client_is_dropped(void **state) {
     shm_segment_release(&segment);
 }
 
-static void a_killed_server_is_detected(void **state) {
+TEST(a_killed_server_is_detected) {
     struct shm_fixture *fixture = *state;
     char text[128], name[SHM_ENDPOINT_NAME];
     shm_endpoint_name(name, message_random());
@@ -371,7 +368,7 @@ static void a_killed_server_is_detected(void **state) {
 }
 
 /* A child waits for a bell that only rings when it sleeps. */
-static void a_sleeping_peer_is_woken(void **state) {
+TEST(a_sleeping_peer_is_woken) {
     struct shm_fixture *fixture = *state;
     pid_t child = fork();
     if (!child) {
@@ -423,7 +420,7 @@ static unsigned count_lines(const char *path, const char *text) {
     return found;
 }
 
-static void nothing_is_left_in_the_file_system(void **state) {
+TEST(nothing_is_left_in_the_file_system) {
     struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     assert_true(count_lines("/proc/self/maps", "/memfd:") > 0);
@@ -431,24 +428,4 @@ static void nothing_is_left_in_the_file_system(void **state) {
     shm_endpoint_close(&fixture->client);
     shm_endpoint_close(&fixture->server);
     assert_int_equal(count_lines("/proc/net/unix", fixture->name), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SHM_FIXTURE_TEST(messages_pass_in_both_directions),
-        SHM_FIXTURE_TEST(messages_beyond_the_ring_wait_and_arrive_in_order),
-        SHM_FIXTURE_TEST(a_long_payload_arrives_whole_and_in_order),
-        SHM_FIXTURE_TEST(parts_of_too_long_a_payload_end_the_connection),
-        SHM_FIXTURE_TEST(the_send_limit_holds_at_any_ring_position),
-        SHM_FIXTURE_TEST(wakeups_are_sent_for_messages_and_for_space),
-        SHM_FIXTURE_TEST(a_reserved_message_is_written_in_place),
-        SHM_FIXTURE_TEST(shared_memory_is_read_in_place_and_released),
-        SHM_FIXTURE_TEST(payloads_beyond_the_shareable_memory_are_copied),
-        SHM_FIXTURE_TEST(connecting_to_an_unknown_name_fails),
-        SHM_FIXTURE_TEST(a_killed_client_is_dropped),
-        SHM_FIXTURE_TEST(a_killed_server_is_detected),
-        SHM_FIXTURE_TEST(a_sleeping_peer_is_woken),
-        SHM_FIXTURE_TEST(nothing_is_left_in_the_file_system),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/net/shm/shm_segment.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -16,8 +11,7 @@
 
 enum { BYTES = 1 << 16 };
 
-static void both_sides_see_the_same_bytes(void **state) {
-    (void)state;
+TEST(both_sides_see_the_same_bytes) {
     struct shm_segment *mine = shm_segment_open(BYTES, SHM_SEGMENT_BOTH_WRITE);
     struct shm_segment *theirs = shm_segment_map(
         dup(shm_segment_descriptor(mine)), BYTES, SHM_SEGMENT_BOTH_WRITE);
@@ -37,8 +31,7 @@ static void both_sides_see_the_same_bytes(void **state) {
     shm_segment_release(&theirs);
 }
 
-static void only_the_creator_can_write(void **state) {
-    (void)state;
+TEST(only_the_creator_can_write) {
     struct shm_segment *mine =
         shm_segment_open(BYTES, SHM_SEGMENT_OWNER_WRITES);
     int descriptor = shm_segment_descriptor(mine);
@@ -72,8 +65,7 @@ static void refused(int descriptor, size_t bytes) {
     assert_int_equal(fcntl(descriptor, F_GETFD), -1); /* closed */
 }
 
-static void a_segment_that_could_fault_its_reader_is_refused(void **state) {
-    (void)state;
+TEST(a_segment_that_could_fault_its_reader_is_refused) {
     refused(unsealed(BYTES, 0), BYTES);
     int descriptor = unsealed(BYTES, MFD_ALLOW_SEALING);
     assert_int_equal(fcntl(descriptor, F_ADD_SEALS, F_SEAL_GROW), 0);
@@ -92,8 +84,7 @@ static void a_segment_that_could_fault_its_reader_is_refused(void **state) {
 }
 
 /* Pages that may not be there when they are touched. */
-static void huge_pages_are_refused(void **state) {
-    (void)state;
+TEST(huge_pages_are_refused) {
     int descriptor = unsealed(1 << 21, MFD_ALLOW_SEALING | MFD_HUGETLB);
     if (descriptor < 0)
         skip_test("this machine gives no huge pages");
@@ -101,8 +92,7 @@ static void huge_pages_are_refused(void **state) {
     refused(descriptor, 1 << 21);
 }
 
-static void a_segment_of_another_size_is_refused(void **state) {
-    (void)state;
+TEST(a_segment_of_another_size_is_refused) {
     struct shm_segment *mine = shm_segment_open(BYTES, SHM_SEGMENT_BOTH_WRITE);
     refused(dup(shm_segment_descriptor(mine)), BYTES + 1);
     refused(dup(shm_segment_descriptor(mine)), BYTES - 1);
@@ -110,8 +100,7 @@ static void a_segment_of_another_size_is_refused(void **state) {
     shm_segment_release(&mine);
 }
 
-static void the_last_holder_unmaps_it(void **state) {
-    (void)state;
+TEST(the_last_holder_unmaps_it) {
     struct shm_segment *segment =
         shm_segment_open(BYTES, SHM_SEGMENT_BOTH_WRITE);
     struct shm_segment *second = shm_segment_hold(segment);
@@ -121,16 +110,4 @@ static void the_last_holder_unmaps_it(void **state) {
     assert_int_not_equal(fcntl(descriptor, F_GETFD), -1);
     shm_segment_release(&second);
     assert_int_equal(fcntl(descriptor, F_GETFD), -1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_sides_see_the_same_bytes),
-        cmocka_unit_test(only_the_creator_can_write),
-        cmocka_unit_test(a_segment_that_could_fault_its_reader_is_refused),
-        cmocka_unit_test(huge_pages_are_refused),
-        cmocka_unit_test(a_segment_of_another_size_is_refused),
-        cmocka_unit_test(the_last_holder_unmaps_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

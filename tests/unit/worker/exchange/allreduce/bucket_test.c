@@ -3,14 +3,9 @@
 
 #include "proto/tensor/philox.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 #include "worker/train/arena.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +56,7 @@ static void expect(const struct cut *cut, const struct bucket *expected,
 }
 
 /* 16 floats of room, then 32, 16 and 48. */
-static void the_first_bucket_ends_at_a_parameter_and_the_rest_are_even(
-    void **state) {
+TEST(the_first_bucket_ends_at_a_parameter_and_the_rest_are_even) {
     static const uint32_t elements[] = {48, 16, 32};
     static const struct bucket all[] = {{0, 112, 3, 3}},
                                two[] = {{0, 64, 2, 2}, {64, 112, 3, 3}},
@@ -76,7 +70,6 @@ static void the_first_bucket_ends_at_a_parameter_and_the_rest_are_even(
     } cases[] = {{UINT64_MAX, all, 1}, {96, all, 1},   {95, two, 2},
                  {48, two, 2},         {47, three, 3}, {32, three, 3}};
     struct cut cut;
-    (void)state;
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         open_cut(&cut, elements, 3, cases[i].most);
         expect(&cut, cases[i].buckets, cases[i].count);
@@ -84,12 +77,11 @@ static void the_first_bucket_ends_at_a_parameter_and_the_rest_are_even(
     }
 }
 
-static void a_parameter_may_span_buckets(void **state) {
+TEST(a_parameter_may_span_buckets) {
     static const uint32_t elements[] = {16, 100, 12};
     static const struct bucket expected[] = {
         {0, 28, 1, 1}, {28, 48, 2, 1}, {48, 96, 2, 1}, {96, 144, 3, 3}};
     struct cut cut;
-    (void)state;
     open_cut(&cut, elements, 3, 48);
     assert_int_equal(cut.arena.offsets[2], 16);
     expect(&cut, expected, 4);
@@ -97,11 +89,10 @@ static void a_parameter_may_span_buckets(void **state) {
 }
 
 /* As it leaves first, and is summed for all, even where others share. */
-static void the_first_bucket_is_small(void **state) {
+TEST(the_first_bucket_is_small) {
     static const uint32_t usual[] = {401408, 512, 262144, 512, 5120, 10},
                           large[] = {1 << 20}, small[] = {40000, 1000, 10};
     struct cut cut;
-    (void)state;
     open_cut(&cut, usual, 6, 1 << 18);
     assert_int_equal(cut.count, 4);
     assert_int_equal(cut.buckets[0].completed, 3);
@@ -159,9 +150,8 @@ static void check(const struct cut *cut, uint64_t most) {
                              cut->layout->parameters[0].elements);
 }
 
-static void buckets_tile_any_model(void **state) {
+TEST(buckets_tile_any_model) {
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (unsigned turn = 0; turn < 2000; turn++) {
         uint32_t elements[16], count = 1 + philox_next(&random) % 16;
@@ -177,15 +167,4 @@ static void buckets_tile_any_model(void **state) {
             assert_int_equal(cut.buckets[i].first % 16, 0);
         close_cut(&cut);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            the_first_bucket_ends_at_a_parameter_and_the_rest_are_even),
-        cmocka_unit_test(a_parameter_may_span_buckets),
-        cmocka_unit_test(the_first_bucket_is_small),
-        cmocka_unit_test(buckets_tile_any_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/partition.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 enum { BEGIN = 22, END = 1000 };
 
@@ -36,8 +31,7 @@ static void open_one(struct partition *partition, uint32_t rank, uint32_t size,
     open_by(&adagrad, partition, rank, size, shared);
 }
 
-static void each_element_belongs_to_one_rank(void **state) {
-    (void)state;
+TEST(each_element_belongs_to_one_rank) {
     for (uint32_t size = 1; size <= 7; size++) {
         unsigned owners[END] = {0};
         for (uint32_t rank = 0; rank < size; rank++) {
@@ -55,9 +49,8 @@ static void each_element_belongs_to_one_rank(void **state) {
     }
 }
 
-static void unshared_state_is_in_arena_order(void **state) {
+TEST(unshared_state_is_in_arena_order) {
     struct partition one;
-    (void)state;
     open_one(&one, 2, 3, false);
     assert_int_equal(one.elements, END - BEGIN);
     for (uint32_t i = 1; i < BUCKETS; i++)
@@ -69,8 +62,7 @@ static void unshared_state_is_in_arena_order(void **state) {
 }
 
 /* State is put in pieces that know nothing of buckets. */
-static void stored_elements_are_kept_at_their_positions(void **state) {
-    (void)state;
+TEST(stored_elements_are_kept_at_their_positions) {
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct partition one;
         float all[END];
@@ -89,8 +81,7 @@ static void stored_elements_are_kept_at_their_positions(void **state) {
 }
 
 /* All have its sum, and nothing else is to be kept together with it. */
-static void without_state_all_ranks_have_the_first_bucket(void **state) {
-    (void)state;
+TEST(without_state_all_ranks_have_the_first_bucket) {
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct partition one;
         open_by(&sgd, &one, rank, 3, true);
@@ -119,12 +110,4 @@ static int close_processor(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_element_belongs_to_one_rank),
-        cmocka_unit_test(unshared_state_is_in_arena_order),
-        cmocka_unit_test(stored_elements_are_kept_at_their_positions),
-        cmocka_unit_test(without_state_all_ranks_have_the_first_bucket),
-    };
-    return cmocka_run_group_tests(tests, open_processor, close_processor);
-}
+GROUP(open_processor, close_processor);

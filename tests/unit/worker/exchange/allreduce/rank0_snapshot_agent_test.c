@@ -7,21 +7,18 @@
 #include "proto/store/checkpoint.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define RANK0_AGENT_REQUESTED ((UINT64_C(1) << 63) + 1)
 
-static void the_agent_reports_ready_and_whether_it_sees_the_folder(
-    void **state) {
+FIXTURE(rank0_snapshot_agent_fixture_setup,
+        rank0_snapshot_agent_fixture_teardown);
+
+TEST(the_agent_reports_ready_and_whether_it_sees_the_folder) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     assert_true(rank0_agent_seen.ready);
@@ -80,7 +77,7 @@ static enum status move(struct rank0_snapshot_agent_fixture *fixture,
     return fixture->moved;
 }
 
-static void weights_are_readable_while_the_snapshot_lasts(void **state) {
+TEST(weights_are_readable_while_the_snapshot_lasts) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     Capstan__SnapshotRelease end = CAPSTAN__SNAPSHOT_RELEASE__INIT;
     Capstan__Control order = CAPSTAN__CONTROL__INIT;
@@ -95,8 +92,7 @@ static void weights_are_readable_while_the_snapshot_lasts(void **state) {
     assert_int_equal(move(fixture, false), STATUS_FAILED);
 }
 
-static void before_the_rounds_weights_are_set_and_no_snapshot_is_taken(
-    void **state) {
+TEST(before_the_rounds_weights_are_set_and_no_snapshot_is_taken) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open_unattached(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -119,7 +115,7 @@ static void keep_newer(struct rank0_snapshot_agent_fixture *fixture) {
 }
 
 /* In its own folder; in the one that the chief sees that is the chief's. */
-static void checkpoints_the_chief_drops_are_removed(void **state) {
+TEST(checkpoints_the_chief_drops_are_removed) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     char folder[PATH_MAX], path[PATH_MAX];
     checkpoint_fixture_write(fixture->folder, 20, 1);
@@ -136,7 +132,7 @@ static void checkpoints_the_chief_drops_are_removed(void **state) {
     assert_int_equal(access(folder, F_OK), -1);
 }
 
-static void a_write_failure_is_reported_to_the_chief(void **state) {
+TEST(a_write_failure_is_reported_to_the_chief) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     char blocked[PATH_MAX + 32];
     rank0_snapshot_agent_fixture_open(fixture);
@@ -149,7 +145,7 @@ static void a_write_failure_is_reported_to_the_chief(void **state) {
 }
 
 /* Weights, first and second moments; the files are of two ps. */
-static void a_checkpoint_of_any_number_of_ps_is_read(void **state) {
+TEST(a_checkpoint_of_any_number_of_ps_is_read) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     struct manifest manifest;
     struct failure why;
@@ -179,7 +175,7 @@ static void a_checkpoint_of_any_number_of_ps_is_read(void **state) {
     manifest_clear(&manifest);
 }
 
-static void training_starts_with_the_weights_that_the_chief_set(void **state) {
+TEST(training_starts_with_the_weights_that_the_chief_set) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     struct failure why;
     float *weights = (float *)buffer_data(fixture->weights);
@@ -194,19 +190,4 @@ static void training_starts_with_the_weights_that_the_chief_set(void **state) {
     assert_true(fixture->tensors[0][0] == 0.5f);
     assert_true(fixture->tensors[1][0] == 0);
     assert_int_equal(rule_step, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RANK0_AGENT_TEST(
-            the_agent_reports_ready_and_whether_it_sees_the_folder),
-        RANK0_AGENT_TEST(weights_are_readable_while_the_snapshot_lasts),
-        RANK0_AGENT_TEST(
-            before_the_rounds_weights_are_set_and_no_snapshot_is_taken),
-        RANK0_AGENT_TEST(checkpoints_the_chief_drops_are_removed),
-        RANK0_AGENT_TEST(a_write_failure_is_reported_to_the_chief),
-        RANK0_AGENT_TEST(a_checkpoint_of_any_number_of_ps_is_read),
-        RANK0_AGENT_TEST(training_starts_with_the_weights_that_the_chief_set),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

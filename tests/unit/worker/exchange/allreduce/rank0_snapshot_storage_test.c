@@ -4,18 +4,16 @@
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
 
-static void a_planned_round_is_written_and_reported(void **state) {
+FIXTURE(rank0_snapshot_agent_fixture_setup,
+        rank0_snapshot_agent_fixture_teardown);
+
+TEST(a_planned_round_is_written_and_reported) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_hand_over(fixture, 30);
@@ -26,7 +24,7 @@ static void a_planned_round_is_written_and_reported(void **state) {
 
 /* Round 21 is under way when the chief asks: 22 is the first that can be told
  * to all ranks. */
-static void a_requested_round_is_the_next_not_yet_started(void **state) {
+TEST(a_requested_round_is_the_next_not_yet_started) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -47,7 +45,7 @@ static void a_requested_round_is_the_next_not_yet_started(void **state) {
     assert_true(rank0_agent_seen.written[2]);
 }
 
-static void the_reported_round_is_the_highest_possible_one(void **state) {
+TEST(the_reported_round_is_the_highest_possible_one) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     fixture->calls->pause(fixture->calls->context, 21);
@@ -59,8 +57,7 @@ static void the_reported_round_is_the_highest_possible_one(void **state) {
     assert_int_equal(rank0_agent_seen.number[1], RANK0_AGENT_ROUNDS);
 }
 
-static void a_planned_round_before_the_requested_one_has_its_own_id(
-    void **state) {
+TEST(a_planned_round_before_the_requested_one_has_its_own_id) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -71,7 +68,7 @@ static void a_planned_round_before_the_requested_one_has_its_own_id(
     assert_true(rank0_agent_seen.written[1]);
 }
 
-static void a_round_that_is_only_read_is_not_saved(void **state) {
+TEST(a_round_that_is_only_read_is_not_saved) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -79,7 +76,7 @@ static void a_round_that_is_only_read_is_not_saved(void **state) {
     assert_int_equal(rank0_agent_seen.save_round, 0);
 }
 
-static void without_a_directory_nothing_is_saved(void **state) {
+TEST(without_a_directory_nothing_is_saved) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     fixture->plan.checkpoint_dir = NULL;
     rank0_snapshot_agent_fixture_open(fixture);
@@ -116,7 +113,7 @@ static void expect_through(pthread_t thread) {
     assert_int_equal(pthread_timedjoin_np(thread, NULL, &until), 0);
 }
 
-static void the_next_round_waits_until_the_save_is_reported(void **state) {
+TEST(the_next_round_waits_until_the_save_is_reported) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     pthread_t thread;
     rank0_snapshot_agent_fixture_open(fixture);
@@ -126,7 +123,7 @@ static void the_next_round_waits_until_the_save_is_reported(void **state) {
     expect_through(thread);
 }
 
-static void a_waiting_round_ends_with_the_run(void **state) {
+TEST(a_waiting_round_ends_with_the_run) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     pthread_t thread;
     rank0_snapshot_agent_fixture_open(fixture);
@@ -137,7 +134,7 @@ static void a_waiting_round_ends_with_the_run(void **state) {
 }
 
 /* The file of round 30 lacks its last blocks when round 31 is due. */
-static void a_round_due_during_a_write_is_skipped_and_reported(void **state) {
+TEST(a_round_due_during_a_write_is_skipped_and_reported) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_save(fixture, 30, 0);
@@ -148,7 +145,7 @@ static void a_round_due_during_a_write_is_skipped_and_reported(void **state) {
 }
 
 /* Nothing is being written then: to say so would be a lie. */
-static void rounds_after_the_end_are_not_reported_as_skipped(void **state) {
+TEST(rounds_after_the_end_are_not_reported_as_skipped) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
@@ -160,7 +157,7 @@ static void rounds_after_the_end_are_not_reported_as_skipped(void **state) {
 /* The run's last, and one that was asked for: they wait for the disk. The file
  * of round 30 lacks all blocks but the first until they have been handed
  * over. */
-static void required_rounds_are_never_skipped(void **state) {
+TEST(required_rounds_are_never_skipped) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     for (unsigned asked = 0; asked < 2; asked++) {
         uint64_t id = asked ? RANK0_AGENT_REQUESTED : RANK0_AGENT_ROUNDS;
@@ -189,7 +186,7 @@ static void *hand_over_last(void *argument) {
 /* The copies of a round are more than the limit of 1 MiB, and none of the last
  * round's is written while the file of round 30 lacks its smallest block, for
  * which there is room. */
-static void a_round_waits_for_the_disk_at_the_copy_limit(void **state) {
+TEST(a_round_waits_for_the_disk_at_the_copy_limit) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     const struct layout *layout = fixture->plan.layout;
     uint32_t smallest = 0;
@@ -210,7 +207,7 @@ static void a_round_waits_for_the_disk_at_the_copy_limit(void **state) {
     assert_true(rank0_agent_seen.written[1]);
 }
 
-static void a_wait_at_the_copy_limit_ends_with_the_run(void **state) {
+TEST(a_wait_at_the_copy_limit_ends_with_the_run) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     pthread_t thread;
     fixture->job.checkpoint.copy_mb = 1;
@@ -222,7 +219,7 @@ static void a_wait_at_the_copy_limit_ends_with_the_run(void **state) {
 }
 
 /* The chief says so by the planned round's id. */
-static void a_requested_round_that_is_planned_is_saved_once(void **state) {
+TEST(a_requested_round_that_is_planned_is_saved_once) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -235,7 +232,7 @@ static void a_requested_round_that_is_planned_is_saved_once(void **state) {
     assert_true(rank0_agent_seen.written[1]);
 }
 
-static void without_training_all_ranks_hand_over_at_once(void **state) {
+TEST(without_training_all_ranks_hand_over_at_once) {
     struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_agent_seen.round = RANK0_AGENT_ROUNDS;
@@ -249,26 +246,4 @@ static void without_training_all_ranks_hand_over_at_once(void **state) {
     rank0_snapshot_agent_fixture_await_messages(fixture, 2);
     assert_int_equal(rank0_agent_seen.id[1], RANK0_AGENT_REQUESTED);
     assert_true(rank0_agent_seen.written[1]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RANK0_AGENT_TEST(a_planned_round_is_written_and_reported),
-        RANK0_AGENT_TEST(a_requested_round_is_the_next_not_yet_started),
-        RANK0_AGENT_TEST(the_next_round_waits_until_the_save_is_reported),
-        RANK0_AGENT_TEST(a_waiting_round_ends_with_the_run),
-        RANK0_AGENT_TEST(the_reported_round_is_the_highest_possible_one),
-        RANK0_AGENT_TEST(
-            a_planned_round_before_the_requested_one_has_its_own_id),
-        RANK0_AGENT_TEST(a_round_that_is_only_read_is_not_saved),
-        RANK0_AGENT_TEST(without_a_directory_nothing_is_saved),
-        RANK0_AGENT_TEST(rounds_after_the_end_are_not_reported_as_skipped),
-        RANK0_AGENT_TEST(required_rounds_are_never_skipped),
-        RANK0_AGENT_TEST(a_round_waits_for_the_disk_at_the_copy_limit),
-        RANK0_AGENT_TEST(a_wait_at_the_copy_limit_ends_with_the_run),
-        RANK0_AGENT_TEST(a_round_due_during_a_write_is_skipped_and_reported),
-        RANK0_AGENT_TEST(a_requested_round_that_is_planned_is_saved_once),
-        RANK0_AGENT_TEST(without_training_all_ranks_hand_over_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,13 +5,8 @@
 
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 
@@ -26,8 +21,7 @@ static void open_usual(struct reducer_fixture *fixture, uint32_t ranks,
     fixture->job.zero.reduce_bucket = 20000;
 }
 
-static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
-    (void)state;
+TEST(ranks_train_as_one_process_with_the_whole_batch) {
     for (uint32_t ranks = 1; ranks <= 4; ranks++)
         for (uint32_t stage = 0; stage <= 2; stage++)
             for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
@@ -40,9 +34,8 @@ static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
             }
 }
 
-static void every_rule_has_the_bits_of_the_cpu(void **state) {
+TEST(every_rule_has_the_bits_of_the_cpu) {
     static const uint32_t small[] = {1025, 7, 255};
-    (void)state;
     for (unsigned c = 0; c < CASES; c++)
         for (uint32_t stage = 0; stage <= 1; stage++) {
             struct reducer_fixture fixture;
@@ -57,8 +50,7 @@ static void every_rule_has_the_bits_of_the_cpu(void **state) {
         }
 }
 
-static void clipped_weights_have_the_bits_of_the_cpu(void **state) {
-    (void)state;
+TEST(clipped_weights_have_the_bits_of_the_cpu) {
     for (uint32_t stage = 0; stage <= 2; stage++) {
         struct reducer_fixture plays[2];
         for (int resident = 0; resident < 2; resident++) {
@@ -88,8 +80,7 @@ static bool overflows(uint32_t rank, uint64_t round) {
 
 /* What they have instead of gradients is NaN, and on its way to the device
  * when they say so. */
-static void empty_and_overflowed_contributions_are_left_out(void **state) {
-    (void)state;
+TEST(empty_and_overflowed_contributions_are_left_out) {
     for (uint32_t stage = 0; stage <= 1; stage++)
         for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
             struct reducer_fixture fixture;
@@ -102,8 +93,7 @@ static void empty_and_overflowed_contributions_are_left_out(void **state) {
 }
 
 /* Saved by devices, read by the host, and the other way; the ranks change. */
-static void a_run_moves_from_devices_to_the_host_and_back(void **state) {
-    (void)state;
+TEST(a_run_moves_from_devices_to_the_host_and_back) {
     for (int back = 0; back < 2; back++)
         for (uint32_t stage = 0; stage <= 2; stage += 2) {
             struct reducer_fixture first, second;
@@ -137,10 +127,9 @@ static void a_run_moves_from_devices_to_the_host_and_back(void **state) {
         }
 }
 
-static void the_final_state_is_saved_when_requested(void **state) {
+TEST(the_final_state_is_saved_when_requested) {
     struct reducer_fixture fixture;
     struct reducer_model alone;
-    (void)state;
     open_usual(&fixture, 2, 0, FAKE_DEVICE_LAZY);
     reducer_model_open(&alone, &fixture);
     reducer_fixture_train_single(&fixture, &alone);
@@ -159,11 +148,10 @@ static void the_final_state_is_saved_when_requested(void **state) {
     reducer_fixture_close(&fixture);
 }
 
-static void served_weights_are_in_rank_0s_host_arena(void **state) {
+TEST(served_weights_are_in_rank_0s_host_arena) {
     struct reducer_fixture fixture;
     struct reducer_model alone;
     struct failure why;
-    (void)state;
     open_usual(&fixture, 1, 0, FAKE_DEVICE_LAZY);
     reducer_model_open(&alone, &fixture);
     reducer_fixture_train_single(&fixture, &alone);
@@ -197,8 +185,7 @@ static void expect_words(uint32_t stage, double clipping) {
     assert_int_equal(brought[1] - brought[0], 4 * 3 * sizeof(float));
 }
 
-static void only_the_round_header_passes_through_the_host(void **state) {
-    (void)state;
+TEST(only_the_round_header_passes_through_the_host) {
     expect_words(1, 0);
     expect_words(0, 1e-3);
     expect_words(2, 1e-3);
@@ -213,10 +200,8 @@ static void record_early(void *context, uint32_t rank, const char *call,
         fixture->note += atomic_load(&fixture->rank[1].left) > 0;
 }
 
-static void with_overlap_buckets_are_summed_while_others_are_computed(
-    void **state) {
+TEST(with_overlap_buckets_are_summed_while_others_are_computed) {
     uint32_t elements[16];
-    (void)state;
     for (int p = 0; p < 16; p++)
         elements[p] = 1000;
     for (int overlap = 0; overlap < 2; overlap++) {
@@ -238,9 +223,8 @@ static void with_overlap_buckets_are_summed_while_others_are_computed(
 }
 
 /* Whatever it is that there is no room for: state, sums, what is saved. */
-static void a_device_without_memory_fails_permanently(void **state) {
+TEST(a_device_without_memory_fails_permanently) {
     unsigned failed = 0;
-    (void)state;
     for (uint64_t refused = 2; refused < 16; refused++) {
         struct reducer_fixture fixture;
         struct failure why;
@@ -259,8 +243,7 @@ static void a_device_without_memory_fails_permanently(void **state) {
 }
 
 /* At the meeting, and at calls of the first rounds. */
-static void a_rank_that_fails_ends_all_and_is_named(void **state) {
-    (void)state;
+TEST(a_rank_that_fails_ends_all_and_is_named) {
     for (uint32_t call = 1; call < 12; call++) {
         struct reducer_fixture fixture;
         struct failure why;
@@ -284,8 +267,7 @@ static void a_rank_that_fails_ends_all_and_is_named(void **state) {
     }
 }
 
-static void cancelling_ends_a_wait_for_other_ranks(void **state) {
-    (void)state;
+TEST(cancelling_ends_a_wait_for_other_ranks) {
     for (uint32_t call = 0; call < 4; call++) {
         struct reducer_fixture fixture;
         struct failure why;
@@ -303,23 +285,4 @@ static void cancelling_ends_a_wait_for_other_ranks(void **state) {
         }
         reducer_fixture_close(&fixture);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
-        cmocka_unit_test(every_rule_has_the_bits_of_the_cpu),
-        cmocka_unit_test(clipped_weights_have_the_bits_of_the_cpu),
-        cmocka_unit_test(empty_and_overflowed_contributions_are_left_out),
-        cmocka_unit_test(a_run_moves_from_devices_to_the_host_and_back),
-        cmocka_unit_test(the_final_state_is_saved_when_requested),
-        cmocka_unit_test(served_weights_are_in_rank_0s_host_arena),
-        cmocka_unit_test(only_the_round_header_passes_through_the_host),
-        cmocka_unit_test(
-            with_overlap_buckets_are_summed_while_others_are_computed),
-        cmocka_unit_test(a_device_without_memory_fails_permanently),
-        cmocka_unit_test(a_rank_that_fails_ends_all_and_is_named),
-        cmocka_unit_test(cancelling_ends_a_wait_for_other_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

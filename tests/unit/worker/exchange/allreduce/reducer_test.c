@@ -7,13 +7,8 @@
 #include "tests/lib/allocations.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -27,10 +22,8 @@ static void record_early(void *context, uint32_t rank, const char *call,
         fixture->note += atomic_load(&fixture->rank[1].left) > 0;
 }
 
-static void with_overlap_gradients_are_sent_while_others_are_computed(
-    void **state) {
+TEST(with_overlap_gradients_are_sent_while_others_are_computed) {
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open_default(&fixture, 2);
     fixture.in_two_steps = true;
     fixture.job.zero.reduce_bucket = 1;
@@ -41,10 +34,8 @@ static void with_overlap_gradients_are_sent_while_others_are_computed(
     reducer_fixture_close(&fixture);
 }
 
-static void without_overlap_buckets_are_sent_once_all_are_complete(
-    void **state) {
+TEST(without_overlap_buckets_are_sent_once_all_are_complete) {
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open_default(&fixture, 2);
     fixture.job.zero.reduce_bucket = 1;
     fixture.job.zero.overlap = false;
@@ -56,8 +47,7 @@ static void without_overlap_buckets_are_sent_once_all_are_complete(
 }
 
 /* By a norm that no gradient reaches: the bits are those of no clipping. */
-static void with_clipping_each_bucket_is_updated_once(void **state) {
-    (void)state;
+TEST(with_clipping_each_bucket_is_updated_once) {
     for (uint32_t stage = 0; stage <= 1; stage++) {
         struct reducer_fixture fixture;
         reducer_fixture_open_default(&fixture, 2);
@@ -75,8 +65,7 @@ static void name_next(struct reducer_fixture *fixture, uint64_t round) {
         reducer_save(fixture->rank[0].reducer, 3);
 }
 
-static void a_round_named_while_ranks_pause_is_saved(void **state) {
-    (void)state;
+TEST(a_round_named_while_ranks_pause_is_saved) {
     for (uint32_t stage = 0; stage <= 1; stage++) {
         struct reducer_fixture fixture, until;
         reducer_fixture_open_default(&fixture, 3);
@@ -109,8 +98,7 @@ static void report_early(void *context, uint32_t rank, const char *call,
 /* Alone, and right after one that stands in the plan: whether a rank hears
  * before or after that one that no round follows, it does what the others do,
  * and waits for nobody to allow another. */
-static void all_ranks_save_the_final_state(void **state) {
-    (void)state;
+TEST(all_ranks_save_the_final_state) {
     for (unsigned transport = 0; transport < 4; transport++) {
         struct reducer_fixture fixture;
         struct failure why;
@@ -160,8 +148,7 @@ static void expect_failures(struct reducer_fixture *fixture, const char *text) {
 }
 
 /* At the meeting, and at calls of the first rounds. */
-static void a_rank_that_fails_ends_all_and_is_named(void **state) {
-    (void)state;
+TEST(a_rank_that_fails_ends_all_and_is_named) {
     for (uint32_t call = 0; call < 12; call++) {
         struct reducer_fixture fixture;
         reducer_fixture_open_default(&fixture, 3);
@@ -177,10 +164,9 @@ static void a_rank_that_fails_ends_all_and_is_named(void **state) {
     }
 }
 
-static void a_rank_that_never_connects_is_named_at_the_deadline(void **state) {
+TEST(a_rank_that_never_connects_is_named_at_the_deadline) {
     struct reducer_fixture fixture;
     struct failure why;
-    (void)state;
     reducer_fixture_open_default(&fixture, 3);
     fixture.timeout = 1;
     fixture.rendezvous.fault = COLLECTIVE_FAULT_HANG;
@@ -200,8 +186,7 @@ static void a_rank_that_never_connects_is_named_at_the_deadline(void **state) {
 }
 
 /* Rank 1 hangs in a collective, so rank 0's two threads wait too. */
-static void cancelling_ends_every_wait(void **state) {
-    (void)state;
+TEST(cancelling_ends_every_wait) {
     for (uint32_t call = 0; call < 4; call++) {
         struct reducer_fixture fixture;
         struct failure why;
@@ -221,9 +206,8 @@ static void cancelling_ends_every_wait(void **state) {
     }
 }
 
-static void closing_ends_a_reducer_that_waits_for_gradients(void **state) {
+TEST(closing_ends_a_reducer_that_waits_for_gradients) {
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open_default(&fixture, 1);
     fixture.rounds = 0;
     reducer_fixture_begin(&fixture);
@@ -232,13 +216,12 @@ static void closing_ends_a_reducer_that_waits_for_gradients(void **state) {
     assert_null(fixture.rank[0].reducer);
 }
 
-static void without_a_descriptor_the_reducer_is_not_opened(void **state) {
+TEST(without_a_descriptor_the_reducer_is_not_opened) {
     struct reducer_fixture fixture;
     struct arena arena;
     struct reducer *reducer;
     struct rlimit before, none;
     struct failure why;
-    (void)state;
     reducer_fixture_open_default(&fixture, 1);
     assert_int_equal(arena_open(&arena, fixture.layout, false, &why),
                      STATUS_OK);
@@ -269,8 +252,7 @@ static void async_error(struct reducer_fixture *fixture, uint64_t round) {
         fixture->note = allocations_made() - fixture->note;
 }
 
-static void a_round_allocates_nothing(void **state) {
-    (void)state;
+TEST(a_round_allocates_nothing) {
     for (uint32_t stage = 0; stage <= 2; stage++) {
         struct reducer_fixture fixture;
         reducer_fixture_open_default(&fixture, 2);
@@ -287,11 +269,10 @@ static void a_round_allocates_nothing(void **state) {
     }
 }
 
-static void bytes_and_time_are_reported(void **state) {
+TEST(bytes_and_time_are_reported) {
     static const uint32_t elements[] = {16000};
     struct reducer_fixture fixture;
     struct reducer_times times;
-    (void)state;
     reducer_fixture_open(&fixture, 2, elements, 1, &reducer_fixture_sgd, 0.1);
     fixture.rounds = 10;
     reducer_fixture_run(&fixture);
@@ -300,24 +281,4 @@ static void bytes_and_time_are_reported(void **state) {
     assert_true(times.reduce_s > 0 && times.update_s > 0);
     assert_true(reducer_waited(fixture.rank[0].reducer) > 0);
     reducer_fixture_close(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            with_overlap_gradients_are_sent_while_others_are_computed),
-        cmocka_unit_test(
-            without_overlap_buckets_are_sent_once_all_are_complete),
-        cmocka_unit_test(with_clipping_each_bucket_is_updated_once),
-        cmocka_unit_test(a_round_named_while_ranks_pause_is_saved),
-        cmocka_unit_test(all_ranks_save_the_final_state),
-        cmocka_unit_test(a_rank_that_fails_ends_all_and_is_named),
-        cmocka_unit_test(a_rank_that_never_connects_is_named_at_the_deadline),
-        cmocka_unit_test(cancelling_ends_every_wait),
-        cmocka_unit_test(closing_ends_a_reducer_that_waits_for_gradients),
-        cmocka_unit_test(without_a_descriptor_the_reducer_is_not_opened),
-        cmocka_unit_test(a_round_allocates_nothing),
-        cmocka_unit_test(bytes_and_time_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,20 +3,14 @@
 
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
 enum { CASES = sizeof rule_cases / sizeof *rule_cases };
 
-static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
-    (void)state;
+TEST(ranks_train_as_one_process_with_the_whole_batch) {
     for (uint32_t ranks = 1; ranks <= 5; ranks++)
         for (uint32_t stage = 0; stage <= 2; stage++) {
             struct reducer_fixture fixture;
@@ -28,10 +22,9 @@ static void ranks_train_as_one_process_with_the_whole_batch(void **state) {
 }
 
 /* The same as training at a rate three times as high. */
-static void the_rate_is_scaled_by_the_ranks_if_the_job_says_so(void **state) {
+TEST(the_rate_is_scaled_by_the_ranks_if_the_job_says_so) {
     static const uint32_t elements[] = {300};
     struct reducer_fixture scaled, plain;
-    (void)state;
     reducer_fixture_open(&scaled, 3, elements, 1, &reducer_fixture_sgd, 0.125);
     reducer_fixture_open(&plain, 3, elements, 1, &reducer_fixture_sgd, 0.375);
     scaled.job.scale_lr = true;
@@ -44,9 +37,8 @@ static void the_rate_is_scaled_by_the_ranks_if_the_job_says_so(void **state) {
     reducer_fixture_close(&plain);
 }
 
-static void each_round_uses_the_rate_of_the_schedule(void **state) {
+TEST(each_round_uses_the_rate_of_the_schedule) {
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open_default(&fixture, 2);
     fixture.job.schedule = (struct schedule){
         .type = SCHEDULE_WARMUP, .warmup_max_lr = 0.01, .warmup_num_steps = 10};
@@ -54,9 +46,8 @@ static void each_round_uses_the_rate_of_the_schedule(void **state) {
     reducer_fixture_close(&fixture);
 }
 
-static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
+TEST(every_rule_gives_the_same_bits_in_every_stage) {
     static const uint32_t small[] = {1025, 7, 255};
-    (void)state;
     for (unsigned c = 0; c < CASES; c++)
         for (uint32_t stage = 0; stage <= 2; stage++) {
             struct reducer_fixture fixture;
@@ -69,10 +60,9 @@ static void every_rule_gives_the_same_bits_in_every_stage(void **state) {
         }
 }
 
-static void buckets_of_any_size_give_the_same_bits(void **state) {
+TEST(buckets_of_any_size_give_the_same_bits) {
     static const uint64_t sizes[] = {1, 16, 1000, 500000000};
     static const uint32_t small[] = {255, 1, 1025, 7};
-    (void)state;
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint32_t stage = 0; stage <= 1; stage++) {
             struct reducer_fixture fixture;
@@ -94,8 +84,7 @@ static void record_largest(void *context, uint32_t rank, const char *call,
         fixture->note = count;
 }
 
-static void the_smaller_of_both_bucket_sizes_counts(void **state) {
-    (void)state;
+TEST(the_smaller_of_both_bucket_sizes_counts) {
     for (unsigned gathers = 0; gathers < 2; gathers++) {
         struct reducer_fixture fixture;
         reducer_fixture_open_default(&fixture, 3);
@@ -113,10 +102,9 @@ static void the_smaller_of_both_bucket_sizes_counts(void **state) {
 }
 
 /* A MB, however large the job allows them to be. */
-static void a_transferred_piece_fits_a_cache(void **state) {
+TEST(a_transferred_piece_fits_a_cache) {
     static const uint32_t elements[] = {600000};
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open(&fixture, 2, elements, 1, &reducer_fixture_sgd, 0.1);
     fixture.rounds = 1;
     fixture.job.zero.stage = 1;
@@ -128,10 +116,9 @@ static void a_transferred_piece_fits_a_cache(void **state) {
     reducer_fixture_close(&fixture);
 }
 
-static void with_a_fixed_bucket_cost_buckets_are_wide(void **state) {
+TEST(with_a_fixed_bucket_cost_buckets_are_wide) {
     static const uint32_t elements[] = {600000};
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open(&fixture, 2, elements, 1, &reducer_fixture_sgd, 0.1);
     fixture.rounds = 1;
     fixture.large_buckets = true;
@@ -143,11 +130,10 @@ static void with_a_fixed_bucket_cost_buckets_are_wide(void **state) {
     reducer_fixture_close(&fixture);
 }
 
-static void the_sum_is_close_to_one_in_double(void **state) {
+TEST(the_sum_is_close_to_one_in_double) {
     struct reducer_fixture fixture;
     float gradients[3][3000];
     uint32_t elements[] = {3000};
-    (void)state;
     reducer_fixture_open(&fixture, 3, elements, 1, &reducer_fixture_sgd, 0.1);
     fixture.rounds = 20;
     reducer_fixture_run(&fixture);
@@ -173,9 +159,8 @@ static void the_sum_is_close_to_one_in_double(void **state) {
 }
 
 /* Clips in each of the first rounds, and hardly in a loose one. */
-static void the_mean_gradient_is_clipped_by_its_norm(void **state) {
+TEST(the_mean_gradient_is_clipped_by_its_norm) {
     static const double limits[] = {0.5, 1e4};
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         struct reducer_fixture fixture;
         struct reducer_model alone;
@@ -197,8 +182,7 @@ static void the_mean_gradient_is_clipped_by_its_norm(void **state) {
     }
 }
 
-static void clipped_weights_are_the_same_bits_in_every_stage(void **state) {
-    (void)state;
+TEST(clipped_weights_are_the_same_bits_in_every_stage) {
     for (uint32_t ranks = 1; ranks <= 5; ranks++) {
         struct reducer_fixture plays[3];
         for (uint32_t stage = 0; stage < 3; stage++) {
@@ -223,8 +207,7 @@ static bool some(uint32_t rank, uint64_t round) {
     return round == 2 || (round == 1 && rank == 1);
 }
 
-static void the_sum_is_divided_by_the_nonempty_contributions(void **state) {
-    (void)state;
+TEST(the_sum_is_divided_by_the_nonempty_contributions) {
     for (uint32_t stage = 0; stage <= 2; stage++)
         for (unsigned clips = 0; clips < 2; clips++) {
             struct reducer_fixture fixture;
@@ -242,8 +225,7 @@ static bool overflows(uint32_t rank, uint64_t round) {
     return (round == 1 && rank > 0) || (round == 3 && rank == 2);
 }
 
-static void a_round_with_overflowed_gradients_is_skipped(void **state) {
-    (void)state;
+TEST(a_round_with_overflowed_gradients_is_skipped) {
     for (uint32_t stage = 0; stage <= 2; stage++)
         for (unsigned clips = 0; clips < 2; clips++) {
             struct reducer_fixture fixture;
@@ -258,8 +240,7 @@ static void a_round_with_overflowed_gradients_is_skipped(void **state) {
         }
 }
 
-static void all_ranks_have_the_same_scale(void **state) {
-    (void)state;
+TEST(all_ranks_have_the_same_scale) {
     struct reducer_fixture fixture;
     reducer_fixture_open_default(&fixture, 3);
     fixture.job.fp16 = (struct job_fp16){.enabled = true,
@@ -277,24 +258,4 @@ static void all_ranks_have_the_same_scale(void **state) {
         assert_int_equal(fixture.scaler.skipped, 2);
     }
     reducer_fixture_close(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_train_as_one_process_with_the_whole_batch),
-        cmocka_unit_test(the_rate_is_scaled_by_the_ranks_if_the_job_says_so),
-        cmocka_unit_test(each_round_uses_the_rate_of_the_schedule),
-        cmocka_unit_test(every_rule_gives_the_same_bits_in_every_stage),
-        cmocka_unit_test(buckets_of_any_size_give_the_same_bits),
-        cmocka_unit_test(the_smaller_of_both_bucket_sizes_counts),
-        cmocka_unit_test(a_transferred_piece_fits_a_cache),
-        cmocka_unit_test(with_a_fixed_bucket_cost_buckets_are_wide),
-        cmocka_unit_test(the_sum_is_close_to_one_in_double),
-        cmocka_unit_test(the_mean_gradient_is_clipped_by_its_norm),
-        cmocka_unit_test(clipped_weights_are_the_same_bits_in_every_stage),
-        cmocka_unit_test(the_sum_is_divided_by_the_nonempty_contributions),
-        cmocka_unit_test(a_round_with_overflowed_gradients_is_skipped),
-        cmocka_unit_test(all_ranks_have_the_same_scale),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

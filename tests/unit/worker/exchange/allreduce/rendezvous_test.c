@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/rendezvous.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,6 +43,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static enum status get(struct rendezvous *rank, const char *key, double seconds,
                        char *text, struct failure *why) {
     const struct collective_store *store = rendezvous_store(rank);
@@ -71,7 +67,7 @@ static enum status set(struct rendezvous *rank, const char *key,
     return store->set(store->context, key, text, strlen(text), why);
 }
 
-static void every_rank_gets_the_value_that_one_rank_sets(void **state) {
+TEST(every_rank_gets_the_value_that_one_rank_sets) {
     struct fixture *fixture = *state;
     struct failure why;
     char text[64];
@@ -88,7 +84,7 @@ static void every_rank_gets_the_value_that_one_rank_sets(void **state) {
 }
 
 /* All that were said before the other thread looks go at once, and once. */
-static void values_are_sent_together(void **state) {
+TEST(values_are_sent_together) {
     struct fixture *fixture = *state;
     struct failure why;
     char text[64];
@@ -105,7 +101,7 @@ static void values_are_sent_together(void **state) {
     assert_string_equal(text, "third");
 }
 
-static void the_first_value_of_a_key_is_kept(void **state) {
+TEST(the_first_value_of_a_key_is_kept) {
     struct fixture *fixture = *state;
     struct failure why;
     char text[64];
@@ -117,7 +113,7 @@ static void the_first_value_of_a_key_is_kept(void **state) {
     assert_string_equal(text, "first");
 }
 
-static void a_missing_value_is_named_at_the_deadline(void **state) {
+TEST(a_missing_value_is_named_at_the_deadline) {
     struct fixture *fixture = *state;
     struct failure why;
     char text[64];
@@ -134,7 +130,7 @@ static void *set_later(void *argument) {
     return NULL;
 }
 
-static void a_waiting_rank_is_woken_by_the_value(void **state) {
+TEST(a_waiting_rank_is_woken_by_the_value) {
     struct fixture *fixture = *state;
     pthread_t thread;
     struct failure why;
@@ -150,7 +146,7 @@ static void *cancel(void *argument) {
     return NULL;
 }
 
-static void cancelling_ends_the_wait(void **state) {
+TEST(cancelling_ends_the_wait) {
     struct fixture *fixture = *state;
     pthread_t thread;
     struct failure why;
@@ -162,7 +158,7 @@ static void cancelling_ends_the_wait(void **state) {
 }
 
 /* From the wire: a key of any length, a value of any size. */
-static void a_value_too_long_is_refused(void **state) {
+TEST(a_value_too_long_is_refused) {
     struct fixture *fixture = *state;
     struct failure why;
     char key[RENDEZVOUS_MAX_KEY + 2];
@@ -180,24 +176,4 @@ static void a_value_too_long_is_refused(void **state) {
     message.value = (ProtobufCBinaryData){RENDEZVOUS_MAX_VALUE + 1, NULL};
     assert_fails(rendezvous_receive(fixture->ranks[0], &message, &why), &why,
                  FAILURE_BAD_MESSAGE);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            every_rank_gets_the_value_that_one_rank_sets, setup, teardown),
-        cmocka_unit_test_setup_teardown(values_are_sent_together, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(the_first_value_of_a_key_is_kept, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            a_missing_value_is_named_at_the_deadline, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_waiting_rank_is_woken_by_the_value,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(cancelling_ends_the_wait, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_value_too_long_is_refused, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

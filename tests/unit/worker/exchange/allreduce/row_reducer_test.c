@@ -5,13 +5,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +121,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 /* Round ROUND, with a rate of 1. */
 static enum status run(struct fixture *fixture, uint64_t round,
                        bool overflowed) {
@@ -190,7 +187,7 @@ static void expect_rule_step(struct fixture *fixture, uint64_t rounds,
     assert_int_equal(saved.rule_step, expected);
 }
 
-static void the_mean_is_over_the_ranks_that_count(void **state) {
+TEST(the_mean_is_over_the_ranks_that_count) {
     struct fixture *fixture = *state;
     assert_int_equal(rows_of(fixture), 0);
     assert_int_equal(push_and_run(fixture, 1, CONTRIBUTION_FULL), STATUS_OK);
@@ -210,7 +207,7 @@ static void the_mean_is_over_the_ranks_that_count(void **state) {
 }
 
 /* Rank 1's gradients are whole: still none counts. */
-static void an_overflow_changes_nothing(void **state) {
+TEST(an_overflow_changes_nothing) {
     struct fixture *fixture = *state;
     assert_int_equal(push_and_run(fixture, 1, CONTRIBUTION_FULL), STATUS_OK);
     assert_true(row_reducer_push(fixture->reducer, 2, CONTRIBUTION_FULL,
@@ -220,7 +217,7 @@ static void an_overflow_changes_nothing(void **state) {
     expect_rule_step(fixture, 2, 1);
 }
 
-static void a_lookup_waits_for_its_round(void **state) {
+TEST(a_lookup_waits_for_its_round) {
     struct fixture *fixture = *state;
     int64_t soon = time_now() + TIME_S / 100;
     assert_true(row_reducer_push(fixture->reducer, 1, CONTRIBUTION_FULL,
@@ -238,7 +235,7 @@ static void a_lookup_waits_for_its_round(void **state) {
 }
 
 /* Rank 0's first entry: a partition, and its bytes. */
-static void another_rank_s_bytes_are_checked(void **state) {
+TEST(another_rank_s_bytes_are_checked) {
     struct fixture *fixture = *state;
     static const uint32_t wrong[][5] = {
         {1},                     /* no directory */
@@ -254,16 +251,4 @@ static void another_rank_s_bytes_are_checked(void **state) {
         assert_fails(push_and_run(fixture, i + 1, CONTRIBUTION_FULL),
                      &fixture->why, FAILURE_BAD_MESSAGE);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_mean_is_over_the_ranks_that_count),
-        TEST(an_overflow_changes_nothing),
-        TEST(a_lookup_waits_for_its_round),
-        TEST(another_rank_s_bytes_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

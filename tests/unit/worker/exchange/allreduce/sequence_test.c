@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/sequence.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 /* Raises one mark as far as another one is, up to LAST. */
 struct echo {
@@ -42,10 +37,9 @@ static void close_echo(struct echo *one) {
     sequence_close(&one->answered);
 }
 
-static void writes_before_a_raise_are_visible_after_the_wait(void **state) {
+TEST(writes_before_a_raise_are_visible_after_the_wait) {
     struct echo one;
     int64_t waited = 0;
-    (void)state;
     open_echo(&one, 1000);
     for (uint64_t value = 1; value <= 1000; value++) {
         sequence_advance(&one.asked, value);
@@ -74,10 +68,9 @@ static void *follow(void *argument) {
     return NULL;
 }
 
-static void a_raised_value_wakes_all_its_waiters(void **state) {
+TEST(a_raised_value_wakes_all_its_waiters) {
     struct sequence go;
     struct waiter waiters[WAITERS];
-    (void)state;
     sequence_open(&go);
     for (int i = 0; i < WAITERS; i++) {
         waiters[i].go = &go;
@@ -97,10 +90,9 @@ static void a_raised_value_wakes_all_its_waiters(void **state) {
     sequence_close(&go);
 }
 
-static void a_reached_value_does_not_block(void **state) {
+TEST(a_reached_value_does_not_block) {
     struct sequence sequence;
     int64_t waited = 0;
-    (void)state;
     sequence_open(&sequence);
     sequence_advance(&sequence, 5);
     assert_true(sequence_wait(&sequence, 5, &waited));
@@ -109,9 +101,8 @@ static void a_reached_value_does_not_block(void **state) {
     sequence_close(&sequence);
 }
 
-static void cancelling_ends_waits_now_and_later(void **state) {
+TEST(cancelling_ends_waits_now_and_later) {
     struct echo one;
-    (void)state;
     open_echo(&one, 1);
     sequence_cancel(&one.asked);
     close_echo(&one);
@@ -124,24 +115,12 @@ static void cancelling_ends_waits_now_and_later(void **state) {
     sequence_close(&sequence);
 }
 
-static void an_end_keeps_reached_values(void **state) {
+TEST(an_end_keeps_reached_values) {
     struct echo one;
-    (void)state;
     open_echo(&one, 3);
     sequence_advance(&one.asked, 2);
     sequence_end(&one.asked);
     close_echo(&one);
     assert_true(one.ended);
     assert_int_equal(one.plain, 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_before_a_raise_are_visible_after_the_wait),
-        cmocka_unit_test(a_raised_value_wakes_all_its_waiters),
-        cmocka_unit_test(a_reached_value_does_not_block),
-        cmocka_unit_test(cancelling_ends_waits_now_and_later),
-        cmocka_unit_test(an_end_keeps_reached_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,21 +2,15 @@
 #include "worker/exchange/allreduce/state_io.h"
 
 #include "tests/lib/reducer_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <poll.h>
 #include <string.h>
 
 /* Saved by 3 ranks in stage 2, read by 2 in stage 0, and the other way. */
-static void another_number_of_ranks_resumes_from_a_checkpoint(void **state) {
+TEST(another_number_of_ranks_resumes_from_a_checkpoint) {
     static const uint32_t ranks[][2] = {{3, 2}, {2, 3}},
                           stages[][2] = {{2, 0}, {0, 2}};
-    (void)state;
     for (unsigned transport = 0; transport < 2; transport++) {
         struct reducer_fixture first, second;
         reducer_fixture_open_default(&first, ranks[transport][0]);
@@ -44,9 +38,8 @@ static void another_number_of_ranks_resumes_from_a_checkpoint(void **state) {
     }
 }
 
-static void only_planned_rounds_are_saved(void **state) {
+TEST(only_planned_rounds_are_saved) {
     struct reducer_fixture fixture;
-    (void)state;
     reducer_fixture_open_default(&fixture, 2);
     fixture.rounds = 7;
     fixture.course.checkpoints = true;
@@ -57,10 +50,9 @@ static void only_planned_rounds_are_saved(void **state) {
     reducer_fixture_close(&fixture);
 }
 
-static void a_failed_load_is_reported(void **state) {
+TEST(a_failed_load_is_reported) {
     struct reducer_fixture fixture;
     struct failure why;
-    (void)state;
     reducer_fixture_open_default(&fixture, 2);
     fixture.timeout = 1;
     fixture.broadcasts_first_weights = true;
@@ -74,10 +66,9 @@ static void a_failed_load_is_reported(void **state) {
     reducer_fixture_close(&fixture);
 }
 
-static void a_failed_save_is_reported(void **state) {
+TEST(a_failed_save_is_reported) {
     struct reducer_fixture fixture;
     struct failure why;
-    (void)state;
     reducer_fixture_open_default(&fixture, 1);
     fixture.course.checkpoints = true;
     fixture.saved.fail_save = 2;
@@ -89,14 +80,4 @@ static void a_failed_save_is_reported(void **state) {
     assert_true(reducer_failed(fixture.rank[0].reducer, &why));
     assert_string_equal(why.text, "the disk is full");
     reducer_fixture_close(&fixture);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_number_of_ranks_resumes_from_a_checkpoint),
-        cmocka_unit_test(only_planned_rounds_are_saved),
-        cmocka_unit_test(a_failed_load_is_reported),
-        cmocka_unit_test(a_failed_save_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

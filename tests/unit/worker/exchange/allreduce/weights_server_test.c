@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/weights_server.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "chief/snapshot/weights_transfer.h"
 #include "proto/base/time.h"
 #include "proto/net/link/link.h"
 #include "proto/net/messages/message.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/test.h"
 #include "worker/bandwidth_meter.h"
 
 #include <pthread.h>
@@ -95,6 +89,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+FIXTURE(setup, teardown);
+
 static void start(struct fixture *fixture) {
     assert_int_equal(pthread_create(&fixture->thread, NULL, serve, fixture), 0);
 }
@@ -128,7 +124,7 @@ static struct weights_transfer *open_chief(struct fixture *fixture) {
     return open_caller(fixture, RUN, CHIEF, 30);
 }
 
-static void the_chief_reads_all_weights_of_a_served_snapshot(void **state) {
+TEST(the_chief_reads_all_weights_of_a_served_snapshot) {
     struct fixture *fixture = *state;
     struct failure why;
     static float floats[40000];
@@ -146,7 +142,7 @@ static void the_chief_reads_all_weights_of_a_served_snapshot(void **state) {
     weights_transfer_close(&chief);
 }
 
-static void a_snapshot_that_is_not_served_is_refused(void **state) {
+TEST(a_snapshot_that_is_not_served_is_refused) {
     struct fixture *fixture = *state;
     struct failure why;
     static float floats[40000];
@@ -158,7 +154,7 @@ static void a_snapshot_that_is_not_served_is_refused(void **state) {
     weights_transfer_close(&chief);
 }
 
-static void the_chief_sets_weights_before_the_first_round(void **state) {
+TEST(the_chief_sets_weights_before_the_first_round) {
     struct fixture *fixture = *state;
     struct failure why;
     static float floats[40000];
@@ -174,7 +170,7 @@ static void the_chief_sets_weights_before_the_first_round(void **state) {
         assert_true(fixture->weights[7 + i] == -(float)i);
 }
 
-static void weights_cannot_be_set_after_the_first_round(void **state) {
+TEST(weights_cannot_be_set_after_the_first_round) {
     struct fixture *fixture = *state;
     struct failure why;
     static float floats[40000];
@@ -223,7 +219,7 @@ static const char *answer_to(struct fixture *fixture,
     return answer->text;
 }
 
-static void blocks_outside_the_plan_are_refused_and_not_set(void **state) {
+TEST(blocks_outside_the_plan_are_refused_and_not_set) {
     struct fixture *fixture = *state;
     uint32_t blocks[2] = {0, 1}, beyond = fixture->layout->num_blocks;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
@@ -248,7 +244,7 @@ static void blocks_outside_the_plan_are_refused_and_not_set(void **state) {
 }
 
 /* Another run's chief, or anybody. */
-static void only_the_chief_is_answered(void **state) {
+TEST(only_the_chief_is_answered) {
     struct fixture *fixture = *state;
     struct failure why;
     static float floats[40000];
@@ -288,37 +284,15 @@ static bool measure(struct fixture *fixture) {
 }
 
 /* On one host the first answer ends the measurement. */
-static void probes_are_echoed_until_the_first_round(void **state) {
+TEST(probes_are_echoed_until_the_first_round) {
     struct fixture *fixture = *state;
     start(fixture);
     assert_true(measure(fixture));
 }
 
-static void probes_are_not_echoed_after_the_first_round(void **state) {
+TEST(probes_are_not_echoed_after_the_first_round) {
     struct fixture *fixture = *state;
     weights_server_freeze(fixture->weights_server);
     start(fixture);
     assert_false(measure(fixture));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            the_chief_reads_all_weights_of_a_served_snapshot, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            a_snapshot_that_is_not_served_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            the_chief_sets_weights_before_the_first_round, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            weights_cannot_be_set_after_the_first_round, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            blocks_outside_the_plan_are_refused_and_not_set, setup, teardown),
-        cmocka_unit_test_setup_teardown(probes_are_echoed_until_the_first_round,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            probes_are_not_echoed_after_the_first_round, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_the_chief_is_answered, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

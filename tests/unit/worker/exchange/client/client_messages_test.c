@@ -7,16 +7,13 @@
 #include "proto/tensor/encoding.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
-static void gradients_announced_together_share_a_message(void **state) {
+FIXTURE(client_fixture_setup, client_fixture_teardown);
+
+TEST(gradients_announced_together_share_a_message) {
     struct client_fixture *fixture = *state;
     float *gradients = buffer_data(fixture->gradients);
     struct link_frame frame;
@@ -41,7 +38,7 @@ static void gradients_announced_together_share_a_message(void **state) {
 
 /* Memory that the ps cannot map, or another encoding: they are copied once, to
  * where the ps reads them. */
-static void gradients_are_read_in_place_over_shared_memory(void **state) {
+TEST(gradients_are_read_in_place_over_shared_memory) {
     struct client_fixture *fixture = *state;
     float *gradients = buffer_data(fixture->gradients);
     enum job_wire wire = fixture->server->job.wire;
@@ -77,6 +74,8 @@ static void gradients_are_read_in_place_over_shared_memory(void **state) {
     link_release(&frame);
 }
 
+CLIENT_BF16(gradients_are_read_in_place_over_shared_memory);
+
 /* The ps's side of a link whose client waits for weights; returns the peer. */
 static uint32_t await_request(struct client_fixture *fixture) {
     struct link_frame frame;
@@ -100,7 +99,7 @@ static void reply(struct client_fixture *fixture, uint32_t peer,
                             size, &payload));
 }
 
-static void malformed_replies_are_ignored(void **state) {
+TEST(malformed_replies_are_ignored) {
     struct client_fixture *fixture = *state;
     enum { SOUND = 0x40, WRONG = 0x11 };
     struct failure why;
@@ -183,9 +182,10 @@ static void malformed_replies_are_ignored(void **state) {
     assert_null(strstr(refused + 1, "refused for a test")); /* said once */
 }
 
+CLIENT_BF16(malformed_replies_are_ignored);
+
 /* The answer of a block that is not the plan's first tells nothing. */
-static void an_overflowed_push_carries_its_scale_and_its_reply_the_next(
-    void **state) {
+TEST(an_overflowed_push_carries_its_scale_and_its_reply_the_next) {
     struct client_fixture *fixture = *state;
     struct link_frame frame;
     struct failure why;
@@ -235,7 +235,7 @@ static enum status step_until(struct client *client, int64_t now, int64_t until,
     return status;
 }
 
-static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
+TEST(a_silent_ps_is_named_at_the_step_timeout) {
     struct client_fixture *fixture = *state;
     struct failure why;
     server_fixture_open(fixture->server, 1);
@@ -255,7 +255,7 @@ static void a_silent_ps_is_named_at_the_step_timeout(void **state) {
     assert_non_null(strstr(why.text, "set it to 120"));
 }
 
-static void an_unreachable_ps_is_named(void **state) {
+TEST(an_unreachable_ps_is_named) {
     struct client_fixture *fixture = *state;
     struct failure why;
     strcpy(fixture->place.address, "127.0.0.1:1");
@@ -274,19 +274,4 @@ static void an_unreachable_ps_is_named(void **state) {
     assert_fails(step_until(fixture->client, fixture->now, last, &why), &why,
                  FAILURE_PEER_SILENT);
     assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1:1"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CLIENT_BF16_TEST(malformed_replies_are_ignored),
-        CLIENT_TEST(gradients_announced_together_share_a_message),
-        CLIENT_TEST(gradients_are_read_in_place_over_shared_memory),
-        CLIENT_BF16_TEST(gradients_are_read_in_place_over_shared_memory),
-        CLIENT_TEST(malformed_replies_are_ignored),
-        CLIENT_TEST(
-            an_overflowed_push_carries_its_scale_and_its_reply_the_next),
-        CLIENT_TEST(a_silent_ps_is_named_at_the_step_timeout),
-        CLIENT_TEST(an_unreachable_ps_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

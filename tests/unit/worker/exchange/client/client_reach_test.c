@@ -3,12 +3,7 @@
  * which of its answers do. */
 #include "worker/exchange/client/client_internal.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 static const int64_t LIMIT = 10 * TIME_S, BEGIN = 100 * TIME_S;
 
@@ -22,9 +17,8 @@ static double follow(struct client_peer *peer, double seconds, bool lost,
 }
 
 /* As of a path that drops large packets: each lasts 4 s. */
-static void connections_that_end_without_an_answer_are_one_loss(void **state) {
+TEST(connections_that_end_without_an_answer_are_one_loss) {
     struct client_peer peer = {0};
-    (void)state;
     assert_true(follow(&peer, 0, false, 5) == 0);
     assert_true(follow(&peer, 4, true, 5) == 1);
     for (int at = 8; at <= 16; at += 4) {
@@ -35,9 +29,8 @@ static void connections_that_end_without_an_answer_are_one_loss(void **state) {
     assert_true(follow(&peer, 18, false, 5) == 15);
 }
 
-static void an_answer_makes_a_loss_good(void **state) {
+TEST(an_answer_makes_a_loss_good) {
     struct client_peer peer = {0};
-    (void)state;
     for (int at = 4; at <= 8; at += 4) {
         (void)follow(&peer, at, true, 5);
         (void)follow(&peer, at + 0.1, false, 5);
@@ -47,9 +40,8 @@ static void an_answer_makes_a_loss_good(void **state) {
     assert_true(follow(&peer, 24, true, 6) == 1);
 }
 
-static void a_ps_that_is_silent_after_a_cut_is_not_lost(void **state) {
+TEST(a_ps_that_is_silent_after_a_cut_is_not_lost) {
     struct client_peer peer = {0};
-    (void)state;
     (void)follow(&peer, 3, true, 5);
     for (double at = 6; at < 16; at += 0.5)
         assert_true(follow(&peer, at, false, 5) == 4);
@@ -57,21 +49,10 @@ static void a_ps_that_is_silent_after_a_cut_is_not_lost(void **state) {
 }
 
 /* What came by the connection before the loss makes nothing good. */
-static void an_answer_before_a_loss_does_not_count(void **state) {
+TEST(an_answer_before_a_loss_does_not_count) {
     struct client_peer peer = {0};
-    (void)state;
     (void)follow(&peer, 0, false, 5);
     assert_true(follow(&peer, 3, true, 6) == 1);
     assert_true(follow(&peer, 5, true, 6) == 3);
     assert_true(follow(&peer, 6, false, 6) == 4);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(connections_that_end_without_an_answer_are_one_loss),
-        cmocka_unit_test(an_answer_makes_a_loss_good),
-        cmocka_unit_test(a_ps_that_is_silent_after_a_cut_is_not_lost),
-        cmocka_unit_test(an_answer_before_a_loss_does_not_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

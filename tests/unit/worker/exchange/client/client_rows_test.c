@@ -5,13 +5,8 @@
 
 #include "proto/base/time.h"
 #include "tests/lib/client_fixture.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -65,6 +60,8 @@ static int teardown(void **state) {
     free(fixture);
     return 0;
 }
+
+FIXTURE(setup, teardown);
 
 /* The client's next message, of KIND with CLOCK; the caller releases FRAME. */
 static Capstan__DataHeader *receive(struct rows_fixture *fixture,
@@ -180,7 +177,7 @@ static void await_rows(struct rows_fixture *fixture, float before,
         assert_true(fixture->rows.weights[f] == value);
 }
 
-static void a_lookup_is_answered_by_the_rows_it_lists(void **state) {
+TEST(a_lookup_is_answered_by_the_rows_it_lists) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
     client_lookup(fixture->client->client, 3, false, 0, &fixture->rows);
@@ -191,7 +188,7 @@ static void a_lookup_is_answered_by_the_rows_it_lists(void **state) {
     await_rows(fixture, 0, 5);
 }
 
-static void rows_of_other_sizes_clocks_or_snapshots_are_left(void **state) {
+TEST(rows_of_other_sizes_clocks_or_snapshots_are_left) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
     client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
@@ -216,7 +213,7 @@ static void rows_of_other_sizes_clocks_or_snapshots_are_left(void **state) {
     await_rows(fixture, 0, 5);
 }
 
-static void a_lookup_is_sent_again_after_a_second_of_silence(void **state) {
+TEST(a_lookup_is_sent_again_after_a_second_of_silence) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
     client_lookup(fixture->client->client, 3, false, 0, &fixture->rows);
@@ -231,7 +228,7 @@ static void a_lookup_is_sent_again_after_a_second_of_silence(void **state) {
 
 /* An evaluation reads batch after batch with one clock and one snapshot. The
  * ps has answered the first batch's lookup twice, as it was sent twice. */
-static void an_answer_to_an_earlier_lookup_is_not_stored(void **state) {
+TEST(an_answer_to_an_earlier_lookup_is_not_stored) {
     struct rows_fixture *fixture = *state;
     struct answer answer = {.clock = 3, .snapshot = 9, .value = 5};
     uint32_t peer;
@@ -308,7 +305,7 @@ static void expect_not_pushed(struct rows_fixture *fixture) {
         assert_false(is_pushed(fixture));
 }
 
-static void a_push_is_taken_when_each_partition_has_its_receipt(void **state) {
+TEST(a_push_is_taken_when_each_partition_has_its_receipt) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
     assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
@@ -332,7 +329,7 @@ static void *push_third(void *argument) {
     return NULL;
 }
 
-static void a_third_push_waits_until_the_first_is_taken(void **state) {
+TEST(a_third_push_waits_until_the_first_is_taken) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -354,7 +351,7 @@ static void a_third_push_waits_until_the_first_is_taken(void **state) {
     assert_true(time_now() < deadline);
 }
 
-static void no_push_waits_after_the_end(void **state) {
+TEST(no_push_waits_after_the_end) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
     pthread_t thread;
@@ -369,7 +366,7 @@ static void no_push_waits_after_the_end(void **state) {
 }
 
 /* The caller goes on meanwhile, and what is lost of the first is sent again. */
-static void a_push_leaves_when_the_one_before_is_taken(void **state) {
+TEST(a_push_leaves_when_the_one_before_is_taken) {
     struct rows_fixture *fixture = *state;
     struct client *client = fixture->client->client;
     struct link_frame frame;
@@ -394,7 +391,7 @@ static void a_push_leaves_when_the_one_before_is_taken(void **state) {
     expect_pushed(fixture);
 }
 
-static void a_missing_push_is_asked_for_and_sent_again(void **state) {
+TEST(a_missing_push_is_asked_for_and_sent_again) {
     struct rows_fixture *fixture = *state;
     struct link_frame frame;
     assert_true(client_push_rows(fixture->client->client, 1, CONTRIBUTION_FULL,
@@ -413,7 +410,7 @@ static void a_missing_push_is_asked_for_and_sent_again(void **state) {
     expect_pushed(fixture);
 }
 
-static void a_push_without_rows_has_no_bytes(void **state) {
+TEST(a_push_without_rows_has_no_bytes) {
     static const struct {
         enum contribution kind;
         Capstan__DataHeader__Encoding encoding;
@@ -439,22 +436,4 @@ static void a_push_without_rows_has_no_bytes(void **state) {
                         2);
         expect_pushed(fixture);
     }
-}
-
-#define ROWS_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ROWS_TEST(a_lookup_is_answered_by_the_rows_it_lists),
-        ROWS_TEST(rows_of_other_sizes_clocks_or_snapshots_are_left),
-        ROWS_TEST(a_lookup_is_sent_again_after_a_second_of_silence),
-        ROWS_TEST(an_answer_to_an_earlier_lookup_is_not_stored),
-        ROWS_TEST(a_push_is_taken_when_each_partition_has_its_receipt),
-        ROWS_TEST(a_push_leaves_when_the_one_before_is_taken),
-        ROWS_TEST(a_third_push_waits_until_the_first_is_taken),
-        ROWS_TEST(no_push_waits_after_the_end),
-        ROWS_TEST(a_missing_push_is_asked_for_and_sent_again),
-        ROWS_TEST(a_push_without_rows_has_no_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

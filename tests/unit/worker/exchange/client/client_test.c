@@ -8,13 +8,7 @@
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/shard_snapshot.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 /* Round after round a gradient of ones: weights are minus the round. */
 static void *train(void *argument) {
@@ -39,7 +33,9 @@ static void *train(void *argument) {
     return NULL;
 }
 
-static void each_wait_returns_the_rounds_weights(void **state) {
+FIXTURE(client_fixture_setup, client_fixture_teardown);
+
+TEST(each_wait_returns_the_rounds_weights) {
     struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
@@ -49,7 +45,9 @@ static void each_wait_returns_the_rounds_weights(void **state) {
     assert_true(client_waited(fixture->client) > 0);
 }
 
-static void the_minimum_credit_suffices(void **state) {
+CLIENT_BF16(each_wait_returns_the_rounds_weights);
+
+TEST(the_minimum_credit_suffices) {
     struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 1);
@@ -58,7 +56,9 @@ static void the_minimum_credit_suffices(void **state) {
     client_fixture_run(fixture);
 }
 
-static void empty_contributions_are_answered(void **state) {
+CLIENT_BF16(the_minimum_credit_suffices);
+
+TEST(empty_contributions_are_answered) {
     struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
@@ -68,7 +68,9 @@ static void empty_contributions_are_answered(void **state) {
     client_fixture_run(fixture);
 }
 
-static void sums_are_exact_under_message_loss(void **state) {
+CLIENT_BF16(empty_contributions_are_answered);
+
+TEST(sums_are_exact_under_message_loss) {
     struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 100);
@@ -78,6 +80,8 @@ static void sums_are_exact_under_message_loss(void **state) {
     client_fixture_start(fixture, train);
     client_fixture_run(fixture);
 }
+
+CLIENT_BF16(sums_are_exact_under_message_loss);
 
 static void *pull(void *argument) {
     struct client_fixture *fixture = argument;
@@ -91,7 +95,7 @@ static void *pull(void *argument) {
     return NULL;
 }
 
-static void all_weights_can_be_pulled_without_a_push(void **state) {
+TEST(all_weights_can_be_pulled_without_a_push) {
     struct client_fixture *fixture = *state;
     float sevens[16];
     for (int i = 0; i < 16; i++)
@@ -105,6 +109,8 @@ static void all_weights_can_be_pulled_without_a_push(void **state) {
     client_fixture_start(fixture, pull);
     client_fixture_run(fixture);
 }
+
+CLIENT_BF16(all_weights_can_be_pulled_without_a_push);
 
 /* The ps gets gradients to the nearest bf16, and so come its weights back. */
 static void *push_once(void *argument) {
@@ -141,6 +147,8 @@ static void bf16_rounds_gradients_and_weights_once_each(void **state) {
     client_fixture_run(fixture);
 }
 
+CLIENT_BF16(bf16_rounds_gradients_and_weights_once_each);
+
 static void *pull_snapshot(void *argument) {
     struct client_fixture *fixture = argument;
     client_pull(fixture->client, 0, 5);
@@ -174,6 +182,8 @@ static void a_snapshot_is_read_as_the_ps_holds_it(void **state) {
     snapshots_close(&snapshots);
 }
 
+CLIENT_BF16(a_snapshot_is_read_as_the_ps_holds_it);
+
 static void *wait_until_cancelled(void *argument) {
     struct client_fixture *fixture = argument;
     client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_FULL);
@@ -182,7 +192,7 @@ static void *wait_until_cancelled(void *argument) {
     return NULL;
 }
 
-static void a_cancelled_wait_ends(void **state) {
+TEST(a_cancelled_wait_ends) {
     struct client_fixture *fixture = *state;
     client_fixture_open(fixture, 0);
     client_fixture_start(fixture, wait_until_cancelled);
@@ -191,7 +201,7 @@ static void a_cancelled_wait_ends(void **state) {
     assert_true(fixture->passed);
 }
 
-static void with_no_request_nothing_is_due(void **state) {
+TEST(with_no_request_nothing_is_due) {
     struct client_fixture *fixture = *state;
     struct failure why;
     server_fixture_open(fixture->server, 1);
@@ -199,24 +209,4 @@ static void with_no_request_nothing_is_due(void **state) {
     assert_int_equal(client_deadline(fixture->client), TIME_NEVER);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_int_equal(client_deadline(fixture->client), TIME_NEVER);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CLIENT_BF16_TEST(each_wait_returns_the_rounds_weights),
-        CLIENT_BF16_TEST(the_minimum_credit_suffices),
-        CLIENT_BF16_TEST(empty_contributions_are_answered),
-        CLIENT_BF16_TEST(sums_are_exact_under_message_loss),
-        CLIENT_BF16_TEST(all_weights_can_be_pulled_without_a_push),
-        CLIENT_BF16_TEST(bf16_rounds_gradients_and_weights_once_each),
-        CLIENT_BF16_TEST(a_snapshot_is_read_as_the_ps_holds_it),
-        CLIENT_TEST(each_wait_returns_the_rounds_weights),
-        CLIENT_TEST(the_minimum_credit_suffices),
-        CLIENT_TEST(empty_contributions_are_answered),
-        CLIENT_TEST(sums_are_exact_under_message_loss),
-        CLIENT_TEST(all_weights_can_be_pulled_without_a_push),
-        CLIENT_TEST(a_cancelled_wait_ends),
-        CLIENT_TEST(with_no_request_nothing_is_due),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

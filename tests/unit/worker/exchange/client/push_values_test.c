@@ -2,13 +2,7 @@
 #include "worker/exchange/client/push_values.h"
 
 #include "proto/tensor/optimizer_group.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/test.h"
 
 /* Sets the first value of group 0 at CLOCK. */
 static void set(struct push_values *values, uint64_t clock, double value) {
@@ -27,9 +21,8 @@ static void expect(struct push_values *values, uint64_t clock, double value) {
         assert_true(list[0]->values[0] == value);
 }
 
-static void each_of_three_clocks_keeps_its_values(void **state) {
+TEST(each_of_three_clocks_keeps_its_values) {
     struct push_values *values = push_values_open(1);
-    (void)state;
     assert_non_null(values);
     expect(values, 4, 0);
     set(values, 5, 0.5);
@@ -49,11 +42,4 @@ static void each_of_three_clocks_keeps_its_values(void **state) {
     expect(values, 97, 0.9);
     expect(values, 98, 0.9);
     push_values_close(&values);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_of_three_clocks_keeps_its_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
 #include "proto/tensor/row_keys.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,10 +176,9 @@ static void check_batch(const struct row_batch *batch, struct place *added,
     assert_int_equal(num_rows, distinct);
 }
 
-static void each_row_of_many_batches_is_there_once(void **state) {
+TEST(each_row_of_many_batches_is_there_once) {
     static struct place added[MOST_ADDED];
     struct philox_sequence random;
-    (void)state;
     seed_open(&random);
     for (uint32_t trial = 0; trial < 10; trial++) {
         uint32_t tables = 1 + philox_below(&random, TABLES);
@@ -222,10 +216,9 @@ static void check_ids(uint32_t partitions, const uint64_t *ids, size_t count) {
     layout_free(&layout);
 }
 
-static void few_ids_may_differ_in_their_highest_bit(void **state) {
+TEST(few_ids_may_differ_in_their_highest_bit) {
     enum { MOST = 80 };
     uint64_t ids[MOST];
-    (void)state;
     for (uint64_t i = 0; i < MOST; i++)
         ids[i] = i % 2 ? UINT64_MAX - i : i;
     for (size_t count = 1; count <= MOST; count++)
@@ -242,11 +235,10 @@ static uint64_t id_with_hash(uint64_t hash) {
 }
 
 /* So that any tag of some bits of the hash is the same for some of them. */
-static void ids_whose_hashes_differ_in_few_bits_are_distinct(void **state) {
+TEST(ids_whose_hashes_differ_in_few_bits_are_distinct) {
     enum { HASHES = 1 + 64 + 64 * 63 / 2 };
     static uint64_t ids[2 * HASHES];
     size_t count = 0;
-    (void)state;
     for (unsigned i = 0; i <= 64; i++)
         for (unsigned j = i; j <= 64; j++) {
             uint64_t first = i < 64 ? UINT64_C(1) << i : 0;
@@ -259,13 +251,12 @@ static void ids_whose_hashes_differ_in_few_bits_are_distinct(void **state) {
     check_ids(MAX_PARTITIONS, ids, 2 * HASHES);
 }
 
-static void a_batch_without_ids_has_no_rows(void **state) {
+TEST(a_batch_without_ids_has_no_rows) {
     struct layout *layout = build_layout(2, 4);
     struct row_batch_index *index = open_index(layout);
     const uint64_t id = 5;
     struct place none;
     struct row_batch batch;
-    (void)state;
     open_batch(&batch, index);
     for (int round = 0; round < 2; round++) {
         row_batch_begin(&batch);
@@ -349,13 +340,12 @@ static void check_sums(const struct merge *merge, int count) {
     assert_int_equal(found, num_all);
 }
 
-static void merged_gradients_are_the_sums_of_their_rows(void **state) {
+TEST(merged_gradients_are_the_sums_of_their_rows) {
     static struct place added[MOST_ADDED];
     static struct merge merge;
     struct philox_sequence random;
     struct layout *layout = build_layout(TABLES, 7);
     struct row_batch_index *index = open_index(layout);
-    (void)state;
     seed_open(&random);
     open_batch(&merge.to, index);
     for (int i = 0; i < FROM; i++)
@@ -378,7 +368,7 @@ static void merged_gradients_are_the_sums_of_their_rows(void **state) {
 }
 
 /* The floats alone of MOST rows fill a message. */
-static void a_partition_that_no_message_holds_is_an_error(void **state) {
+TEST(a_partition_that_no_message_holds_is_an_error) {
     struct parameter parameter = {.name = "p"};
     struct table table = {.name = "wide", .dim = LAYOUT_MAX_DIM};
     enum { MOST = MESSAGE_MAX_PAYLOAD / (LAYOUT_MAX_DIM * 4) };
@@ -386,7 +376,6 @@ static void a_partition_that_no_message_holds_is_an_error(void **state) {
     struct layout *layout;
     struct row_batch batch;
     struct failure why;
-    (void)state;
     char text[64];
     snprintf(text, sizeof text, "%d rows of 4096 floats", MOST);
     for (uint64_t i = 0; i < MOST; i++)
@@ -410,16 +399,4 @@ static void a_partition_that_no_message_holds_is_an_error(void **state) {
     row_batch_close(&batch);
     row_batch_index_close(&index);
     layout_free(&layout);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_of_many_batches_is_there_once),
-        cmocka_unit_test(few_ids_may_differ_in_their_highest_bit),
-        cmocka_unit_test(ids_whose_hashes_differ_in_few_bits_are_distinct),
-        cmocka_unit_test(a_batch_without_ids_has_no_rows),
-        cmocka_unit_test(merged_gradients_are_the_sums_of_their_rows),
-        cmocka_unit_test(a_partition_that_no_message_holds_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,8 @@
 #include "worker/exchange/client/window.h"
 
 #include "tests/lib/seed.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 enum { BLOCKS = 12, PS = 2, BYTES = 100, ASK_AFTER = 1000 };
@@ -49,8 +44,7 @@ static void expect(struct window *window, int64_t now, enum window_kind kind,
         assert_int_equal(request.blocks[i], first + PS * i);
 }
 
-static void blocks_are_sent_in_order_in_groups(void **state) {
-    (void)state;
+TEST(blocks_are_sent_in_order_in_groups) {
     struct window *window = open_window(10000, 3 * BYTES);
     assert_false(next(window, 0));
     window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
@@ -65,8 +59,7 @@ static void blocks_are_sent_in_order_in_groups(void **state) {
     window_close(&window);
 }
 
-static void a_group_smaller_than_a_block_holds_one(void **state) {
-    (void)state;
+TEST(a_group_smaller_than_a_block_holds_one) {
     struct window *window = open_window(10000, 1);
     window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
@@ -74,8 +67,7 @@ static void a_group_smaller_than_a_block_holds_one(void **state) {
     window_close(&window);
 }
 
-static void credit_bounds_the_bytes_in_flight_to_each_ps(void **state) {
-    (void)state;
+TEST(credit_bounds_the_bytes_in_flight_to_each_ps) {
     struct window *window = open_window(2 * BYTES, 10 * BYTES);
     window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 2);
@@ -87,8 +79,7 @@ static void credit_bounds_the_bytes_in_flight_to_each_ps(void **state) {
     window_close(&window);
 }
 
-static void credit_below_a_block_allows_one_block(void **state) {
-    (void)state;
+TEST(credit_below_a_block_allows_one_block) {
     struct window *window = open_window(1, 10 * BYTES);
     window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
@@ -99,8 +90,7 @@ static void credit_below_a_block_allows_one_block(void **state) {
     window_close(&window);
 }
 
-static void an_empty_contribution_needs_no_credit(void **state) {
-    (void)state;
+TEST(an_empty_contribution_needs_no_credit) {
     struct window *window = open_window(1, 10 * BYTES);
     window_enqueue(window, 0, BLOCKS, WINDOW_PUSH_EMPTY, 1);
     expect(window, 0, WINDOW_PUSH_EMPTY, 0, 6);
@@ -116,8 +106,7 @@ static void an_empty_contribution_needs_no_credit(void **state) {
     window_close(&window);
 }
 
-static void silence_triggers_a_query(void **state) {
-    (void)state;
+TEST(silence_triggers_a_query) {
     struct window *window = open_window(10000, 10 * BYTES);
     window_enqueue(window, 0, 4, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 2);
@@ -132,8 +121,7 @@ static void silence_triggers_a_query(void **state) {
     window_close(&window);
 }
 
-static void a_query_is_about_one_clock(void **state) {
-    (void)state;
+TEST(a_query_is_about_one_clock) {
     struct window *window = open_window(10000, 10 * BYTES);
     window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
     window_enqueue(window, 2, 1, WINDOW_PUSH, 2);
@@ -147,8 +135,7 @@ static void a_query_is_about_one_clock(void **state) {
     window_close(&window);
 }
 
-static void only_missing_blocks_are_resent_in_order(void **state) {
-    (void)state;
+TEST(only_missing_blocks_are_resent_in_order) {
     struct window *window = open_window(3 * BYTES, 10 * BYTES);
     window_enqueue(window, 0, BLOCKS, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 3);
@@ -163,8 +150,7 @@ static void only_missing_blocks_are_resent_in_order(void **state) {
     window_close(&window);
 }
 
-static void a_reconnected_ps_is_queried_at_once(void **state) {
-    (void)state;
+TEST(a_reconnected_ps_is_queried_at_once) {
     struct window *window = open_window(10000, 10 * BYTES);
     window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
     window_reconnected(window, 1);
@@ -174,8 +160,7 @@ static void a_reconnected_ps_is_queried_at_once(void **state) {
     window_close(&window);
 }
 
-static void unanswered_pulls_are_repeated(void **state) {
-    (void)state;
+TEST(unanswered_pulls_are_repeated) {
     struct window *window = open_window(10000, 10 * BYTES);
     window_enqueue(window, 0, 4, WINDOW_PULL, 3);
     expect(window, 0, WINDOW_PULL, 0, 2);
@@ -186,8 +171,7 @@ static void unanswered_pulls_are_repeated(void **state) {
     window_close(&window);
 }
 
-static void repeated_pulls_do_not_reset_the_silence_of_a_ps(void **state) {
-    (void)state;
+TEST(repeated_pulls_do_not_reset_the_silence_of_a_ps) {
     struct window *window = open_window(10000, 10 * BYTES);
     uint32_t ps;
     int64_t since;
@@ -199,8 +183,7 @@ static void repeated_pulls_do_not_reset_the_silence_of_a_ps(void **state) {
     window_close(&window);
 }
 
-static void a_reply_counts_once_and_for_its_clock(void **state) {
-    (void)state;
+TEST(a_reply_counts_once_and_for_its_clock) {
     struct window *window = open_window(10000, 10 * BYTES);
     window_enqueue(window, 0, 1, WINDOW_PUSH, 2);
     expect(window, 0, WINDOW_PUSH, 0, 1);
@@ -214,8 +197,7 @@ static void a_reply_counts_once_and_for_its_clock(void **state) {
 }
 
 /* An answer may come while the block waits to be sent again. */
-static void a_reply_cancels_the_resend(void **state) {
-    (void)state;
+TEST(a_reply_cancels_the_resend) {
     struct window *window = open_window(10000, 10 * BYTES);
     window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
@@ -225,8 +207,7 @@ static void a_reply_cancels_the_resend(void **state) {
     window_close(&window);
 }
 
-static void a_failed_send_is_queued_again(void **state) {
-    (void)state;
+TEST(a_failed_send_is_queued_again) {
     struct window *window = open_window(2 * BYTES, 10 * BYTES);
     uint32_t ps;
     int64_t since;
@@ -242,8 +223,7 @@ static void a_failed_send_is_queued_again(void **state) {
     window_close(&window);
 }
 
-static void the_longest_silent_ps_is_named(void **state) {
-    (void)state;
+TEST(the_longest_silent_ps_is_named) {
     struct window *window = open_window(10000, 10 * BYTES);
     uint32_t ps;
     int64_t since;
@@ -278,9 +258,7 @@ static struct window *open_window_with_rows(const uint32_t *bytes,
     return window;
 }
 
-static void a_request_is_for_weights_or_pushes_of_rows_or_lookups(
-    void **state) {
-    (void)state;
+TEST(a_request_is_for_weights_or_pushes_of_rows_or_lookups) {
     struct window *window = open_window_with_rows(block_bytes, 10000);
     window_enqueue(window, 0, 8, WINDOW_PUSH, 1);
     window_enqueue(window, 8, 4, WINDOW_PULL, 1);
@@ -303,7 +281,7 @@ static void a_request_is_for_weights_or_pushes_of_rows_or_lookups(
 }
 
 /* Five partitions; a batch has no rows of that between. */
-static void lookups_with_a_gap_between_them_are_one_request(void **state) {
+TEST(lookups_with_a_gap_between_them_are_one_request) {
     static const struct window_settings settings = {.num_blocks = BLOCKS,
                                                     .num_ps = PS,
                                                     .first_push = 2,
@@ -312,7 +290,6 @@ static void lookups_with_a_gap_between_them_are_one_request(void **state) {
                                                     .block_bytes = block_bytes,
                                                     .group_bytes = 2 * BYTES,
                                                     .query_after = ASK_AFTER};
-    (void)state;
     struct window *window = window_open(&settings);
     assert_non_null(window);
     window_enqueue(window, 7, 1, WINDOW_PULL, 1);
@@ -325,8 +302,7 @@ static void lookups_with_a_gap_between_them_are_one_request(void **state) {
     window_close(&window);
 }
 
-static void a_query_is_about_weights_and_rows_and_no_lookup(void **state) {
-    (void)state;
+TEST(a_query_is_about_weights_and_rows_and_no_lookup) {
     struct window *window = open_window_with_rows(block_bytes, 10000);
     window_enqueue(window, 0, 8, WINDOW_PUSH, 1);
     window_enqueue(window, 8, 4, WINDOW_PULL, 1);
@@ -340,8 +316,7 @@ static void a_query_is_about_weights_and_rows_and_no_lookup(void **state) {
     window_close(&window);
 }
 
-static void unanswered_lookups_are_repeated_apart_from_weights(void **state) {
-    (void)state;
+TEST(unanswered_lookups_are_repeated_apart_from_weights) {
     struct window *window = open_window_with_rows(block_bytes, 10000);
     window_enqueue(window, 0, 4, WINDOW_PULL, 3);
     window_enqueue(window, 8, 4, WINDOW_PULL, 3);
@@ -359,8 +334,7 @@ static void unanswered_lookups_are_repeated_apart_from_weights(void **state) {
     window_close(&window);
 }
 
-static void a_push_of_rows_takes_the_credit_of_its_present_bytes(void **state) {
-    (void)state;
+TEST(a_push_of_rows_takes_the_credit_of_its_present_bytes) {
     uint32_t bytes[BLOCKS];
     memcpy(bytes, block_bytes, sizeof bytes);
     struct window *window = open_window_with_rows(bytes, 3 * BYTES);
@@ -429,8 +403,7 @@ static void check_request(uint64_t credit) {
         assert_true(bytes <= (credit < BYTES ? BYTES : credit));
 }
 
-static void every_block_is_answered_under_message_loss(void **state) {
-    (void)state;
+TEST(every_block_is_answered_under_message_loss) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 300; history++) {
@@ -468,9 +441,7 @@ static void answer(struct window *window, uint64_t clock) {
         assert_true(window_received(window, request.blocks[i], clock, 0));
 }
 
-static void wanted_weights_leave_while_the_next_push_is_outstanding(
-    void **state) {
-    (void)state;
+TEST(wanted_weights_leave_while_the_next_push_is_outstanding) {
     struct window *window = open_window(10000, 10000);
     window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
@@ -502,33 +473,4 @@ static void wanted_weights_leave_while_the_next_push_is_outstanding(
     window_wanted(window, 0, 3);
     expect(window, 0, WINDOW_STORE, 0, 1);
     window_close(&window);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            wanted_weights_leave_while_the_next_push_is_outstanding),
-        cmocka_unit_test(blocks_are_sent_in_order_in_groups),
-        cmocka_unit_test(a_group_smaller_than_a_block_holds_one),
-        cmocka_unit_test(credit_bounds_the_bytes_in_flight_to_each_ps),
-        cmocka_unit_test(credit_below_a_block_allows_one_block),
-        cmocka_unit_test(an_empty_contribution_needs_no_credit),
-        cmocka_unit_test(silence_triggers_a_query),
-        cmocka_unit_test(a_query_is_about_one_clock),
-        cmocka_unit_test(only_missing_blocks_are_resent_in_order),
-        cmocka_unit_test(a_reconnected_ps_is_queried_at_once),
-        cmocka_unit_test(unanswered_pulls_are_repeated),
-        cmocka_unit_test(repeated_pulls_do_not_reset_the_silence_of_a_ps),
-        cmocka_unit_test(a_reply_counts_once_and_for_its_clock),
-        cmocka_unit_test(a_reply_cancels_the_resend),
-        cmocka_unit_test(a_failed_send_is_queued_again),
-        cmocka_unit_test(the_longest_silent_ps_is_named),
-        cmocka_unit_test(a_request_is_for_weights_or_pushes_of_rows_or_lookups),
-        cmocka_unit_test(lookups_with_a_gap_between_them_are_one_request),
-        cmocka_unit_test(a_query_is_about_weights_and_rows_and_no_lookup),
-        cmocka_unit_test(unanswered_lookups_are_repeated_apart_from_weights),
-        cmocka_unit_test(a_push_of_rows_takes_the_credit_of_its_present_bytes),
-        cmocka_unit_test(every_block_is_answered_under_message_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

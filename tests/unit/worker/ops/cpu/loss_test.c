@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cpu/loss.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,23 +108,19 @@ static void check(loss_function loss, oracle_function oracle) {
     }
 }
 
-static void softmax_cross_entropy_agrees_with_double(void **state) {
-    (void)state;
+TEST(softmax_cross_entropy_agrees_with_double) {
     check(loss_softmax_cross_entropy, softmax_oracle);
 }
 
-static void sigmoid_cross_entropy_agrees_with_double(void **state) {
-    (void)state;
+TEST(sigmoid_cross_entropy_agrees_with_double) {
     check(loss_sigmoid_cross_entropy, sigmoid_oracle);
 }
 
-static void mse_agrees_with_double(void **state) {
-    (void)state;
+TEST(mse_agrees_with_double) {
     check(loss_mse, mse_oracle);
 }
 
-static void no_finite_logit_overflows(void **state) {
-    (void)state;
+TEST(no_finite_logit_overflows) {
     const float z[3] = {3e38f, -3e38f, 0};
     float dz[3];
     assert_true(loss_softmax_cross_entropy(z, 0, dz, 3, 1) == 0);
@@ -140,8 +132,7 @@ static void no_finite_logit_overflows(void **state) {
     assert_true(dz[0] == 1 && dz[1] == -1 && dz[2] == 0.5f);
 }
 
-static void a_nan_propagates_to_every_loss(void **state) {
-    (void)state;
+TEST(a_nan_propagates_to_every_loss) {
     for (uint32_t place = 0; place < 4; place++) {
         float z[4] = {0, 1, -1, 2}, dz[4];
         z[place] = NAN;
@@ -154,8 +145,7 @@ static void a_nan_propagates_to_every_loss(void **state) {
     }
 }
 
-static void the_gradient_may_replace_the_logits(void **state) {
-    (void)state;
+TEST(the_gradient_may_replace_the_logits) {
     static const loss_function losses[] = {
         loss_softmax_cross_entropy, loss_sigmoid_cross_entropy, loss_mse};
     for (int l = 0; l < 3; l++) {
@@ -168,8 +158,7 @@ static void the_gradient_may_replace_the_logits(void **state) {
     }
 }
 
-static void the_first_of_equal_logits_is_the_answer(void **state) {
-    (void)state;
+TEST(the_first_of_equal_logits_is_the_answer) {
     const float z[4] = {1, 5, 5, -2};
     const float bad[2] = {NAN, 1};
     assert_true(loss_is_correct(z, 1, 4));
@@ -177,17 +166,4 @@ static void the_first_of_equal_logits_is_the_answer(void **state) {
     assert_false(loss_is_correct(z, 0, 4));
     assert_false(loss_is_correct(bad, 0, 2));
     assert_false(loss_is_correct(bad, 0, 1));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_cross_entropy_agrees_with_double),
-        cmocka_unit_test(sigmoid_cross_entropy_agrees_with_double),
-        cmocka_unit_test(mse_agrees_with_double),
-        cmocka_unit_test(no_finite_logit_overflows),
-        cmocka_unit_test(a_nan_propagates_to_every_loss),
-        cmocka_unit_test(the_gradient_may_replace_the_logits),
-        cmocka_unit_test(the_first_of_equal_logits_is_the_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,8 @@
 /* Beside sums in double precision, by shapes in turn. */
 #include "worker/ops/cpu/ops_cpu_matmul.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/test.h"
 
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -69,9 +65,8 @@ static void check_product(struct ops_cpu_matmul **matmul, struct shape s,
     free(again);
 }
 
-static void products_agree_with_double_precision_and_repeat(void **state) {
+TEST(products_agree_with_double_precision_and_repeat) {
     struct ops_cpu_matmul *matmul = NULL;
-    (void)state;
     for (uint32_t round = 0; round < 3; round++)
         for (uint32_t i = 0; i < NUM_SHAPES; i++)
             check_product(&matmul, shapes[i], 97 * round + i);
@@ -80,12 +75,11 @@ static void products_agree_with_double_precision_and_repeat(void **state) {
     ops_cpu_matmul_close(&matmul);
 }
 
-static void a_nan_propagates_only_to_its_row_and_column(void **state) {
+TEST(a_nan_propagates_only_to_its_row_and_column) {
     struct ops_cpu_matmul *matmul = NULL;
     struct shape s = {40, 33, 21};
     float *x = values(s.n * s.in, 1), *w = values(s.out * s.in, 2);
     float *y = values(s.n * s.out, 3);
-    (void)state;
     x[7 * s.in + 32] = NAN;
     w[20 * s.in] = NAN;
     assert_true(ops_cpu_matmul(&matmul, x, w, y, s.n, s.in, s.out));
@@ -96,12 +90,4 @@ static void a_nan_propagates_only_to_its_row_and_column(void **state) {
     free(x);
     free(w);
     free(y);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_agree_with_double_precision_and_repeat),
-        cmocka_unit_test(a_nan_propagates_only_to_its_row_and_column),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

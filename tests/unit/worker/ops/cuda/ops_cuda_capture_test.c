@@ -7,13 +7,8 @@
 #include "tests/gpu/sync_device.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
+#include "tests/lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +19,17 @@ enum { SEEDS = 12, PAGE = 4096 };
 
 /* The plugin of a machine that has a GPU, or NULL. */
 static const struct device_ops *real;
+
+static int find_gpu(void **state) {
+    struct failure why;
+    (void)state;
+    real = sync_device_plugin(&why);
+    if (!real)
+        print_message("without a GPU: %s\n", why.text);
+    return 0;
+}
+
+GROUP(find_gpu, NULL);
 
 /* Matrices on the device, and lines that it warned with. */
 struct fixture {
@@ -168,9 +174,8 @@ static void expect_new_graph(struct fixture *f) {
     expect_graph(f, 0, 1);
 }
 
-static void a_graph_repeated_a_third_time_is_one_launch(void **state) {
+TEST(a_graph_repeated_a_third_time_is_one_launch) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=0");
     expect_new_graph(&f);
     struct cuda_streams_counts before = count();
@@ -198,9 +203,8 @@ static void submit_loss(struct fixture *f, int changed) {
     f->ops->capture_end(f->device);
 }
 
-static void another_argument_is_another_graph(void **state) {
+TEST(another_argument_is_another_graph) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=1");
     const uint32_t zeros[FLOATS] = {0};
     f.ops->upload(f.device, STREAM_COMPUTE, f.w, zeros, BYTES);
@@ -219,9 +223,8 @@ static void another_argument_is_another_graph(void **state) {
     close_fixture(&f);
 }
 
-static void more_or_fewer_calls_are_another_graph(void **state) {
+TEST(more_or_fewer_calls_are_another_graph) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=1");
     expect_new_graph(&f);
     struct cuda_streams_counts before = count();
@@ -271,11 +274,10 @@ static void grow_scratch(struct fixture *f) {
                         1, 1, (double *)f->z, (uint32_t *)f->z + 2));
 }
 
-static void a_graph_with_other_addresses_is_not_launched(void **state) {
+TEST(a_graph_with_other_addresses_is_not_launched) {
     static void (*const each[])(struct fixture *) = {
         move_memory,    move_other_memory, unpin,
         close_an_event, change_precision,  grow_scratch};
-    (void)state;
     for (int i = 0; i < 6; i++) {
         struct fixture f;
         open_fixture(&f, "order=0");
@@ -289,10 +291,8 @@ static void a_graph_with_other_addresses_is_not_launched(void **state) {
     }
 }
 
-static void in_half_precision_scratch_buffers_exist_before_capture(
-    void **state) {
+TEST(in_half_precision_scratch_buffers_exist_before_capture) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=0");
     f.ops->set_precision(f.device, JOB_PRECISION_FP16);
     expect_graph(&f, 6, 0);
@@ -302,11 +302,10 @@ static void in_half_precision_scratch_buffers_exist_before_capture(
 }
 
 /* Of sizes beyond those of the graph, which would need more scratch memory. */
-static void ops_of_prepared_sizes_keep_the_graphs(void **state) {
+TEST(ops_of_prepared_sizes_keep_the_graphs) {
     struct fixture f;
     struct failure why;
     static const float zeros[2 * FLOATS];
-    (void)state;
     open_fixture(&f, "order=0");
     float *w = f.ops->allocate(f.device, 2 * BYTES);
     float *to = f.ops->allocate(f.device, 2 * BYTES);
@@ -329,14 +328,13 @@ static void ops_of_prepared_sizes_keep_the_graphs(void **state) {
     close_fixture(&f);
 }
 
-static void unsupported_ops_are_known_before_they_run(void **state) {
+TEST(unsupported_ops_are_known_before_they_run) {
     struct fixture f;
     bool nonfinite;
     const float *none = NULL;
     const void *gradient = none;
     const struct optimizer sgd = {.type = OPTIMIZER_SGD};
     struct rule_update update = {.num_gradients = 1, .gradients = &gradient};
-    (void)state;
     open_fixture(&f, "order=0");
     assert_true(f.ops->supports(f.device, op_rule(&sgd, &update, NULL)));
     update.nonfinite = &nonfinite;
@@ -368,8 +366,7 @@ static void submit_step(struct fixture *f, float *weights, float *found) {
     ops->stream_wait(f->device, STREAM_WEIGHTS, f->computed);
 }
 
-static void streams_synchronize_in_a_graph_as_without(void **state) {
-    (void)state;
+TEST(streams_synchronize_in_a_graph_as_without) {
     for (int order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (int seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
@@ -395,8 +392,7 @@ static void streams_synchronize_in_a_graph_as_without(void **state) {
 
 /* w goes up before the span and after it on the stream that brings it down in
  * it, and nothing else orders the three. */
-static void a_stream_keeps_its_order_around_a_graph(void **state) {
-    (void)state;
+TEST(a_stream_keeps_its_order_around_a_graph) {
     for (int order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (int seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
@@ -425,9 +421,8 @@ static void a_stream_keeps_its_order_around_a_graph(void **state) {
 
 /* As late as they may, what a graph computes is not done when a copy has come
  * that follows what leaves in the middle of it. */
-static void a_stream_continues_before_a_graph_has_ended(void **state) {
+TEST(a_stream_continues_before_a_graph_has_ended) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=0");
     float *last = f.host + FLOATS, *async = last + FLOATS;
     set(&f, f.x, 1);
@@ -590,12 +585,11 @@ static void check_chances(struct chance *chance) {
     assert_counted(since(before).launches, 3 * PROGRAMS);
 }
 
-static void a_parallel_graph_computes_the_same_as_single_calls(void **state) {
+TEST(a_parallel_graph_computes_the_same_as_single_calls) {
     static const enum job_precision each[] = {
         JOB_PRECISION_FP32, JOB_PRECISION_BF16, JOB_PRECISION_TF32};
     static const uint32_t zeros[WIDTH] = {0};
     static float others[ALL];
-    (void)state;
     for (int i = 0; i < ALL; i++)
         others[i] = (float)(i % 11);
     for (int i = 0; i < 3; i++) {
@@ -620,11 +614,10 @@ static void a_parallel_graph_computes_the_same_as_single_calls(void **state) {
     }
 }
 
-static void an_uncapturable_sequence_runs_call_by_call(void **state) {
+TEST(an_uncapturable_sequence_runs_call_by_call) {
     static const char *const each[] = {"refuse=capture", "refuse=work",
                                        "refuse=instantiate"};
     static const uint64_t tried[] = {0, 1, 2}; /* before it is given up */
-    (void)state;
     if (real)
         skip_test("a real GPU refuses nothing on demand");
     for (int i = 0; i < 3; i++) {
@@ -644,9 +637,8 @@ static void an_uncapturable_sequence_runs_call_by_call(void **state) {
     }
 }
 
-static void without_graphs_every_call_is_launched(void **state) {
+TEST(without_graphs_every_call_is_launched) {
     struct fixture f;
-    (void)state;
     open_fixture_with(&f, "", true);
     for (int times = 0; times < 4; times++)
         expect_graph(&f, 2, 0);
@@ -654,10 +646,9 @@ static void without_graphs_every_call_is_launched(void **state) {
 }
 
 /* That an event had not come yet is no reason for it. */
-static void a_failed_product_is_reported_with_the_cublas_error(void **state) {
+TEST(a_failed_product_is_reported_with_the_cublas_error) {
     struct fixture f;
     struct failure why = {0};
-    (void)state;
     if (real)
         skip_test("a real GPU refuses nothing on demand");
     open_fixture(&f, "order=2,seed=1");
@@ -673,9 +664,8 @@ static void a_failed_product_is_reported_with_the_cublas_error(void **state) {
     drop_references(&f);
 }
 
-static void a_long_graph_is_split(void **state) {
+TEST(a_long_graph_is_split) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=0");
     set(&f, f.x, 1);
     set(&f, f.w, 1);
@@ -693,9 +683,8 @@ static void a_long_graph_is_split(void **state) {
 }
 
 /* Three rounds of them: none is remembered until it comes again. */
-static void graphs_beyond_the_cache_run_call_by_call(void **state) {
+TEST(graphs_beyond_the_cache_run_call_by_call) {
     struct fixture f;
-    (void)state;
     open_fixture(&f, "order=0");
     set(&f, f.x, 2);
     struct cuda_streams_counts before = count();
@@ -712,31 +701,4 @@ static void graphs_beyond_the_cache_run_call_by_call(void **state) {
     assert_true(get(&f, f.z) == 2);
     expect_new_graph(&f);
     close_fixture(&f);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_repeated_a_third_time_is_one_launch),
-        cmocka_unit_test(another_argument_is_another_graph),
-        cmocka_unit_test(more_or_fewer_calls_are_another_graph),
-        cmocka_unit_test(a_graph_with_other_addresses_is_not_launched),
-        cmocka_unit_test(
-            in_half_precision_scratch_buffers_exist_before_capture),
-        cmocka_unit_test(ops_of_prepared_sizes_keep_the_graphs),
-        cmocka_unit_test(unsupported_ops_are_known_before_they_run),
-        cmocka_unit_test(streams_synchronize_in_a_graph_as_without),
-        cmocka_unit_test(a_stream_keeps_its_order_around_a_graph),
-        cmocka_unit_test(a_stream_continues_before_a_graph_has_ended),
-        cmocka_unit_test(a_parallel_graph_computes_the_same_as_single_calls),
-        cmocka_unit_test(an_uncapturable_sequence_runs_call_by_call),
-        cmocka_unit_test(without_graphs_every_call_is_launched),
-        cmocka_unit_test(a_failed_product_is_reported_with_the_cublas_error),
-        cmocka_unit_test(a_long_graph_is_split),
-        cmocka_unit_test(graphs_beyond_the_cache_run_call_by_call),
-    };
-    struct failure why;
-    real = sync_device_plugin(&why);
-    if (!real)
-        print_message("without a GPU: %s\n", why.text);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmocka, and tests that register themselves: TEST(a_sentence) { ... } is one,
+ * and may use cmocka's STATE. The program of a folder runs those of the file
+ * that it is called for, in their order (tests/lib/room.c). */
+#ifndef CAPSTAN_TEST_H
+#define CAPSTAN_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct test {
+    struct CMUnitTest unit; /* without a name: the fixture of the GROUP */
+    const char *file;
+    int number;            /* in the file */
+    bool (*applies)(void); /* NULL: always */
+    struct test *next;
+};
+
+void test_register(struct test *test);
+
+/* What cmocka calls before and after each TEST of the file. */
+#define FIXTURE(SETUP, TEARDOWN)                                               \
+    static CMFixtureFunction each_setup = SETUP, each_teardown = TEARDOWN
+
+static CMFixtureFunction each_setup __attribute__((unused));
+static CMFixtureFunction each_teardown __attribute__((unused));
+
+/* What cmocka calls before the file's first test and after its last. */
+#define GROUP(SETUP, TEARDOWN) TEST_AGAIN(NULL, SETUP, TEARDOWN, NULL)
+
+#define TEST(NAME) TEST_WITH(each_setup, each_teardown, NAME)
+
+/* A test with a fixture of its own. */
+#define TEST_WITH(SETUP, TEARDOWN, NAME)                                       \
+    static void NAME(void **state);                                            \
+    TEST_REGISTER(__COUNTER__, #NAME, SETUP, TEARDOWN, NAME, NULL)             \
+    static void NAME(__attribute__((unused)) void **state)
+
+/* A test for a program where CONDITION holds; elsewhere there is none. */
+#define TEST_IF(CONDITION, NAME)                                               \
+    static void NAME(void **state);                                            \
+    static bool NAME##_applies(void) {                                         \
+        return CONDITION;                                                      \
+    }                                                                          \
+    TEST_REGISTER(__COUNTER__, #NAME, each_setup, each_teardown, NAME,         \
+                  NAME##_applies)                                              \
+    static void NAME(__attribute__((unused)) void **state)
+
+/* The FUNCTION of a test once more, under the name TEXT. */
+#define TEST_AGAIN(TEXT, SETUP, TEARDOWN, FUNCTION)                            \
+    TEST_REGISTER(__COUNTER__, TEXT, SETUP, TEARDOWN, FUNCTION, NULL)          \
+    struct test /* takes the semicolon */
+
+#define TEST_REGISTER(NUMBER, ...) TEST_REGISTER_AS(NUMBER, __VA_ARGS__)
+#define TEST_REGISTER_AS(NUMBER, TEXT, SETUP, TEARDOWN, FUNCTION, APPLIES)     \
+    __attribute__((constructor)) static void register_##NUMBER(void) {         \
+        static struct test test = {.file = __FILE__, .number = NUMBER};        \
+        test.applies = APPLIES;                                                \
+        test.unit =                                                            \
+            (struct CMUnitTest){TEXT, FUNCTION, SETUP, TEARDOWN, NULL};        \
+        test_register(&test);                                                  \
+    }
+
+#endif
