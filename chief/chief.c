@@ -4,15 +4,16 @@
 #include "chief/control/discovery.h"
 #include "chief/control/membership.h"
 #include "chief/control/membership_broadcast.h"
-#include "chief/control/shutdown.h"
 #include "chief/control/watchdog.h"
 #include "chief/plan/bandwidth_probe.h"
+#include "chief/plan/memory_plan.h"
 #include "chief/plan/model_spec.h"
 #include "chief/plan/planning.h"
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"
 #include "chief/report/summary.h"
 #include "chief/run.h"
+#include "chief/shutdown.h"
 #include "chief/snapshot/checkpoint_commit.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
@@ -217,6 +218,18 @@ static void close_run(struct run *run) {
     free(run->clipping.square_sums);
 }
 
+/* Records how much memory SLOT's member may take by now; ignored once there is
+ * a plan. */
+static void update_memory(struct run *run, const struct roster_slot *slot,
+                          const Capstan__Heartbeat *heartbeat) {
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    if (run->phase == RUN_JOINING && heartbeat->n_memory)
+        memory_plan_update_limits(
+            &run->plan.limits[slot - run->roster.slots], limits,
+            membership_read_limits(limits, heartbeat->memory,
+                                   heartbeat->n_memory));
+}
+
 static void take_table_counts(struct run *run, struct run_ps *ps,
                               const Capstan__Heartbeat *heartbeat) {
     const struct layout *layout = run->plan.layout;
@@ -326,7 +339,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     char name[64];
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_HEARTBEAT:
-        membership_update_memory(run, slot, control->heartbeat);
+        update_memory(run, slot, control->heartbeat);
         metrics_receive_heartbeat(run, slot, control->heartbeat, now);
         membership_receive_lost(run, slot, control->heartbeat, now);
         if (run->allreduce && slot->rank == 0)
@@ -344,7 +357,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_SAVE_REQUEST:
         roster_name(slot, name, sizeof name);
-        checkpoint_policy_receive_signal(run, name);
+        snapshot_coordinator_receive_signal(run, name);
         break;
     case CAPSTAN__CONTROL__BODY_POINTS:
         metrics_receive_points(run, slot, control->points);
@@ -352,7 +365,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
     case CAPSTAN__CONTROL__BODY_MODEL_SPEC:
         model_spec_receive(run, slot, control->model_spec);
         if (run->phase == RUN_TRAINING && run->trainers[slot->rank].declared)
-            planning_admit_joiner(run, slot);
+            planning_admit_joiner(run, slot, kept_states_any(run));
         break;
     case CAPSTAN__CONTROL__BODY_EVALUATED:
         evaluations_receive_part(run, slot, control->evaluated);
@@ -377,7 +390,7 @@ static void handle_ps(struct run *run, struct roster_slot *slot,
                       const Capstan__Control *control) {
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_HEARTBEAT:
-        membership_update_memory(run, slot, control->heartbeat);
+        update_memory(run, slot, control->heartbeat);
         handle_ps_heartbeat(run, slot, control->heartbeat);
         break;
     case CAPSTAN__CONTROL__BODY_SQUARE_SUMS:
@@ -430,7 +443,7 @@ static void read_interrupt(struct run *run, int descriptor) {
     if (descriptor < 0 || eventfd_read(descriptor, &number))
         return;
     if (number == SIGUSR1)
-        checkpoint_policy_receive_signal(run, "SIGUSR1");
+        snapshot_coordinator_receive_signal(run, "SIGUSR1");
     else
         shutdown_interrupt(run, failure_code_of_signal((int)number),
                            "ended by a signal");
@@ -476,6 +489,20 @@ static void chief_report_health(const struct run *run, struct health *health,
     health_end(health);
 }
 
+/* Makes and sends the plan, once it can be made. */
+static void chief_plan(struct run *run) {
+    struct failure why;
+    if (!planning_prepare(run))
+        return;
+    if (checkpoint_policy_find_start(run, &why))
+        run_stop(run, why.code, "%s", why.text);
+    else if (planning_schedule(run)) {
+        metrics_begin(run);
+        planning_send(run);
+        checkpoint_policy_send_retained(run);
+    }
+}
+
 /* Handles events first. Then each part checks what has become due; a part runs
  * after the parts whose outcome it depends on. */
 static void chief_run_iteration(struct run *run, struct discovery *discovery,
@@ -502,7 +529,8 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     int64_t now = time_now();
     membership_check_deaths(run, now);
     weights_io_step(run);
-    checkpoint_commit_step(run);
+    checkpoint_commit_step(run, metrics_write_until);
+    chief_plan(run);
     planning_step(run);
     evaluations_step(run);
     watchdog_step(run, now);
@@ -548,7 +576,7 @@ enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) {
     struct run *run = calloc(1, sizeof *run);
     struct failure first;
-    char address[300], text[RUN_END_TEXT];
+    char address[300], text[SHUTDOWN_END_TEXT];
     if (!run)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
     enum status status = open_run(run, settings, why);
@@ -577,7 +605,7 @@ enum status chief_run(const struct chief_settings *settings,
         chief_run_iteration(run, discovery, settings);
     discovery_close(&discovery);
     checkpoint_commit_finish(run, settings->health);
-    run_end_text(run, text, sizeof text);
+    shutdown_end_text(run, text, sizeof text);
     health_leave_loop(settings->health, HEALTH_ENDING);
     metrics_end(run);
     if (run->metrics.began)

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queries on a run that all parts of the chief share, and its stop order. Only
- * the first stop counts. */
+/* Queries on a run that all parts of the chief share, and the decision to stop
+ * it. Only the first stop counts. */
 #include "chief/run.h"
 
-#include "chief/report/stall.h"
-#include "chief/run_series.h"
-#include "chief/snapshot/checkpoint_policy.h"
-#include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 
 #include <stdarg.h>
@@ -88,49 +84,23 @@ uint32_t run_count_live(const struct run *run) {
 }
 
 void run_enter_phase(struct run *run, enum run_phase phase) {
-    int64_t now = time_now();
-    /* A run may end before progress is shown again after a wait. */
-    if (run->phase == RUN_TRAINING)
-        stall_update(run, now);
     run->phase = phase;
-    run->phase_since = now;
+    run->phase_since = time_now();
 }
 
 enum failure_code run_code_of_members(enum failure_code code) {
     return failure_code_is_signal(code) ? FAILURE_RUN_INTERRUPTED : code;
 }
 
-void run_end_text(const struct run *run, char *text, size_t size) {
-    char hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
-    bool more = run->phase != RUN_OVER && snapshot_coordinator_is_saving(run);
-    snprintf(text, size, "%s", run->text);
-    if (!run->resumable || more)
-        return;
-    checkpoint_policy_resume_hint(run, hint, sizeof hint);
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "; the same command %s", hint);
-}
-
 static void stop(struct run *run, enum failure_code code, bool resumable,
                  const char *format, va_list arguments) {
     if (run->phase >= RUN_STOPPING)
         return;
-    char text[RUN_END_TEXT];
     vsnprintf(run->text, sizeof run->text, format, arguments);
     run->resumable = resumable;
-    run_end_text(run, text, sizeof text);
     run->code = code;
     run_find_end_step(run);
-    progress_close(&run->metrics.progress);
-    Capstan__Stop order = CAPSTAN__STOP__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    order.code = run_code_of_members(code);
-    order.text = text;
-    order.restart_within =
-        run_series_next_within(run, failure_code_status(code));
-    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
-    control.stop = &order;
-    control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
+    run->training_stopped = run->phase == RUN_TRAINING;
     run_enter_phase(run, RUN_STOPPING);
 }
 
@@ -212,7 +182,7 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct run_schedule *run_schedule = &run->plan.schedule;
     if (run->job->model.type == JOB_EXTERNAL)
         return (run->plan.has_restored ? run->plan.restored.samples : 0) +
-               metrics_total(run).samples;
+               run_total(run).samples;
     uint64_t batches =
         (step - run_schedule->start + run_schedule->start_batch) *
         run_schedule->accumulation;
@@ -254,4 +224,54 @@ double run_row_bytes(const struct run *run) {
         steps += trainer->heartbeat.clock - trainer->from + 1;
     }
     return steps ? (double)bytes / (double)steps : 0;
+}
+
+const struct optimizer *run_table_optimizer(const struct run *run,
+                                            const struct table *table) {
+    return table->optimizer
+               ? &run->plan.table_groups[table->optimizer - 1].optimizer
+               : &run->job->optimizer;
+}
+
+struct run_point run_total(const struct run *run) {
+    struct run_point point = {0};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        point.loss += trainer->past_loss + trainer->heartbeat.loss_sum;
+        point.samples += trainer->past_samples + trainer->heartbeat.samples;
+        if (trainer->heartbeat.training_s > point.seconds)
+            point.seconds = trainer->heartbeat.training_s;
+    }
+    return point;
+}
+
+uint64_t run_bad_lines(const struct run *run) {
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        sum += run->trainers[r].past_bad_lines +
+               run->trainers[r].heartbeat.bad_lines;
+    return sum;
+}
+
+bool run_all_bad_lines(const struct run *run) {
+    return !run->plan.schedule.start && run_bad_lines(run) &&
+           !run_total(run).samples;
+}
+
+bool run_evaluations_pending(const struct run *run) {
+    for (uint32_t i = 0; i < run->evaluations.count; i++)
+        if (run->evaluations.items[i].open)
+            return true;
+    return false;
+}
+
+bool run_evaluations_missing(const struct run *run) {
+    return run->evaluations.incomplete > run->evaluations.evaluated;
+}
+
+bool run_awaits_devices(const struct run *run, uint32_t rank) {
+    const struct visible_devices *visible_devices =
+        &run->trainers[rank].visible_devices;
+    return visible_devices->reported && !visible_devices->answered &&
+           visible_devices->count;
 }

@@ -7,14 +7,14 @@
 #include "chief/control/control_server.h"
 #include "chief/control/membership.h"
 #include "chief/control/roster.h"
-#include "chief/control/shutdown.h"
+#include "chief/control/untrained.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/device_assignment.h"
 #include "chief/plan/planning.h"
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"
 #include "chief/report/stall.h"
-#include "chief/report/untrained.h"
+#include "chief/shutdown.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/log.h"
@@ -129,6 +129,7 @@ struct run {
     enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
+    bool training_stopped;    /* it was stopped in RUN_TRAINING */
     bool resumable;           /* the same command may go on from a checkpoint */
     char export_problem[512]; /* why the export failed, or "" */
 };
@@ -158,20 +159,14 @@ uint32_t run_count_live(const struct run *run);
  * that of a signal is for the process that received it alone. */
 enum failure_code run_code_of_members(enum failure_code code);
 
-/* Ends the run with CODE and sends the stop order to all members. Later calls
- * have no effect. */
+/* Ends the run with CODE; shutdown.c sends the stop order to all members. Later
+ * calls have no effect. */
 void run_stop(struct run *run, enum failure_code code, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
 /* As run_stop, of a run that may go on from its newest checkpoint. */
 void run_stop_resumable(struct run *run, enum failure_code code,
                         const char *format, ...) PRINTF_LIKE(3, 4);
-
-enum { RUN_END_TEXT = 2048 /* bytes */ };
-
-/* Writes why RUN ends to TEXT; behind it, of a resumable run, what the same
- * command does, unless a checkpoint may still be completed. */
-void run_end_text(const struct run *run, char *text, size_t size);
 
 /* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
 struct roster_slot *run_holder(struct run *run, uint32_t index);
@@ -217,6 +212,30 @@ uint64_t run_samples(const struct run *run, uint64_t step);
  * each further batch. */
 uint64_t run_share_samples(const struct run *run, uint64_t batch,
                            uint64_t batches);
+
+/* The optimizer of TABLE, one of the run's layout; view. */
+const struct optimizer *run_table_optimizer(const struct run *run,
+                                            const struct table *table);
+
+/* Loss and samples of all trainers since the start. */
+struct run_point run_total(const struct run *run);
+
+/* Of the training data, left out by all trainers (data.bad_lines). */
+uint64_t run_bad_lines(const struct run *run);
+
+/* Has the run left out all that it has read since its first step? Then it has
+ * trained nothing. */
+bool run_all_bad_lines(const struct run *run);
+
+/* Is a part of an evaluation still awaited? */
+bool run_evaluations_pending(const struct run *run);
+
+/* Does the newest evaluation of a synchronous run lack a part that no trainer
+ * can report any more? Then an evaluation on a snapshot is needed. */
+bool run_evaluations_missing(const struct run *run);
+
+/* Does the trainer of RANK wait for the reports of the others? */
+bool run_awaits_devices(const struct run *run, uint32_t rank);
 
 /* Enters PHASE and restarts the phase deadline. */
 void run_enter_phase(struct run *run, enum run_phase phase);

@@ -5,7 +5,8 @@
 # proto/, itself and what is pure in the roles; basenames and static functions are
 # unique; no identifier has a word that the glossary replaces; a test that is
 # skipped says why (tests/lib/skip.h); each source names the licence at its head;
-# docs/design.md names only files that exist. Run from the root; a line for each
+# docs/design.md names only files that exist; the rooms of the chief call only rooms
+# before them, and files call each other in no more circles than there are. Run from the root; a line for each
 # offence.
 set -u
 
@@ -146,7 +147,7 @@ unknown_files() {
 }
 
 found=$(offences; shared_statics; replaced_words; silent_skips; unlicensed;
-    unknown_files)
+    unknown_files; python3 tests/circles.py check)
 [[ -z $found ]] && exit 0
 echo "$found"
 exit 1

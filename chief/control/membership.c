@@ -6,10 +6,9 @@
 #include "chief/control/membership.h"
 
 #include "chief/control/membership_broadcast.h"
-#include "chief/report/untrained.h"
+#include "chief/control/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
-#include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
 #include "proto/config/cluster/cluster_size.h"
 
@@ -174,10 +173,9 @@ static bool is_other_job(const struct run *run, const Capstan__Join *join) {
     return key[0] && join->key[0] && strcmp(key, join->key);
 }
 
-/* Copies up to FREE_MEMORY_LIMITS of COUNT limits; returns how many. */
-static unsigned read_limits(struct free_memory_limit *limits,
-                            Capstan__MemoryLimit *const *reported,
-                            size_t count) {
+unsigned membership_read_limits(struct free_memory_limit *limits,
+                                Capstan__MemoryLimit *const *reported,
+                                size_t count) {
     unsigned read = 0;
     for (; read < count && read < FREE_MEMORY_LIMITS; read++) {
         struct free_memory_limit *limit = &limits[read];
@@ -196,16 +194,7 @@ static void store_limits(struct run *run, const struct roster_slot *slot,
         &run->plan.limits[slot - run->roster.slots];
     reported->devices = 0;
     reported->count =
-        read_limits(reported->limits, join->memory, join->n_memory);
-}
-
-void membership_update_memory(struct run *run, const struct roster_slot *slot,
-                              const Capstan__Heartbeat *heartbeat) {
-    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
-    if (run->phase == RUN_JOINING && heartbeat->n_memory)
-        memory_plan_update_limits(
-            &run->plan.limits[slot - run->roster.slots], limits,
-            read_limits(limits, heartbeat->memory, heartbeat->n_memory));
+        membership_read_limits(reported->limits, join->memory, join->n_memory);
 }
 
 /* Does JOIN describe another cluster size than this chief knows? Writes TEXT

@@ -5,6 +5,7 @@
 
 #include "chief/control/control_server.h"
 #include "chief/control/reachability.h"
+#include "proto/base/free_memory.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,9 +58,10 @@ bool membership_is_joining(const struct run *run,
 void membership_receive_exit(struct run *run, struct roster_slot *slot,
                              const Capstan__ExitReport *report);
 
-/* Updates the free memory that SLOT's member reports; ignored once there is a
- * plan. */
-void membership_update_memory(struct run *run, const struct roster_slot *slot,
-                              const Capstan__Heartbeat *heartbeat);
+/* Copies up to FREE_MEMORY_LIMITS of the COUNT limits that a member has
+ * REPORTED; returns how many. */
+unsigned membership_read_limits(struct free_memory_limit *limits,
+                                Capstan__MemoryLimit *const *reported,
+                                size_t count);
 
 #endif

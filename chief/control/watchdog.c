@@ -19,7 +19,7 @@ static const int64_t LOST_PEER_GRACE = 3 * TIME_S / 2;
 static bool is_missing(const struct run *run, const struct roster_slot *slot) {
     return slot->rank != ROSTER_NO_RANK &&
            !run->trainers[slot->rank].declared &&
-           !device_assignment_is_pending(run, slot->rank);
+           !run_awaits_devices(run, slot->rank);
 }
 
 /* " at host:port" where the cluster description has the address of SLOT's

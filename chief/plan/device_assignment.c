@@ -35,13 +35,6 @@ struct device_assignment_local_rank device_assignment_local_rank(
     return out;
 }
 
-bool device_assignment_is_pending(const struct run *run, uint32_t rank) {
-    const struct visible_devices *visible_devices =
-        &run->trainers[rank].visible_devices;
-    return visible_devices->reported && !visible_devices->answered &&
-           visible_devices->count;
-}
-
 static bool all_known(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (!run->trainers[r].visible_devices.known)

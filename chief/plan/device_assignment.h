@@ -44,7 +44,4 @@ struct device_assignment_local_rank {
 struct device_assignment_local_rank device_assignment_local_rank(
     const struct run *run, uint32_t rank);
 
-/* Does the trainer of RANK wait for the reports of the others? */
-bool device_assignment_is_pending(const struct run *run, uint32_t rank);
-
 #endif

@@ -109,8 +109,8 @@ static void describe_optimizers(const struct run *run, const char *name,
     snprintf(text, size,
              "%s has the optimizer %s with %u groups, rank 0 %s with %u; all "
              "ranks have the same%s",
-             name, checkpoint_policy_optimizer_name(trainer->optimizer),
-             trainer->num_groups, checkpoint_policy_optimizer_name(own), groups,
+             name, rule_name(trainer->optimizer), trainer->num_groups,
+             rule_name(own), groups,
              none && own != trainer->optimizer
                  ? " (in Python None is DistributedOptimizer's rule \"worker\","
                    " also of one that has loaded a state: say rule=)"

@@ -2,6 +2,7 @@
 #include "chief/plan/planning.h"
 
 #include "chief/control/membership_broadcast.h"
+#include "chief/control/untrained.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/collective_select.h"
 #include "chief/plan/device_replicas.h"
@@ -9,11 +10,8 @@
 #include "chief/plan/model_spec.h"
 #include "chief/plan/placement.h"
 #include "chief/plan/table_memory.h"
-#include "chief/report/metrics.h"
-#include "chief/report/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
-#include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
 #include "proto/tensor/plan.h"
 #include "proto/tensor/schedule.h"
@@ -359,10 +357,11 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
 
 /* With staleness a joiner starts at once, at the lowest live clock; in a
  * synchronous run it starts with the next snapshot. */
-void planning_admit_joiner(struct run *run, struct roster_slot *slot) {
+void planning_admit_joiner(struct run *run, struct roster_slot *slot,
+                           bool keeps) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
     if (run->job->optimizer.type == OPTIMIZER_NONE &&
-        !run->job->checkpoint.dir && kept_states_any(run)) {
+        !run->job->checkpoint.dir && keeps) {
         membership_dismiss(run, slot, FAILURE_JOB_UNFIT,
                            "a trainer with what it keeps, or with an optimizer "
                            "of its own, joins with the others' state, which "
@@ -489,31 +488,32 @@ static bool planning_check_deltas(struct run *run) {
     return false;
 }
 
-static void plan(struct run *run) {
-    struct failure why;
-    bool settled =
-        run->plan
-            .ps_of_block; /* the plan is made, and only memory was waited for */
+bool planning_prepare(struct run *run) {
+    /* If it is made already, only memory was waited for. */
+    bool settled = run->plan.ps_of_block;
+    if (run->phase != RUN_JOINING || !run->plan.layout ||
+        !model_spec_is_complete(run))
+        return false;
     if (!settled &&
         (!planning_check_deltas(run) || !device_replicas_resolve(run) ||
          !collective_select_resolve(run) || !planning_place_blocks(run)))
-        return;
-    if (!check_memory(run))
-        return;
-    enum status status = checkpoint_policy_find_start(run, &why);
-    if (status) {
-        run_stop(run, why.code, "%s", why.text);
-        return;
-    }
+        return false;
+    return check_memory(run);
+}
+
+bool planning_schedule(struct run *run) {
     if (!place_partitions(run))
-        return;
+        return false;
     if (run->job->init && run->plan.has_restored)
         log_info(run->log, "init_ignored",
                  "init is ignored: the run resumes, and %s is not read",
                  run->job->init);
     set_rounds(run);
     restore_epoch(run);
-    metrics_begin(run);
+    return true;
+}
+
+void planning_send(struct run *run) {
     log_plan(run);
     planning_check_schedule(run);
     warn_of_other_epochs(run);
@@ -522,7 +522,6 @@ static void plan(struct run *run) {
         run->trainers[r].has_plan = true;
     run_enter_phase(run, RUN_READYING);
     send_plan(run, NULL);
-    checkpoint_policy_send_retained(run);
 }
 
 /* A checkpoint that is due at an epoch's end is requested when the next one
@@ -579,12 +578,9 @@ static void planning_begin(struct run *run) {
 }
 
 void planning_step(struct run *run) {
-    if (run->phase == RUN_JOINING && run->plan.layout &&
-        model_spec_is_complete(run))
-        plan(run);
-    else if (run->phase == RUN_READYING && all_ready(run) &&
-             (run->plan.init_done || !starts_from_file(run)) &&
-             bandwidth_probe_is_done(run, time_now()))
+    if (run->phase == RUN_READYING && all_ready(run) &&
+        (run->plan.init_done || !starts_from_file(run)) &&
+        bandwidth_probe_is_done(run, time_now()))
         planning_begin(run);
 }
 

@@ -56,14 +56,25 @@ struct run_plan {
     bool init_done;
 };
 
-/* Makes and sends the plan once all members have joined and all trainers have
- * sent their model spec. Starts training once all ps hold their blocks, with
- * the weights of job.init if set. */
+/* Makes the plan once all members have joined and all trainers have sent their
+ * model spec. True when it is made and fits into memory: the checkpoint to
+ * start from may be read. */
+bool planning_prepare(struct run *run);
+
+/* Sets the schedule from where the run starts (run->plan.restored). */
+bool planning_schedule(struct run *run);
+
+/* Sends the plan to all members. */
+void planning_send(struct run *run);
+
+/* Starts training once all ps hold their blocks, with the weights of job.init
+ * if set. */
 void planning_step(struct run *run);
 
 /* SLOT's trainer joined during training and has sent its model spec: sends it
- * the plan. */
-void planning_admit_joiner(struct run *run, struct roster_slot *slot);
+ * the plan. KEEPS: another trainer keeps something (kept_states_any). */
+void planning_admit_joiner(struct run *run, struct roster_slot *slot,
+                           bool keeps);
 
 /* Rank 0 of an external model has begun an epoch. */
 void planning_receive_epoch(struct run *run, const struct roster_slot *slot,

@@ -19,8 +19,8 @@ static uint64_t most_rows(const struct table *table) {
 
 uint64_t table_memory_row_bytes(const struct run *run,
                                 const struct table *table) {
-    return row_keys_row_bytes(
-        table->dim, rule_slots(checkpoint_policy_table_optimizer(run, table)));
+    return row_keys_row_bytes(table->dim,
+                              rule_slots(run_table_optimizer(run, table)));
 }
 
 struct table_memory table_memory_of(const struct run *run) {
@@ -30,8 +30,7 @@ struct table_memory table_memory_of(const struct run *run) {
         const struct table *table = &layout->tables[t];
         uint64_t most = most_rows(table);
         uint64_t rows = most ? most : run_table_rows(run, t);
-        unsigned slots =
-            rule_slots(checkpoint_policy_table_optimizer(run, table));
+        unsigned slots = rule_slots(run_table_optimizer(run, table));
         uint64_t floats = rows * table->dim;
         memory.rows += rows;
         memory.bytes +=

@@ -212,22 +212,11 @@ void evaluations_step(struct run *run) {
     uint64_t id, step;
     while (snapshot_coordinator_take_evaluation(run, &id, &step))
         begin_snapshot(run, id, step);
-    if (!evaluations_pending(run))
+    if (!run_evaluations_pending(run))
         return;
     bool listed = list_evaluators(run, &evaluators);
     for (uint32_t i = 0; listed && i < run->evaluations.count; i++)
         if (run->evaluations.items[i].open)
             assign_parts(run, &run->evaluations.items[i], &evaluators);
     free_evaluators(&evaluators);
-}
-
-bool evaluations_pending(const struct run *run) {
-    for (uint32_t i = 0; i < run->evaluations.count; i++)
-        if (run->evaluations.items[i].open)
-            return true;
-    return false;
-}
-
-bool evaluations_are_missing(const struct run *run) {
-    return run->evaluations.incomplete > run->evaluations.evaluated;
 }

@@ -47,11 +47,4 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
  * ends the evaluations that wait for no trainer any more. */
 void evaluations_step(struct run *run);
 
-/* Is a part of an evaluation still awaited? */
-bool evaluations_pending(const struct run *run);
-
-/* Does the newest evaluation of a synchronous run lack a part that no trainer
- * can report any more? Then an evaluation on a snapshot is needed. */
-bool evaluations_are_missing(const struct run *run);
-
 #endif

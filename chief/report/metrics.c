@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/metrics.h"
 
+#include "chief/plan/network_bound.h"
 #include "chief/plan/table_memory.h"
-#include "chief/report/evaluations.h"
 #include "chief/report/stall.h"
-#include "chief/report/summary.h"
 #include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
+#include "proto/tensor/encoding.h"
 #include "proto/tensor/schedule.h"
 
 #include <math.h>
@@ -49,18 +49,6 @@ void metrics_update_step(struct run *run, uint64_t step) {
     update_reached(run);
 }
 
-struct run_point metrics_total(const struct run *run) {
-    struct run_point point = {0};
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        point.loss += trainer->past_loss + trainer->heartbeat.loss_sum;
-        point.samples += trainer->past_samples + trainer->heartbeat.samples;
-        if (trainer->heartbeat.training_s > point.seconds)
-            point.seconds = trainer->heartbeat.training_s;
-    }
-    return point;
-}
-
 /* The total when each trainer was at the step that it evaluated; in a
  * synchronous job it is the same in every run. */
 static struct run_point total_at_evaluation(const struct run *run) {
@@ -88,7 +76,7 @@ static double metrics_rate(struct run_point from, struct run_point to) {
 
 /* Extrapolates the mean time of a step since the start. */
 static double seconds_left(const struct run *run, uint64_t step) {
-    double seconds = metrics_total(run).seconds;
+    double seconds = run_total(run).seconds;
     uint64_t steps_done = step - run->plan.schedule.start;
     return steps_done && !run_is_endless(run) && seconds > 0
                ? seconds / (double)steps_done *
@@ -114,7 +102,7 @@ static uint64_t last_shown_step(const struct run *run) {
     bool evaluates = run_synchronous(run) || run->plan.test_samples;
     bool comes = run->phase == RUN_TRAINING
                      ? evaluates
-                     : evaluations_pending(run) ||
+                     : run_evaluations_pending(run) ||
                            snapshot_coordinator_is_evaluating(run);
     if (!comes)
         return UINT64_MAX;
@@ -135,10 +123,29 @@ static uint64_t all_rows(const struct run *run) {
     return rows;
 }
 
+double metrics_network_limit(const struct run *run) {
+    if (!run->plan.layout || !(run->bandwidth.gbits > 0))
+        return NAN;
+    bool synchronous = run_synchronous(run);
+    struct network_bound_case given = {
+        .num_trainers = run->roster.num_ranks,
+        .num_ps = (uint32_t)run_holder_count(run),
+        .bytes =
+            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
+        .row_bytes = run_row_bytes(run),
+        .link_gbits = run->bandwidth.gbits,
+        .synchronous = synchronous,
+        .allreduce = run->allreduce,
+        .two_phase =
+            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
+    };
+    return network_bound_steps_per_second(&given);
+}
+
 /* The share of the network's bound that the rate which is shown reaches; 0: it
  * is unknown. */
 static double network_share(const struct run *run) {
-    double limit = summary_network_limit(run);
+    double limit = metrics_network_limit(run);
     double samples = (double)run->job->micro_batch * run->job->accumulation *
                      run_step_replicas(run);
     double rate = known_rate(run, run->metrics.shown_rate);
@@ -193,19 +200,6 @@ uint64_t metrics_skipped_steps(const struct run *run) {
         if (run->trainers[r].heartbeat.skipped > most)
             most = run->trainers[r].heartbeat.skipped;
     return most;
-}
-
-uint64_t metrics_bad_lines(const struct run *run) {
-    uint64_t sum = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        sum += run->trainers[r].past_bad_lines +
-               run->trainers[r].heartbeat.bad_lines;
-    return sum;
-}
-
-bool metrics_all_bad_lines(const struct run *run) {
-    return !run->plan.schedule.start && metrics_bad_lines(run) &&
-           !metrics_total(run).samples;
 }
 
 double metrics_loss_scale(const struct run *run) {
@@ -459,7 +453,7 @@ void metrics_show(struct run *run, int64_t now) {
         write_points(run, last);
     if (run->phase != RUN_TRAINING || !run->metrics.began)
         return;
-    struct run_point point = metrics_total(run);
+    struct run_point point = run_total(run);
     bool turn = now - run->metrics.shown_at >= SHOW_INTERVAL;
     if (turn)
         run->metrics.shown_from = run->metrics.shown;

@@ -88,9 +88,6 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
                                const struct evaluation_split_result *result,
                                struct binary_scores *scores);
 
-/* Loss and samples of all trainers since the start. */
-struct run_point metrics_total(const struct run *run);
-
 /* Mean loss per sample between FROM and TO; NAN: no samples. */
 double metrics_mean_loss(struct run_point from, struct run_point to);
 
@@ -98,14 +95,10 @@ double metrics_mean_loss(struct run_point from, struct run_point to);
 bool metrics_checks_overflow(const struct run *run);
 uint64_t metrics_skipped_steps(const struct run *run);
 
-/* Of the training data, left out by all trainers (data.bad_lines). */
-uint64_t metrics_bad_lines(const struct run *run);
-
-/* Has the run left out all that it has read since its first step? Then it has
- * trained nothing. */
-bool metrics_all_bad_lines(const struct run *run);
-
 /* As reported by the trainer that is furthest; NAN: none has reported. */
 double metrics_loss_scale(const struct run *run);
+
+/* Steps a second that the network allows; NAN: the bandwidth is unknown. */
+double metrics_network_limit(const struct run *run);
 
 #endif

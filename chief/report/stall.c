@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/stall.h"
 
-#include "chief/report/evaluations.h"
-#include "chief/report/metrics.h"
 #include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
@@ -25,7 +23,8 @@ static const struct roster_slot *find_silent(const struct run *run,
 }
 
 static bool is_evaluating(const struct run *run) {
-    return evaluations_pending(run) || snapshot_coordinator_is_evaluating(run);
+    return run_evaluations_pending(run) ||
+           snapshot_coordinator_is_evaluating(run);
 }
 
 /* Counts the time of the trainers that waited; the silent peer may be gone by
@@ -100,7 +99,7 @@ double stall_seconds(const struct run *run, int64_t now, char *text,
     const struct roster_slot *silent = find_silent(run, now);
     uint64_t steps_done = run_step(run) - run->plan.schedule.start;
     double usual =
-        metrics_total(run).seconds / (double)(steps_done ? steps_done : 1);
+        run_total(run).seconds / (double)(steps_done ? steps_done : 1);
     double stalled = time_to_seconds(now - run->stall.since);
     char name[64];
     text[0] = 0;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/summary.h"
 
+#include "chief/control/untrained.h"
 #include "chief/plan/bandwidth_probe.h"
-#include "chief/plan/network_bound.h"
 #include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
 #include "chief/report/time_breakdown.h"
-#include "chief/report/untrained.h"
 #include "proto/base/time.h"
 #include "proto/config/byte_size.h"
 #include "proto/tensor/schedule.h"
-#include "proto/tensor/encoding.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -95,11 +93,11 @@ static double run_loss(const struct run *run) {
     struct run_point none = {0};
     return isfinite(run->metrics.epoch_loss)
                ? run->metrics.epoch_loss
-               : metrics_mean_loss(none, metrics_total(run));
+               : metrics_mean_loss(none, run_total(run));
 }
 
 static double training_seconds(const struct run *run) {
-    return metrics_total(run).seconds;
+    return run_total(run).seconds;
 }
 
 static double steps_per_second(const struct run *run) {
@@ -107,25 +105,6 @@ static double steps_per_second(const struct run *run) {
     return seconds > 0
                ? (double)(run->end_step - run->plan.schedule.start) / seconds
                : NAN;
-}
-
-double summary_network_limit(const struct run *run) {
-    if (!run->plan.layout || !(run->bandwidth.gbits > 0))
-        return NAN;
-    bool synchronous = run_synchronous(run);
-    struct network_bound_case given = {
-        .num_trainers = run->roster.num_ranks,
-        .num_ps = (uint32_t)run_holder_count(run),
-        .bytes =
-            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
-        .row_bytes = run_row_bytes(run),
-        .link_gbits = run->bandwidth.gbits,
-        .synchronous = synchronous,
-        .allreduce = run->allreduce,
-        .two_phase =
-            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
-    };
-    return network_bound_steps_per_second(&given);
 }
 
 static void summary_set_real(json_t *object, const char *key, double value) {
@@ -213,7 +192,7 @@ json_t *summary_object(const struct run *run) {
                                              : json_null());
     summary_set_real(object, "steps_per_second", steps_per_second(run));
     summary_set_real(object, "examples_per_second",
-                     seconds > 0 ? (double)metrics_total(run).samples / seconds
+                     seconds > 0 ? (double)run_total(run).samples / seconds
                                  : NAN);
     summary_set_real(object, "train_loss", run_loss(run));
     summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
@@ -230,7 +209,7 @@ json_t *summary_object(const struct run *run) {
     summary_add_rows(object, run);
     if (run->job->data.skip_bad_lines) {
         json_object_set_new(object, "bad_lines",
-                            json_integer((json_int_t)metrics_bad_lines(run)));
+                            json_integer((json_int_t)run_bad_lines(run)));
         json_object_set_new(
             object, "test_bad_lines",
             json_integer((json_int_t)run->evaluations.bad_lines));
@@ -248,9 +227,9 @@ json_t *summary_object(const struct run *run) {
         summary_set_real(object, "ps_link_gbits",
                          bandwidth_probe_aggregate_gbits(run));
     summary_set_real(object, "bound_steps_per_second",
-                     summary_network_limit(run));
+                     metrics_network_limit(run));
     summary_set_real(object, "share_of_bound",
-                     steps_per_second(run) / summary_network_limit(run));
+                     steps_per_second(run) / metrics_network_limit(run));
     time_breakdown_add(object, run);
     /* The watchdog moves `opened` forward by each suspension. */
     summary_set_real(
@@ -383,20 +362,19 @@ static void log_diverged(const struct run *run) {
 }
 
 static void log_bad_lines(const struct run *run) {
-    uint64_t train = metrics_bad_lines(run), test = run->evaluations.bad_lines;
+    uint64_t train = run_bad_lines(run), test = run->evaluations.bad_lines;
     if (train || test)
         log_warning(run->log, "bad_lines",
                     "bad lines left out: %" PRIu64
                     " of the training data%s, %" PRIu64 " of the test set",
-                    train,
-                    metrics_total(run).samples ? "" : ", which had no other",
+                    train, run_total(run).samples ? "" : ", which had no other",
                     test);
 }
 
 void summary_print(const struct run *run, bool json) {
     uint64_t step = run->end_step;
     double seconds = training_seconds(run);
-    uint64_t samples = metrics_total(run).samples;
+    uint64_t samples = run_total(run).samples;
     char loss[32], figures[96] = ""; /* a caller may not tell its samples */
     progress_loss_text(loss, sizeof loss, run_loss(run));
     if (samples)
@@ -416,12 +394,12 @@ void summary_print(const struct run *run, bool json) {
     log_bad_lines(run);
     if (run->metrics.began)
         untrained_log(run);
-    if (run->metrics.began && seconds > 0 && summary_network_limit(run) > 0)
+    if (run->metrics.began && seconds > 0 && metrics_network_limit(run) > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "
                  "Gbit/s in each direction per host (%s)",
-                 100 * steps_per_second(run) / summary_network_limit(run),
-                 summary_network_limit(run), run->bandwidth.gbits,
+                 100 * steps_per_second(run) / metrics_network_limit(run),
+                 metrics_network_limit(run), run->bandwidth.gbits,
                  run->bandwidth.measured ? "measured"
                  : run->no_restart
                      ? "--link-gbits, as if each had a host of its own"

@@ -19,7 +19,4 @@ void summary_print(const struct run *run, bool json);
 /* Writes the object to the file at PATH; logs a warning if that fails. */
 void summary_save(const struct run *run, const char *path);
 
-/* Steps a second that the network allows; NAN: the bandwidth is unknown. */
-double summary_network_limit(const struct run *run);
-
 #endif

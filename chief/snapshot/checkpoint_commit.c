@@ -3,7 +3,6 @@
  * over. Only the chief's loop touches the run. */
 #include "chief/snapshot/checkpoint_commit.h"
 
-#include "chief/report/metrics.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/background_task.h"
@@ -126,7 +125,7 @@ static bool fill_rules(const struct run *run, struct manifest *manifest) {
         const struct optimizer *optimizer = optimizer_group_find(
             groups ? run->plan.groups : NULL, g, &run->job->optimizer);
         snprintf(rule->name, sizeof rule->name, "%s",
-                 checkpoint_policy_optimizer_name(optimizer->type));
+                 rule_name(optimizer->type));
         rule->num_slots = rule_slots(optimizer);
         for (unsigned s = 0; s < rule->num_slots; s++)
             snprintf(rule->slot_names[s], sizeof rule->slot_names[s], "%s",
@@ -143,9 +142,9 @@ static bool fill_tables(const struct run *run,
     for (uint32_t t = 0; manifest->tables && t < layout->num_tables; t++) {
         struct manifest_table *table = &manifest->tables[t];
         const struct optimizer *optimizer =
-            checkpoint_policy_table_optimizer(run, &layout->tables[t]);
+            run_table_optimizer(run, &layout->tables[t]);
         snprintf(table->rule, sizeof table->rule, "%s",
-                 checkpoint_policy_optimizer_name(optimizer->type));
+                 rule_name(optimizer->type));
         table->num_slots = rule_slots(optimizer);
         table->count = snapshot->counts[t];
     }
@@ -310,9 +309,9 @@ static void checkpoint_commit_begin(struct run *run,
 /* Waits for the metrics of all steps before the snapshot: a run that resumes
  * from it cannot write them. Trainers report them within half a second. */
 static bool is_progress_written(struct run *run,
-                                const struct run_snapshot *snapshot) {
-    return run->phase >= RUN_STOPPING ||
-           metrics_write_until(run, snapshot->step) ||
+                                const struct run_snapshot *snapshot,
+                                bool (*write_metrics)(struct run *, uint64_t)) {
+    return run->phase >= RUN_STOPPING || write_metrics(run, snapshot->step) ||
            time_now() - snapshot->completed_at > TIME_S;
 }
 
@@ -333,11 +332,12 @@ static bool is_trained(const struct run *run) {
     if (!run->job->data.skip_bad_lines || run->plan.schedule.start ||
         run->shutdown.interrupted)
         return true;
-    return run->phase == RUN_TRAINING ? metrics_total(run).samples > 0
-                                      : !metrics_all_bad_lines(run);
+    return run->phase == RUN_TRAINING ? run_total(run).samples > 0
+                                      : !run_all_bad_lines(run);
 }
 
-void checkpoint_commit_step(struct run *run) {
+void checkpoint_commit_step(struct run *run,
+                            bool (*write_metrics)(struct run *, uint64_t)) {
     struct run_snapshot *snapshot;
     enum status status;
     struct failure why;
@@ -349,8 +349,8 @@ void checkpoint_commit_step(struct run *run) {
             status, &why);
     while (!run->checkpoints.commit &&
            (snapshot = snapshot_coordinator_next_complete(run)) &&
-           is_progress_written(run, snapshot) && is_kept(run, snapshot) &&
-           is_trained(run))
+           is_progress_written(run, snapshot, write_metrics) &&
+           is_kept(run, snapshot) && is_trained(run))
         checkpoint_commit_begin(run, snapshot);
 }
 
@@ -379,8 +379,8 @@ void checkpoint_commit_finish(struct run *run, struct health *health) {
     int64_t limit = time_from_seconds(run->job->timeouts.stop);
     int64_t begun = time_now();
     bool is_logged = false;
-    for (checkpoint_commit_step(run); run->checkpoints.commit;
-         checkpoint_commit_step(run)) {
+    for (checkpoint_commit_step(run, NULL); run->checkpoints.commit;
+         checkpoint_commit_step(run, NULL)) {
         struct pollfd over = {checkpoint_commit_descriptor(run), POLLIN, 0};
         int64_t now = time_now();
         report_commit(run, health, now);

@@ -9,8 +9,10 @@
 #include "proto/base/health.h"
 
 /* Handles a commit that has ended and starts the next one: snapshots that all
- * ps have written (snapshot_coordinator_next_complete). */
-void checkpoint_commit_step(struct run *run);
+ * ps have written (snapshot_coordinator_next_complete). While the run is not
+ * ending, WRITE_METRICS writes those of a snapshot's steps first. */
+void checkpoint_commit_step(struct run *run,
+                            bool (*write_metrics)(struct run *, uint64_t));
 
 /* Becomes readable when a commit has ended; -1: none is in progress. */
 int checkpoint_commit_descriptor(const struct run *run);

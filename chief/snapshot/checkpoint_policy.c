@@ -10,7 +10,6 @@
 #include "chief/control/membership.h"
 #include "chief/run.h"
 #include "chief/snapshot/kept_states.h"
-#include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 #include "proto/store/checkpoint.h"
 #include "proto/store/checkpoint_reader.h"
@@ -50,47 +49,6 @@ enum status checkpoint_policy_open(struct run *run, struct failure *why) {
 void checkpoint_policy_close(struct run *run) {
     dir_lock_release(&run->checkpoints.dir_lock);
     kept_states_free(run);
-}
-
-void checkpoint_policy_receive_signal(struct run *run, const char *who) {
-    const char *outcome = "one checkpoint, and the run goes on";
-    if (!run->job->checkpoint.dir)
-        outcome = "no checkpoint, as the job has no checkpoint.dir; the run "
-                  "goes on";
-    else if (run->shutdown.interrupted || run->phase >= RUN_FINISHING)
-        outcome = "the run is ending, with a checkpoint of its own";
-    else if (run->checkpoints.requested || snapshot_coordinator_is_saving(run))
-        outcome = "a checkpoint is in progress already; the run goes on";
-    else
-        run->checkpoints.requested = true;
-    log_info(run->log, "checkpoint_requested", "%s: %s", who, outcome);
-}
-
-const char *checkpoint_policy_optimizer_name(enum optimizer_type type) {
-    switch (type) {
-    case OPTIMIZER_SGD:
-        return "SGD";
-    case OPTIMIZER_ADAGRAD:
-        return "Adagrad";
-    case OPTIMIZER_RMSPROP:
-        return "RMSprop";
-    case OPTIMIZER_ADAM:
-        return "Adam";
-    case OPTIMIZER_ADAMW:
-        return "AdamW";
-    case OPTIMIZER_FTRL:
-        return "Ftrl";
-    case OPTIMIZER_NONE:
-        return "None";
-    }
-    return "";
-}
-
-const struct optimizer *checkpoint_policy_table_optimizer(
-    const struct run *run, const struct table *table) {
-    return table->optimizer
-               ? &run->plan.table_groups[table->optimizer - 1].optimizer
-               : &run->job->optimizer;
 }
 
 /* A job may group the parameters otherwise: their optimizers are compared. */
@@ -136,7 +94,7 @@ static enum status check_rules(const struct run *run,
         const struct optimizer *here =
             optimizer_group_find(run->plan.groups, layout->parameters[p].group,
                                  &run->job->optimizer);
-        const char *name = checkpoint_policy_optimizer_name(here->type);
+        const char *name = rule_name(here->type);
         if (!strcmp(there->name, name) && there->num_slots == rule_slots(here))
             continue;
         return status_fail(
@@ -195,9 +153,8 @@ static void table_difference(const struct run *run,
                              char *text, size_t size) {
     const struct table *here = &run->plan.layout->tables[t],
                        *there = &manifest->layout->tables[t];
-    const struct optimizer *optimizer =
-        checkpoint_policy_table_optimizer(run, here);
-    const char *rule = checkpoint_policy_optimizer_name(optimizer->type);
+    const struct optimizer *optimizer = run_table_optimizer(run, here);
+    const char *rule = rule_name(optimizer->type);
     const struct {
         const char *name;
         double there, here;

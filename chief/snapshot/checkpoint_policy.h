@@ -41,10 +41,6 @@ enum { CHECKPOINT_POLICY_RESUME_HINT_SIZE = 4400 /* bytes for any hint */ };
 enum status checkpoint_policy_open(struct run *run,
                                    struct failure *why) MUST_CHECK;
 
-/* SIGUSR1: takes a checkpoint as soon as possible; the run continues. WHO: for
- * the log. */
-void checkpoint_policy_receive_signal(struct run *run, const char *who);
-
 /* Releases the directory lock. */
 void checkpoint_policy_close(struct run *run);
 
@@ -55,13 +51,6 @@ void checkpoint_policy_close(struct run *run);
  * first difference. */
 enum status checkpoint_policy_find_start(struct run *run,
                                          struct failure *why) MUST_CHECK;
-
-/* The optimizer's name in a manifest; static. */
-const char *checkpoint_policy_optimizer_name(enum optimizer_type type);
-
-/* The optimizer of TABLE, one of the run's layout; view. */
-const struct optimizer *checkpoint_policy_table_optimizer(
-    const struct run *run, const struct table *table);
 
 /* Writes what the command that started RUN does when it is repeated, as the
  * rest of a sentence: "resumes from /x/step-000000500", if the job allows it.

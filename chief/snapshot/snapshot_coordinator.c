@@ -11,8 +11,7 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/control/membership_broadcast.h"
-#include "chief/report/evaluations.h"
-#include "chief/report/untrained.h"
+#include "chief/control/untrained.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "proto/base/time.h"
@@ -111,6 +110,20 @@ bool snapshot_coordinator_is_saving(const struct run *run) {
             return true;
     }
     return false;
+}
+
+void snapshot_coordinator_receive_signal(struct run *run, const char *who) {
+    const char *outcome = "one checkpoint, and the run goes on";
+    if (!run->job->checkpoint.dir)
+        outcome = "no checkpoint, as the job has no checkpoint.dir; the run "
+                  "goes on";
+    else if (run->shutdown.interrupted || run->phase >= RUN_FINISHING)
+        outcome = "the run is ending, with a checkpoint of its own";
+    else if (run->checkpoints.requested || snapshot_coordinator_is_saving(run))
+        outcome = "a checkpoint is in progress already; the run goes on";
+    else
+        run->checkpoints.requested = true;
+    log_info(run->log, "checkpoint_requested", "%s: %s", who, outcome);
 }
 
 bool snapshot_coordinator_is_pending(const struct run *run) {
@@ -217,7 +230,8 @@ static bool is_save_due(const struct run *run, int64_t now) {
 /* An epoch has ended since the last evaluation on a snapshot, and the next can
  * begin. */
 static bool is_evaluation_due(const struct run *run, uint64_t epochs) {
-    return epochs > run->evaluations.epochs_seen && !evaluations_pending(run) &&
+    return epochs > run->evaluations.epochs_seen &&
+           !run_evaluations_pending(run) &&
            !snapshot_coordinator_is_evaluating(run);
 }
 
@@ -225,7 +239,7 @@ static bool is_evaluation_due(const struct run *run, uint64_t epochs) {
  * not have. */
 static struct snapshot_reason due_beside_plan(struct run *run,
                                               struct snapshot_reason reason) {
-    reason.evaluate = evaluations_are_missing(run) &&
+    reason.evaluate = run_evaluations_missing(run) &&
                       !snapshot_coordinator_is_evaluating(run);
     return reason;
 }

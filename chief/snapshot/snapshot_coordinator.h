@@ -116,4 +116,8 @@ bool snapshot_coordinator_is_evaluating(const struct run *run);
 /* The snapshot ID that is in progress, or NULL. */
 struct run_snapshot *snapshot_coordinator_find(struct run *run, uint64_t id);
 
+/* SIGUSR1: takes a checkpoint as soon as possible; the run continues. WHO: for
+ * the log. */
+void snapshot_coordinator_receive_signal(struct run *run, const char *who);
+
 #endif

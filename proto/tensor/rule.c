@@ -28,6 +28,15 @@ static const char *const slot_names[RULE_FORMS][RULE_MAX_SLOTS] = {
     [RULE_FTRL_POWER] = {"accum", "linear"},
 };
 
+const char *rule_name(enum optimizer_type type) {
+    static const char *const names[] = {
+        [OPTIMIZER_SGD] = "SGD",         [OPTIMIZER_ADAGRAD] = "Adagrad",
+        [OPTIMIZER_RMSPROP] = "RMSprop", [OPTIMIZER_ADAM] = "Adam",
+        [OPTIMIZER_ADAMW] = "AdamW",     [OPTIMIZER_FTRL] = "Ftrl",
+        [OPTIMIZER_NONE] = "None"};
+    return names[type];
+}
+
 unsigned rule_slots(const struct optimizer *rule) {
     unsigned slots = 0;
     while (rule_slot_name(rule, slots))

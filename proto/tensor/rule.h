@@ -15,6 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The optimizer's name in a manifest; static. */
+const char *rule_name(enum optimizer_type type);
+
 /* Number of state tensors beside the weights, 0..RULE_MAX_SLOTS. */
 unsigned rule_slots(const struct optimizer *rule);
 

@@ -75,7 +75,7 @@ TEST(cpu_trainers_share_nothing) {
     for (uint32_t r = 0; r < WORKERS; r++) {
         expect(fixture, r, 0, 1);
         assert_true(fixture->run.trainers[r].visible_devices.answered);
-        assert_false(device_assignment_is_pending(&fixture->run, r));
+        assert_false(run_awaits_devices(&fixture->run, r));
     }
 }
 
@@ -86,12 +86,12 @@ TEST(assignments_are_sent_after_all_have_reported) {
     tell(fixture, 1, "a", 1);
     assert_false(trainers[0].visible_devices.answered ||
                  trainers[1].visible_devices.answered);
-    assert_true(device_assignment_is_pending(&fixture->run, 0));
-    assert_false(device_assignment_is_pending(&fixture->run, 2));
+    assert_true(run_awaits_devices(&fixture->run, 0));
+    assert_false(run_awaits_devices(&fixture->run, 2));
     tell(fixture, 2, "a", 1);
     for (uint32_t r = 0; r < WORKERS; r++)
         assert_true(trainers[r].visible_devices.answered);
-    assert_false(device_assignment_is_pending(&fixture->run, 0));
+    assert_false(run_awaits_devices(&fixture->run, 0));
 }
 
 /* One of an older kind, or in another language. */

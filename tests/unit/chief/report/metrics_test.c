@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/metrics.h"
 
-#include "chief/control/shutdown.h"
+#include "chief/shutdown.h"
 #include "proto/base/time.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/event_files.h"

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/control/shutdown.h"
+#include "chief/shutdown.h"
 
 #include "chief/control/membership.h"
 #include "chief/control/membership_broadcast.h"
-#include "chief/report/evaluations.h"
-#include "chief/report/metrics.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "proto/base/time.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -290,24 +287,25 @@ static void stop_untrained(struct run *run) {
              "and were left out (data.bad_lines: skip), so nothing was "
              "trained: correct the files, or the keys of data that describe "
              "them; `capstan data peek` shows what is wrong with a record",
-             (unsigned long long)metrics_bad_lines(run));
+             (unsigned long long)run_bad_lines(run));
 }
 
 /* Ends training once all trainers have left the loop, or none is left. */
-static void check_finished(struct run *run) {
+static void check_finished(struct run *run, int64_t now) {
     if (run_count_live(run) || is_any_leaving(run) || !run->membership.view) {
         run->membership.no_trainer_since = 0;
         return;
     }
-    if (count_finished(run) && metrics_all_bad_lines(run)) {
+    if (count_finished(run) && run_all_bad_lines(run)) {
         stop_untrained(run);
         return;
     }
     if (count_finished(run) && run_synchronous(run))
         settle_snapshots(run);
-    if (count_finished(run))
+    if (count_finished(run)) {
+        stall_update(run, now);
         run_enter_phase(run, RUN_FINISHING);
-    else if (run->no_restart)
+    } else if (run->no_restart)
         run_stop(run, FAILURE_NO_TRAINER,
                  "no trainer is left; start the same command again");
     else if (!run->membership.no_trainer_since)
@@ -328,14 +326,14 @@ static struct snapshot_reason final_reason(const struct run *run) {
                                                 run->checkpoints.saved >= step);
     reason.evaluate = run->plan.test_samples &&
                       (!run_synchronous(run) || !run->evaluations.evaluated ||
-                       evaluations_are_missing(run));
+                       run_evaluations_missing(run));
     return reason;
 }
 
 /* One last snapshot serves evaluation, checkpoint and export. Then the run is
  * over; a failure among them is its status. */
 static void shutdown_finish(struct run *run) {
-    if (snapshot_coordinator_is_pending(run) || evaluations_pending(run))
+    if (snapshot_coordinator_is_pending(run) || run_evaluations_pending(run))
         return;
     if (!run->shutdown.final_snapshot_requested) {
         struct snapshot_reason reason = final_reason(run);
@@ -404,13 +402,49 @@ static void shutdown_stop(struct run *run, int64_t now) {
     }
 }
 
+void shutdown_end_text(const struct run *run, char *text, size_t size) {
+    char hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
+    bool more = run->phase != RUN_OVER && snapshot_coordinator_is_saving(run);
+    snprintf(text, size, "%s", run->text);
+    if (!run->resumable || more)
+        return;
+    checkpoint_policy_resume_hint(run, hint, sizeof hint);
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "; the same command %s", hint);
+}
+
+/* A stop is decided anywhere, and only the first counts; its order is sent once
+ * a turn. */
+static void send_stop(struct run *run, int64_t now) {
+    char text[SHUTDOWN_END_TEXT];
+    Capstan__Stop order = CAPSTAN__STOP__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    if (run->phase != RUN_STOPPING || run->shutdown.is_ordered)
+        return;
+    run->shutdown.is_ordered = true;
+    /* A run may end before progress is shown again after a wait. */
+    if (run->training_stopped)
+        stall_update(run, now);
+    progress_close(&run->metrics.progress);
+    shutdown_end_text(run, text, sizeof text);
+    order.code = run_code_of_members(run->code);
+    order.text = text;
+    order.restart_within =
+        run_series_next_within(run, failure_code_status(run->code));
+    control.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    control.stop = &order;
+    control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
+}
+
 void shutdown_step(struct run *run, int64_t now) {
+    send_stop(run, now);
     if (run->phase == RUN_STOPPING)
         shutdown_stop(run, now);
     else if (run->shutdown.interrupted && run->phase >= RUN_TRAINING)
         end_interrupted(run, now);
     else if (run->phase == RUN_TRAINING && !ends_differ(run))
-        check_finished(run);
+        check_finished(run, now);
     else if (run->phase == RUN_FINISHING)
         shutdown_finish(run);
+    send_stop(run, now);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/report/untrained.h"
+#include "chief/control/untrained.h"
 
 #include "chief/run.h"
 

@@ -19,6 +19,7 @@ struct run_shutdown {
     uint64_t interrupted_step;     /* the run's step then */
     int64_t grace_deadline;        /* end of timeouts.grace */
     bool final_snapshot_requested; /* the last snapshot was requested */
+    bool is_ordered;               /* the stop order was sent */
 };
 
 /* SLOT's trainer has left the training loop. */
@@ -44,7 +45,14 @@ void shutdown_receive_goodbye(struct run *run, struct roster_slot *slot);
 void shutdown_interrupt(struct run *run, enum failure_code code,
                         const char *reason);
 
-/* Advances the shutdown by one step. */
+enum { SHUTDOWN_END_TEXT = 2048 /* bytes */ };
+
+/* Writes why RUN ends to TEXT; behind it, of a resumable run, what the same
+ * command does, unless a checkpoint may still be completed. */
+void shutdown_end_text(const struct run *run, char *text, size_t size);
+
+/* Sends the stop order of a run that is stopped, and advances its shutdown by
+ * one step. */
 void shutdown_step(struct run *run, int64_t now);
 
 #endif
