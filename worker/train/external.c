@@ -12,7 +12,9 @@
 
 #include "proto/base/time.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct external *external_open(void) {
     struct external *external = calloc(1, sizeof *external);
@@ -22,6 +24,16 @@ struct external *external_open(void) {
     pthread_cond_init(&external->changed, NULL);
     pthread_mutex_init(&external->kept_mutex, NULL);
     return external;
+}
+
+static void close_tables(struct external_tables *all) {
+    if (!all)
+        return;
+    table_steps_close(&all->steps);
+    free(all->tables);
+    free(all->groups);
+    free(all->has_group);
+    free(all);
 }
 
 void external_close(struct external **where) {
@@ -37,7 +49,7 @@ void external_close(struct external **where) {
     pthread_mutex_destroy(&external->kept_mutex);
     for (uint32_t k = 0; k < external->num_kept; k++)
         free(external->kept[k].data);
-    external_close_tables(external);
+    close_tables(external->tables);
     free(external->given);
     free(external->state_read.floats);
     free(external->groups);
@@ -65,7 +77,9 @@ void external_detach(struct external *external) {
     pthread_cond_broadcast(&external->changed);
     while (external->inside)
         pthread_cond_wait(&external->changed, &external->mutex);
-    external_release_folder(external);
+    pthread_mutex_lock(&external->kept_mutex);
+    dir_lock_release(&external->dir_lock);
+    pthread_mutex_unlock(&external->kept_mutex);
     external->trainer = NULL;
     pthread_mutex_unlock(&external->mutex);
 }
@@ -177,5 +191,74 @@ bool external_fail(struct external *external, const struct failure *why) {
         return false;
     external_report(trainer, why);
     external_leave(external);
+    return true;
+}
+
+enum status external_default_group(struct optimizer_group *group,
+                                   const char *type, struct failure *why) {
+    char override[128];
+    const char *overrides[] = {override};
+    struct job_source source = {.models = &model_schemas,
+                                .overrides = overrides,
+                                .num_overrides = 1,
+                                .external = true};
+    struct job *job;
+    snprintf(override, sizeof override, "optimizer.type=%.64s", type);
+    enum status status = job_load(&job, &source, NULL, why);
+    if (status)
+        return status;
+    *group = (struct optimizer_group){job->optimizer, job->schedule.lr};
+    job_free(&job);
+    return STATUS_OK;
+}
+
+/* With ps: the gradient may be changed once no message reads it. */
+static bool await_gradient(struct external *external, struct tensor *tensor,
+                           int64_t until) {
+    bool in_time = true;
+    pthread_mutex_lock(&external->mutex);
+    while (tensor->lent && in_time && !external->detached)
+        in_time = time_cond_wait(&external->changed, &external->mutex, until);
+    bool here = !tensor->lent;
+    pthread_mutex_unlock(&external->mutex);
+    return here;
+}
+
+/* All-reduce: what the round left in the arena. */
+static void take_from_arena(const struct external *external,
+                            const struct trainer *trainer, uint32_t p) {
+    bool mean =
+        external->started && external->takes_means && external->means[p];
+    if (!mean || exchange_has_bytes(trainer->exchange, p))
+        memcpy(mean ? external->means[p] : external->values[p],
+               trainer->arena.weight_of[p],
+               external->parameters[p].elements * sizeof(float));
+}
+
+bool external_wait_weights(struct external *external, struct trainer *trainer,
+                           uint32_t p, int64_t until) {
+    struct tensor *tensor = &external->tensors[p];
+    if (!exchange_wait(trainer->exchange, p, until))
+        return false;
+    pthread_mutex_lock(&external->mutex);
+    struct buffer *own = tensor->owned ? tensor->gradient : NULL;
+    bool lent = tensor->lent;
+    tensor->owned = false;
+    pthread_mutex_unlock(&external->mutex);
+    if (own) /* the first wait after the push */
+        buffer_release(&own);
+    if (lent)
+        return await_gradient(external, tensor, until);
+    if (tensor->stale)
+        take_from_arena(external, trainer, p);
+    tensor->stale = false;
+    return true;
+}
+
+bool external_wait_all(struct external *external, struct trainer *trainer,
+                       int64_t until) {
+    for (uint32_t p = 0; p < external->count; p++)
+        if (!external_wait_weights(external, trainer, p, until))
+            return false;
     return true;
 }

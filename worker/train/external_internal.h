@@ -7,6 +7,7 @@
 #include "proto/store/dir_lock.h"
 #include "proto/store/kept_file.h"
 #include "worker/train/external.h"
+#include "worker/train/table_steps.h"
 #include "worker/train/trainer_internal.h"
 
 struct tensor {
@@ -32,6 +33,16 @@ struct kept_item {
     char key[KEPT_FILE_KEY_BYTES];
     void *data;
     size_t size;
+};
+
+struct external_tables {
+    struct table *tables;
+    struct optimizer_group *groups; /* [count], one for each table */
+    bool *has_group;
+    uint32_t count;
+    struct table_steps steps;
+    uint64_t awaited_clock; /* of the step, less one, that awaits rows */
+    bool open, has_pushed;
 };
 
 struct external {
@@ -124,15 +135,11 @@ enum status external_flush_rows(struct external *external,
 /* Waits until the last push of rows is taken; false: not until UNTIL. */
 bool external_settle_rows(struct external *external, struct trainer *trainer,
                           int64_t until);
-void external_close_tables(struct external *external);
 
 /* The optimizer TYPE with its defaults, as the job has them. */
 enum status external_default_group(struct optimizer_group *group,
                                    const char *type,
                                    struct failure *why) MUST_CHECK;
-
-/* Before the trainer goes. */
-void external_release_folder(struct external *external);
 
 /* Waits until PARAMETER's weights, or all, are those after the last push and
  * its gradient may be changed. False: not until then. */

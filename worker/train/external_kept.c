@@ -140,12 +140,6 @@ static enum status lock_own_folder(struct external *external,
     return dir_lock_join(&external->dir_lock, &shares, &settings, why);
 }
 
-void external_release_folder(struct external *external) {
-    pthread_mutex_lock(&external->kept_mutex);
-    dir_lock_release(&external->dir_lock);
-    pthread_mutex_unlock(&external->kept_mutex);
-}
-
 static enum status write_items(struct external *external,
                                const struct trainer *trainer, uint64_t step,
                                struct kept_report *report,

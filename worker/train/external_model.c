@@ -8,7 +8,6 @@
 #include "proto/store/manifest.h"
 #include "proto/tensor/rule.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,28 +71,6 @@ enum status external_declare(struct external *external,
     external->tensors[p] = (struct tensor){0};
     *number = p;
     external->count++;
-    return STATUS_OK;
-}
-
-static struct optimizer_group group_of_job(const struct job *job) {
-    return (struct optimizer_group){job->optimizer, job->schedule.lr};
-}
-
-enum status external_default_group(struct optimizer_group *group,
-                                   const char *type, struct failure *why) {
-    char override[128];
-    const char *overrides[] = {override};
-    struct job_source source = {.models = &model_schemas,
-                                .overrides = overrides,
-                                .num_overrides = 1,
-                                .external = true};
-    struct job *job;
-    snprintf(override, sizeof override, "optimizer.type=%.64s", type);
-    enum status status = job_load(&job, &source, NULL, why);
-    if (status)
-        return status;
-    *group = group_of_job(job);
-    job_free(&job);
     return STATUS_OK;
 }
 
@@ -162,7 +139,9 @@ enum status external_set(struct external *external, uint32_t group,
         return status_fail(why, FAILURE_RUN_ENDED, "the run is over");
     pthread_mutex_lock(&external->mutex);
     if (!external->has_optimizer)
-        external->first_group = group_of_job(trainer->settings.job);
+        external->first_group =
+            (struct optimizer_group){trainer->settings.job->optimizer,
+                                     trainer->settings.job->schedule.lr};
     external->has_optimizer = true;
     enum status status = external_add_group(external, group, why);
     if (!status)

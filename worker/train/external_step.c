@@ -10,57 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With ps: the gradient may be changed once no message reads it. */
-static bool await_gradient(struct external *external, struct tensor *tensor,
-                           int64_t until) {
-    bool in_time = true;
-    pthread_mutex_lock(&external->mutex);
-    while (tensor->lent && in_time && !external->detached)
-        in_time = time_cond_wait(&external->changed, &external->mutex, until);
-    bool here = !tensor->lent;
-    pthread_mutex_unlock(&external->mutex);
-    return here;
-}
-
-/* All-reduce: what the round left in the arena. */
-static void take_from_arena(const struct external *external,
-                            const struct trainer *trainer, uint32_t p) {
-    bool mean =
-        external->started && external->takes_means && external->means[p];
-    if (!mean || exchange_has_bytes(trainer->exchange, p))
-        memcpy(mean ? external->means[p] : external->values[p],
-               trainer->arena.weight_of[p],
-               external->parameters[p].elements * sizeof(float));
-}
-
-bool external_wait_weights(struct external *external, struct trainer *trainer,
-                           uint32_t p, int64_t until) {
-    struct tensor *tensor = &external->tensors[p];
-    if (!exchange_wait(trainer->exchange, p, until))
-        return false;
-    pthread_mutex_lock(&external->mutex);
-    struct buffer *own = tensor->owned ? tensor->gradient : NULL;
-    bool lent = tensor->lent;
-    tensor->owned = false;
-    pthread_mutex_unlock(&external->mutex);
-    if (own) /* the first wait after the push */
-        buffer_release(&own);
-    if (lent)
-        return await_gradient(external, tensor, until);
-    if (tensor->stale)
-        take_from_arena(external, trainer, p);
-    tensor->stale = false;
-    return true;
-}
-
-bool external_wait_all(struct external *external, struct trainer *trainer,
-                       int64_t until) {
-    for (uint32_t p = 0; p < external->count; p++)
-        if (!external_wait_weights(external, trainer, p, until))
-            return false;
-    return true;
-}
-
 /* Announces the pushes that wait for a larger message. */
 static void announce_waiting(struct external *external,
                              struct trainer *trainer) {

@@ -2,7 +2,6 @@
 /* Tables of the caller: rows are looked up between steps; the gradients of a
  * step are pushed, summed by row, when it ends. */
 #include "worker/train/external_internal.h"
-#include "worker/train/table_steps.h"
 
 #include "proto/base/time.h"
 
@@ -10,30 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct external_tables {
-    struct table *tables;
-    struct optimizer_group *groups; /* [count], one for each table */
-    bool *has_group;
-    uint32_t count;
-    struct table_steps steps;
-    uint64_t awaited_clock; /* of the step, less one, that awaits rows */
-    bool open, has_pushed;
-};
-
 static enum status tables_no_memory(struct failure *why) {
     return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table's rows");
-}
-
-void external_close_tables(struct external *external) {
-    struct external_tables *all = external->tables;
-    if (!all)
-        return;
-    table_steps_close(&all->steps);
-    free(all->tables);
-    free(all->groups);
-    free(all->has_group);
-    free(all);
-    external->tables = NULL;
 }
 
 static bool grow_tables(struct external_tables *all) {

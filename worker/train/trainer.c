@@ -115,13 +115,6 @@ static struct sampler_options sampler_settings(const struct trainer *trainer) {
     };
 }
 
-bool trainer_is_cancelled(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool cancelled = trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
-    return cancelled;
-}
-
 /* Waits for trainer_begin; false if there will be no training. */
 static bool wait_plan(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
@@ -130,19 +123,6 @@ static bool wait_plan(struct trainer *trainer) {
     bool go = !trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
     return go;
-}
-
-bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter) {
-    if (!exchange_wait(trainer->exchange, parameter, TIME_NEVER))
-        trainer->aborted = true;
-    return !trainer->aborted;
-}
-
-bool trainer_wait_all_weights(struct trainer *trainer) {
-    for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
-        if (!trainer_wait_weights(trainer, p))
-            return false;
-    return true;
 }
 
 /* Initial weights: computed from the seed if the ps compute the same, rounded
@@ -175,13 +155,6 @@ static uint64_t first_micro_batch(const struct trainer *trainer,
     if (trainer_is_synchronous(trainer))
         steps = steps - run_schedule->start + run_schedule->start_batch;
     return steps * trainer->settings.job->accumulation;
-}
-
-bool trainer_is_leaving(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool leaving = trainer->leaving || trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
-    return leaving;
 }
 
 /* True if there is a step after trainer->clock. */
@@ -364,13 +337,6 @@ bool trainer_next_report(struct trainer *trainer,
 
 bool trainer_next_point(struct trainer *trainer, struct trainer_point *point) {
     return event_queue_pop(&trainer->points, point);
-}
-
-void trainer_progress(struct trainer *trainer,
-                      struct trainer_progress *progress) {
-    pthread_mutex_lock(&trainer->mutex);
-    *progress = trainer->progress;
-    pthread_mutex_unlock(&trainer->mutex);
 }
 
 const struct layout *trainer_layout(const struct trainer *trainer) {

@@ -64,10 +64,20 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
 }
 
 /* From any thread: true if the trainer is being closed. */
-bool trainer_is_cancelled(struct trainer *trainer);
+static inline bool trainer_is_cancelled(struct trainer *trainer) {
+    pthread_mutex_lock(&trainer->mutex);
+    bool cancelled = trainer->cancelled;
+    pthread_mutex_unlock(&trainer->mutex);
+    return cancelled;
+}
 
 /* From any thread: true if it is to leave the loop, or is being closed. */
-bool trainer_is_leaving(struct trainer *trainer);
+static inline bool trainer_is_leaving(struct trainer *trainer) {
+    pthread_mutex_lock(&trainer->mutex);
+    bool leaving = trainer->leaving || trainer->cancelled;
+    pthread_mutex_unlock(&trainer->mutex);
+    return leaving;
+}
 
 /* Reports the devices that it sees if the chief assigns them. */
 void trainer_device_report(struct trainer *trainer);

@@ -16,6 +16,19 @@
 
 #include <math.h>
 
+bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter) {
+    if (!exchange_wait(trainer->exchange, parameter, TIME_NEVER))
+        trainer->aborted = true;
+    return !trainer->aborted;
+}
+
+bool trainer_wait_all_weights(struct trainer *trainer) {
+    for (uint32_t p = 0; p < trainer->layout->num_parameters; p++)
+        if (!trainer_wait_weights(trainer, p))
+            return false;
+    return true;
+}
+
 static bool trainer_step_need(void *context, uint32_t parameter) {
     return trainer_wait_weights(context, parameter);
 }
@@ -129,6 +142,13 @@ void trainer_step_add(struct trainer *trainer,
     trainer->uncounted_samples = result->samples;
     if (trainer_is_synchronous(trainer))
         trainer_step_count(trainer, trainer->clock);
+}
+
+void trainer_progress(struct trainer *trainer,
+                      struct trainer_progress *progress) {
+    pthread_mutex_lock(&trainer->mutex);
+    *progress = trainer->progress;
+    pthread_mutex_unlock(&trainer->mutex);
 }
 
 static bool clips_locally(const struct trainer *trainer) {
