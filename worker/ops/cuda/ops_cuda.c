@@ -6,28 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool ops_cuda_keep_error(struct device *device, cudaError_t error,
-                         const char *operation) {
-    if (error && !device->failed) {
-        device->failed = error;
-        device->operation = operation;
-    }
-    return !error;
-}
-
-enum status ops_cuda_report_error(const struct device *device,
-                                  struct failure *why) {
-    if (!device->failed)
-        return STATUS_OK;
-    if (device->failed == cudaErrorMemoryAllocation)
-        return status_fail(why, FAILURE_DEVICE_MEMORY,
-                           "no memory left on device %s for %s", device->name,
-                           device->operation);
-    return status_fail(why, FAILURE_DEVICE_LOST, "device %s is lost, at %s: %s",
-                       device->name, device->operation,
-                       cudaGetErrorString(device->failed));
-}
-
 static void close_branch(struct ops_cuda_branch *branch) {
     ops_cuda_blas_close(&branch->blas);
     if (branch->stream)

@@ -46,8 +46,8 @@ struct device {
     const char *operation; /* during this operation */
 };
 
-/* Keeps the first error, as later ones follow from it. True if there is
- * none. */
+/* ops_cuda_sync.c. Keeps the first error, as later ones follow from it. True if
+ * there is none. */
 bool ops_cuda_keep_error(struct device *device, cudaError_t error,
                          const char *operation);
 

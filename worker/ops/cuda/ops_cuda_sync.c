@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits for a GPU by polling: a blocking wait in CUDA could not be aborted. */
+/* Errors of a GPU, which come late; and waits for it by polling, as a blocking
+ * wait in CUDA could not be aborted. */
 #include "proto/base/time.h"
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
@@ -8,6 +9,28 @@
 /* Poll without a pause for this long: most steps are shorter, and the shortest
  * sleep takes as long as a small step. */
 static const int64_t SPIN = 1 * TIME_MS;
+
+bool ops_cuda_keep_error(struct device *device, cudaError_t error,
+                         const char *operation) {
+    if (error && !device->failed) {
+        device->failed = error;
+        device->operation = operation;
+    }
+    return !error;
+}
+
+enum status ops_cuda_report_error(const struct device *device,
+                                  struct failure *why) {
+    if (!device->failed)
+        return STATUS_OK;
+    if (device->failed == cudaErrorMemoryAllocation)
+        return status_fail(why, FAILURE_DEVICE_MEMORY,
+                           "no memory left on device %s for %s", device->name,
+                           device->operation);
+    return status_fail(why, FAILURE_DEVICE_LOST, "device %s is lost, at %s: %s",
+                       device->name, device->operation,
+                       cudaGetErrorString(device->failed));
+}
 
 static void ops_cuda_sync_pause_after(int64_t start, int64_t now) {
     static const struct timespec interval = {.tv_nsec = 20000};
