@@ -5,26 +5,11 @@
 #include "worker/data/feature.h"
 #include "worker/data/number_text.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
-unsigned feature_gives(enum feature_type type) {
-    static const unsigned gives[FEATURE_TYPES] = {
-        [FEATURE_NUMERIC] = FEATURE_FLOATS,
-        [FEATURE_BUCKETIZED] = FEATURE_FLOATS | FEATURE_IDS,
-        [FEATURE_VOCABULARY] = FEATURE_FLOATS | FEATURE_IDS,
-        [FEATURE_HASH_BUCKET] = FEATURE_IDS,
-        [FEATURE_IDENTITY] = FEATURE_IDS,
-        [FEATURE_CROSSED] = FEATURE_IDS,
-        [FEATURE_EMBEDDING] = FEATURE_ROWS,
-    };
-    return gives[type];
-}
 
 /* By float64, whose log takes a third of log1pf's time and is exact enough from
  * the bound on. */
@@ -218,13 +203,6 @@ struct feature_info features_info(const struct features *features, uint32_t f) {
                                  .num_ids = features_num_ids(feature)};
 }
 
-uint32_t features_find(const struct features *features, const char *name) {
-    for (uint32_t f = 0; f < features->count; f++)
-        if (!strcmp(features->items[f].name, name))
-            return f;
-    return UINT32_MAX;
-}
-
 const char *const *features_columns(const struct features *features,
                                     uint32_t *count) {
     *count = features->num_columns;
@@ -390,76 +368,6 @@ enum status features_read_some(const struct features *features,
         status = feature_values(features, feature, cells[feature->column],
                                 values, why);
         values += feature->width;
-    }
-    return status;
-}
-
-static json_t *describe_numbers(const struct feature *feature,
-                                const float *values) {
-    if (feature->type == FEATURE_NUMERIC && feature->width == 1)
-        return json_real((double)*values);
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < feature->width; i++)
-        json_array_append_new(list, json_real((double)values[i]));
-    return list;
-}
-
-static json_t *describe_ids(const struct batch_ids *ids) {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < ids->offsets[1]; i++) {
-        char text[64];
-        int used = snprintf(text, sizeof text, "%" PRIu64, ids->ids[i]);
-        if (ids->weights)
-            snprintf(text + used, sizeof text - (size_t)used, ":%.9g",
-                     (double)ids->weights[i]);
-        json_array_append_new(list, json_string(text));
-    }
-    return list;
-}
-
-static json_t *describe_embedding(const struct features *features, uint32_t f,
-                                  const struct batch_ids *ids) {
-    const struct feature *feature = &features->items[f];
-    return json_pack("{s:s, s:i, s:i}", "of", features->items[feature->of].name,
-                     "dim", (int)feature->width, "ids", (int)ids->offsets[1]);
-}
-
-/* *OUT is the numbers of feature F, or else its ids, or which rows it reads. */
-static enum status describe_feature(const struct features *features, uint32_t f,
-                                    const struct record_cell *const *cells,
-                                    json_t **out, struct failure *why) {
-    const struct feature *feature = &features->items[f];
-    bool numbers = feature_gives(feature->type) & FEATURE_FLOATS;
-    bool rows = feature->type == FEATURE_EMBEDDING;
-    float *values = calloc(feature->width + 1, sizeof *values);
-    uint32_t offsets[2] = {0};
-    struct batch_ids ids = {.offsets = offsets};
-    enum status status =
-        !values   ? status_fail(why, FAILURE_NO_MEMORY,
-                                "no memory for the values of %s", feature->name)
-        : numbers ? features_read_some(features, &f, 1, cells, values, why)
-                  : features_ids(features, rows ? feature->of : f, cells, &ids,
-                                 0, why);
-    if (!status)
-        *out = numbers ? describe_numbers(feature, values)
-               : rows  ? describe_embedding(features, f, &ids)
-                       : describe_ids(&ids);
-    free(values);
-    free(ids.ids);
-    free(ids.weights);
-    return status;
-}
-
-enum status features_describe(const struct features *features,
-                              const struct record_cell *const *cells,
-                              json_t *object, struct failure *why) {
-    enum status status = STATUS_OK;
-    for (uint32_t f = 0; !status && f < features->count; f++) {
-        const struct feature *feature = &features->items[f];
-        json_t *value = NULL;
-        status = describe_feature(features, f, cells, &value, why);
-        if (value)
-            json_object_set_new(object, feature->name, value);
     }
     return status;
 }

@@ -12,6 +12,26 @@
 #include <string.h>
 #include <xxhash.h>
 
+unsigned feature_gives(enum feature_type type) {
+    static const unsigned gives[FEATURE_TYPES] = {
+        [FEATURE_NUMERIC] = FEATURE_FLOATS,
+        [FEATURE_BUCKETIZED] = FEATURE_FLOATS | FEATURE_IDS,
+        [FEATURE_VOCABULARY] = FEATURE_FLOATS | FEATURE_IDS,
+        [FEATURE_HASH_BUCKET] = FEATURE_IDS,
+        [FEATURE_IDENTITY] = FEATURE_IDS,
+        [FEATURE_CROSSED] = FEATURE_IDS,
+        [FEATURE_EMBEDDING] = FEATURE_ROWS,
+    };
+    return gives[type];
+}
+
+uint32_t features_find(const struct features *features, const char *name) {
+    for (uint32_t f = 0; f < features->count; f++)
+        if (!strcmp(features->items[f].name, name))
+            return f;
+    return UINT32_MAX;
+}
+
 enum { MAX_CROSS_DEPTH = 8 };
 
 static const char *const type_names[] = {
