@@ -84,3 +84,17 @@ enum status batch_put_label(const struct batch_column *column, float label,
     ((uint32_t *)values)[i] = (uint32_t)label;
     return STATUS_OK;
 }
+
+enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
+                                struct failure *why) {
+    if (bytes <= claim->bytes)
+        return STATUS_OK;
+    void *memory = realloc(claim->memory, bytes);
+    if (!memory)
+        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for the %zu bytes of a batch's samples",
+                           bytes);
+    claim->memory = memory;
+    claim->bytes = bytes;
+    return STATUS_OK;
+}

@@ -161,4 +161,18 @@ void batch_ids_close(struct batch_ids **ids, const struct batch_spec *spec);
 enum status batch_ids_reserve(struct batch_ids *ids, uint64_t count,
                               bool weighted, struct failure *why) MUST_CHECK;
 
+/* What one thread has claimed of a source and then fills a batch from. All
+ * zero: nothing. Threads reuse it. */
+struct batch_claim {
+    uint64_t number; /* of the batch */
+    uint32_t count;  /* samples; 0: the source's epoch has no more */
+    void *memory;
+    size_t bytes;
+    void *scratch; /* of the source, for this thread */
+};
+
+/* Room for BYTES in CLAIM's memory, which may move. */
+enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
+                                struct failure *why) MUST_CHECK;
+
 #endif

@@ -60,20 +60,6 @@ enum status dataset_check_files(const struct job_data *data,
                : record_dataset_check_files(files, why);
 }
 
-enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
-                                struct failure *why) {
-    if (bytes <= claim->bytes)
-        return STATUS_OK;
-    void *memory = realloc(claim->memory, bytes);
-    if (!memory)
-        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
-                           "no memory for the %zu bytes of a batch's samples",
-                           bytes);
-    claim->memory = memory;
-    claim->bytes = bytes;
-    return STATUS_OK;
-}
-
 void batch_claim_free(const struct batch_source_table *table,
                       struct batch_claim *claim) {
     if (claim->scratch)

@@ -12,16 +12,6 @@
 
 #include <jansson.h>
 
-/* What one thread has claimed of a source and then fills a batch from. All
- * zero: nothing. Threads reuse it. */
-struct batch_claim {
-    uint64_t number; /* of the batch */
-    uint32_t count;  /* samples; 0: the source's epoch has no more */
-    void *memory;
-    size_t bytes;
-    void *scratch; /* of the source, for this thread */
-};
-
 struct features;
 struct batch_source; /* the implementation's own type */
 
@@ -128,10 +118,6 @@ enum status dataset_check_labels(const struct dataset *dataset,
 /* Fails as dataset_open if FILES of a job with DATA are not there. */
 enum status dataset_check_files(const struct job_data *data,
                                 const struct job_files *files,
-                                struct failure *why) MUST_CHECK;
-
-/* Room for BYTES in CLAIM's memory, which may move. */
-enum status batch_claim_reserve(struct batch_claim *claim, size_t bytes,
                                 struct failure *why) MUST_CHECK;
 
 /* Frees what CLAIM of a source of TABLE owns. */
