@@ -52,29 +52,11 @@ struct server {
     bool no_memory;    /* for weights that the update core has accepted */
 };
 
-/* server_rows.c. The first partition's local number. */
+/* Rows of tables, in server_messages.c. The first partition's local number. */
 uint32_t server_first_partition(const struct server *server);
 enum status server_open_rows(struct server *server,
                              struct failure *why) MUST_CHECK;
 void server_close_rows(struct server *server);
-
-/* PUSH_ROWS and LOOKUP; as server_receive. */
-const char *server_push_rows(struct server *server, struct link_frame *frame,
-                             Capstan__DataHeader *header);
-const char *server_look_up(struct server *server, struct link_frame *frame,
-                           Capstan__DataHeader *header);
-
-/* Keeps the values of groups in HEADER with PAYLOAD. False: they are not
- * allowed. */
-bool server_record_values(const struct server *server,
-                          struct gradient_payload *payload,
-                          const Capstan__DataHeader *header);
-
-/* Gives the update core the contribution in HEADER to block or partition B. Of
- * a push of rows all partitions have bytes, also those without rows: the
- * gradient of their tables is not nothing, as torch.optim.SparseAdam counts. */
-enum update_core_result server_push_unit(struct server *server, uint32_t b,
-                                         const Capstan__DataHeader *header);
 
 /* PART of ITEM's round, pushed by RANK, has the list of a lookup if that is the
  * same; ITEM holds it. */

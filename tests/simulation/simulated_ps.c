@@ -156,7 +156,7 @@ static void sum(struct simulated *s, uint32_t p,
                                    SIMULATED_SUMS, &control_message);
 }
 
-/* As ps/server_rows.c: an answer has all parts of its lookup. */
+/* As ps/server_messages.c: an answer has all parts of its lookup. */
 static void send_rows(struct simulated *s, uint32_t p,
                       const struct row_lookup *lookup) {
     const struct lookup_rows *rows = buffer_data(lookup->floats);
