@@ -143,38 +143,6 @@ TEST(a_gpu_has_every_documented_figure) {
     json_decref(object);
 }
 
-/* Reads the products of the next handle: given in float32, and in TF32. */
-static void expect_products(FILE *file, bool float32, bool tf32) {
-    enum { WARM_UP = 1 };
-    unsigned long long products[2];
-    assert_int_equal(fscanf(file, "%llu %llu", &products[0], &products[1]), 2);
-    assert_int_equal(products[0] > WARM_UP, float32);
-    assert_int_equal(products[1] > WARM_UP, tf32);
-}
-
-/* A row's figures come of two runs on each lane. A device has two handles. */
-TEST(the_rows_of_tf32_are_computed_in_tf32) {
-    enum { HANDLES = 2, RUNS_OF_A_ROW = 4 * HANDLES, ROWS = 2 };
-    static const char *const arguments[] = {
-        "--json", "--batches", "20", "--seconds", "0.02", "job.json", NULL};
-    char path[PATH_MAX], products[PATH_MAX + 64];
-    if (access(emulated, X_OK))
-        skip_test("built where CUDA's headers are");
-    setenv("CAPSTAN", emulated, 1); /* from now on */
-    cluster_run_path(*state, "products", path);
-    snprintf(products, sizeof products, "CAPSTAN_EMULATED=products=%s", path);
-    measure(*state, arguments, products, 0);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    for (int i = 0; i < HANDLES; i++) /* alone, of one device */
-        expect_products(file, true, true);
-    for (int i = 0; i < ROWS * RUNS_OF_A_ROW; i++)
-        expect_products(file, i < RUNS_OF_A_ROW, i >= RUNS_OF_A_ROW);
-    assert_int_equal(fgetc(file), '\n');
-    assert_int_equal(fgetc(file), EOF);
-    assert_int_equal(fclose(file), 0);
-}
-
 TEST(the_cpu_has_the_same_table_without_copies) {
     static const char *const arguments[] = {
         "--device",  "cpu",  "--batches", "20",
@@ -222,4 +190,36 @@ TEST(wrong_arguments_print_the_usage) {
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 2);
     assert_non_null(strstr(cluster_run_errors(process), "Usage: gpu_bench"));
+}
+
+/* Reads the products of the next handle: given in float32, and in TF32. */
+static void expect_products(FILE *file, bool float32, bool tf32) {
+    enum { WARM_UP = 1 };
+    unsigned long long products[2];
+    assert_int_equal(fscanf(file, "%llu %llu", &products[0], &products[1]), 2);
+    assert_int_equal(products[0] > WARM_UP, float32);
+    assert_int_equal(products[1] > WARM_UP, tf32);
+}
+
+/* A row's figures come of two runs on each lane. A device has two handles. */
+TEST(the_rows_of_tf32_are_computed_in_tf32) {
+    enum { HANDLES = 2, RUNS_OF_A_ROW = 4 * HANDLES, ROWS = 2 };
+    static const char *const arguments[] = {
+        "--json", "--batches", "20", "--seconds", "0.02", "job.json", NULL};
+    char path[PATH_MAX], products[PATH_MAX + 64];
+    if (access(emulated, X_OK))
+        skip_test("built where CUDA's headers are");
+    setenv("CAPSTAN", emulated, 1); /* this test is the last */
+    cluster_run_path(*state, "products", path);
+    snprintf(products, sizeof products, "CAPSTAN_EMULATED=products=%s", path);
+    measure(*state, arguments, products, 0);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 0; i < HANDLES; i++) /* alone, of one device */
+        expect_products(file, true, true);
+    for (int i = 0; i < ROWS * RUNS_OF_A_ROW; i++)
+        expect_products(file, i < RUNS_OF_A_ROW, i >= RUNS_OF_A_ROW);
+    assert_int_equal(fgetc(file), '\n');
+    assert_int_equal(fgetc(file), EOF);
+    assert_int_equal(fclose(file), 0);
 }

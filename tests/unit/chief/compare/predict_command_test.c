@@ -54,6 +54,24 @@ TEST(the_table_has_a_row_for_each_mode_and_the_crossover) {
     free(text);
 }
 
+/* Of 100,000M parameters. */
+TEST(no_number_has_an_exponent) {
+    static const char *const lines[] = {
+        "predicted: 100000M parameters, 400000 MB on the wire; 8 workers, ",
+        "\ncomputing 12000 ms a step, ", "ps, synchronous      ",
+        "with 4 ps all-reduce is faster by "};
+    struct compare_options flags = resnet();
+    flags.parameters = 1e11;
+    flags.compute_ms = 12000;
+    char *text = print(&flags, false);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("'%s' is not in:\n%s", lines[i], text);
+    assert_null(strstr(text, "e+"));
+    assert_null(strstr(text, "e-0"));
+    free(text);
+}
+
 /* Also with the longest name of a limit. */
 TEST(no_line_is_wider_than_100_columns) {
     struct compare_options flags = resnet();

@@ -197,6 +197,12 @@ TEST(the_answer_is_a_sentence) {
                    "%, 1 ps (diverged) 1M ± 0.00025 %, 2 ps 1M ± 0.00025 % "
                    "examples/s\"",
                    predicted);
+    add(&lot, 0, 2e6, 0.1);
+    add(&lot, 1, 1e6, 1);
+    expect_answers(&lot,
+                   "\"all-reduce is faster by 100 %: all-reduce 2M ± 0.000012 "
+                   "%, 1 ps 1M ± 0.00025 % examples/s\"",
+                   predicted);
     add(&lot, 1, 1000, 10);
     expect_answers(&lot, "null",
                    "\"with 1 ps all-reduce is faster by 103 %; no number of ps "
