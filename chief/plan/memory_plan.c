@@ -1,13 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Advice for a job that does not fit: each change that the keys allow is tried
+ * on the same sum and listed if it needs less. Changes are listed one by one;
+ * the user may combine several. */
 #include "chief/plan/memory_plan.h"
 
-#include "chief/plan/memory_plan_internal.h"
 #include "proto/config/byte_size.h"
 #include "proto/tensor/rule.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+struct memory_plan {
+    const struct memory_plan_member *members;
+    uint32_t count;
+    const struct memory_footprint_case *given;
+};
+
+/* What all members that share a limit need, and what is free for them. */
+struct memory_plan_usage {
+    const struct free_memory_limit *limit;
+    uint64_t need, free, most;
+};
+
+struct memory_plan_message {
+    char *bytes;
+    size_t size, length;
+};
 
 enum { MAX_LISTED = 3 /* members with different needs */ };
 
@@ -37,7 +56,8 @@ void memory_plan_add_device(struct memory_plan_limits *reported,
     snprintf(limit->name, sizeof limit->name, "%s", name);
 }
 
-const struct free_memory_limit *memory_plan_find_limit(
+/* The limit KEY in MEMBER's report, or NULL. */
+static const struct free_memory_limit *memory_plan_find_limit(
     const struct memory_plan_member *member, const char *key) {
     for (unsigned i = 0; i < member->reported->count; i++)
         if (!strcmp(member->reported->limits[i].key, key))
@@ -45,7 +65,8 @@ const struct free_memory_limit *memory_plan_find_limit(
     return NULL;
 }
 
-struct memory_footprint memory_plan_member_footprint(
+/* What MEMBER needs of the memory behind LIMIT, one of its reported limits. */
+static struct memory_footprint memory_plan_member_footprint(
     const struct memory_plan_member *member,
     const struct free_memory_limit *limit,
     const struct memory_footprint_case *given) {
@@ -75,7 +96,7 @@ struct memory_footprint memory_plan_member_footprint(
  * ones have read since are in the sum, and later members report them as used.
  * So the highest free value that any member reported is what was there for all.
  */
-struct memory_plan_usage memory_plan_sum_usage(
+static struct memory_plan_usage memory_plan_sum_usage(
     const struct memory_plan *memory_plan,
     const struct memory_footprint_case *given,
     const struct free_memory_limit *limit) {
@@ -98,7 +119,7 @@ struct memory_plan_usage memory_plan_sum_usage(
 /* Never refuses a job that would have fitted: a process holds its computed need
  * to within an eighth (cluster_memory_use_test), so only seven eighths of the
  * need are certain. Memory used by others on the host is unknown here. */
-bool memory_plan_is_exceeded(const struct memory_plan_usage *sum) {
+static bool memory_plan_is_exceeded(const struct memory_plan_usage *sum) {
     return sum->need - sum->need / 8 > sum->free;
 }
 
@@ -141,8 +162,10 @@ static bool find_most_used(const struct memory_plan *memory_plan,
     return most_used->limit;
 }
 
-void memory_plan_append(struct memory_plan_message *text, const char *format,
-                        ...) {
+/* Appends as printf does; truncates at the end of the buffer. */
+PRINTF_LIKE(2, 3)
+static void memory_plan_append(struct memory_plan_message *text,
+                               const char *format, ...) {
     va_list arguments;
     if (text->length >= text->size)
         return;
@@ -200,6 +223,162 @@ static const char *memory_plan_host_of(const struct memory_plan *memory_plan,
         if (memory_plan_find_limit(&memory_plan->members[m], sum->limit->key))
             return memory_plan->members[m].host;
     return "?";
+}
+
+/* If CHANGED, in place of the given job, needs at least a hundredth less,
+ * appends it with its need. */
+static bool helps(const struct memory_plan *memory_plan,
+                  const struct memory_plan_usage *sum,
+                  const struct memory_footprint_case *changed, char bytes[16]) {
+    struct memory_plan_usage less =
+        memory_plan_sum_usage(memory_plan, changed, sum->limit);
+    byte_size_text(less.need, bytes, 16);
+    return less.need < sum->need - sum->need / 100;
+}
+
+static void try_batch(struct memory_plan_message *text,
+                      const struct memory_plan *memory_plan,
+                      const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    if (job.micro_batch % 2)
+        return;
+    job.micro_batch /= 2;
+    job.accumulation *= 2;
+    changed.job = &job;
+    if (helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(
+            text,
+            " train_micro_batch_size_per_gpu %u with "
+            "gradient_accumulation_steps %u, the same batch (%s);",
+            job.micro_batch, job.accumulation, bytes);
+}
+
+/* The number of checkpointed outputs that needs least memory. */
+static uint32_t best_checkpoint_count(const struct memory_plan *memory_plan) {
+    const struct memory_footprint_case *given = memory_plan->given;
+    struct memory_footprint_model model = {0};
+    if (given->model)
+        given->model(given->job, given->job->micro_batch, &model);
+    return model.least_kept;
+}
+
+static void try_recompute(struct memory_plan_message *text,
+                          const struct memory_plan *memory_plan,
+                          const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    job.model.kept = best_checkpoint_count(memory_plan);
+    changed.job = &job;
+    if (job.model.kept && helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(
+            text, " activation_checkpointing.number_checkpoints %u (%s);",
+            job.model.kept, bytes);
+}
+
+static void try_zero(struct memory_plan_message *text,
+                     const struct memory_plan *memory_plan,
+                     const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    job.zero.stage = 2;
+    changed.job = &job;
+    if (helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(text, " zero_optimization.stage 2 (%s);", bytes);
+}
+
+/* In all-reduce: ps on hosts of their own would hold the optimizer state. */
+static void try_ps(struct memory_plan_message *text,
+                   const struct memory_plan *memory_plan,
+                   const struct memory_plan_usage *sum) {
+    struct memory_footprint_case changed = *memory_plan->given;
+    char bytes[16];
+    changed.allreduce = false;
+    if (helps(memory_plan, sum, &changed, bytes))
+        memory_plan_append(
+            text, " strategy.type \"ps\", with ps on hosts of their own (%s);",
+            bytes);
+}
+
+static void try_hosts(struct memory_plan_message *text,
+                      const struct memory_plan *memory_plan,
+                      const struct memory_plan_usage *sum) {
+    unsigned trainers = 0, ps = 0;
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_member *member = &memory_plan->members[m];
+        if (!memory_plan_find_limit(member, sum->limit->key))
+            continue;
+        trainers += member->trains;
+        ps += !member->trains && member->elements;
+    }
+    if (ps)
+        memory_plan_append(text, " more ps, on other hosts;");
+    if (trainers > 1)
+        memory_plan_append(text, " fewer of the %u trainers on this host;",
+                           trainers);
+}
+
+/* The smallest need of a trainer with the best settings of all keys, with the
+ * other members moved away; 0: no trainer shares the limit. */
+static uint64_t min_trainer_need(const struct memory_plan *memory_plan,
+                                 const struct memory_plan_usage *sum) {
+    struct job job = *memory_plan->given->job;
+    struct memory_footprint_case least = *memory_plan->given;
+    uint64_t smallest = 0;
+    job.micro_batch = 1;
+    job.model.kept = best_checkpoint_count(memory_plan);
+    least.job = &job;
+    least.allreduce = false;
+    for (uint32_t m = 0; m < memory_plan->count; m++) {
+        const struct memory_plan_member *member = &memory_plan->members[m];
+        const struct free_memory_limit *of_member =
+            memory_plan_find_limit(member, sum->limit->key);
+        if (!member->trains || !of_member)
+            continue;
+        struct memory_footprint footprint =
+            memory_plan_member_footprint(member, of_member, &least);
+        uint64_t need = memory_footprint_sum(&footprint);
+        smallest = !smallest || need < smallest ? need : smallest;
+    }
+    return smallest;
+}
+
+/* Appends the changes of job keys or cluster that need less than SUM, or that
+ * there are none. */
+static void memory_plan_advice(struct memory_plan_message *text,
+                               const struct memory_plan *memory_plan,
+                               const struct memory_plan_usage *sum) {
+    struct memory_plan_message before = *text;
+    struct memory_plan_usage alone = {
+        .need = min_trainer_need(memory_plan, sum), .free = sum->free};
+    char bytes[16];
+    byte_size_text(alone.need, bytes, sizeof bytes);
+    if (memory_plan_is_exceeded(&alone)) {
+        memory_plan_append(
+            text,
+            ". A trainer alone takes at least %s, whatever the keys say: it "
+            "takes a host with more memory, or a smaller model.",
+            bytes);
+        return;
+    }
+    memory_plan_append(text, ". What needs less:");
+    size_t head = text->length;
+    try_batch(text, memory_plan, sum);
+    try_recompute(text, memory_plan, sum);
+    try_zero(text, memory_plan, sum);
+    try_ps(text, memory_plan, sum);
+    try_hosts(text, memory_plan, sum);
+    if (text->length > head) {
+        text->length--;
+        memory_plan_append(text, "."); /* replaces the last semicolon */
+        return;
+    }
+    *text = before;
+    memory_plan_append(
+        text, ". It takes a host with more memory, or a smaller model.");
 }
 
 enum status memory_plan_check(const struct memory_plan_member *members,
