@@ -7,34 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool has_device(const struct visible_devices *devices, const char *id) {
-    for (uint32_t i = 0; i < devices->count; i++)
-        if (!strcmp(devices->ids[i], id))
-            return true;
-    return false;
-}
-
-static bool device_assignment_overlap(const struct visible_devices *a,
-                                      const struct visible_devices *b) {
-    for (uint32_t i = 0; i < a->count; i++)
-        if (has_device(b, a->ids[i]))
-            return true;
-    return false;
-}
-
-struct device_assignment_local_rank device_assignment_local_rank(
-    const struct run *run, uint32_t rank) {
-    struct device_assignment_local_rank out = {0, 1};
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        bool shares = r != rank && device_assignment_overlap(
-                                       &run->trainers[rank].visible_devices,
-                                       &run->trainers[r].visible_devices);
-        out.trainers += shares;
-        out.sharer_index += shares && r < rank;
-    }
-    return out;
-}
-
 static bool all_known(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (!run->trainers[r].visible_devices.known)
@@ -57,8 +29,8 @@ static void store_report(struct visible_devices *stored,
 }
 
 static void send_assignment(struct run *run, uint32_t rank) {
-    struct device_assignment_local_rank local_rank =
-        device_assignment_local_rank(run, rank);
+    struct device_replicas_local_rank local_rank =
+        device_replicas_local_rank(run, rank);
     Capstan__DeviceAssignment device_assignment =
         CAPSTAN__DEVICE_ASSIGNMENT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;

@@ -36,12 +36,4 @@ void device_assignment_receive(struct run *run, struct roster_slot *slot,
 void device_assignment_declared(struct run *run,
                                 const struct roster_slot *slot);
 
-/* The place of RANK, in rank order, among the trainers that share a device with
- * it, and their number (at least 1). */
-struct device_assignment_local_rank {
-    uint32_t sharer_index, trainers;
-};
-struct device_assignment_local_rank device_assignment_local_rank(
-    const struct run *run, uint32_t rank);
-
 #endif

@@ -164,13 +164,41 @@ static bool set_batches_per_epoch(struct run *run) {
     return false;
 }
 
+static bool has_device(const struct visible_devices *devices, const char *id) {
+    for (uint32_t i = 0; i < devices->count; i++)
+        if (!strcmp(devices->ids[i], id))
+            return true;
+    return false;
+}
+
+static bool device_replicas_overlap(const struct visible_devices *a,
+                                    const struct visible_devices *b) {
+    for (uint32_t i = 0; i < a->count; i++)
+        if (has_device(b, a->ids[i]))
+            return true;
+    return false;
+}
+
+struct device_replicas_local_rank device_replicas_local_rank(
+    const struct run *run, uint32_t rank) {
+    struct device_replicas_local_rank out = {0, 1};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        bool shares = r != rank && device_replicas_overlap(
+                                       &run->trainers[rank].visible_devices,
+                                       &run->trainers[r].visible_devices);
+        out.trainers += shares;
+        out.sharer_index += shares && r < rank;
+    }
+    return out;
+}
+
 /* A trainer that took all devices before another one joined on its machine
  * keeps only the first. */
 static void device_replicas_count(struct run *run) {
     run->plan.num_replicas = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
-        bool shares = device_assignment_local_rank(run, r).trainers > 1;
+        bool shares = device_replicas_local_rank(run, r).trainers > 1;
         trainer->replicas = shares ? 1 : trainer->devices;
         run->plan.num_replicas += trainer->replicas;
     }

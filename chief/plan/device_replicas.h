@@ -31,4 +31,12 @@ uint32_t device_replicas_devices(const struct run *run);
 /* "replicas: 16 (4 workers x 4 devices)" */
 void device_replicas_describe(const struct run *run, char *text, size_t size);
 
+/* The place of RANK, in rank order, among the trainers that share a device with
+ * it, and their number (at least 1). */
+struct device_replicas_local_rank {
+    uint32_t sharer_index, trainers;
+};
+struct device_replicas_local_rank device_replicas_local_rank(
+    const struct run *run, uint32_t rank);
+
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/table_memory.h"
 
-#include "chief/snapshot/checkpoint_policy.h"
 #include "proto/config/byte_size.h"
 #include "proto/tensor/row_keys.h"
 #include "proto/tensor/rule.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/device_assignment.h"
 
+#include "chief/plan/device_replicas.h"
 #include "chief/run.h"
 #include "proto/base/time.h"
 #include "tests/lib/run_fixture.h"
@@ -41,8 +42,8 @@ static void tell(struct run_fixture *fixture, uint32_t rank, const char *ids,
 
 static void expect(struct run_fixture *fixture, uint32_t rank,
                    uint32_t sharer_index, uint32_t trainers) {
-    struct device_assignment_local_rank found =
-        device_assignment_local_rank(&fixture->run, rank);
+    struct device_replicas_local_rank found =
+        device_replicas_local_rank(&fixture->run, rank);
     assert_int_equal(found.sharer_index, sharer_index);
     assert_int_equal(found.trainers, trainers);
 }
