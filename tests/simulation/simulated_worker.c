@@ -172,7 +172,7 @@ static void announce(struct simulated *s, uint32_t rank) {
                                  s->scenario.num_parameters;
 }
 
-/* As worker/exchange/client/client_rows.c and worker/train/embedding.c. */
+/* As worker/exchange/client/client_messages.c and worker/train/embedding.c. */
 static void push_rows(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
     uint32_t first = s->scenario.num_blocks, count = s->scenario.num_partitions;

@@ -114,39 +114,8 @@ struct deadline client_lost(const struct client *client);
 /* Sends all due requests of the window. */
 void client_send_due(struct client *client, int64_t now);
 
-/* client_rows.c. The window's numbers of the first partition. */
-uint32_t client_first_push(const struct client *client);
-uint32_t client_first_lookup(const struct client *client);
-
 /* Enqueues what is requested; the mutex is held. */
 void client_start_rows(struct client *client);
-
-/* Sends a request for partitions. False: it cannot leave now. */
-bool client_send_rows(struct client *client,
-                      const struct window_request *request);
-
-/* A ps has taken partition block B's push of CLOCK. */
-void client_take_receipt(struct client *client, uint32_t b, uint64_t clock,
-                         int64_t now);
-
-/* Are HEADER and PAYLOAD bytes an answer to the present lookup? */
-bool client_rows_are_valid(const struct client *client,
-                           const Capstan__DataHeader *header, size_t payload);
-
-/* Stores the rows that such an answer has at FROM. */
-void client_take_rows(struct client *client, const Capstan__DataHeader *header,
-                      const char *from, int64_t now);
-
-/* Adds to HEADER, a push, the groups of REQUEST's blocks that are not as in the
- * plan; tables have the first. */
-void client_add_values(struct client *client,
-                       const struct window_request *request,
-                       Capstan__DataHeader *header);
-
-/* The encoding of the message HEADER for REQUEST. */
-Capstan__DataHeader__Encoding client_encoding(
-    const struct client *client, const struct window_request *request,
-    const Capstan__DataHeader *header);
 
 /* Processes all messages received from PS. */
 void client_receive(struct client *client, uint32_t ps, int64_t now);
