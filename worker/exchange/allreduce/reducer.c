@@ -11,20 +11,71 @@
  * may hold the next round back. The thread ends when it is cancelled, when
  * something fails (reducer_failed reports it), or when nothing more is
  * announced: then it saves once more. All ranks proceed in step, as every rank
- * calls each collective in the same order. */
+ * calls each collective in the same order.
+ *
+ * A resident reducer has no thread: the compute thread enqueues all device work
+ * on STREAM_EXCHANGE, behind the STREAM_COMPUTE work enqueued so far, and
+ * STREAM_COMPUTE waits for it before it reads weights. The host waits once a
+ * round, for the header. */
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "proto/base/time.h"
 #include "proto/base/time_slice.h"
-#include "worker/exchange/allreduce/reducer_internal.h"
+#include "worker/exchange/allreduce/reduction.h"
+#include "worker/exchange/allreduce/sequence.h"
+#include "worker/exchange/allreduce/state_io.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Of a resident reducer; compute thread only. */
+struct resident {
+    bool opened;
+    struct reducer_device_arena device_arena;
+    struct device_event **updated; /* per bucket: its weights are updated */
+    struct device_event *gradients_complete; /* all gradients are complete */
+    uint32_t summed;        /* buckets of this round that are enqueued */
+    uint32_t waited_bucket; /* 1 + the last bucket that STREAM_COMPUTE waits for
+                               since its update; 0: none */
+    /* Requests a save; the only field for any thread. */
+    atomic_bool save_requested;
+};
+
+/* Sequence numbers count parameters in arena order, round after round. Initial
+ * weights are round 0; after N parameters of the R-th round since then the
+ * number is R * num_parameters + N. */
+struct reducer {
+    struct reducer_settings settings;
+    struct group ranks;
+    struct reduction reduction;
+    struct state_io state_io;
+    pthread_t thread;         /* unless resident */
+    struct resident resident; /* if resident */
+    uint32_t num_parameters;
+    struct sequence announced, updated;
+    /* Of the last two rounds, by clock. */
+    enum contribution contribution_kind[2];
+    uint64_t last; /* last `announced` value; compute thread only */
+    atomic_int_least64_t waited;
+    atomic_uint_least64_t save; /* the round to save, 0: none */
+    atomic_bool cancelled;
+    atomic_bool finishing; /* no round follows and the current state is saved */
+    atomic_bool settled;   /* no round follows */
+    bool deferred; /* the last round's save waits for the trainer's weights */
+
+    int descriptor;
+    pthread_mutex_t mutex;
+    bool failed;
+    struct failure why;
+};
+
 /* The sequence number at the beginning of ROUND. */
-uint64_t reducer_round_begin(const struct reducer *reducer, uint64_t round) {
+static uint64_t reducer_round_begin(const struct reducer *reducer,
+                                    uint64_t round) {
     return (round - reducer->settings.run_schedule->start) *
            reducer->num_parameters;
 }
@@ -62,7 +113,7 @@ static bool take_save(struct reducer *reducer, uint64_t round) {
 
 /* Publishes this rank's header of ROUND once its first gradients are
  * complete. */
-void reducer_begin_round(struct reducer *reducer, uint64_t round) {
+static void reducer_begin_round(struct reducer *reducer, uint64_t round) {
     bool external = reducer->settings.external;
     reduction_begin(&reducer->reduction, round,
                     external ? CONTRIBUTION_FULL
@@ -169,7 +220,8 @@ static bool may_continue(const struct reducer *reducer) {
 
 /* A save is collective: a rank that learns that no round follows still takes
  * part, as other ranks may be in it already. */
-enum status reducer_end_round(struct reducer *reducer, struct failure *why) {
+static enum status reducer_end_round(struct reducer *reducer,
+                                     struct failure *why) {
     const struct reducer_storage *rank0_snapshot_agent =
         reducer->settings.rank0_snapshot_agent;
     enum status status = STATUS_OK;
@@ -215,7 +267,7 @@ static enum status reducer_connect(struct reducer *reducer,
 }
 
 /* A cancelled reducer has not failed. */
-void reducer_fail(struct reducer *reducer, const struct failure *why) {
+static void reducer_fail(struct reducer *reducer, const struct failure *why) {
     if (atomic_load(&reducer->cancelled))
         return;
     pthread_mutex_lock(&reducer->mutex);
@@ -289,6 +341,251 @@ static void reducer_release(struct reducer *reducer) {
 
 static void fail_rows(void *context, const struct failure *why) {
     reducer_fail(context, why);
+}
+
+bool reducer_is_resident(const struct reducer *reducer) {
+    return reducer->settings.resident;
+}
+
+static bool reducer_device_open_events(struct reducer *reducer) {
+    struct resident *resident = &reducer->resident;
+    const struct device_ops *ops = resident->device_arena.ops;
+    uint32_t count = reducer->reduction.num_buckets;
+    resident->updated = calloc(count, sizeof *resident->updated);
+    resident->gradients_complete =
+        ops->event_open(resident->device_arena.device);
+    bool complete = resident->updated && resident->gradients_complete;
+    for (uint32_t i = 0; resident->updated && i < count; i++) {
+        resident->updated[i] = ops->event_open(resident->device_arena.device);
+        complete = complete && resident->updated[i];
+    }
+    return complete;
+}
+
+static void reducer_device_close_events(struct reducer *reducer) {
+    struct resident *resident = &reducer->resident;
+    const struct device_ops *ops = resident->device_arena.ops;
+    uint32_t count = reducer->reduction.num_buckets;
+    for (uint32_t i = 0; resident->updated && i < count; i++)
+        if (resident->updated[i])
+            ops->event_close(resident->device_arena.device,
+                             &resident->updated[i]);
+    if (resident->gradients_complete)
+        ops->event_close(resident->device_arena.device,
+                         &resident->gradients_complete);
+    free(resident->updated);
+    resident->updated = NULL;
+}
+
+/* Allocates device memory first, then connects to the other ranks. */
+static enum status connect_ranks(struct reducer *reducer, struct failure *why) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    struct collective_settings group = reducer->settings.group;
+    enum status status =
+        state_io_open(&reducer->state_io, &reducer->reduction, why);
+    if (!status && !reducer_device_open_events(reducer))
+        status = status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
+    group.stream =
+        device_arena->ops->native_stream(device_arena->device, STREAM_EXCHANGE);
+    if (!status)
+        status = group_connect(&reducer->ranks, &group, why);
+    return status ? status : state_io_load(&reducer->state_io, why);
+}
+
+static void reducer_device_record(struct reducer *reducer, uint32_t i) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    device_arena->ops->record(device_arena->device, STREAM_EXCHANGE,
+                              reducer->resident.updated[i]);
+}
+
+enum status reducer_begin(struct reducer *reducer,
+                          const struct reducer_device_arena *device_arena,
+                          struct failure *why) {
+    struct resident *resident = &reducer->resident;
+    if (!reducer->settings.resident)
+        return STATUS_OK;
+    resident->device_arena = *device_arena;
+    enum status status = reduction_open(&reducer->reduction, &reducer->settings,
+                                        device_arena, &reducer->ranks, why);
+    if (status)
+        return status;
+    resident->opened = true;
+    status = connect_ranks(reducer, why);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < reducer->reduction.num_buckets; i++)
+        reducer_device_record(reducer, i);
+    sequence_advance(&reducer->updated, reducer->num_parameters);
+    return STATUS_OK;
+}
+
+/* Collectives with lost ranks would keep the device busy: the group is closed
+ * first. */
+void reducer_end(struct reducer *reducer) {
+    struct resident *resident = &reducer->resident;
+    if (!resident->opened)
+        return;
+    resident->opened = false;
+    group_disconnect(&reducer->ranks);
+    resident->device_arena.ops->synchronize(resident->device_arena.device,
+                                            NULL);
+    reducer_device_close_events(reducer);
+    state_io_close(&reducer->state_io);
+    reduction_close(&reducer->reduction);
+}
+
+/* Sums bucket I once STREAM_COMPUTE has completed its gradients. */
+static enum status reducer_device_sum(struct reducer *reducer, uint32_t i,
+                                      struct failure *why) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    uint32_t started = reducer->reduction.buckets[i].started;
+    uint32_t last = reducer->num_parameters - started;
+    device_arena->ops->stream_wait(device_arena->device, STREAM_EXCHANGE,
+                                   device_arena->complete[last]);
+    return reduction_sum(&reducer->reduction, i, why);
+}
+
+/* Sums all buckets whose parameters are announced. */
+static enum status sum_announced(struct reducer *reducer, uint32_t announced,
+                                 struct failure *why) {
+    const struct reduction *reduction = &reducer->reduction;
+    uint32_t *next = &reducer->resident.summed;
+    bool all = announced == reducer->num_parameters;
+    enum status status = STATUS_OK;
+    if (!all && !reducer->settings.job->zero.overlap)
+        return STATUS_OK;
+    while (!status && *next < reduction->num_buckets &&
+           reduction->buckets[*next].started <= announced)
+        status = reducer_device_sum(reducer, (*next)++, why);
+    return status;
+}
+
+/* Waits on an event of STREAM_COMPUTE alone, so that the wait does not include
+ * collectives. */
+static enum status sync_gradients(struct reducer *reducer,
+                                  struct failure *why) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    struct device_event *gradients_complete =
+        reducer->resident.gradients_complete;
+    device_arena->ops->record(device_arena->device, STREAM_COMPUTE,
+                              gradients_complete);
+    return reduction_sync_event(&reducer->reduction, gradients_complete, why);
+}
+
+static enum status reducer_device_update(struct reducer *reducer,
+                                         struct failure *why) {
+    struct reduction *reduction = &reducer->reduction;
+    enum status status = sync_gradients(reducer, why);
+    int64_t start = time_now();
+    if (!status)
+        status = reduction_wait_header(reduction, why);
+    if (!status && reducer->settings.job->gradient_clipping > 0)
+        status = reduction_clip(reduction, 0, why);
+    atomic_fetch_add(&reducer->waited, time_now() - start);
+    reducer->resident.waited_bucket = 0;
+    for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
+        status = reduction_update(reduction, i, why);
+        reducer_device_record(reducer, i);
+    }
+    return status;
+}
+
+/* Parameters that were announced all at once have no event of their own. */
+static void order_after_compute(struct reducer *reducer) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    struct device_event *gradients_complete =
+        reducer->resident.gradients_complete;
+    device_arena->ops->record(device_arena->device, STREAM_COMPUTE,
+                              gradients_complete);
+    device_arena->ops->stream_wait(device_arena->device, STREAM_EXCHANGE,
+                                   gradients_complete);
+}
+
+static enum status reducer_device_announce_on_stream(struct reducer *reducer,
+                                                     uint32_t first,
+                                                     uint32_t count,
+                                                     uint64_t round,
+                                                     struct failure *why) {
+    struct resident *resident = &reducer->resident;
+    uint32_t announced = reducer->num_parameters - first;
+    if (announced == count)
+        reducer_begin_round(reducer, round);
+    if (count == reducer->num_parameters)
+        order_after_compute(reducer);
+    enum status status = sum_announced(reducer, announced, why);
+    if (status || first > 0)
+        return status;
+    resident->summed = 0;
+    status = reducer_device_update(reducer, why);
+    if (status)
+        return status;
+    sequence_advance(&reducer->updated, reducer->last);
+    return reducer_end_round(reducer, why);
+}
+
+static bool has_ended(struct reducer *reducer) {
+    return atomic_load(&reducer->cancelled) || reducer_failed(reducer, NULL);
+}
+
+/* reducer_announce and reducer_wait of a resident reducer: they enqueue work on
+ * the device's streams and return. */
+static void reducer_device_announce(struct reducer *reducer, uint32_t first,
+                                    uint32_t count, uint64_t round) {
+    struct failure why;
+    if (!has_ended(reducer) &&
+        reducer_device_announce_on_stream(reducer, first, count, round, &why))
+        reducer_fail(reducer, &why);
+}
+
+static bool reducer_device_wait(struct reducer *reducer, uint32_t parameter) {
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
+    const struct reduction *reduction = &reducer->reduction;
+    const struct reducer_settings *settings = &reducer->settings;
+    if (has_ended(reducer) || !reducer->resident.opened)
+        return false;
+    uint64_t end = settings->offsets[parameter] +
+                   settings->layout->parameters[parameter].elements;
+    uint32_t i = bucket_at(reduction->buckets, reduction->num_buckets, end - 1);
+    if (reducer->resident.waited_bucket != i + 1)
+        device_arena->ops->stream_wait(device_arena->device, STREAM_COMPUTE,
+                                       reducer->resident.updated[i]);
+    reducer->resident.waited_bucket = i + 1;
+    return true;
+}
+
+enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
+                            struct failure *why) {
+    return reduction_unscale(&reducer->reduction, by, finite, why);
+}
+
+enum status reducer_download_weights(struct reducer *reducer,
+                                     struct failure *why) {
+    if (!reducer->resident.opened || has_ended(reducer))
+        return STATUS_OK;
+    return state_io_download_weights(&reducer->state_io, why);
+}
+
+void reducer_serve(struct reducer *reducer) {
+    struct failure why;
+    if (!reducer->resident.opened ||
+        !atomic_exchange(&reducer->resident.save_requested, false) ||
+        has_ended(reducer))
+        return;
+    enum status status = state_io_save(&reducer->state_io, &why);
+    if (!status) /* nothing waits for an event after this */
+        status = reduction_sync(&reducer->reduction, &why);
+    if (status)
+        reducer_fail(reducer, &why);
+}
+
+bool reducer_peer_lost(struct reducer *reducer, struct failure *why) {
+    return reducer->resident.opened && group_async_error(&reducer->ranks, why);
 }
 
 enum status reducer_open(struct reducer **out,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by reduction.c, a round, and reduction_clip.c, its norm. */
+/* Shared by reduction.c, a round, and state_io.c, what is saved of it. */
 #ifndef CAPSTAN_REDUCTION_INTERNAL_H
 #define CAPSTAN_REDUCTION_INTERNAL_H
 
@@ -31,24 +31,6 @@ static inline struct partition_range reduction_range_of(
 
 static inline size_t reduction_norms(const struct reduction *reduction) {
     return (size_t)reduction->ranks->size * REDUCTION_NORM;
-}
-
-/* With groups: the state of each parameter starts as its rule says. */
-void reduction_start_state(struct reduction *reduction);
-
-/* External, or with groups: applies to bucket I the rule of each parameter in
- * it. STATUS_FAILED: an external model's gradient is NaN or infinite. */
-enum status reduction_apply_parameters(struct reduction *reduction, uint32_t i,
-                                       struct failure *why) MUST_CHECK;
-
-/* External: adds the pieces of the squares of RANGE to those before; returns
- * how many there are now. */
-size_t reduction_square_parameters(struct reduction *reduction,
-                                   struct partition_range range, size_t count);
-
-/* True if the round changes weights and state; all ranks agree. */
-static inline bool reduction_changes(const struct reduction *reduction) {
-    return reduction->contributors > 0 && !reduction->overflowed;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resident reducers, in reducer_device.c over reduction.c and state_io.c, on
+/* Resident reducers, in reducer.c over reduction.c and state_io.c, on
  * fake devices whose streams go on in each order there is. */
 #include "worker/exchange/allreduce/reducer.h"
 
