@@ -41,8 +41,7 @@ static uint32_t devices_per_worker(const struct options *options,
     char ids[JOB_MAX_DEVICES][DEVICE_ID];
     uint32_t usable, most = job->devices ? job->devices : JOB_MAX_DEVICES;
     local_device_list_ids(&request, ids, JOB_MAX_DEVICES, &usable);
-    if (options->simulate.colocation == SIMULATE_COLOCATE_ALL &&
-        options->num_workers > 1)
+    if (options->colocation == OPTIONS_PLACE_ONE && options->num_workers > 1)
         most = 1;
     usable = usable < most ? usable : most;
     return usable ? usable : 1;
@@ -65,7 +64,7 @@ static enum status bench_command_solve_batch(struct simulation *simulation,
 static enum status build_layout(struct simulation *simulation,
                                 const struct options *options,
                                 struct failure *why) {
-    uint64_t floats = options->simulate.bytes / sizeof(float);
+    uint64_t floats = options->bytes / sizeof(float);
     struct parameter vector = {
         .name = "vector", .num_dims = 2, .dims = {1, (uint32_t)floats}};
     struct job_source source = {.models = &model_schemas,
@@ -109,19 +108,19 @@ static void add_accumulation(struct simulation *simulation) {
 }
 
 static enum status measure_costs(struct simulation *simulation,
-                                 const struct simulate_options *flags,
-                                 unsigned cores, struct failure *why) {
+                                 const struct options *flags, unsigned cores,
+                                 struct failure *why) {
     static const struct optimizer plain = {.type = OPTIMIZER_SGD};
     struct job *job = simulation->job;
     struct profile profile = {simulation->forward, simulation->backward, 1};
     enum status status = STATUS_OK;
     if (job && flags->batch)
         job->micro_batch = (uint32_t)flags->batch;
-    if (job && flags->compute < 0)
+    if (job && !flags->given.compute)
         status = profile_measure(&profile, job, cores, PROBE_SECONDS, why);
     else
-        distribute_compute(simulation, flags->compute > 0 ? flags->compute : 0);
-    if (!status && job && flags->compute < 0)
+        distribute_compute(simulation, flags->compute);
+    if (!status && job && !flags->given.compute)
         add_accumulation(simulation);
     simulation->parallel_efficiency = profile.parallel_efficiency;
     return status ? status
@@ -136,7 +135,7 @@ static enum status simulate(const struct options *options,
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     enum status status = build_layout(&simulation, options, why);
     if (!status)
-        status = measure_costs(&simulation, &options->simulate,
+        status = measure_costs(&simulation, options,
                                cores > 0 ? (unsigned)cores : 1, why);
     const struct job *job = simulation.job;
     struct simulator_report report = {
@@ -157,8 +156,7 @@ static enum status simulate(const struct options *options,
         .json = options->json,
     };
     if (!status)
-        status =
-            simulator_report_print(stdout, &report, &options->simulate, why);
+        status = simulator_report_print(stdout, &report, options, why);
     layout_free(&simulation.layout);
     job_free(&simulation.job);
     return status;
@@ -190,11 +188,11 @@ enum status bench_command(const struct options *options, struct failure *why) {
     struct process_settings settings;
     struct cluster *cluster = NULL;
     char *result = NULL;
-    if (options->simulate.on)
+    if (options->simulate)
         return simulate(options, why);
-    if (options->bench.transport == BENCH_TRANSPORT_TCP)
+    if (options->transport == OPTIONS_TRANSPORT_TCP)
         setenv("CAPSTAN_LANE", "tcp", 1); /* for the ps too */
-    else if (options->bench.transport == BENCH_TRANSPORT_SHM)
+    else if (options->transport == OPTIONS_TRANSPORT_SHM)
         setenv("CAPSTAN_LANE", "auto", 1);
     enum status status = process_settings_read(&settings, options, why);
     if (!status)

@@ -599,11 +599,11 @@ enum status ckpt_command(const struct options *options, struct failure *why) {
     struct log log;
     struct ckpt_command_options ckpt = {.dir = options->dir,
                                         .json = options->json,
-                                        .has_step = options->has_step,
+                                        .has_step = options->given.step,
                                         .step = options->step,
                                         .out = options->out,
                                         .table = options->table,
-                                        .state = options->with_state};
+                                        .state = options->state};
     enum status status = STATUS_OK;
     log_open(&log, "ckpt", -1);
     if (options->format) {

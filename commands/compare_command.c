@@ -30,35 +30,30 @@ static enum status compare_command_load(struct job **job,
                                 .deepspeed = options->deepspeed,
                                 .overrides = options->sets,
                                 .num_overrides = options->num_sets,
-                                .external = options->launch.command};
+                                .external = options->command};
     return job_load(job, &source, log, why);
 }
 
-static bool is_open(const struct compare_options *flags,
-                    enum compare_options_key key) {
-    return !(flags->given & 1u << key);
-}
-
 /* Values of the job's block apply where no flag was given. */
-static void apply_job_block(struct compare_options *flags,
+static void apply_job_block(struct options *flags,
                             const struct job_compare *job) {
-    if (job->ps.count && is_open(flags, COMPARE_OPTIONS_PS))
+    if (job->ps.count && !flags->given.ps)
         flags->ps = job->ps;
-    if (job->workers.count && is_open(flags, COMPARE_OPTIONS_WORKERS))
+    if (job->workers.count && !flags->given.workers)
         flags->workers = job->workers;
-    if (job->steps && is_open(flags, COMPARE_OPTIONS_STEPS))
+    if (job->steps && !flags->given.steps)
         flags->steps = job->steps;
-    if (job->repeats && is_open(flags, COMPARE_OPTIONS_REPEATS))
+    if (job->repeats && !flags->given.repeats)
         flags->repeats = job->repeats;
-    if (job->limit > 0 && is_open(flags, COMPARE_OPTIONS_LIMIT))
+    if (job->limit > 0 && !flags->given.limit)
         flags->limit = job->limit;
-    if (job->csv && is_open(flags, COMPARE_OPTIONS_CSV))
+    if (job->csv && !flags->given.csv)
         flags->csv = job->csv;
-    if (job->plot && is_open(flags, COMPARE_OPTIONS_PLOT))
+    if (job->plot && !flags->given.plot)
         flags->plot = job->plot;
-    if (job->link_gbits > 0 && is_open(flags, COMPARE_OPTIONS_LINK))
+    if (job->link_gbits > 0 && !flags->given.link_gbits)
         flags->link_gbits = job->link_gbits;
-    if (job->latency_us > 0 && is_open(flags, COMPARE_OPTIONS_LATENCY))
+    if (job->latency_us > 0 && !flags->given.latency_us)
         flags->latency_us = job->latency_us;
 }
 
@@ -77,7 +72,6 @@ static enum status write_csv(const json_t *result, const char *path,
 static enum status compare_command_print_result(const struct options *options,
                                                 const json_t *result,
                                                 struct failure *why) {
-    const struct compare_options *flags = &options->compare;
     enum status status = STATUS_OK;
     if (options->json) {
         char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -87,10 +81,10 @@ static enum status compare_command_print_result(const struct options *options,
         compare_table_print(stdout, result);
     }
     fflush(stdout);
-    if (flags->csv)
-        status = write_csv(result, flags->csv, why);
-    if (!status && flags->plot)
-        status = compare_plot_draw(result, flags->plot, why);
+    if (options->csv)
+        status = write_csv(result, options->csv, why);
+    if (!status && options->plot)
+        status = compare_plot_draw(result, options->plot, why);
     return status;
 }
 
@@ -111,7 +105,7 @@ static enum status check_file(const char *flag, const char *path,
 }
 
 /* Fails now rather than after hours of runs if a file cannot be written. */
-static enum status check_files(const struct compare_options *flags,
+static enum status check_files(const struct options *flags,
                                struct failure *why) {
     enum status status = STATUS_OK;
     if (flags->plot)
@@ -156,13 +150,13 @@ static enum status compare_command_measure(const struct options *flags,
     if (!status)
         status = launch_command_check_model(&options, job, why);
     if (!status) {
-        const struct job_counts *workers = &options.compare.workers;
-        apply_job_block(&options.compare, &job->compare);
+        const struct job_counts *workers = &options.workers;
+        apply_job_block(&options, &job->compare);
         status = compare_batch_find(
             &batch, job, workers->values[workers->count - 1], true, why);
     }
     if (!status)
-        status = check_files(&options.compare, why);
+        status = check_files(&options, why);
     if (!status)
         status = run_local(&result, &options, job, batch, why);
     if (!status)
@@ -174,10 +168,8 @@ static enum status compare_command_measure(const struct options *flags,
 
 enum status compare_command(const struct options *options,
                             struct failure *why) {
-    if (options->compare.predict ||
-        compare_options_lists_vms(&options->compare))
-        return predict_command_print(stdout, &options->compare, options->json,
-                                     why);
+    if (options->predict || options_lists_vms(options))
+        return predict_command_print(stdout, options, options->json, why);
     return compare_command_measure(options, why);
 }
 
@@ -240,13 +232,11 @@ static enum status run_cluster(struct session *session, struct options *options,
         .run_chief = run_chief,
         .context = session};
     json_t *result = NULL;
-    apply_job_block(&options->compare, &job->compare);
-    if (options->link_gbits > 0 && options->compare.link_gbits == 0)
-        options->compare.link_gbits = options->link_gbits;
-    options->link_gbits = options->compare.link_gbits;
+    options->given.link_gbits = false; /* the block goes before this flag */
+    apply_job_block(options, &job->compare);
     enum status status = compare_cluster_resolve(&given, options, why);
     if (!status)
-        status = check_files(&options->compare, why);
+        status = check_files(options, why);
     if (!status)
         status = compare_cluster_run(&result, &given, why);
     if (!status)

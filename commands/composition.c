@@ -38,7 +38,7 @@ static struct health *open_health(enum role_kind kind, int index) {
 static struct role *add_role(struct composition *composition,
                              enum role_kind kind, const char *name, int index) {
     bool quiet = composition->options->cli_command == CLI_COMMAND_BENCH &&
-                 !composition->options->bench.verbose;
+                 !composition->options->verbose;
     struct role *role =
         roles_add(&composition->roles, kind, name, index, quiet);
     role->log.silent = composition->process_settings.silent;
@@ -408,18 +408,18 @@ void composition_add_bench_client(struct composition *composition,
                                   struct baselines *baselines,
                                   const char *missing) {
     const struct cluster *cluster = composition->cluster;
-    const struct bench_options *bench = &composition->options->bench;
+    const struct options *options = composition->options;
     struct role *role =
         add_role(composition, ROLE_BENCH, "bench", (int)cluster->index);
     role->bench = (struct bench_client_settings){
         .process = role_process(composition, role),
         .member = role_member(composition, role),
-        .sizes = bench->sizes,
-        .num_sizes = bench->num_sizes,
-        .repeats = bench->repeats,
-        .seconds = bench->seconds,
-        .requests = bench->requests,
-        .batched = bench->batched,
+        .sizes = options->sizes.values,
+        .num_sizes = options->sizes.count,
+        .repeats = options->repeats,
+        .seconds = options->seconds,
+        .requests = options->requests,
+        .batched = options->batched,
         .timeout = BENCH_SILENCE,
         .ps_pids = getenv(LAUNCH_PS_PIDS),
         .baselines = baselines,

@@ -156,8 +156,9 @@ static enum status find_directory(struct eval *eval,
 /* Finds checkpoint and job. */
 static enum status eval_open(struct eval *eval, const struct options *options,
                              const char *name, struct failure *why) {
-    struct ckpt_command_options checkpoint = {
-        .dir = eval->dir, .has_step = options->has_step, .step = options->step};
+    struct ckpt_command_options checkpoint = {.dir = eval->dir,
+                                              .has_step = options->given.step,
+                                              .step = options->step};
     eval->options = options;
     log_open(&eval->log, name, -1);
     enum status status = find_directory(eval, &checkpoint, why);
@@ -275,7 +276,7 @@ static enum status eval_run(const struct options *options, const char *name,
         before = newest;
         newest = newest_step(eval.dir);
         eval_close(&eval);
-    } while (status == STATUS_FAILED && !options->has_step &&
+    } while (status == STATUS_FAILED && !options->given.step &&
              newest != before && ++attempts < ATTEMPTS);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "chief/plan/strategy.h"
 #include "commands/process_settings.h"
 #include "proto/base/log.h"
+#include "proto/config/cli/cli_flag.h"
 #include "proto/config/cluster/azureml_command.h"
 #include "proto/store/fs_info.h"
 #include "worker/data/dataset.h"
@@ -18,46 +19,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Buffers for the chief's arguments. */
-struct local_texts {
-    char deepspeed[4096], link[64];
-};
-
-/* The chief's command line: the job and its overrides. The processes share the
- * cores of one machine, so a ps uses one thread unless JOB sets ps_threads. */
-static unsigned local_arguments(const struct options *options,
-                                const struct job *job, char **arguments,
-                                struct local_texts *texts) {
+/* The chief's command line: the job and HANDED. The processes share the cores
+ * of one machine, so a ps uses one thread unless JOB sets ps_threads. */
+static void local_arguments(const struct options *options,
+                            const struct job *job, char *handed,
+                            char **arguments) {
     unsigned count = 0;
     arguments[count++] = (char *)options->job;
     arguments[count++] = "--coordinate";
-    if (options->json)
-        arguments[count++] = "--json";
-    if (options->link_gbits > 0) {
-        snprintf(texts->link, sizeof texts->link, "--link-gbits=%.17g",
-                 options->link_gbits);
-        arguments[count++] = texts->link;
-    }
-    if (options->deepspeed) {
-        snprintf(texts->deepspeed, sizeof texts->deepspeed,
-                 "--deepspeed_config=%s", options->deepspeed);
-        arguments[count++] = texts->deepspeed;
-    }
-    for (unsigned i = 0; i < options->num_sets; i++) {
-        arguments[count++] = "--set";
-        arguments[count++] = (char *)options->sets[i];
-    }
+    for (char *word = handed; *word; word += strlen(word) + 1)
+        arguments[count++] = word;
     if (!job->ps_threads && options->num_sets < OPTIONS_MAX_SETS) {
         arguments[count++] = "--set";
         arguments[count++] = "strategy.ps_threads=1";
     }
-    return count;
 }
 
 /* All-reduce needs no ps, so only those requested by --ps are started. */
 static unsigned local_num_ps(const struct options *options,
                              const struct job *job) {
-    return job->strategy == JOB_ALLREDUCE && !options->ps_given
+    return job->strategy == JOB_ALLREDUCE && !options->given.num_ps
                ? 0
                : options->num_ps;
 }
@@ -78,7 +59,7 @@ enum status launch_command_check_model(const struct options *options,
                                        const struct job *job,
                                        struct failure *why) {
     bool external = job->model.type == JOB_EXTERNAL;
-    if (external == (options->launch.command != NULL))
+    if (external == (options->command != NULL))
         return STATUS_OK;
     if (external)
         return status_fail(why, FAILURE_JOB_UNFIT,
@@ -221,7 +202,7 @@ static enum status local_script(const struct options *options,
     }
     struct launch_settings launch = {
         .program = program,
-        .command = options->launch.command,
+        .command = options->command,
         .address = process_settings_address(settings),
         .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_WORKERS,
         .num_ps = local_num_ps(options, job),
@@ -305,7 +286,7 @@ static enum status local_distributed_command(
     struct azureml_command command = {0};
     char program[4096];
     char *words[] = {"/bin/bash", "-c", NULL, NULL};
-    bool own = options->launch.command;
+    bool own = options->command;
     int summary = -1;
     launch_program(program, sizeof program);
     enum status status =
@@ -324,7 +305,7 @@ static enum status local_distributed_command(
     words[2] = command.text;
     struct launch_settings launch = {
         .program = program,
-        .command = own ? options->launch.command : words,
+        .command = own ? options->command : words,
         .address = process_settings_address(settings),
         .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_ALL,
         .num_workers = azureml_num_processes(&distribution) -
@@ -342,7 +323,6 @@ static enum status local_distributed_command(
 enum status local_command(const struct options *options, struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
     struct process_settings settings; /* each process reads its own */
-    struct local_texts texts;
     struct azureml_distribution distribution;
     struct log log;
     struct job *job = NULL;
@@ -352,7 +332,7 @@ enum status local_command(const struct options *options, struct failure *why) {
     enum status status = process_settings_read(&settings, options, why);
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
-    bool command = options->launch.command || !options->job;
+    bool command = options->command || !options->job;
     if (!status && command) {
         status = options->azureml_distribution
                      ? local_distributed_command(options, &settings, &log,
@@ -367,12 +347,15 @@ enum status local_command(const struct options *options, struct failure *why) {
         status = check_local_job(
             options, options->azureml_distribution ? &distribution : NULL, &job,
             why);
+    char *handed = status ? NULL : cli_flag_handed(options, CLI_COMMAND_LOCAL);
+    if (!status && !handed)
+        status = status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     if (status) {
         job_free(&job);
         return status;
     }
     launch_program(program, sizeof program);
-    local_arguments(options, job, arguments, &texts);
+    local_arguments(options, job, handed, arguments);
     struct launch_settings launch = {
         .program = program,
         .address = process_settings_address(&settings),
@@ -388,6 +371,7 @@ enum status local_command(const struct options *options, struct failure *why) {
     status = launch_run(&launch, &code, why);
     if (status)
         log_failure(&log, why);
+    free(handed);
     job_free(&job);
     return status ? status : (enum status)code;
 }
@@ -398,10 +382,10 @@ enum status launch_command(const struct options *options, struct failure *why) {
     int code = STATUS_FAILED;
     log_open(&log, "launch", -1);
     enum status status = launch_options_resolve(
-        &world, &options->launch, process_settings_getenv, NULL, why);
+        &world, options, process_settings_getenv, NULL, why);
     if (!status)
         status = launch_count_fill(&world, &log, why);
     if (!status)
-        status = node_launch_run(&options->launch, &world, &log, &code, why);
+        status = node_launch_run(options, &world, &log, &code, why);
     return status ? status : (enum status)code;
 }

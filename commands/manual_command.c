@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/manual_command.h"
 
-#include "commands/bash_completion.h"
 #include "proto/config/cli/cli_man.h"
 #include "proto/config/job/job_man.h"
 #include "worker/models/model.h"
@@ -9,6 +8,203 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Completion of command lines by bash 4.4, without the package bash-completion:
+ * verbs, flags, their words and files, keys of the job behind --set. The script
+ * has a function for each table, which sets a variable by the verb, the flag or
+ * the key, and a fixed part that takes the line apart. */
+
+/* bash gives --lane=tcp as three words, and as two in --lane tcp. */
+static const char fixed[] =
+    "# The words of $1 that begin with $2.\n"
+    "_capstan_offer() {\n"
+    "    mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$2\")\n"
+    "}\n\n"
+    "# Files whose names fit the pattern $1, and folders.\n"
+    "_capstan_files() {\n"
+    "    compopt -o filenames 2> /dev/null\n"
+    "    mapfile -t COMPREPLY < <(compgen -d -- \"$2\"\n"
+    "        [[ $1 ]] && compgen -f -X \"!$1\" -- \"$2\" | while read -r f; do\n"
+    "            [[ -d $f ]] || echo \"$f\"; done)\n"
+    "}\n\n"
+    "# The value $2 of the flag $1.\n"
+    "_capstan_value() {\n"
+    "    local values=\n"
+    "    _capstan_values \"$verb $1\"\n"
+    "    case $values in\n"
+    "    FILE) _capstan_files '*' \"$2\" ;;\n"
+    "    DIR) _capstan_files '' \"$2\" ;;\n"
+    "    KEY.PATH=VALUE)\n"
+    "        compopt -o nospace 2> /dev/null\n"
+    "        _capstan_offer \"${_capstan_keys// /= }=\" \"$2\" ;;\n"
+    "    *) _capstan_offer \"$values\" \"$2\" ;;\n"
+    "    esac\n"
+    "}\n\n"
+    "# The argument $1.\n"
+    "_capstan_argument() {\n"
+    "    case $arguments in\n"
+    "    *'|'*)\n"
+    "        [[ $verb != *' '* ]] && _capstan_offer \"$subverbs\" \"$1\" ;;\n"
+    "    COMMAND*) compopt -o default 2> /dev/null ;;\n"
+    "    *PAGE*) _capstan_offer \"$(\"$program\" manual 2> /dev/null)\" \"$1\" ;;\n"
+    "    *JOB.json*) _capstan_files '*.json' \"$1\" ;;\n"
+    "    *DIR*) _capstan_files '*' \"$1\" ;;\n"
+    "    esac\n"
+    "}\n\n"
+    "_capstan() {\n"
+    "    local program=$1 cur=${COMP_WORDS[COMP_CWORD]} at=$COMP_CWORD i\n"
+    "    local verb=${COMP_WORDS[1]} flags= arguments= subverbs= own= flag= equals=\n"
+    "    local verbs=$_capstan_verbs key\n"
+    "    COMPREPLY=()\n"
+    "    for ((i = 2; i < at; i++)); do # a command of its own follows\n"
+    "        [[ ${COMP_WORDS[i]} == -- ]] && own=yes\n"
+    "    done\n"
+    "    if [[ $own ]]; then\n"
+    "        compopt -o default 2> /dev/null\n"
+    "        return\n"
+    "    fi\n"
+    "    if ((at == 1)); then\n"
+    "        _capstan_offer \"$verbs --help --version\" \"$cur\"\n"
+    "        return\n"
+    "    fi\n"
+    "    [[ \" $_capstan_subverbs \" == *\" $verb:${COMP_WORDS[2]} \"* ]] &&\n"
+    "        ((at > 2)) && verb+=\" ${COMP_WORDS[2]}\"\n"
+    "    _capstan_verb \"$verb\"\n"
+    "    [[ $cur == = ]] && cur= || ((at--))\n"
+    "    [[ ${COMP_WORDS[at]} == = ]] && equals=yes && ((at--))\n"
+    "    flag=${COMP_WORDS[at]}\n"
+    "    key=$flag\n"
+    "    if [[ $flag != -* ]]; then # --set KEY=, --set = KEY=\n"
+    "        ((at--))\n"
+    "        [[ ${COMP_WORDS[at]} == = ]] && ((at--))\n"
+    "        if [[ ${COMP_WORDS[at]} == --set && $equals ]]; then\n"
+    "            local words=\n"
+    "            _capstan_key \"$key\"\n"
+    "            _capstan_offer \"$words\" \"$cur\"\n"
+    "            return\n"
+    "        fi\n"
+    "    elif [[ \" $flags \" == *\" $flag= \"* ]]; then\n"
+    "        _capstan_value \"$flag\" \"$cur\"\n"
+    "        return\n"
+    "    fi\n"
+    "    if [[ $cur == -* ]]; then\n"
+    "        _capstan_offer \"$flags\" \"$cur\"\n"
+    "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null\n"
+    "    else\n"
+    "        _capstan_argument \"$cur\"\n"
+    "    fi\n"
+    "}\n\n"
+    "complete -F _capstan capstan\n";
+
+/* The flag that OPTION, perhaps another name, stands for. */
+static const struct argp_option *flag_of(const struct argp_option *option) {
+    while (option->flags & OPTION_ALIAS)
+        option--;
+    return option;
+}
+
+static void write_verb(FILE *out, const struct cli_command *command) {
+    fprintf(out, "    '%s') arguments='%s' flags='", command->name,
+            command->arguments);
+    struct argp_option options[CLI_FLAG_MAX];
+    cli_flag_options(command->number, options);
+    for (const struct argp_option *option = options; !cli_flag_is_end(option);
+         option++)
+        if (option->name)
+            fprintf(out, "--%s%s ", option->name,
+                    flag_of(option)->arg ? "=" : "");
+    fputs("' subverbs='", out);
+    for (const struct cli_command *sub = command->subcommands; sub && sub->name;
+         sub++)
+        fprintf(out, "%s ", strrchr(sub->name, ' ') + 1);
+    fputs("' ;;\n", out);
+}
+
+/* Words, FILE, DIR or KEY.PATH=VALUE; nothing for a number or a name. */
+static void write_flag_values(FILE *out, const struct cli_command *command) {
+    static const char *const known[] = {"FILE", "DIR", "KEY.PATH=VALUE"};
+    struct argp_option options[CLI_FLAG_MAX];
+    cli_flag_options(command->number, options);
+    for (const struct argp_option *option = options; !cli_flag_is_end(option);
+         option++) {
+        const struct argp_option *flag = flag_of(option);
+        const struct cli_flag *row = cli_flag_of(flag->key);
+        const char *values = row ? row->words : NULL;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (flag->arg && !strncmp(flag->arg, known[i], strlen(known[i])))
+                values = known[i];
+        if (option->name && values)
+            fprintf(out, "    '%s --%s') values='%s' ;;\n", command->name,
+                    option->name, values);
+    }
+}
+
+/* Writes a case with WRITE's lines for each verb and subverb. */
+static void write_cases(FILE *out, const char *function,
+                        void (*write)(FILE *out,
+                                      const struct cli_command *command)) {
+    fprintf(out, "%s() {\n    case $1 in\n", function);
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        const struct cli_command *verb =
+            cli_command_get((enum cli_command_id)v);
+        write(out, verb);
+        for (const struct cli_command *sub = verb->subcommands;
+             sub && sub->name; sub++)
+            write(out, sub);
+    }
+    fputs("    esac\n}\n\n", out);
+}
+
+static void write_verbs(FILE *out) {
+    fputs("_capstan_verbs='", out);
+    for (int v = 0; v < CLI_COMMANDS; v++)
+        fprintf(out, "%s%s", v ? " " : "",
+                cli_command_get((enum cli_command_id)v)->name);
+    fputs("'\n_capstan_subverbs='", out);
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        const struct cli_command *verb =
+            cli_command_get((enum cli_command_id)v);
+        for (const struct cli_command *sub = verb->subcommands;
+             sub && sub->name; sub++)
+            fprintf(out, "%s:%s ", verb->name, strrchr(sub->name, ' ') + 1);
+    }
+    fputs("'\n", out);
+}
+
+static void write_words(FILE *out, const struct job_key *key) {
+    if (key->kind == JOB_KIND_BOOL)
+        fputs(" true false", out);
+    for (const char *const *word = key->words; word && *word; word++)
+        if (**word && **word != '.')
+            fprintf(out, " %s", *word);
+}
+
+/* A key may have several rows, each with its words. */
+static void write_keys(FILE *out, const struct job_models *models) {
+    const struct job_key *key;
+    fputs("_capstan_keys='", out);
+    for (size_t i = 0; (key = job_schema_row(models, i)); i++)
+        fprintf(out, "%s%s", i ? " " : "", key->path);
+    fputs("'\n\n_capstan_key() {\n", out);
+    for (size_t i = 0; (key = job_schema_row(models, i)); i++) {
+        bool paths = key->kind == JOB_KIND_PATH;
+        if (key->kind != JOB_KIND_BOOL && (!key->words || paths))
+            continue;
+        fprintf(out, "    [[ $1 == %s ]] && words+='", key->path);
+        write_words(out, key);
+        fputs("'\n", out);
+    }
+    fputs("}\n\n", out);
+}
+
+static void show_completion(FILE *out, const struct job_models *models) {
+    fputs("# Completion of capstan's command line by bash.\n", out);
+    write_verbs(out);
+    write_keys(out, models);
+    write_cases(out, "_capstan_verb", write_verb);
+    write_cases(out, "_capstan_values", write_flag_values);
+    fputs(fixed, out);
+}
 
 /* Prints the page NAME, or the names of all pages (NULL); false: there is none
  * of this verb. */
@@ -40,7 +236,7 @@ static bool show_page(const char *name) {
     else if (!strcmp(name, "capstan-job"))
         job_man_show(stdout, &model_schemas);
     else if (!strcmp(name, "bash-completion"))
-        bash_completion_show(stdout, &model_schemas);
+        show_completion(stdout, &model_schemas);
     else
         found = false;
     for (int v = 0; v < CLI_COMMANDS && !found; v++)

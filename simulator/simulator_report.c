@@ -34,11 +34,11 @@ static struct simulator_costs scale_costs(const struct simulator_costs *costs,
 
 void simulator_report_config(struct simulator_config *config,
                              const struct simulator_report *report,
-                             const struct simulate_options *flags) {
+                             const struct options *flags) {
     static const enum simulator_colocation colocations[] = {
-        [SIMULATE_COLOCATE_NONE] = SIMULATOR_COLOCATE_NONE,
-        [SIMULATE_COLOCATE_PAIRS] = SIMULATOR_COLOCATE_PAIRS,
-        [SIMULATE_COLOCATE_ALL] = SIMULATOR_COLOCATE_ALL};
+        [OPTIONS_PLACE_APART] = SIMULATOR_COLOCATE_NONE,
+        [OPTIONS_PLACE_PAIRS] = SIMULATOR_COLOCATE_PAIRS,
+        [OPTIONS_PLACE_ONE] = SIMULATOR_COLOCATE_ALL};
     *config = (struct simulator_config){
         .num_ps = report->num_ps,
         .num_workers = report->num_workers,
@@ -49,14 +49,13 @@ void simulator_report_config(struct simulator_config *config,
         .staleness = report->staleness,
         .clip = report->clip,
         .bf16 = report->bf16,
-        .group_bytes =
-            flags->group
-                ? (uint32_t)flags->group
-                : message_group_bytes(flags->colocation == SIMULATE_COLOCATE_ALL
-                                          ? 0
-                                          : flags->link_gbits),
+        .group_bytes = flags->group ? (uint32_t)flags->group
+                                    : message_group_bytes(
+                                          flags->colocation == OPTIONS_PLACE_ONE
+                                              ? 0
+                                              : flags->link_gbits),
         .colocation = colocations[flags->colocation],
-        .link_rate = flags->colocation == SIMULATE_COLOCATE_ALL
+        .link_rate = flags->colocation == OPTIONS_PLACE_ONE
                          ? 0
                          : simulator_report_link_rate(flags->link_gbits),
         .latency = 1e-6 * flags->latency_us,
@@ -286,7 +285,7 @@ static enum status print_sweep(FILE *out, const struct simulator_report *report,
 
 enum status simulator_report_print(FILE *out,
                                    const struct simulator_report *report,
-                                   const struct simulate_options *flags,
+                                   const struct options *flags,
                                    struct failure *why) {
     struct simulator_config config;
     simulator_report_config(&config, report, flags);

@@ -5,7 +5,7 @@
 #define CAPSTAN_SIMULATOR_REPORT_H
 
 #include "proto/base/status.h"
-#include "proto/config/cli/simulate_options.h"
+#include "proto/config/cli/options.h"
 #include "simulator/simulator.h"
 
 #include <stdbool.h>
@@ -32,12 +32,12 @@ double simulator_report_link_rate(double gbits);
 /* The case that REPORT and the flags describe. */
 void simulator_report_config(struct simulator_config *config,
                              const struct simulator_report *report,
-                             const struct simulate_options *flags);
+                             const struct options *flags);
 
 /* Simulates and prints to OUT: a table, or one JSON object. */
 enum status simulator_report_print(FILE *out,
                                    const struct simulator_report *report,
-                                   const struct simulate_options *flags,
+                                   const struct options *flags,
                                    struct failure *why) MUST_CHECK;
 
 #endif

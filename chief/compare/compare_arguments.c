@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/compare/compare_arguments.h"
 
+#include "proto/config/cli/cli_flag.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void compare_arguments_add(struct compare_arguments *command,
                                   const char *format, ...) PRINTF_LIKE(2, 3);
@@ -66,20 +69,15 @@ static void set_all(struct compare_arguments *command,
                     const struct compare_arguments_request *request) {
     static const char *const off[] = {"checkpoint", "tensorboard", "export",
                                       "compare"};
-    for (unsigned i = 0; i < flags->num_sets; i++) {
-        if (!command->overrides_only)
-            compare_arguments_add(command, "--set");
-        compare_arguments_add(command, "%s", flags->sets[i]);
-    }
     for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
         compare_arguments_set(command, "%s=null", off[i]);
-    if (!command->overrides_only && !flags->launch.command)
+    if (!command->overrides_only && !flags->command)
         compare_arguments_set(command, "chief=coordinate");
     set_strategy(command, &request->spec);
     set_batch(command, &request->batch);
     if (request->steps)
         compare_arguments_set(command, "steps=%" PRIu64, request->steps);
-    if (!request->tests && !flags->launch.command)
+    if (!request->tests && !flags->command)
         compare_arguments_set(command, "data.test=null");
 }
 
@@ -87,27 +85,34 @@ void compare_arguments_overrides(
     struct compare_arguments *command, const struct options *flags,
     const struct compare_arguments_request *request) {
     *command = (struct compare_arguments){.overrides_only = true};
+    for (unsigned i = 0; i < flags->num_sets; i++)
+        compare_arguments_add(command, "%s", flags->sets[i]);
     set_all(command, flags, request);
+}
+
+/* A command has no link of its own. */
+static void add_handed(struct compare_arguments *command,
+                       const struct options *flags, double link_gbits) {
+    struct options handed = *flags;
+    handed.link_gbits = flags->command ? 0 : link_gbits;
+    char *words = cli_flag_handed(&handed, CLI_COMMAND_COMPARE);
+    for (char *word = words; word && *word; word += strlen(word) + 1)
+        compare_arguments_add(command, "%s", word);
+    free(words);
 }
 
 void compare_arguments_build(struct compare_arguments *command,
                              const struct options *flags,
                              const struct compare_arguments_request *request) {
     const struct aggregate_runs_case *spec = &request->spec;
-    char *const *word = flags->launch.command;
+    char *const *word = flags->command;
     *command = (struct compare_arguments){0};
     compare_arguments_add(command, "capstan");
     compare_arguments_add(command, "local");
     compare_arguments_add(command, "--json");
     compare_arguments_add(command, "--ps=%u", spec->ps);
     compare_arguments_add(command, "--workers=%u", spec->workers);
-    if (flags->lane)
-        compare_arguments_add(command, "--lane=%s", flags->lane);
-    if (spec->link_gbits > 0 && !word)
-        compare_arguments_add(command, "--link-gbits=%.17g", spec->link_gbits);
-    if (flags->deepspeed)
-        compare_arguments_add(command, "--deepspeed_config=%s",
-                              flags->deepspeed);
+    add_handed(command, flags, spec->link_gbits);
     set_all(command, flags, request);
     /* What follows "--" would be a command. */
     if (flags->job)

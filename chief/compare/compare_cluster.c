@@ -15,8 +15,8 @@ static void fill_counts(struct job_counts *counts, unsigned most) {
 }
 
 static enum status compare_cluster_resolve_ps(
-    const struct compare_cluster *members, struct compare_options *flags,
-    bool given, struct failure *why) {
+    const struct compare_cluster *members, struct options *flags, bool given,
+    struct failure *why) {
     unsigned listed = members->topology.num_ps;
     if (!given)
         fill_counts(&flags->ps, listed);
@@ -38,7 +38,7 @@ static enum status compare_cluster_resolve_ps(
 }
 
 static enum status resolve_workers(const struct compare_cluster *members,
-                                   struct compare_options *flags, bool given,
+                                   struct options *flags, bool given,
                                    struct failure *why) {
     unsigned trainers = members->topology.trainers;
     const struct job_counts *request = &flags->workers;
@@ -60,13 +60,12 @@ static enum status resolve_workers(const struct compare_cluster *members,
 enum status compare_cluster_resolve(struct compare_cluster *members,
                                     struct options *options,
                                     struct failure *why) {
-    struct compare_options *flags = &options->compare;
     const struct job_compare *block = &members->job->compare;
     enum status status =
-        resolve_workers(members, flags, block->workers.count, why);
+        resolve_workers(members, options, block->workers.count, why);
     if (!status)
         status =
-            compare_cluster_resolve_ps(members, flags, block->ps.count, why);
+            compare_cluster_resolve_ps(members, options, block->ps.count, why);
     return status ? status
                   : compare_batch_find(&members->batch, members->job,
                                        members->topology.trainers, false, why);
@@ -113,7 +112,7 @@ static enum status compare_cluster_run_once(
     struct job *job = NULL;
     struct run_series series = {.ps = request->spec.ps,
                                 .first = !members->started,
-                                .limit = members->flags->compare.limit};
+                                .limit = members->flags->limit};
     memcpy(series.continues, request->continues, sizeof series.continues);
     enum status status = make_job(&job, members, request, why);
     if (status)

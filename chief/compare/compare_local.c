@@ -62,7 +62,7 @@ static enum status compare_local_run(
     struct subprocess_options child = {
         .program = local->program,
         .arguments = command.argv,
-        .limit = local->flags->compare.limit,
+        .limit = local->flags->limit,
         .kill_after = timeouts->grace + timeouts->stop + EXTRA_GRACE};
     enum status status = subprocess_run(&local->signals, &child, &result, why);
     compare_arguments_free(&command);
@@ -73,7 +73,7 @@ static enum status compare_local_run(
     int caught = local->signals.caught;
     if (!outcome->object)
         compare_local_record_failure(outcome, &result, child.limit);
-    if (!outcome->object && !caught && local->flags->launch.command)
+    if (!outcome->object && !caught && local->flags->command)
         log_last_lines(local->log, result.errors);
     subprocess_free_result(&result);
     return caught ? status_fail(why, failure_code_of_signal(caught),

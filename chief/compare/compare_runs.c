@@ -81,14 +81,14 @@ static void add_case(struct comparison *comparison, enum cost_model_mode mode,
         .workers = workers,
         .ps = ps,
         .local = comparison->options->local,
-        .link_gbits = flags->compare.link_gbits,
-        .latency = 1e-6 * flags->compare.latency_us,
+        .link_gbits = flags->link_gbits,
+        .latency = 1e-6 * flags->latency_us,
         .clip = job->gradient_clipping > 0,
     };
 }
 
 static void list_cases(struct comparison *comparison) {
-    const struct compare_options *flags = &comparison->options->flags->compare;
+    const struct options *flags = comparison->options->flags;
     for (unsigned w = 0; w < flags->workers.count; w++) {
         unsigned workers = flags->workers.values[w];
         add_case(comparison, COST_MODEL_RING, workers, 0);
@@ -108,7 +108,7 @@ static uint64_t steps_of(const struct aggregate_runs_case *spec,
 
 /* Rounds of each worker; 0: the job's epochs. */
 static uint64_t rounds_of(const struct comparison *comparison) {
-    const struct compare_options *flags = &comparison->options->flags->compare;
+    const struct options *flags = comparison->options->flags;
     const struct job *job = comparison->options->job;
     unsigned most = flags->workers.values[flags->workers.count - 1];
     if (flags->steps || !job->has_steps)
@@ -271,7 +271,7 @@ static void check_cases(struct comparison *comparison) {
         one->code = (int)status;
         snprintf(one->problem, sizeof one->problem, "%.500s", why.text);
         comparison->runs_repeated -=
-            (unsigned)comparison->options->flags->compare.repeats;
+            (unsigned)comparison->options->flags->repeats;
     }
 }
 
@@ -280,7 +280,7 @@ static void check_cases(struct comparison *comparison) {
 static enum status compare_runs_measure(struct comparison *comparison,
                                         struct failure *why) {
     uint64_t rounds = rounds_of(comparison);
-    uint64_t repeats = comparison->options->flags->compare.repeats;
+    uint64_t repeats = comparison->options->flags->repeats;
     enum status status = STATUS_OK;
     for (uint64_t r = 0; r < repeats; r++)
         for (unsigned c = 0; c < comparison->count; c++) {
@@ -461,7 +461,7 @@ static json_t *common_samples(const struct comparison *comparison) {
 /* Adds how it was measured. */
 static void add_settings(json_t *object, const struct comparison *comparison) {
     const struct compare_runs_settings *options = comparison->options;
-    const struct compare_options *flags = &options->flags->compare;
+    const struct options *flags = options->flags;
     time_t seconds = (time_t)time_calendar();
     struct tm now;
     char date[32]; /* ISO 8601 */
@@ -471,7 +471,7 @@ static void add_settings(json_t *object, const struct comparison *comparison) {
                         options->flags->job ? json_string(options->flags->job)
                                             : json_null());
     json_object_set_new(object, "command",
-                        command_text(options->flags->launch.command));
+                        command_text(options->flags->command));
     json_object_set_new(object, "date", json_string(date));
     compare_runs_set_count(
         object, "rounds",
@@ -626,7 +626,7 @@ enum status compare_runs(json_t **result,
     comparison->external = options->job->model.type == JOB_EXTERNAL;
     list_cases(comparison);
     comparison->runs_repeated =
-        comparison->count * (unsigned)options->flags->compare.repeats;
+        comparison->count * (unsigned)options->flags->repeats;
     check_cases(comparison);
     count_runs(comparison);
     log_info(options->log, "comparison_started",
@@ -635,9 +635,9 @@ enum status compare_runs(json_t **result,
              "at the start%s); each run may take %g s",
              comparison->count, log_plural(comparison->count),
              comparison->runs_total, log_plural(comparison->runs_total),
-             options->flags->compare.repeats,
+             options->flags->repeats,
              comparison->external ? ", if the command reports losses" : "",
-             options->flags->compare.limit);
+             options->flags->limit);
     comparison->began = time_now();
     enum status status = compare_runs_measure(comparison, why);
     if (!status && compares_loss(comparison)) {

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static enum status apply_vm(const struct compare_options *flags,
+static enum status apply_vm(const struct options *flags,
                             struct cost_model_case *given, double *link_gbits,
                             double *inner_gbits, struct failure *why) {
     const struct vm *vm = vm_table_find(flags->vm);
@@ -36,7 +36,7 @@ static enum status apply_vm(const struct compare_options *flags,
 }
 
 enum status predict_command_case(struct cost_model_case *given,
-                                 const struct compare_options *flags,
+                                 const struct options *flags,
                                  struct failure *why) {
     double link = flags->link_gbits, intra_host = flags->inner_gbits;
     *given = (struct cost_model_case){
@@ -243,11 +243,10 @@ static void print_table(FILE *out, const struct cost_model_case *given,
     print_crossover(out, given);
 }
 
-enum status predict_command_print(FILE *out,
-                                  const struct compare_options *flags,
+enum status predict_command_print(FILE *out, const struct options *flags,
                                   bool json, struct failure *why) {
     struct cost_model_case given;
-    if (compare_options_lists_vms(flags)) {
+    if (options_lists_vms(flags)) {
         vm_table_print(out);
         return STATUS_OK;
     }

@@ -6,20 +6,19 @@
 
 #include "chief/compare/cost_model.h"
 #include "proto/base/status.h"
-#include "proto/config/cli/compare_options.h"
+#include "proto/config/cli/options.h"
 
 #include <stdio.h>
 
 /* Fills GIVEN from FLAGS. Flags have precedence over the figures of --vm.
  * STATUS_CONFIG: --vm names no known machine, or the bandwidth is unknown. */
 enum status predict_command_case(struct cost_model_case *given,
-                                 const struct compare_options *flags,
+                                 const struct options *flags,
                                  struct failure *why) MUST_CHECK;
 
 /* Writes the prediction for FLAGS to OUT: a table, or one JSON object
  * (docs/compare.md). */
-enum status predict_command_print(FILE *out,
-                                  const struct compare_options *flags,
+enum status predict_command_print(FILE *out, const struct options *flags,
                                   bool json, struct failure *why) MUST_CHECK;
 
 #endif

@@ -2,7 +2,7 @@
 #include "chief/compare/ranking.h"
 
 #include "chief/compare/compare_table.h"
-#include "proto/config/cli/compare_options.h"
+#include "proto/config/job/job.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -25,7 +25,7 @@ struct node_process {
 };
 
 struct node_launch {
-    const struct launch_flags *flags;
+    const struct options *flags;
     const struct launch_world *world;
     const struct log *log;
     struct children children;
@@ -66,7 +66,7 @@ static void node_launch_prepare(void *context) {
         setenv("OMP_NUM_THREADS", "1", 0);
 }
 
-static bool is_python(const struct launch_flags *flags) {
+static bool is_python(const struct options *flags) {
     const char *command = flags->command[0];
     size_t length = strlen(command);
     return !flags->no_python &&
@@ -75,7 +75,7 @@ static bool is_python(const struct launch_flags *flags) {
 }
 
 /* Appends FLAG; the caller frees the list. */
-static char **make_command(const struct launch_flags *flags, char *flag) {
+static char **make_command(const struct options *flags, char *flag) {
     size_t count = 0, used = 0;
     while (flags->command[count])
         count++;
@@ -221,7 +221,7 @@ static void node_launch_kill_all(struct node_launch *launch) {
             waitpid(launch->processes[i].pid, NULL, 0);
 }
 
-enum status node_launch_run(const struct launch_flags *flags,
+enum status node_launch_run(const struct options *flags,
                             const struct launch_world *world,
                             const struct log *log, int *exit_code,
                             struct failure *why) {

@@ -22,7 +22,7 @@
  * first process that failed (128 + n for signal n), else 0. The returned status
  * is that of the launch: STATUS_RETRY if the system refuses a process; none is
  * left running then. For the calling thread see children_open. */
-enum status node_launch_run(const struct launch_flags *flags,
+enum status node_launch_run(const struct options *flags,
                             const struct launch_world *world,
                             const struct log *log, int *exit_code,
                             struct failure *why) MUST_CHECK;

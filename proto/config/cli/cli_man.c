@@ -47,10 +47,6 @@ void cli_man_begin(FILE *out, const char *name, int section,
     fputc('\n', out);
 }
 
-static bool cli_man_is_end(const struct argp_option *option) {
-    return !option->name && !option->key && !option->doc;
-}
-
 /* "--num-ps", or "-m". */
 static void show_flag(FILE *out, const struct argp_option *option) {
     fputs("\\fB", out);
@@ -79,9 +75,11 @@ static void show_flag_names(FILE *out, const struct argp_option *option) {
     fputc('\n', out);
 }
 
-static void show_flags(FILE *out, const struct argp_option *option) {
+static void show_flags(FILE *out, enum cli_command_id verb) {
+    struct argp_option options[CLI_FLAG_MAX], *option = options;
+    cli_flag_options(verb, options);
     fputs(".SH OPTIONS\n", out);
-    for (; !cli_man_is_end(option); option++) {
+    for (; !cli_flag_is_end(option); option++) {
         if (option->flags & OPTION_ALIAS)
             continue;
         fputs(option->name ? ".TP\n" : ".SS \"", out);
@@ -132,7 +130,7 @@ void cli_man_show(FILE *out, const struct cli_command *command) {
         cli_man_text(out, command->details);
     }
     fputc('\n', out);
-    show_flags(out, command->options);
+    show_flags(out, command->number);
     if (command->epilog) {
         fputs(".SH NOTES\n", out);
         cli_man_text(out, command->epilog);

@@ -15,39 +15,6 @@
 
 static const double GRACE = 40;
 
-void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
-                        const char *text) {
-    switch (key) {
-    case LAUNCH_OPTIONS_NPROC:
-        flags->nproc_per_node = text;
-        break;
-    case LAUNCH_OPTIONS_NNODES:
-        flags->nnodes = text;
-        break;
-    case LAUNCH_OPTIONS_NODE_RANK:
-        flags->node_rank = text;
-        break;
-    case LAUNCH_OPTIONS_ADDR:
-        flags->master_addr = text;
-        break;
-    case LAUNCH_OPTIONS_PORT_FLAG:
-        flags->master_port = text;
-        break;
-    case LAUNCH_OPTIONS_USE_ENV:
-        flags->use_env = true;
-        break;
-    case LAUNCH_OPTIONS_NO_PYTHON:
-        flags->no_python = true;
-        break;
-    case LAUNCH_OPTIONS_MODULE:
-        flags->module = true;
-        break;
-    case LAUNCH_OPTIONS_GRACE:
-        flags->grace = text;
-        break;
-    }
-}
-
 /* The nodes as mpirun or srun describes them. */
 struct launch_nodes {
     uint32_t count; /* 0: not known */
@@ -151,7 +118,7 @@ static enum status resolve_range(struct setting *nodes, struct failure *why) {
 
 static enum status read_nodes(struct launch_world *world,
                               struct launch_nodes *detected,
-                              const struct launch_flags *flags,
+                              const struct options *flags,
                               const struct cluster_input *input,
                               struct failure *why) {
     int64_t rank;
@@ -213,7 +180,7 @@ static const char *overlay_getenv(void *context, const char *name) {
  * own address for that of the first node. */
 static enum status read_address(struct launch_world *world,
                                 const struct launch_nodes *detected,
-                                const struct launch_flags *flags,
+                                const struct options *flags,
                                 const struct cluster_input *input,
                                 struct failure *why) {
     struct overlay overlay = {
@@ -258,7 +225,7 @@ static enum status read_grace(struct launch_world *world, const char *text,
 }
 
 enum status launch_options_resolve(struct launch_world *world,
-                                   const struct launch_flags *flags,
+                                   const struct options *flags,
                                    cluster_getenv *lookup, void *context,
                                    struct failure *why) {
     struct cluster_input input = {.lookup = lookup, .context = context};

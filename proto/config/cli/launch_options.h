@@ -1,41 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The flags of `capstan launch`, those of torch.distributed.launch, and the
- * defaults for flags that are not given. */
+/* The values of the flags of `capstan launch`, those of
+ * torch.distributed.launch, and the defaults for flags that are not given. */
 #ifndef CAPSTAN_LAUNCH_OPTIONS_H
 #define CAPSTAN_LAUNCH_OPTIONS_H
 
 #include "proto/base/status.h"
-#include "proto/config/cluster/cluster.h"
+#include "proto/config/cli/options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { LAUNCH_OPTIONS_PORT = 29500, LAUNCH_OPTIONS_MAX_PROCESSES = 1024 };
-
-/* In the order of the keys of cli_command.h. */
-enum launch_options_key {
-    LAUNCH_OPTIONS_NPROC,
-    LAUNCH_OPTIONS_NNODES,
-    LAUNCH_OPTIONS_NODE_RANK,
-    LAUNCH_OPTIONS_ADDR,
-    LAUNCH_OPTIONS_PORT_FLAG,
-    LAUNCH_OPTIONS_USE_ENV,
-    LAUNCH_OPTIONS_NO_PYTHON,
-    LAUNCH_OPTIONS_MODULE,
-    LAUNCH_OPTIONS_GRACE,
-};
-
-/* Views of the command line; NULL: not given. */
-struct launch_flags {
-    const char *nproc_per_node, *nnodes, *node_rank;
-    const char *master_addr, *master_port, *grace;
-    bool use_env, no_python, module;
-    char *const *command; /* with its arguments, NULL-ended */
-};
-
-/* Stores a flag; launch_options_resolve checks its value. */
-void launch_options_set(struct launch_flags *flags, enum launch_options_key key,
-                        const char *text);
 
 /* Number of processes by this machine's devices, in torchrun's words. */
 enum launch_nproc {
@@ -62,7 +37,7 @@ struct launch_world {
  * address is that of the first; under MPI it must be given. Errors are
  * STATUS_CONFIG. */
 enum status launch_options_resolve(struct launch_world *world,
-                                   const struct launch_flags *flags,
+                                   const struct options *flags,
                                    cluster_getenv *lookup, void *context,
                                    struct failure *why) MUST_CHECK;
 

@@ -13,7 +13,7 @@ struct fixture {
     struct layout *layout;
     double forward, backward;
     struct simulator_report simulator_report;
-    struct simulate_options flags;
+    struct options flags;
 };
 
 static int setup(void **state) {
@@ -33,7 +33,7 @@ static int setup(void **state) {
                                   .cores = 2,
                                   .num_ps = 2,
                                   .num_workers = 3};
-    simulate_options_open(&fixture.flags);
+    options_open(&fixture.flags, CLI_COMMAND_BENCH);
     return 0;
 }
 
@@ -72,7 +72,7 @@ TEST(flags_change_the_case) {
     fixture->flags.cores = 8;
     fixture->flags.overhead = 3;
     fixture->flags.group = 65536;
-    fixture->flags.colocation = SIMULATE_COLOCATE_ALL;
+    fixture->flags.colocation = OPTIONS_PLACE_ONE;
     fixture->simulator_report.staleness = 5;
     simulator_report_config(&config, &fixture->simulator_report,
                             &fixture->flags);

@@ -57,7 +57,7 @@ TEST(a_command_follows_what_its_cluster_gets) {
     enum { WORDS = 2000 };
     static char *words[WORDS + 1] = {"python", "train.py", "--set"};
     char text[4096];
-    struct options flags = {.launch.command = words, .lane = "tcp"};
+    struct options flags = {.command = words, .lane = "tcp"};
     struct compare_arguments_request request = {.spec = {.mode = COST_MODEL_PS,
                                                          .workers = 3,
                                                          .ps = 2,
@@ -94,8 +94,8 @@ TEST(given_flags_are_forwarded_before_ours) {
                                                          .link_gbits = 2.5},
                                                 .tests = true};
     spell(&flags, request, text);
-    expect(text, "--lane=tcp --link-gbits=2.5 --deepspeed_config=ds.json --set "
-                 "checkpoint.dir=a --set checkpoint=null --set "
+    expect(text, "--set checkpoint.dir=a --deepspeed_config=ds.json --lane=tcp "
+                 "--link-gbits=2.5 --set checkpoint=null --set "
                  "tensorboard=null --set export=null --set compare=null --set "
                  "chief=coordinate ");
     assert_null(strstr(text, "data.test"));

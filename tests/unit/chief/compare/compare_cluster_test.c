@@ -64,15 +64,15 @@ static enum status settle(struct fake *fake, const char *setting,
                                     "export.path=kept.npz", NULL};
     if (job_fixture_load(fake->fixture, job_fixture_least, NULL, settings))
         fail_msg("%s", fake->fixture->why.text);
-    fake->options = (struct options){.job = fake->path};
+    options_open(&fake->options, CLI_COMMAND_COMPARE);
+    fake->options.job = fake->path;
     snprintf(fake->path, sizeof fake->path, "%s/job.json",
              fake->fixture->folder);
     for (unsigned i = 0; settings[i]; i++)
         fake->options.sets[fake->options.num_sets++] = settings[i];
-    compare_options_open(&fake->options.compare);
-    fake->options.compare.repeats = 1;
-    fake->options.compare.ps = fake->fixture->job->compare.ps;
-    fake->options.compare.workers = fake->fixture->job->compare.workers;
+    fake->options.repeats = 1;
+    fake->options.ps = fake->fixture->job->compare.ps;
+    fake->options.workers = fake->fixture->job->compare.workers;
     fake->members = (struct compare_cluster){.flags = &fake->options,
                                              .job = fake->fixture->job,
                                              .topology = topology,
@@ -121,8 +121,8 @@ TEST(without_ps_only_all_reduce_is_compared) {
     assert_int_equal(settle(fake, "compare={}",
                             (struct strategy_case){3, 0, false, 0}, &why),
                      STATUS_OK);
-    assert_int_equal(fake->options.compare.ps.count, 0);
-    assert_int_equal(fake->options.compare.workers.values[0], 3);
+    assert_int_equal(fake->options.ps.count, 0);
+    assert_int_equal(fake->options.workers.values[0], 3);
 }
 
 TEST(many_ps_are_counted_by_doubling) {
@@ -131,7 +131,7 @@ TEST(many_ps_are_counted_by_doubling) {
     assert_int_equal(settle(fake, "compare={}",
                             (struct strategy_case){3, 24, false, 0}, &why),
                      STATUS_OK);
-    const struct job_counts *ps = &fake->options.compare.ps;
+    const struct job_counts *ps = &fake->options.ps;
     static const unsigned wanted[] = {1, 2, 4, 8, 16, 24};
     assert_int_equal(ps->count, 6);
     assert_memory_equal(ps->values, wanted, sizeof wanted);

@@ -52,11 +52,11 @@ static int setup(void **state) {
     snprintf(fixture->program, sizeof fixture->program, "%s/program",
              fixture->folder);
     snprintf(fixture->log, sizeof fixture->log, "%s/log", fixture->folder);
-    compare_options_open(&fixture->options.compare);
+    options_open(&fixture->options, CLI_COMMAND_COMPARE);
     fixture->options.job = "job.json";
-    fixture->options.compare.steps = 20;
-    fixture->options.compare.repeats = 2;
-    fixture->options.compare.limit = 60;
+    fixture->options.steps = 20;
+    fixture->options.repeats = 2;
+    fixture->options.limit = 60;
     write_program(fixture, ":");
     return 0;
 }
@@ -131,12 +131,13 @@ TEST(cases_take_turns_with_the_same_batch) {
     fixture->options.lane = "tcp";
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
     assert_int_equal(count_lines(fixture), 1 + 2 + 2 + 2 + 1);
-    expect_words(fixture, 0,
-                 WORDS("local --json --ps=0 --workers=2 --lane=tcp --set "
-                       "seed=7 --set checkpoint=null --set tensorboard=null "
-                       "--set export=null --set compare=null --set "
-                       "chief=coordinate",
-                       "strategy.type=allreduce", "staleness=null"));
+    expect_words(
+        fixture, 0,
+        WORDS("local --json --ps=0 --workers=2 --set seed=7 "
+              "--lane=tcp --set checkpoint=null --set tensorboard=null "
+              "--set export=null --set compare=null --set "
+              "chief=coordinate",
+              "strategy.type=allreduce", "staleness=null"));
     for (int lap = 0; lap < 2; lap++) {
         expect_words(fixture, 1 + 2 * lap,
                      WORDS("--ps=1 --workers=2", "strategy.type=ps",
@@ -201,7 +202,7 @@ TEST(a_run_past_its_time_limit_is_a_failure) {
     struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
-    fixture->options.compare.limit = 0.3;
+    fixture->options.limit = 0.3;
     write_program(fixture, "case \"$*\" in *=inf*) exec sleep 60;; esac");
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
     const char *error =
@@ -224,7 +225,7 @@ TEST(a_signal_ends_the_comparison) {
 
 TEST(each_number_of_workers_and_ps_is_a_case) {
     struct fixture *fixture = *state;
-    struct compare_options *flags = &fixture->options.compare;
+    struct options *flags = &fixture->options;
     struct failure why;
     json_t *result;
     flags->ps = (struct job_counts){{1, 2}, 2};

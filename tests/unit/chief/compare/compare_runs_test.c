@@ -112,8 +112,7 @@ FIXTURE(setup, NULL);
 static enum status compare(struct fake *fake, unsigned members, json_t **result,
                            struct failure *why) {
     static char *const words[] = {"python", "train.py", NULL};
-    struct options flags = {.job = fake->external ? NULL : "job.json",
-                            .launch.command = fake->external ? words : NULL};
+    struct options flags;
     struct job job = {.model.type = fake->external ? JOB_EXTERNAL : JOB_MLP};
     struct compare_runs_runner runner = {check, make, fake};
     struct compare_runs_settings options = {.flags = &flags,
@@ -122,9 +121,11 @@ static enum status compare(struct fake *fake, unsigned members, json_t **result,
                                             .runner = &runner,
                                             .members = members,
                                             .local = !members};
-    compare_options_open(&flags.compare);
-    flags.compare.steps = 20;
-    flags.compare.repeats = 2;
+    options_open(&flags, CLI_COMMAND_COMPARE);
+    flags.job = fake->external ? NULL : "job.json";
+    flags.command = fake->external ? words : NULL;
+    flags.steps = 20;
+    flags.repeats = 2;
     return compare_runs(result, &options, why);
 }
 

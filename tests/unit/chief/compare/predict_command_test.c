@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* 25.6M parameters, 8 workers, 4 ps, 10 Gbit/s, 20 us, 120 ms. */
-static struct compare_options resnet(void) {
-    struct compare_options flags;
-    compare_options_open(&flags);
+static struct options resnet(void) {
+    struct options flags;
+    options_open(&flags, CLI_COMMAND_COMPARE);
     flags.predict = true;
     flags.parameters = 25600000;
     flags.workers.values[0] = 8;
@@ -23,7 +23,7 @@ static struct compare_options resnet(void) {
     return flags;
 }
 
-static char *print(const struct compare_options *flags, bool json) {
+static char *print(const struct options *flags, bool json) {
     char *text;
     size_t size;
     struct failure why;
@@ -46,7 +46,7 @@ TEST(the_table_has_a_row_for_each_mode_and_the_crossover) {
         "all-reduce, halving ",
         "by ring from 5 ps on: m >= nM/(BT)\nwith 4 ps all-reduce is faster "
         "by 11 %; from 5 ps on ps is\n"};
-    struct compare_options flags = resnet();
+    struct options flags = resnet();
     char *text = print(&flags, false);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strstr(text, lines[i]))
@@ -74,7 +74,7 @@ TEST(no_number_has_an_exponent) {
 
 /* Also with the longest name of a limit. */
 TEST(no_line_is_wider_than_100_columns) {
-    struct compare_options flags = resnet();
+    struct options flags = resnet();
     flags.per_host = 4;
     for (int i = 0; i < 2; i++) {
         flags.inner_gbits = i ? 0.25 : 0;
@@ -98,7 +98,7 @@ static double number(const json_t *object, const char *key) {
 }
 
 TEST(json_is_one_object) {
-    struct compare_options flags = resnet();
+    struct options flags = resnet();
     char *text = print(&flags, true);
     json_t *object = json_loads(text, 0, NULL);
     const json_t *modes = json_object_get(object, "modes");
@@ -125,7 +125,7 @@ TEST(json_is_one_object) {
 TEST(a_machine_of_the_table_sets_its_links) {
     struct failure why;
     struct cost_model_case given;
-    struct compare_options flags = resnet();
+    struct options flags = resnet();
     flags.link_gbits = 0;
     flags.vm = "p4d.24xlarge";
     assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_OK);
@@ -142,7 +142,7 @@ TEST(a_machine_of_the_table_sets_its_links) {
 TEST(an_unknown_machine_or_link_is_refused) {
     struct failure why;
     struct cost_model_case given;
-    struct compare_options flags = resnet();
+    struct options flags = resnet();
     flags.link_gbits = 0;
     flags.vm = "p4d.24large";
     assert_fails(predict_command_case(&given, &flags, &why), &why,
@@ -158,7 +158,7 @@ TEST(an_unknown_machine_or_link_is_refused) {
 
 TEST(the_machines_are_listed) {
     struct failure why;
-    struct compare_options flags = {.vm = "list"};
+    struct options flags = {.vm = "list"};
     char *text;
     size_t size;
     FILE *to = open_memstream(&text, &size);

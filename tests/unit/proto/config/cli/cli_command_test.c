@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/config/cli/cli_help.h"
+#include "proto/config/cli/cli_command.h"
 
 #include "tests/lib/test.h"
 
@@ -24,8 +24,11 @@ static const struct cli_command *found(int v) {
     return command;
 }
 
-static bool ends(const struct argp_option *option) {
-    return !option->name && !option->key && !option->doc;
+/* The flags of VERB. */
+static const struct argp_option *flags_of(int verb) {
+    static struct argp_option options[CLI_FLAG_MAX];
+    cli_flag_options(found(verb)->number, options);
+    return options;
 }
 
 TEST(every_verb_is_found_by_its_name) {
@@ -54,9 +57,10 @@ TEST(a_subcommand_is_found_after_its_verb) {
 TEST(every_verb_has_help_and_version) {
     for (int v = 0; v < CLI_COMMANDS; v++) {
         int help = 0, version = 0;
-        for (const struct argp_option *o = found(v)->options; !ends(o); o++) {
-            help += o->key == CLI_COMMAND_KEY_HELP;
-            version += o->key == CLI_COMMAND_KEY_VERSION;
+        for (const struct argp_option *o = flags_of(v); !cli_flag_is_end(o);
+             o++) {
+            help += o->key == 'h';
+            version += o->key == 'V';
         }
         assert_int_equal(help, 1);
         assert_int_equal(version, 1);
@@ -65,9 +69,10 @@ TEST(every_verb_has_help_and_version) {
 
 TEST(no_verb_has_a_flag_twice) {
     for (int v = 0; v < CLI_COMMANDS; v++)
-        for (const struct argp_option *o = found(v)->options; !ends(o); o++)
-            for (const struct argp_option *other = o + 1; !ends(other);
-                 other++) {
+        for (const struct argp_option *o = flags_of(v); !cli_flag_is_end(o);
+             o++)
+            for (const struct argp_option *other = o + 1;
+                 !cli_flag_is_end(other); other++) {
                 if (o->name && other->name && !strcmp(o->name, other->name))
                     fail_msg("%s has two flags --%s", names[v], o->name);
                 if (o->key && o->key == other->key)
@@ -78,7 +83,8 @@ TEST(no_verb_has_a_flag_twice) {
 
 TEST(every_flag_has_a_description) {
     for (int v = 0; v < CLI_COMMANDS; v++)
-        for (const struct argp_option *o = found(v)->options; !ends(o); o++)
+        for (const struct argp_option *o = flags_of(v); !cli_flag_is_end(o);
+             o++)
             if (!o->doc && !(o->flags & OPTION_ALIAS))
                 fail_msg("%s: --%s has no text", names[v], o->name);
 }
@@ -117,7 +123,7 @@ TEST(all_help_lines_fit_80_columns) {
     size_t size;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    cli_help_show_all(out);
+    cli_command_show_all(out);
     fclose(out);
     for (int v = 0; v < CLI_COMMANDS; v++) {
         snprintf(expected, sizeof expected, "\n  capstan %s", names[v]);

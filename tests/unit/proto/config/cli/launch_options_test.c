@@ -11,13 +11,13 @@ static char *const command[] = {(char *)"true", NULL};
 
 struct form {
     const char *says;
-    struct launch_flags flags;
+    struct options flags;
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES];
     struct launch_world expect;
 };
 
 static void check(const struct form *form) {
-    struct launch_flags flags = form->flags;
+    struct options flags = form->flags;
     struct launch_world world;
     struct failure why = {0};
     flags.command = command;
@@ -114,7 +114,7 @@ TEST(flags_override_variables_which_override_defaults) {
 
 TEST(impossible_settings_are_refused) {
     static const struct {
-        struct launch_flags flags;
+        struct options flags;
         enum failure_code code;
         const char *text;
     } forms[] = {
@@ -146,7 +146,7 @@ TEST(impossible_settings_are_refused) {
     struct launch_world world;
     struct failure why = {0};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct launch_flags flags = forms[i].flags;
+        struct options flags = forms[i].flags;
         flags.command = command;
         assert_fails(launch_options_resolve(&world, &flags, cluster_case_lookup,
                                             environment, &why),
@@ -161,7 +161,7 @@ TEST(several_nodes_of_mpi_need_the_address_of_the_first) {
         {"OMPI_COMM_WORLD_RANK", "1"},
         {"OMPI_COMM_WORLD_SIZE", "2"},
         {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
-    struct launch_flags flags = {.command = command};
+    struct options flags = {.command = command};
     struct launch_world world;
     struct failure why = {0};
     assert_fails(launch_options_resolve(&world, &flags, cluster_case_lookup,
@@ -172,7 +172,7 @@ TEST(several_nodes_of_mpi_need_the_address_of_the_first) {
 
 TEST(a_command_is_needed) {
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
-    struct launch_flags flags = {0};
+    struct options flags = {0};
     struct launch_world world;
     assert_int_equal(launch_options_resolve(&world, &flags, cluster_case_lookup,
                                             environment, NULL),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/config/cli/options_check.h"
+#include "proto/config/cli/options.h"
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
@@ -8,11 +8,8 @@
 
 /* As options_read leaves it when no flag is given. */
 static struct options no_flags(enum cli_command_id cli_command) {
-    struct options options = {
-        .cli_command = cli_command, .num_ps = 1, .num_workers = 1};
-    bench_options_open(&options.bench);
-    simulate_options_open(&options.simulate);
-    compare_options_open(&options.compare);
+    struct options options;
+    options_open(&options, cli_command);
     return options;
 }
 
@@ -35,9 +32,9 @@ TEST(bench_accepts_a_job_only_with_simulate) {
     passes(&options);
     options.job = "job.json";
     expect_message(&options, "go with --simulate; `capstan bench --help`");
-    options.simulate.on = true;
+    options.simulate = true;
     passes(&options);
-    options.simulate.bytes = 100;
+    options.bytes = 100;
     expect_message(&options, "either JOB.json or --bytes N");
     options.job = NULL;
     passes(&options);
@@ -60,7 +57,7 @@ TEST(a_distribution_sets_the_number_of_processes) {
     options.azureml_distribution = "{}";
     options.job = "job.json";
     passes(&options);
-    options.ps_given = true;
+    options.given.num_ps = true;
     expect_message(&options, "leave --ps and --workers out");
 }
 
@@ -69,11 +66,11 @@ TEST(a_distribution_has_a_job_or_a_command) {
     struct options options = no_flags(CLI_COMMAND_LOCAL);
     options.azureml_distribution = " {}";
     expect_message(&options, "give JOB.json, or a command after --");
-    options.launch.command = command;
+    options.command = command;
     passes(&options);
     options.num_inputs = 1;
     expect_message(&options, "JOB.json and a command after -- replace");
-    options.launch.command = NULL;
+    options.command = NULL;
     options.azureml_distribution = "job.yml";
     passes(&options);
     options.link_gbits = 10;
@@ -91,9 +88,9 @@ TEST(a_prediction_has_no_job_to_change) {
     options.num_sets = 1;
     passes(&options);
     options.job = NULL;
-    options.compare.predict = options.compare.has_predict_flags = true;
-    options.compare.parameters = 1e6;
-    options.compare.link_gbits = 10;
+    options.predict = options.given.predict = true;
+    options.parameters = 1e6;
+    options.link_gbits = 10;
     expect_message(&options, "--predict has none; `capstan compare --help`");
     options.num_sets = 0;
     passes(&options);
@@ -103,16 +100,16 @@ TEST(flags_that_a_command_cannot_have_are_named) {
     static char *const words[] = {"python", "train.py", NULL};
     struct options options = no_flags(CLI_COMMAND_COMPARE);
     expect_message(&options, "JOB.json, -- COMMAND, or --predict");
-    options.launch.command = words;
+    options.command = words;
     passes(&options);
     options.deepspeed = "ds.json";
     expect_message(&options, "--deepspeed_config does not go with a command");
     options.deepspeed = NULL;
-    options.compare.predict = options.compare.has_predict_flags = true;
+    options.predict = options.given.predict = true;
     expect_message(&options, "--predict runs nothing: it takes no job and no "
                              "command");
     options = no_flags(CLI_COMMAND_LOCAL);
-    options.launch.command = words;
+    options.command = words;
     passes(&options);
     options.json = true;
     passes(&options);
@@ -132,7 +129,34 @@ TEST(other_verbs_accept_these_flags) {
         options.num_ps = 0;
         options.flags.num_ps = "1";
         options.num_sets = 1;
-        options.simulate.given = true;
+        options.given.jitter = true;
         passes(&options);
     }
+}
+
+TEST(flags_of_a_prediction_and_of_runs_do_not_mix) {
+    struct options options = no_flags(CLI_COMMAND_COMPARE);
+    expect_message(&options, "JOB.json, -- COMMAND, or --predict");
+    options.job = "job.json";
+    options.given.parameters = true;
+    options.parameters = 1000000;
+    expect_message(&options, "go with --predict");
+    options.job = NULL;
+    options.predict = options.given.predict = true;
+    expect_message(&options, "--link-gbits, or");
+    options.link_gbits = 10;
+    passes(&options);
+    options.job = "job.json";
+    expect_message(&options, "takes no job");
+    options.job = NULL;
+    options.workers = (struct job_counts){{1, 2}, 2};
+    expect_message(&options, "one number");
+    options = no_flags(CLI_COMMAND_COMPARE);
+    options.job = "job.json";
+    options.link_gbits = 1;
+    options.given.link_gbits = options.given.steps = true;
+    passes(&options);
+    options.job = NULL;
+    options.predict = true;
+    expect_message(&options, "makes none");
 }

@@ -107,7 +107,7 @@ TEST(flags_of_scripts_set_keys_of_the_job) {
         {"--sync_replicas=False", "strategy.staleness=inf"},
         {"--nosync_replicas", "strategy.staleness=inf"},
     };
-    char line[256], here[LEGACY_OPTIONS_SET], set[2 * LEGACY_OPTIONS_SET];
+    char line[256], here[OPTIONS_SET], set[2 * OPTIONS_SET];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(line, sizeof line, "run %s job.json", cases[i][0]);
         const struct options *options = parse_valid(line);
@@ -161,14 +161,14 @@ TEST(compare_accepts_a_job_or_a_prediction) {
         "compare --ps 1,2 --workers=1,2,4 --steps 300 --set seed=2 a.json");
     assert_string_equal(options->job, "a.json");
     assert_int_equal(options->num_sets, 1);
-    assert_int_equal(options->compare.ps.count, 2);
-    assert_int_equal(options->compare.workers.values[2], 4);
-    assert_int_equal(options->compare.steps, 300);
+    assert_int_equal(options->ps.count, 2);
+    assert_int_equal(options->workers.values[2], 4);
+    assert_int_equal(options->steps, 300);
     options = parse_valid("compare --predict --params 25.6M --vm p4d.24xlarge "
                           "--workers 8 --wire bf16 --json");
-    assert_true(options->compare.predict && options->compare.bf16);
+    assert_true(options->predict && options->bf16);
     assert_true(options->json);
-    assert_string_equal(options->compare.vm, "p4d.24xlarge");
+    assert_string_equal(options->vm, "p4d.24xlarge");
     expect_error("compare",
                  "JOB.json, -- COMMAND, or --predict; `capstan compare");
     expect_error("compare --predict --params 1M", "needs --link-gbits");
@@ -189,13 +189,13 @@ TEST(bench_parses_its_flags_and_keeps_the_arguments) {
     const struct options *options =
         parse_valid("bench --sizes 64,1M --lane tcp --ps 2 --repeats=3 --json");
     assert_int_equal(options->cli_command, CLI_COMMAND_BENCH);
-    assert_int_equal(options->bench.num_sizes, 2);
-    assert_int_equal(options->bench.sizes[1], 1 << 20);
-    assert_int_equal(options->bench.repeats, 3);
+    assert_int_equal(options->sizes.count, 2);
+    assert_int_equal(options->sizes.values[1], 1 << 20);
+    assert_int_equal(options->repeats, 3);
     assert_int_equal(options->num_ps, 2);
     assert_true(options->json);
     assert_string_equal(options->words[0], "--sizes");
-    assert_int_equal(parse_valid("bench")->bench.num_sizes, 6);
+    assert_int_equal(parse_valid("bench")->sizes.count, 6);
     expect_error("bench --sizes 5", "multiples of 4");
     expect_error("bench --lane=udp",
                  "tcp, shm or auto, not 'udp'; `capstan bench");
@@ -209,15 +209,14 @@ TEST(bench_parses_its_flags_and_keeps_the_arguments) {
 TEST(a_simulation_needs_a_job_or_a_vector) {
     const struct options *options = parse_valid(
         "bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
-    assert_true(options->simulate.on);
+    assert_true(options->simulate);
     assert_int_equal(options->num_workers, 16);
-    assert_true(options->simulate.link_gbits == 10);
+    assert_true(options->link_gbits == 10);
     assert_string_equal(options->job, "job.json");
-    assert_int_equal(
-        parse_valid("bench --simulate --bytes 64M")->simulate.bytes, 64 << 20);
-    assert_int_equal(
-        parse_valid("bench --simulate --bytes 102.4M")->simulate.bytes,
-        107374184);
+    assert_int_equal(parse_valid("bench --simulate --bytes 64M")->bytes,
+                     64 << 20);
+    assert_int_equal(parse_valid("bench --simulate --bytes 102.4M")->bytes,
+                     107374184);
     expect_error("bench --simulate --bytes 17G", "from 4 up to 16G");
     expect_error("bench --simulate --bytes 1G --group 6X", "not '6X'");
     expect_error("bench --simulate", "either JOB.json or --bytes");
@@ -343,17 +342,17 @@ TEST(local_accepts_a_distribution_in_place_of_counts) {
 TEST(launch_leaves_the_commands_arguments_unchanged) {
     const struct options *options = parse_valid(
         "launch --nproc-per-node 2 --use_env -m train --nnodes 3 --json -- x");
-    assert_string_equal(options->launch.nproc_per_node, "2");
-    assert_true(options->launch.use_env && options->launch.module);
-    assert_null(options->launch.nnodes);
-    assert_string_equal(options->launch.command[0], "train");
-    assert_string_equal(options->launch.command[1], "--nnodes");
-    assert_string_equal(options->launch.command[5], "x");
-    assert_null(options->launch.command[6]);
+    assert_string_equal(options->nproc_per_node, "2");
+    assert_true(options->use_env && options->module);
+    assert_null(options->nnodes);
+    assert_string_equal(options->command[0], "train");
+    assert_string_equal(options->command[1], "--nnodes");
+    assert_string_equal(options->command[5], "x");
+    assert_null(options->command[6]);
     options = parse_valid("launch --master_addr=m --master-port 7 -- sh -c x");
-    assert_string_equal(options->launch.master_addr, "m");
-    assert_string_equal(options->launch.master_port, "7");
-    assert_string_equal(options->launch.command[0], "sh");
+    assert_string_equal(options->master_addr, "m");
+    assert_string_equal(options->master_port, "7");
+    assert_string_equal(options->command[0], "sh");
     expect_error("launch", "COMMAND");
     expect_error("launch --nproc_per_node", "nproc_per_node");
 }
@@ -366,14 +365,13 @@ TEST(words_behind_two_dashes_are_a_command) {
         const struct options *options = parse_valid(lines[i]);
         assert_string_equal(options->job, "job.json");
         assert_true(options->json);
-        assert_string_equal(options->launch.command[0], "python");
-        assert_string_equal(options->launch.command[3], "3");
-        assert_null(options->launch.command[4]);
+        assert_string_equal(options->command[0], "python");
+        assert_string_equal(options->command[3], "3");
+        assert_null(options->command[4]);
     }
     assert_null(parse_valid("compare -- train")->job);
     assert_int_equal(
-        parse_valid("compare -- train --workers 3")->compare.workers.values[0],
-        2);
+        parse_valid("compare -- train --workers 3")->workers.values[0], 2);
     expect_error("compare --", "takes JOB.json, -- COMMAND, or");
 }
 
@@ -384,10 +382,10 @@ TEST(ckpt_needs_an_action_and_a_folder) {
     assert_string_equal(options->dir, "dir");
     assert_string_equal(options->out, "out.npz");
     assert_string_equal(options->format, "npz");
-    assert_true(options->has_step);
+    assert_true(options->given.step);
     assert_int_equal(options->step, 1500);
-    assert_true(options->with_state);
-    assert_false(parse_valid("ckpt ls dir")->has_step);
+    assert_true(options->state);
+    assert_false(parse_valid("ckpt ls dir")->given.step);
     assert_string_equal(parse_valid("ckpt --json ls dir")->action, "ls");
     expect_error("ckpt ls",
                  "capstan ckpt ls takes DIR; `capstan ckpt ls --help`");
@@ -459,8 +457,7 @@ TEST(an_abbreviated_flag_is_unknown_and_takes_no_value) {
     assert_string_equal(parse_valid("run --set a=--js j")->sets[0], "a=--js");
     assert_string_equal(
         parse_valid("run j --checkpoint-dir --js")->checkpoint_dir, "--js");
-    assert_string_equal(parse_valid("launch sh --js")->launch.command[1],
-                        "--js");
+    assert_string_equal(parse_valid("launch sh --js")->command[1], "--js");
 }
 
 TEST(help_excludes_other_actions) {
@@ -527,9 +524,11 @@ TEST(each_word_of_a_flag_is_accepted_and_no_other) {
     for (int v = 0; v < CLI_COMMANDS; v++) {
         const struct cli_command *verb =
             cli_command_get((enum cli_command_id)v);
-        const struct argp_option *option = verb->options;
-        for (; option->name || option->key || option->doc; option++) {
-            const char *words = cli_command_words(option);
+        struct argp_option options[CLI_FLAG_MAX], *option = options;
+        cli_flag_options(verb->number, options);
+        for (; !cli_flag_is_end(option); option++) {
+            const struct cli_flag *flag = cli_flag_of(option->key);
+            const char *words = flag ? flag->words : NULL;
             char line[128], word[32];
             int length = 0;
             if (!words || !option->name)
