@@ -60,7 +60,7 @@ TEST(no_number_has_an_exponent) {
         "predicted: 100000M parameters, 400000 MB on the wire; 8 workers, ",
         "\ncomputing 12000 ms a step, ", "ps, synchronous      ",
         "with 4 ps all-reduce is faster by "};
-    struct compare_options flags = resnet();
+    struct options flags = resnet();
     flags.parameters = 1e11;
     flags.compute_ms = 12000;
     char *text = print(&flags, false);
