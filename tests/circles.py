@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 # What is left. Both only fall.
-MOST_CIRCLES, MOST_FILES = 9, 8
+MOST_CIRCLES, MOST_FILES = 5, 3
 
 # The chief's rooms around run.h, which all include: a room calls itself and those
 # before it.
@@ -29,8 +29,8 @@ NOISE = re.compile(
 DEFINITION = re.compile(
     r"^(?!static\b|typedef\b|else\b)[A-Za-z_][\w \t*]*?[ *\n]"
     r"([A-Za-z_]\w*)\((?:[^(){};]|\([^(){};]*\))*\)\s*\{", re.M)
-# A field of that name is not the function.
-NAME = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)")
+# A field or a type of that name is not the function.
+NAME = re.compile(r"(?<![\w.>])(?<!struct )(?<!union )(?<!enum )([A-Za-z_]\w*)")
 
 
 def product():

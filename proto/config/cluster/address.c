@@ -5,6 +5,7 @@
 #include "proto/config/diagnostics.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -102,4 +103,10 @@ bool address_parse_listener(struct cluster_task *task, const char *text) {
         return false;
     *task = (struct cluster_task){.port = (uint16_t)port, .host = "127.0.0.1"};
     return true;
+}
+
+void cluster_address(const struct cluster_task *task, char *text, size_t size) {
+    bool v6 = strchr(task->host, ':') != NULL;
+    snprintf(text, size, "%s%s%s:%u", v6 ? "[" : "", task->host, v6 ? "]" : "",
+             task->port);
 }

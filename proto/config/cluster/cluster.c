@@ -151,13 +151,6 @@ static enum status read_source(const struct source *source,
                         : launcher_ranks_read(&ranks, cluster, input, why);
 }
 
-static const char *const role_names[CLUSTER_ROLES] = {
-    [CLUSTER_CHIEF] = "chief",
-    [CLUSTER_WORKER] = "worker",
-    [CLUSTER_PS] = "ps",
-    [CLUSTER_EVALUATOR] = "evaluator",
-};
-
 static enum status check_addresses(struct cluster *cluster,
                                    struct failure *why) MUST_CHECK;
 
@@ -252,30 +245,6 @@ void cluster_free(struct cluster **cluster) {
     *cluster = NULL;
 }
 
-const char *cluster_role_name(enum cluster_role role) {
-    return role_names[role];
-}
-
-static int cluster_compare_index(const void *key, const void *task) {
-    uint32_t x = *(const uint32_t *)key;
-    uint32_t y = ((const struct cluster_task *)task)->index;
-    return (x > y) - (x < y);
-}
-
-const struct cluster_task *cluster_find(const struct cluster *cluster,
-                                        enum cluster_role role,
-                                        uint32_t index) {
-    const struct cluster_job *job = &cluster->jobs[role];
-    if (job->count == 0)
-        return NULL;
-    return bsearch(&index, job->tasks, job->count, sizeof *job->tasks,
-                   cluster_compare_index);
-}
-
-const struct cluster_task *cluster_own_task(const struct cluster *cluster) {
-    return cluster_find(cluster, cluster->role, cluster->index);
-}
-
 /* Names of one address. */
 static const char *plain_host(const char *host) {
     bool own = !strcmp(host, "127.0.0.1") || !strcmp(host, "::1");
@@ -330,7 +299,7 @@ static void name_task(const struct cluster *cluster,
     enum cluster_role role = CLUSTER_PS;
     while (role > 0 && cluster_find(cluster, role, task->index) != task)
         role--;
-    snprintf(text, 32, "%s %u", role_names[role], task->index);
+    snprintf(text, 32, "%s %u", cluster_role_name(role), task->index);
 }
 
 /* A worker that does not lead may be on another host of that name: nobody
@@ -386,8 +355,8 @@ char *cluster_json(const struct cluster *cluster) {
     uint32_t workers = cluster->jobs[CLUSTER_WORKER].count;
     json_t *root =
         json_pack("{s:s, s:s, s:I, s:I, s:I, s:s?, s:b, s:s, s:o}", "source",
-                  cluster->source, "role", role_names[cluster->role], "index",
-                  (json_int_t)cluster->index, "num_ps",
+                  cluster->source, "role", cluster_role_name(cluster->role),
+                  "index", (json_int_t)cluster->index, "num_ps",
                   (json_int_t)cluster->jobs[CLUSTER_PS].count, "num_workers",
                   (json_int_t)(cluster->local ? 1 : workers), "chief",
                   chief ? address : NULL, "is_chief", cluster_is_chief(cluster),
@@ -396,10 +365,4 @@ char *cluster_json(const struct cluster *cluster) {
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
-}
-
-void cluster_address(const struct cluster_task *task, char *text, size_t size) {
-    bool v6 = strchr(task->host, ':') != NULL;
-    snprintf(text, size, "%s%s%s:%u", v6 ? "[" : "", task->host, v6 ? "]" : "",
-             task->port);
 }

@@ -300,3 +300,23 @@ json_t *cluster_jobs_split(const char *list, size_t length) {
     }
     return entries;
 }
+
+static int cluster_compare_index(const void *key, const void *task) {
+    uint32_t x = *(const uint32_t *)key;
+    uint32_t y = ((const struct cluster_task *)task)->index;
+    return (x > y) - (x < y);
+}
+
+const struct cluster_task *cluster_find(const struct cluster *cluster,
+                                        enum cluster_role role,
+                                        uint32_t index) {
+    const struct cluster_job *job = &cluster->jobs[role];
+    if (job->count == 0)
+        return NULL;
+    return bsearch(&index, job->tasks, job->count, sizeof *job->tasks,
+                   cluster_compare_index);
+}
+
+const struct cluster_task *cluster_own_task(const struct cluster *cluster) {
+    return cluster_find(cluster, cluster->role, cluster->index);
+}

@@ -34,6 +34,14 @@ static const struct role_name synonyms[] = {
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
+const char *cluster_role_name(enum cluster_role role) {
+    static const char *const names[] = {[CLUSTER_CHIEF] = "chief",
+                                        [CLUSTER_WORKER] = "worker",
+                                        [CLUSTER_PS] = "ps",
+                                        [CLUSTER_EVALUATOR] = "evaluator"};
+    return names[role];
+}
+
 static const struct role_name *role_name_find_in(const struct role_name *table,
                                                  size_t count,
                                                  const char *name) {
