@@ -4,7 +4,6 @@
 #include "worker/train/external_internal.h"
 
 #include "proto/base/time.h"
-#include "proto/config/job/job_rules.h"
 #include "proto/store/manifest.h"
 #include "proto/tensor/rule.h"
 
@@ -204,7 +203,7 @@ static enum status settle_means(struct external *external,
             why, FAILURE_JOB_INVALID,
             "optimizer None (in Python DistributedOptimizer's rule \"worker\") "
             "with strategy.staleness: each push would need an update of its "
-            "own; allowed there: " JOB_RULES_OPTIMIZERS);
+            "own; allowed there: " OPTIMIZER_WORDS);
     return check_means(external, why);
 }
 

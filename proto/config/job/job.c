@@ -137,9 +137,10 @@ static void fill_bias(json_t *tree, const struct job *job) {
     (void)done; /* a conflict is reported later as a problem */
 }
 
-/* True for the keys of a group's optimizer that the job does not have. */
-static bool is_left_out(const struct job_key *key, const struct job *job) {
-    return key->group && !job->groups[key->group].given;
+/* False for the keys of a group's optimizer that the job does not have. */
+static bool has_job_key(const struct job_key *key, const struct job *job) {
+    return job_schema_applies(key, job) && !job_schema_may_apply(key, job) &&
+           (!key->group || job->groups[key->group].given);
 }
 
 static void read_keys(json_t *tree, bool deepspeed,
@@ -153,8 +154,7 @@ static void read_keys(json_t *tree, bool deepspeed,
             find_groups(tree, job, diagnostics);
             fill_bias(tree, job);
         }
-        if (!job_schema_applies(key, job) || is_left_out(key, job) ||
-            job_schema_may_apply(key, job))
+        if (!has_job_key(key, job))
             continue;
         if (key->of_model && !allocate_settings(job)) {
             diagnostics_add(diagnostics, key->path, "out of memory");
@@ -166,14 +166,14 @@ static void read_keys(json_t *tree, bool deepspeed,
     }
 }
 
-/* The canonical text: each key that is given or has a default, in the order of
- * the schema; what was not read as it is in GIVEN. */
-static char *job_write_text(const struct job *job, const json_t *given) {
+/* Each key that is given or has a default, in the order of the schema; what was
+ * not read as it is in GIVEN. NULL: no memory. */
+static json_t *job_write(const struct job *job, const json_t *given) {
     const struct job_key *key;
     json_t *tree = json_object(), *model = json_object_get(given, "model");
     bool whole = true;
     for (size_t i = 0; whole && (key = job_schema_row(job->models, i)); i++) {
-        if (!job_schema_applies(key, job) || is_left_out(key, job))
+        if (!has_job_key(key, job))
             continue;
         json_t *value = job_value_write(key, job);
         whole = !value || job_tree_put(tree, key->path, value);
@@ -183,9 +183,9 @@ static char *job_write_text(const struct job *job, const json_t *given) {
         whole = !json_object_set(tree, "model", model) && whole;
     if (job->compare.on && !json_object_get(tree, "compare"))
         whole = !json_object_set_new(tree, "compare", json_object()) && whole;
-    char *text = whole ? json_dumps(tree, JSON_COMPACT) : NULL;
-    json_decref(tree);
-    return text;
+    if (!whole)
+        json_decref(tree);
+    return whole ? tree : NULL;
 }
 
 enum { LIST = 512 }; /* bytes of a list of keys */
@@ -327,12 +327,9 @@ static void report_unknown(const struct check *check, const char *prefix,
     }
 }
 
-static const char *type_word(const struct check *check, const char *path,
+static const char *type_word(const struct job *job, const char *path,
                              unsigned index) {
-    for (size_t i = 0; i < check->num_keys; i++)
-        if (!strcmp(known_key(check, i)->path, path))
-            return known_key(check, i)->words[index];
-    return "?";
+    return job_schema_find(job->models, path)->words[index];
 }
 
 /* The key is known, but not for this type of model, data,
@@ -344,14 +341,14 @@ static void report_misplaced(const struct check *check, const char *prefix,
     const struct job *job = check->job;
     const char *type =
         job_schema_group(key->group, job->model.type)
-            ? type_word(check, "optimizer.type",
+            ? type_word(job, "optimizer.type",
                         job->groups[key->group].optimizer.type)
         : key->formats && job->model.type != JOB_EXTERNAL
-            ? type_word(check, "data.format", job->data.format)
-        : key->models ? type_word(check, "model.type", job->model.type)
+            ? type_word(job, "data.format", job->data.format)
+        : key->models ? type_word(job, "model.type", job->model.type)
         : key->optimizers
-            ? type_word(check, "optimizer.type", job->optimizer.type)
-            : type_word(check, "scheduler.type", job->schedule.type);
+            ? type_word(job, "optimizer.type", job->optimizer.type)
+            : type_word(job, "scheduler.type", job->schedule.type);
     diagnostics_add(check->diagnostics, path, "not a key of %s; allowed: %s",
                     type, *list ? list : "none");
 }
@@ -448,9 +445,12 @@ static enum status job_build(struct job **out, json_t *tree,
     read_keys(tree, input->deepspeed, &reader, diagnostics);
     check_known_keys(tree, job, diagnostics);
     job_rules_check(job, input, diagnostics);
+    json_t *values = job_write(job, tree);
+    job_rules_check_values(job, values, diagnostics);
     enum status status = diagnostics_status(diagnostics, why);
-    if (!status && !(job->text = job_write_text(job, tree)))
+    if (!status && !(job->text = json_dumps(values, JSON_COMPACT)))
         status = status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+    json_decref(values);
     if (status)
         job_free(&job);
     *out = job;

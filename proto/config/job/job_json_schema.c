@@ -27,99 +27,11 @@ static const struct decider {
     {"scheduler", "type", OF_SCHEDULE},
 };
 
-#define NONZERO "{\"type\": \"number\", \"exclusiveMinimum\": 0}"
-#define IS_TRUE "{\"const\": true}"
-#define ZERO_IF_ANY "{\"enum\": [0, null]}"
-#define NOT_TRUE "{\"not\": {\"const\": true}}"
-#define NOT_FALSE "{\"not\": {\"const\": false}}"
-#define IS_FALSE "{\"const\": false}"
-#define GIVEN "{\"not\": {\"type\": \"null\"}}"
-#define LEFT_OUT "{\"type\": \"null\"}"
-
-#define NESTEROV(object)                                                       \
-    {object ".params.nesterov", IS_TRUE, object ".params.momentum", NONZERO,   \
-     WAY_NEEDED},                                                              \
-    {                                                                          \
-        object ".params.nesterov", IS_TRUE, object ".params.dampening",        \
-            ZERO_IF_ANY, WAY_OPTIONAL                                          \
-    }
-
 /* How the objects on the way to a key are made. */
 enum way {
     WAY_OPTIONAL, /* any of them may be missing */
     WAY_NEEDED,   /* they and the key are there */
     WAY_CLOSED    /* they have no keys but those of the schema */
-};
-
-/* Where PATH has a value that is IS, OTHER is MUST; and is there if WAY_NEEDED.
- * Both are words of a key, or a JSON Schema. These are the rules of
- * job_rules.c and deepspeed.c that compare no numbers of two keys. */
-static const struct rule {
-    const char *path, *is, *other, *must;
-    enum way way;
-} rules[] = {
-    {"epochs", GIVEN, "steps", LEFT_OUT, WAY_OPTIONAL},
-    {"optimizer.type", "None", "model.type", "external", WAY_NEEDED},
-    {"optimizer.type", "None", "strategy.staleness", ZERO_IF_ANY, WAY_OPTIONAL},
-    NESTEROV("optimizer"),
-    NESTEROV("optimizers.wide"),
-    NESTEROV("optimizers.deep"),
-    {"on_nan", "skip", "model.type",
-     "{\"not\": {\"type\": \"string\","
-     " \"pattern\": \"^[eE][xX][tT][eE][rR][nN][aA][lL]$\"}}",
-     WAY_OPTIONAL},
-    {"scale_lr", "linear", "strategy.staleness", ZERO_IF_ANY, WAY_OPTIONAL},
-    {"strategy.type", "allreduce", "strategy.staleness", ZERO_IF_ANY,
-     WAY_OPTIONAL},
-    {"strategy.type", "allreduce", "wire",
-     "{\"not\": {\"type\": \"string\", \"pattern\": \"^[bB][fF]16$\"}}",
-     WAY_OPTIONAL},
-    {"fp16.enabled", IS_TRUE, "bf16.enabled", NOT_TRUE, WAY_OPTIONAL},
-    {"fp16.enabled", IS_TRUE, "bfloat16.enabled", NOT_TRUE, WAY_OPTIONAL},
-    {"tf32", IS_TRUE, "fp16.enabled", NOT_TRUE, WAY_OPTIONAL},
-    {"tf32", IS_TRUE, "bf16.enabled", NOT_TRUE, WAY_OPTIONAL},
-    {"tf32", IS_TRUE, "bfloat16.enabled", NOT_TRUE, WAY_OPTIONAL},
-    {"tf32", IS_TRUE, "device",
-     "{\"not\": {\"type\": \"string\", \"pattern\": \"^[cC][pP][uU]$\"}}",
-     WAY_OPTIONAL},
-    {"checkpoint.resume", "{\"type\": \"integer\"}", "checkpoint.dir", GIVEN,
-     WAY_NEEDED},
-    {"data.format", "csv", "data.delimiter",
-     "{\"maxLength\": 1, \"pattern\": \"^[\\u0001-\\u007f]$\","
-     " \"not\": {\"enum\": [\"\\\"\", \"\\r\", \"\\n\"]}}",
-     WAY_OPTIONAL},
-    {"data.format", "csv", "data",
-     "{\"anyOf\": [{\"properties\": {\"columns\": {\"type\": \"array\"},"
-     "                               \"header\": {\"not\": {\"const\": true}}},"
-     "              \"required\": [\"columns\"]},"
-     "             {\"properties\": {\"columns\": {\"type\": \"null\"},"
-     "                               \"header\": {\"const\": true}},"
-     "              \"required\": [\"header\"]}]}",
-     WAY_OPTIONAL},
-    {"data.format", "criteo|tfrecord|npz|npy|safetensors", "features", GIVEN,
-     WAY_NEEDED},
-    {"data.format", "criteo", "data.header", "{\"enum\": [false, null]}",
-     WAY_OPTIONAL},
-    {"data.format", "libsvm", "features",
-     "{\"additionalProperties\": {\"properties\": {\"type\": {\"not\":"
-     " {\"enum\": [\"numeric\", \"bucketized\", \"vocabulary\"]}}}}}",
-     WAY_OPTIONAL},
-    {"data.format", "idx", "data.train",
-     "{\"type\": [\"array\", \"null\"], \"minItems\": 2, \"maxItems\": 2}",
-     WAY_OPTIONAL},
-    {"data.format", "idx", "data.test",
-     "{\"type\": [\"array\", \"null\"], \"minItems\": 2, \"maxItems\": 2}",
-     WAY_OPTIONAL},
-    {"optimizer.params.adam_w_mode", IS_TRUE, "optimizer.type", "Adam|AdamW",
-     WAY_NEEDED},
-    {"scheduler.params.total_num_steps", "{\"const\": \"auto\"}", "steps",
-     GIVEN, WAY_NEEDED},
-    {"bfloat16.enabled", IS_TRUE, "bf16.enabled", NOT_FALSE, WAY_OPTIONAL},
-    {"bfloat16.enabled", IS_FALSE, "bf16.enabled", NOT_TRUE, WAY_OPTIONAL},
-    {"dataloader_drop_last", IS_TRUE, "data.drop_last", NOT_FALSE,
-     WAY_OPTIONAL},
-    {"dataloader_drop_last", IS_FALSE, "data.drop_last", NOT_TRUE,
-     WAY_OPTIONAL},
 };
 
 /* A sentence for editors. */
@@ -160,15 +72,6 @@ struct named_row {
     const struct job_key *key; /* NULL: there is no row I */
 };
 
-static const struct job_key *find_key_row(const struct job_models *models,
-                                          const char *path) {
-    const struct job_key *key;
-    for (size_t i = 0; (key = job_schema_row(models, i)); i++)
-        if (!strcmp(key->path, path))
-            return key;
-    return NULL;
-}
-
 static struct named_row named_row_at(const struct job_models *models,
                                      size_t i) {
     size_t count, rows = 0;
@@ -181,7 +84,7 @@ static struct named_row named_row_at(const struct job_models *models,
     for (size_t k = 0; k < count; k++)
         if (foreign[k].support == DEEPSPEED_RENAMED && !i--)
             return (struct named_row){foreign[k].path,
-                                      find_key_row(models, foreign[k].text)};
+                                      job_schema_find(models, foreign[k].text)};
     return (struct named_row){NULL, NULL};
 }
 
@@ -467,7 +370,7 @@ static json_t *word_outcome(const struct decider *decider, unsigned bit,
             put_leaf(then, path, row_leaf(row),
                      row.key->required ? WAY_NEEDED : WAY_OPTIONAL);
         else if (!(all >> bit & 1) && mask && is_first(models, i, row.path))
-            put_leaf(then, path, loaded(LEFT_OUT), WAY_OPTIONAL);
+            put_leaf(then, path, loaded(JOB_LEFT_OUT), WAY_OPTIONAL);
     }
     return then;
 }
@@ -476,7 +379,7 @@ static json_t *word_outcome(const struct decider *decider, unsigned bit,
 static json_t *one_of_two(const char *one, const char *other,
                           const char *other_is) {
     return json_pack("{s:[o, o]}", "anyOf",
-                     path_leaf(one, loaded(GIVEN), WAY_NEEDED),
+                     path_leaf(one, loaded(JOB_GIVEN), WAY_NEEDED),
                      path_leaf(other, loaded(other_is), WAY_NEEDED));
 }
 
@@ -489,15 +392,16 @@ static void add_model_needs(json_t *then, enum job_model_type type) {
         char path[JOB_TREE_PATH];
         snprintf(path, sizeof path, "optimizers.%s",
                  g == JOB_GROUP_WIDE ? "wide" : "deep");
-        put_leaf(name ? groups : then, path, loaded(name ? GIVEN : LEFT_OUT),
+        put_leaf(name ? groups : then, path,
+                 loaded(name ? JOB_GIVEN : JOB_LEFT_OUT),
                  name ? WAY_NEEDED : WAY_OPTIONAL);
         any |= name != NULL;
     }
-    json_t *own = path_leaf("optimizer", loaded(GIVEN), WAY_NEEDED);
+    json_t *own = path_leaf("optimizer", loaded(JOB_GIVEN), WAY_NEEDED);
     json_array_append_new(all, any ? or_else(own, json_incref(groups)) : own);
     json_decref(groups);
     if (type != JOB_EXTERNAL) {
-        json_array_append_new(all, one_of_two("epochs", "steps", GIVEN));
+        json_array_append_new(all, one_of_two("epochs", "steps", JOB_GIVEN));
         json_array_append_new(
             all,
             one_of_two("train_micro_batch_size_per_gpu", "train_batch_size",
@@ -509,16 +413,18 @@ static void add_model_needs(json_t *then, enum job_model_type type) {
 /* True where PATH has a word of WORDS, or, if that is the default, no value. */
 static json_t *word_condition(const char *path, const char *words,
                               bool is_default) {
-    json_t *is = path_leaf(path, job_value_word_schema(words), WAY_NEEDED);
+    json_t *is = path_leaf(path, job_schema_condition(words), WAY_NEEDED);
     if (!is_default)
         return is;
-    return or_else(is, json_pack("{s:o}", "not",
-                                 path_leaf(path, loaded(GIVEN), WAY_NEEDED)));
+    return or_else(is,
+                   json_pack("{s:o}", "not",
+                             path_leaf(path, loaded(JOB_GIVEN), WAY_NEEDED)));
 }
 
 static bool is_default_word(const struct job_key *key, const char *word) {
     json_t *value = key->default_value ? loaded(key->default_value) : NULL;
-    bool same = value && !strcmp(json_string_value(value), word);
+    bool same =
+        json_is_string(value) && !strcmp(json_string_value(value), word);
     json_decref(value);
     return same;
 }
@@ -529,7 +435,7 @@ static void add_decider(json_t *schema, const struct decider *decider,
     bool root = !*decider->base;
     snprintf(path, sizeof path, "%s%s%s", decider->base, root ? "" : ".",
              decider->path);
-    const struct job_key *key = find_key_row(models, path);
+    const struct job_key *key = job_schema_find(models, path);
     json_t *object = root ? schema : schema_at(schema, decider->base);
     if (!json_object_get(object, "allOf"))
         json_object_set_new(object, "allOf", json_array());
@@ -546,21 +452,14 @@ static void add_decider(json_t *schema, const struct decider *decider,
     }
 }
 
-static json_t *rule_part(const char *text) {
-    return *text == '{' ? loaded(text) : job_value_word_schema(text);
-}
-
 static void add_rules(json_t *schema, const struct job_models *models) {
     json_t *all = json_object_get(schema, "allOf");
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        const struct rule *rule = &rules[i];
-        const struct job_key *key = find_key_row(models, rule->path);
-        json_t *is =
-            *rule->is == '{'
-                ? path_leaf(rule->path, loaded(rule->is), WAY_NEEDED)
-                : word_condition(rule->path, rule->is,
-                                 key && is_default_word(key, rule->is));
-        json_t *must = path_leaf(rule->other, rule_part(rule->must), rule->way);
+    for (const struct job_rule *rule = job_schema_rules; rule->path; rule++) {
+        const struct job_key *key = job_schema_find(models, rule->path);
+        json_t *is = word_condition(rule->path, rule->is,
+                                    key && is_default_word(key, rule->is));
+        json_t *must = path_leaf(rule->other, job_schema_condition(rule->must),
+                                 rule->needed ? WAY_NEEDED : WAY_OPTIONAL);
         json_array_append_new(all,
                               json_pack("{s:o, s:o}", "if", is, "then", must));
     }

@@ -29,15 +29,14 @@ static const char smallest[] =
 /* Prints the words of the key at PATH whose bits are in MASK, 0: all. */
 static void show_masked(FILE *out, const struct job_models *models,
                         const char *path, unsigned mask) {
-    const struct job_key *key;
+    const struct job_key *key = job_schema_find(models, path);
     const char *between = "Of ";
-    for (size_t i = 0; mask && (key = job_schema_row(models, i)); i++)
-        for (unsigned w = 0; !strcmp(key->path, path) && key->words[w]; w++)
-            if (mask >> w & 1) {
-                fputs(between, out);
-                cli_man_text(out, key->words[w]);
-                between = ", ";
-            }
+    for (unsigned w = 0; mask && key->words[w]; w++)
+        if (mask >> w & 1) {
+            fputs(between, out);
+            cli_man_text(out, key->words[w]);
+            between = ", ";
+        }
     if (mask)
         fputs(".\n", out);
 }
@@ -96,15 +95,6 @@ static void show_row(FILE *out, const struct job_models *models, size_t i) {
     show_masked(out, models, "scheduler.type", alike.schedules);
 }
 
-/* Was PATH in a row before number I? */
-static bool is_shown(const struct job_models *models, size_t i,
-                     const char *path) {
-    while (i--)
-        if (!strcmp(job_schema_row(models, i)->path, path))
-            return true;
-    return false;
-}
-
 static void show_key(FILE *out, const struct job_models *models, size_t i) {
     const struct job_key *key = job_schema_row(models, i), *other;
     fputs(".TP\n\\fB", out);
@@ -141,7 +131,7 @@ void job_man_show(FILE *out, const struct job_models *models) {
     cli_man_text(out, introduction);
     fputs("\n.SH KEYS\n", out);
     for (size_t i = 0; (key = job_schema_row(models, i)); i++)
-        if (!is_shown(models, i, key->path))
+        if (job_schema_find(models, key->path) == key)
             show_key(out, models, i);
     show_foreign_keys(out);
     fputs(".SH EXAMPLE\n.nf\n", out);

@@ -5,13 +5,48 @@
 
 #include "proto/config/job/job_schema.h"
 #include "proto/config/job/job_tree.h"
+#include "proto/config/job/job_value.h"
 
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static bool is_given(const struct job_input *input, const char *path) {
     return job_tree_get(input->tree, path) != NULL;
+}
+
+static bool matches(const json_t *value, const char *pattern) {
+    regex_t expression;
+    if (!json_is_string(value) || regcomp(&expression, pattern, REG_EXTENDED))
+        return false;
+    bool found = !regexec(&expression, json_string_value(value), 0, NULL, 0);
+    regfree(&expression);
+    return found;
+}
+
+/* Is VALUE, or NULL, what SCHEMA says in the keywords of rules with a text? */
+static bool satisfies(const json_t *value, const json_t *schema) {
+    const json_t *is = json_object_get(schema, "const"), *one;
+    const json_t *other = json_object_get(schema, "not");
+    const json_t *any = json_object_get(schema, "enum");
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    json_t *pattern = json_object_get(schema, "pattern");
+    bool among = !any;
+    size_t i;
+    json_array_foreach(any, i, one) among |= json_equal(value, one);
+    return among && (!is || json_equal(value, is)) &&
+           (!other || !satisfies(value, other)) &&
+           (pattern ? matches(value, json_string_value(pattern))
+                    : !type || (strcmp(type, "null") ? json_is_integer(value)
+                                                     : !value));
+}
+
+static bool is_so(const json_t *value, const char *condition) {
+    json_t *schema = job_schema_condition(condition);
+    bool so = satisfies(value, schema);
+    json_decref(schema);
+    return so;
 }
 
 static void job_rules_check_length(const struct job *job,
@@ -68,30 +103,6 @@ static void check_groups(struct job *job, struct diagnostics *diagnostics) {
                  job_schema_group(g, job->model.type));
         check_nesterov(&job->groups[g].optimizer, path, diagnostics);
     }
-}
-
-static void check_optimizer(const struct job *job,
-                            struct diagnostics *diagnostics) {
-    const struct optimizer *optimizer = &job->optimizer;
-    check_nesterov(optimizer, "optimizer.params.nesterov", diagnostics);
-    if (optimizer->type == OPTIMIZER_NONE && job->model.type != JOB_EXTERNAL)
-        diagnostics_add(diagnostics, "optimizer.type",
-                        "found \"None\"; allowed: only with model.type "
-                        "\"external\", whose trainers apply one themselves");
-    if (optimizer->type == OPTIMIZER_NONE && job->staleness)
-        diagnostics_add(diagnostics, "optimizer.type",
-                        "found \"None\" with strategy.staleness; allowed "
-                        "there: " JOB_RULES_OPTIMIZERS);
-}
-
-/* Its gradients are sent before its loss is known. */
-static void check_on_nan(const struct job *job,
-                         struct diagnostics *diagnostics) {
-    if (job->nan_skip && job->model.type == JOB_EXTERNAL)
-        diagnostics_add(diagnostics, "on_nan",
-                        "found \"skip\" with model.type \"external\"; allowed "
-                        "there: \"stop\". A caller skips a step by empty "
-                        "contributions");
 }
 
 /* Has the job a rate of an optimizer that no group takes? A schedule would
@@ -163,58 +174,24 @@ static void job_rules_check_schedule(const struct job *job,
                     (unsigned long long)schedule->warmup_num_steps);
 }
 
-static void check_scale_lr(const struct job *job, const struct log *log,
-                           struct diagnostics *diagnostics) {
-    if (!job->scale_lr)
-        return;
-    if (job->staleness)
-        diagnostics_add(
-            diagnostics, "scale_lr",
-            "found \"linear\" with strategy.staleness; allowed: only with "
-            "staleness 0, as each push is an update of its own otherwise");
-    else if (job->schedule.type == SCHEDULE_CONSTANT)
+static void warn_of_scaling(const struct job *job, const struct log *log) {
+    if (job->scale_lr && !job->staleness &&
+        job->schedule.type == SCHEDULE_CONSTANT)
         log_warning(
             log, "warmup_missing",
             "scale_lr: the rate is multiplied from the first step on; a "
             "scheduler with a warm-up is safer");
 }
 
-static void choose_precision(struct job *job, struct diagnostics *diagnostics) {
-    if (job->fp16.enabled && job->bf16.enabled)
-        diagnostics_add(
-            diagnostics, "fp16.enabled",
-            "found true beside bf16.enabled; allowed: one of the two");
-    if (job->tf32 && (job->fp16.enabled || job->bf16.enabled))
-        diagnostics_add(diagnostics, "tf32",
-                        "found true beside %s.enabled; allowed: one of the two",
-                        job->fp16.enabled ? "fp16" : "bf16");
-    if (job->tf32 && job->device == JOB_DEVICE_CPU)
-        diagnostics_add(diagnostics, "tf32",
-                        "found true with device \"cpu\"; allowed there: false, "
-                        "as only GPUs have it");
+static void choose_precision(struct job *job) {
     job->model.precision = job->fp16.enabled   ? JOB_PRECISION_FP16
                            : job->bf16.enabled ? JOB_PRECISION_BF16
                            : job->tf32         ? JOB_PRECISION_TF32
                                                : JOB_PRECISION_FP32;
 }
 
-static void check_strategy(const struct job *job,
-                           struct diagnostics *diagnostics) {
-    if (job->strategy == JOB_ALLREDUCE && job->staleness)
-        diagnostics_add(
-            diagnostics, "strategy.staleness",
-            "found with type \"allreduce\"; allowed there: 0, as it is "
-            "synchronous");
-    if (job->strategy == JOB_ALLREDUCE && job->wire != JOB_WIRE_FLOAT32)
-        diagnostics_add(
-            diagnostics, "wire",
-            "found \"bf16\" with strategy.type \"allreduce\"; allowed "
-            "there: \"float32\"");
-    const struct job_checkpoint *checkpoint = &job->checkpoint;
-    if (checkpoint->resume == JOB_RESUME_STEP && !checkpoint->dir)
-        diagnostics_add(diagnostics, "checkpoint.resume",
-                        "found a step without checkpoint.dir; give the folder "
-                        "that holds it");
+static void check_deltas(const struct job_checkpoint *checkpoint,
+                         struct diagnostics *diagnostics) {
     if (checkpoint->every_steps &&
         checkpoint->delta_every_steps >= checkpoint->every_steps)
         diagnostics_add(diagnostics, "checkpoint.delta_every_steps",
@@ -372,20 +349,12 @@ static void check_records(const struct job *job,
                         "missing; allowed: an array with the name of each "
                         "column, or \"header\": true if the first line of each "
                         "file has them");
-    if (data->format == JOB_CRITEO && data->header)
-        diagnostics_add(diagnostics, "data.header",
-                        "found true; allowed: false: Criteo's files have no "
-                        "line with names");
     if (csv && data->columns && data->header)
         diagnostics_add(diagnostics, "data.columns",
                         "found beside \"header\": true; allowed: one of the "
                         "two");
     if (csv && data->delimiter)
         check_delimiter(data->delimiter, diagnostics);
-    if (!csv && data->format != JOB_LIBSVM && !job->features)
-        diagnostics_add(diagnostics, "features",
-                        "missing; allowed: an object with the features of the "
-                        "model, by name");
     if ((job->features || data->format == JOB_LIBSVM) && job->models &&
         job->models->check_features)
         job->models->check_features(job, diagnostics);
@@ -395,17 +364,16 @@ void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics) {
     job_rules_check_length(job, input, diagnostics);
     check_batch(job, input, diagnostics);
-    check_optimizer(job, diagnostics);
+    check_nesterov(&job->optimizer, "optimizer.params.nesterov", diagnostics);
     check_groups(job, diagnostics);
-    check_on_nan(job, diagnostics);
     check_records(job, diagnostics);
     check_defaults(job, input, diagnostics);
     check_rates(job, input);
     check_bounds(job, diagnostics);
     job_rules_check_schedule(job, input->log);
-    check_scale_lr(job, input->log, diagnostics);
-    check_strategy(job, diagnostics);
-    choose_precision(job, diagnostics);
+    warn_of_scaling(job, input->log);
+    check_deltas(&job->checkpoint, diagnostics);
+    choose_precision(job);
     job->model.seed = job->seed;
     job->zero.offload |= job->zero.cpu_offload;
     fill_checkpoint(job, input);
@@ -415,4 +383,17 @@ void job_rules_check(struct job *job, const struct job_input *input,
     log_precision(job, input);
     job->compare.on = is_given(input, "compare");
     check_model_keys(job, input->log);
+}
+
+/* What depends on the format also depends on the model. */
+void job_rules_check_values(const struct job *job, const json_t *values,
+                            struct diagnostics *diagnostics) {
+    for (const struct job_rule *rule = job_schema_rules; rule->path; rule++)
+        if (rule->text &&
+            !(job->model_unknown && !strcmp(rule->path, "data.format")) &&
+            is_so(job_tree_get(values, rule->path), rule->is) &&
+            !is_so(job_tree_get(values, rule->other), rule->must))
+            diagnostics_add(diagnostics,
+                            rule->at_other ? rule->other : rule->path, "%s",
+                            rule->text);
 }

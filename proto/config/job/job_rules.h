@@ -9,9 +9,6 @@
 
 #include <jansson.h>
 
-/* Those that a ps applies. */
-#define JOB_RULES_OPTIMIZERS "SGD, Adagrad, RMSprop, Adam, AdamW, Ftrl"
-
 /* The input of a job. */
 struct job_input {
     const struct job_models *models; /* NULL: model.* is not read */
@@ -21,10 +18,15 @@ struct job_input {
     const struct log *log;
 };
 
-/* Contradictory keys of JOB are problems. Fills in values that depend on
- * several keys: checkpoint.every_seconds, events_dir, batch_key. The log
- * receives warnings, and the defaults in which torch and DeepSpeed differ. */
+/* Contradictory keys of JOB are problems. Fills in
+ * values that depend on several keys: checkpoint.every_seconds, events_dir,
+ * batch_key. The log receives warnings, and the defaults in which torch and
+ * DeepSpeed differ. */
 void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics);
+
+/* The same for the rules of the schema; VALUES are those of JOB as JSON. */
+void job_rules_check_values(const struct job *job, const json_t *values,
+                            struct diagnostics *diagnostics);
 
 #endif

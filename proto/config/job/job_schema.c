@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/job/job_schema.h"
 
+#include "proto/config/job/job_value.h"
+
+#include <string.h>
+
 #define FIELD(member) offsetof(struct job, member)
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -512,6 +516,97 @@ static const struct job_key keys[] = {
      REAL(compare.latency_us, 1e-3, 1e6)},
 };
 
+#define NONZERO "{\"type\": \"number\", \"exclusiveMinimum\": 0}"
+#define IS_TRUE "{\"const\": true}"
+#define ZERO_IF_ANY "{\"enum\": [0, null]}"
+#define NOT_TRUE "{\"not\": {\"const\": true}}"
+#define NOT_FALSE "{\"not\": {\"const\": false}}"
+#define IS_FALSE "{\"const\": false}"
+#define TWO_PATHS                                                              \
+    "{\"type\": [\"array\", \"null\"], \"minItems\": 2, \"maxItems\": 2}"
+#define NOT_WORD(pattern)                                                      \
+    "{\"not\": {\"type\": \"string\", \"pattern\": \"^" pattern "$\"}}"
+#define NESTEROV(object)                                                       \
+    {object ".params.nesterov", IS_TRUE, object ".params.momentum",            \
+     .must = NONZERO, .needed = true},                                         \
+        {object ".params.nesterov", IS_TRUE, object ".params.dampening",       \
+         .must = ZERO_IF_ANY},
+
+const struct job_rule job_schema_rules[] = {
+    {"epochs", JOB_GIVEN, "steps", .must = JOB_LEFT_OUT},
+    {"optimizer.type", "None", "model.type", .must = "external",
+     "found \"None\"; allowed: only with model.type \"external\", whose trainers apply one themselves",
+     .needed = true},
+    {"optimizer.type", "None", "strategy.staleness", .must = ZERO_IF_ANY,
+     "found \"None\" with strategy.staleness; allowed there: " OPTIMIZER_WORDS},
+    NESTEROV("optimizer") NESTEROV("optimizers.wide")
+        NESTEROV("optimizers.deep")
+    /* Its gradients are sent before its loss is known. */
+    {"on_nan", "skip", "model.type",
+     .must = NOT_WORD("[eE][xX][tT][eE][rR][nN][aA][lL]"),
+     "found \"skip\" with model.type \"external\"; allowed there: \"stop\". A caller skips a step by empty contributions"},
+    {"scale_lr", "linear", "strategy.staleness", .must = ZERO_IF_ANY,
+     "found \"linear\" with strategy.staleness; allowed: only with staleness 0, as each push is an update of its own otherwise"},
+    {"strategy.type", "allreduce", "strategy.staleness", .must = ZERO_IF_ANY,
+     "found with type \"allreduce\"; allowed there: 0, as it is synchronous",
+     .at_other = true},
+    {"strategy.type", "allreduce", "wire", .must = NOT_WORD("[bB][fF]16"),
+     "found \"bf16\" with strategy.type \"allreduce\"; allowed there: \"float32\"",
+     .at_other = true},
+    {"fp16.enabled", IS_TRUE, "bf16.enabled", .must = NOT_TRUE,
+     "found true beside bf16.enabled; allowed: one of the two"},
+    {"fp16.enabled", IS_TRUE, "bfloat16.enabled", .must = NOT_TRUE},
+    {"tf32", IS_TRUE, "fp16.enabled", .must = NOT_TRUE,
+     "found true beside fp16.enabled; allowed: one of the two"},
+    {"tf32", IS_TRUE, "bf16.enabled", .must = NOT_TRUE,
+     "found true beside bf16.enabled; allowed: one of the two"},
+    {"tf32", IS_TRUE, "bfloat16.enabled", .must = NOT_TRUE},
+    {"tf32", IS_TRUE, "device", .must = NOT_WORD("[cC][pP][uU]"),
+     "found true with device \"cpu\"; allowed there: false, as only GPUs have it"},
+    {"checkpoint.resume", "{\"type\": \"integer\"}", "checkpoint.dir",
+     .must = JOB_GIVEN,
+     "found a step without checkpoint.dir; give the folder that holds it",
+     .needed = true},
+    {"data.format", "csv", "data.delimiter",
+     .must = "{\"maxLength\": 1, \"pattern\": \"^[\\u0001-\\u007f]$\","
+             " \"not\": {\"enum\": [\"\\\"\", \"\\r\", \"\\n\"]}}"},
+    {"data.format", "csv", "data",
+     .must =
+         "{\"anyOf\": [{\"properties\": {\"columns\": {\"type\": \"array\"},"
+         "                               \"header\": {\"not\": {\"const\": true}}},"
+         "              \"required\": [\"columns\"]},"
+         "             {\"properties\": {\"columns\": {\"type\": \"null\"},"
+         "                               \"header\": {\"const\": true}},"
+         "              \"required\": [\"header\"]}]}"},
+    {"data.format", "criteo|tfrecord|npz|npy|safetensors", "features",
+     .must = JOB_GIVEN,
+     "missing; allowed: an object with the features of the model, by name",
+     .needed = true, .at_other = true},
+    {"data.format", "criteo", "data.header",
+     .must = "{\"enum\": [false, null]}",
+     "found true; allowed: false: Criteo's files have no line with names",
+     .at_other = true},
+    {"data.format", "libsvm", "features",
+     .must = "{\"additionalProperties\": {\"properties\": {\"type\": {\"not\":"
+             " {\"enum\": [\"numeric\", \"bucketized\", \"vocabulary\"]}}}}}"},
+    {"data.format", "idx", "data.train", .must = TWO_PATHS},
+    {"data.format", "idx", "data.test", .must = TWO_PATHS},
+    {"optimizer.params.adam_w_mode", IS_TRUE, "optimizer.type",
+     .must = "Adam|AdamW", .needed = true},
+    {"scheduler.params.total_num_steps", "{\"const\": \"auto\"}", "steps",
+     .must = JOB_GIVEN, .needed = true},
+    {"bfloat16.enabled", IS_TRUE, "bf16.enabled", .must = NOT_FALSE},
+    {"bfloat16.enabled", IS_FALSE, "bf16.enabled", .must = NOT_TRUE},
+    {"dataloader_drop_last", IS_TRUE, "data.drop_last", .must = NOT_FALSE},
+    {"dataloader_drop_last", IS_FALSE, "data.drop_last", .must = NOT_TRUE},
+    {.path = NULL},
+};
+
+json_t *job_schema_condition(const char *text) {
+    return *text == '{' ? json_loads(text, 0, NULL)
+                        : job_value_word_schema(text);
+}
+
 /* A model's keys follow its type, and all follow what sets defaults. */
 const struct job_key *job_schema_row(const struct job_models *models,
                                      size_t i) {
@@ -527,6 +622,15 @@ const struct job_key *job_schema_row(const struct job_models *models,
         i -= schema->num_keys;
     }
     return i < count ? &keys[i] : NULL;
+}
+
+const struct job_key *job_schema_find(const struct job_models *models,
+                                      const char *path) {
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(models, i)); i++)
+        if (!strcmp(key->path, path))
+            break;
+    return key;
 }
 
 bool job_schema_applies(const struct job_key *key, const struct job *job) {

@@ -80,12 +80,34 @@ struct job_models {
     json_t *(*feature_schema)(void); /* of a member of `features` */
 };
 
+#define JOB_GIVEN "{\"not\": {\"type\": \"null\"}}"
+#define JOB_LEFT_OUT "{\"type\": \"null\"}"
+
+/* Where PATH has a value that is IS, OTHER is MUST; both are words of a key,
+ * separated by "|", or a JSON Schema (draft 7). Of those without a text
+ * job_rules.c or deepspeed.c says what is wrong, with numbers. */
+struct job_rule {
+    const char *path, *is, *other, *must;
+    const char *text; /* of the problem, at PATH or at OTHER */
+    bool needed, at_other;
+};
+
 /* Rows before those of models: model.type is the last of them. */
 enum { JOB_SCHEMA_FIRST = 2 };
 
 /* Row I of the job's keys and those of MODELS (NULL: none), in reading order: a
  * key on which others depend comes before them. NULL after the last. */
 const struct job_key *job_schema_row(const struct job_models *models, size_t i);
+
+/* The first row of PATH, or NULL. */
+const struct job_key *job_schema_find(const struct job_models *models,
+                                      const char *path);
+
+/* Their last has no path. */
+extern const struct job_rule job_schema_rules[];
+
+/* IS or MUST of a rule as a JSON Schema, which the caller frees. */
+json_t *job_schema_condition(const char *text);
 
 /* The name of GROUP in the job's `optimizers`; NULL: models of TYPE have no
  * such group. */

@@ -18,6 +18,9 @@ enum optimizer_type {
                      */
 };
 
+/* Those that a ps applies. */
+#define OPTIMIZER_WORDS "SGD, Adagrad, RMSprop, Adam, AdamW, Ftrl"
+
 /* Names and defaults are those of torch.optim, Ftrl's those of
  * tf.raw_ops.ApplyFtrl (McMahan et al., KDD 2013). The learning rate is in the
  * schedule. */
