@@ -413,7 +413,7 @@ static void add_model_needs(json_t *then, enum job_model_type type) {
 /* True where PATH has a word of WORDS, or, if that is the default, no value. */
 static json_t *word_condition(const char *path, const char *words,
                               bool is_default) {
-    json_t *is = path_leaf(path, job_schema_condition(words), WAY_NEEDED);
+    json_t *is = path_leaf(path, job_value_condition(words), WAY_NEEDED);
     if (!is_default)
         return is;
     return or_else(is,
@@ -458,7 +458,7 @@ static void add_rules(json_t *schema, const struct job_models *models) {
         const struct job_key *key = job_schema_find(models, rule->path);
         json_t *is = word_condition(rule->path, rule->is,
                                     key && is_default_word(key, rule->is));
-        json_t *must = path_leaf(rule->other, job_schema_condition(rule->must),
+        json_t *must = path_leaf(rule->other, job_value_condition(rule->must),
                                  rule->needed ? WAY_NEEDED : WAY_OPTIONAL);
         json_array_append_new(all,
                               json_pack("{s:o, s:o}", "if", is, "then", must));

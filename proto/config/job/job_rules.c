@@ -43,7 +43,7 @@ static bool satisfies(const json_t *value, const json_t *schema) {
 }
 
 static bool is_so(const json_t *value, const char *condition) {
-    json_t *schema = job_schema_condition(condition);
+    json_t *schema = job_value_condition(condition);
     bool so = satisfies(value, schema);
     json_decref(schema);
     return so;

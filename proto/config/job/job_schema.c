@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/config/job/job_schema.h"
 
-#include "proto/config/job/job_value.h"
-
 #include <string.h>
 
 #define FIELD(member) offsetof(struct job, member)
@@ -601,11 +599,6 @@ const struct job_rule job_schema_rules[] = {
     {"dataloader_drop_last", IS_FALSE, "data.drop_last", .must = NOT_TRUE},
     {.path = NULL},
 };
-
-json_t *job_schema_condition(const char *text) {
-    return *text == '{' ? json_loads(text, 0, NULL)
-                        : job_value_word_schema(text);
-}
 
 /* A model's keys follow its type, and all follow what sets defaults. */
 const struct job_key *job_schema_row(const struct job_models *models,

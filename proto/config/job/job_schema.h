@@ -106,9 +106,6 @@ const struct job_key *job_schema_find(const struct job_models *models,
 /* Their last has no path. */
 extern const struct job_rule job_schema_rules[];
 
-/* IS or MUST of a rule as a JSON Schema, which the caller frees. */
-json_t *job_schema_condition(const char *text);
-
 /* The name of GROUP in the job's `optimizers`; NULL: models of TYPE have no
  * such group. */
 const char *job_schema_group(enum job_group group, enum job_model_type type);

@@ -194,6 +194,11 @@ json_t *job_value_word_schema(const char *words) {
     return schema;
 }
 
+json_t *job_value_condition(const char *text) {
+    return *text == '{' ? json_loads(text, 0, NULL)
+                        : job_value_word_schema(text);
+}
+
 /* WORDS that are not empty, each with its ends, separated by "|"; the caller
  * frees it. NULL: there are none, or no memory. */
 static char *job_value_join_words(const char *const *words, const char *before,

@@ -34,4 +34,7 @@ json_t *job_value_schema(const struct job_key *key);
  * case, or of exactly these words; the caller frees both. */
 json_t *job_value_word_schema(const char *words);
 
+/* The same of a rule's IS or MUST. */
+json_t *job_value_condition(const char *text);
+
 #endif
