@@ -51,6 +51,14 @@ class Horovod(frameworks.Framework, unittest.TestCase):
             for rank in 0, 2:
                 self.assertEqual(run.result(f"worker{rank}"), [2, 4, 4])
 
+    def test_a_predivide_factor_is_a_number_above_0(self):
+        wrong = ranks.hvd.ConfigError
+        for factor in 0.0, -1.0, float("inf"), float("nan"):
+            with self.assertRaisesRegex(wrong, "_predivide_factor is"):
+                ranks.hvd.DistributedOptimizer(
+                    ranks.sgd(ranks.network()), gradient_predivide_factor=factor
+                )
+
     def check_dtypes(self, result, workers):
         for dtype, (total, mean) in result["found"].items():
             parts = [ranks.numbers(dtype, rank) for rank in range(workers)]
