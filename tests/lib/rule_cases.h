@@ -59,7 +59,7 @@ static const struct rule_case rule_cases[] = {
       .maximize = true}},
     {"adam",
      0.01,
-     {.type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+     {.type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-2}},
     {"adam, amsgrad, weight decay, maximize",
      0.01,
      {.type = OPTIMIZER_ADAM,

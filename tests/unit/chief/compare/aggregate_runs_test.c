@@ -102,6 +102,7 @@ TEST(the_mean_of_two_runs_counts) {
     json_array_append_new(runs, run(300, 0, 0.03, 0.001, 0));
     struct aggregate aggregate = judge(case_of(COST_MODEL_PS, 2, 2), runs);
     near(aggregate.rate, 600);
+    near(number(aggregate.object, "examples_per_second", "median"), 600);
     json_decref(aggregate.object);
 }
 
@@ -266,6 +267,13 @@ TEST(the_slower_link_gives_the_bound) {
     near(number(aggregate.object, NULL, "ps_link_gbits"), 0.4);
     near(number(aggregate.object, NULL, "bound_examples_per_second"),
          4 * 32 / (4 * 4e6 / network_bound_payload(0.4)));
+    json_decref(aggregate.object);
+    /* One worker alone cannot saturate a ps that is faster than it. */
+    runs = json_array();
+    json_array_append_new(runs, run(100, 0, 0.001, 0.3, 0));
+    aggregate =
+        judge(linked(case_of(COST_MODEL_PS, 1, 1), 0.2, 0.2, 0.2), runs);
+    near(number(aggregate.object, NULL, "ps_link_gbits"), 0.2);
     json_decref(aggregate.object);
 }
 

@@ -271,6 +271,8 @@ TEST(a_row_is_admitted_by_its_pushes) {
         .dim = 2, .init_bound = 1, .optimizer = &rules[0]});
     struct row_table *table = open_table(options);
     lookup(always, ids + 1, 1, first);
+    lookup(table, ids, 2, rows);
+    assert_memory_equal(rows, zero, sizeof rows);
     update.step = 1;
     assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
     lookup(table, ids, 2, rows);
@@ -451,5 +453,38 @@ TEST(tables_have_rows_of_their_own) {
     assert_memory_equal(before, after, 2 * sizeof *before);
     assert_true(after[2] == before[2] - 1 && after[3] == before[3] - 1);
     assert_int_equal(row_table_rows(table, &admitted), 2);
+    row_table_close(&table);
+}
+
+/* The list then holds each row once, with its last removal. */
+TEST(rows_removed_repeatedly_are_listed_once) {
+    struct row_table_options options = options_of((struct table_options){
+        .dim = 2, .init_bound = 1, .optimizer = &rules[0]});
+    const struct row rows[TABLES] = {{.id = 9, .table = 0},
+                                     {.id = 9, .table = 1}};
+    struct row_table *table;
+    struct failure why;
+    uint32_t count = 0, most = 0, step = 0, seen[TABLES] = {0};
+    options.lists_removed = true;
+    assert_int_equal(row_table_open(&table, &options, &why), STATUS_OK);
+    do {
+        most = count;
+        step++;
+        for (int t = 0; t < TABLES; t++)
+            assert_int_equal(
+                row_table_restore_removed(table, &rows[t], step, &why),
+                STATUS_OK);
+        const struct row *list = buffer_data(row_table_removed(table, &count));
+        memset(seen, 0, sizeof seen);
+        for (uint32_t r = 0; r < count; r++)
+            if (list[r].touched > seen[list[r].table])
+                seen[list[r].table] = list[r].touched;
+        assert_true(seen[0] == step && seen[1] == step);
+        assert_true(step < 10000);
+    } while (count > most);
+    assert_true(count <= 2 * TABLES);
+    row_table_forget_removed(table, step - 1);
+    row_table_removed(table, &count);
+    assert_int_equal(count, 2 * TABLES);
     row_table_close(&table);
 }

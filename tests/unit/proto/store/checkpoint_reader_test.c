@@ -124,6 +124,13 @@ TEST(damage_fails_verification_and_is_named) {
     fclose(file);
     expect_damage(dir, 3, FAILURE_CHECKPOINT_DAMAGED, "is damaged");
     expect_damage(dir, 9, FAILURE_FILE_UNREADABLE, "manifest.json");
+    char whole[PATH_MAX];
+    checkpoint_folder(dir, 3, whole, sizeof whole);
+    snprintf(path, sizeof path, "%s/manifest.json", whole);
+    file = fopen(path, "a");
+    fputc(0, file);
+    fclose(file);
+    expect_damage(dir, 3, FAILURE_CHECKPOINT_DAMAGED, "it is not text");
     char from[PATH_MAX], to[PATH_MAX];
     checkpoint_folder(dir, 4, from, sizeof from);
     checkpoint_folder(dir, 5, to, sizeof to);

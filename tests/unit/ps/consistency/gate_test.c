@@ -76,6 +76,15 @@ TEST(a_round_does_not_wait_for_later_joiners) {
     assert_int_equal(gate_clock(&fixture->gate, &fixture->ledger, 0, 2), 2);
 }
 
+TEST(a_later_joiner_does_not_lead_before) {
+    struct fixture *fixture = *state;
+    fixture->gate.slots[0] = (struct gate_slot){200, 3, true};
+    assert_int_equal(gate_lead(&fixture->gate, 2), 1);
+    assert_int_equal(gate_lead(&fixture->gate, 3), 0);
+    fixture->gate.slots[0].live = false;
+    assert_int_equal(gate_lead(&fixture->gate, 3), 1);
+}
+
 TEST(a_round_does_not_wait_for_dead_trainers) {
     struct fixture *fixture = *state;
     fixture->gate.slots[1].live = false;

@@ -26,6 +26,18 @@ TEST(one_overflowed_push_skips_only_its_round) {
     assert_int_equal(update_core_fixture_single_update().step, 1);
 }
 
+/* A snapshot of a version is taken when the next one may be there. */
+TEST(the_scaler_of_the_version_before_is_known) {
+    update_core_fixture_scaled(1, 1, 0, false);
+    struct update_core *core = update_core_fixture.update_core;
+    update_core_fixture_push_overflowed(0, 0, 1, 1, 256);
+    assert_int_equal(update_core_scaler(core, 0, 0).skipped, 0);
+    assert_int_equal(update_core_scaler(core, 0, 1).skipped, 1);
+    update_core_fixture_push_overflowed(0, 0, 2, 2, 256);
+    assert_int_equal(update_core_scaler(core, 0, 1).skipped, 1);
+    assert_int_equal(update_core_scaler(core, 0, 2).skipped, 2);
+}
+
 TEST(overflowed_pushes_count_once) {
     update_core_fixture_scaled(1, 2, 0, false);
     assert_int_equal(update_core_fixture_push_overflowed(0, 0, 2, 1, 256),

@@ -564,9 +564,13 @@ TEST(a_snapshot_waits_for_the_first_values) {
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &action),
                      1);
     assert_int_equal(action.block, 1);
+    update_core_pull(core, 0, 0, 0, 1);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.count, 0); /* nor one to send */
     for (uint32_t b = 0; b < 2; b++)
         update_core_assign(core, b, 0, 0, 1);
     update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 2);
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_SNAPSHOT, &action),
                      1);
     assert_int_equal(action.block, 0);

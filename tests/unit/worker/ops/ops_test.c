@@ -664,10 +664,14 @@ OPS_TEST(an_overflow_is_found_at_any_position) {
         fixture->ops->run(fixture->device, STREAM_COMPUTE,
                           op_find_overflow(x, vectors[v], &found));
         assert_int_equal(found, 0);
-        x[vectors[v] - 1] = bad[v];
-        fixture->ops->run(fixture->device, STREAM_COMPUTE,
-                          op_find_overflow(x, vectors[v], &found));
-        assert_int_equal(found, 1);
+        const size_t places[] = {0, vectors[v] / 2, vectors[v] - 1};
+        for (int p = 0; p < 3; p++) {
+            x[places[p]] = bad[v];
+            fixture->ops->run(fixture->device, STREAM_COMPUTE,
+                              op_find_overflow(x, vectors[v], &found));
+            assert_int_equal(found, 1);
+            x[places[p]] = FLT_MAX;
+        }
         release(fixture, x);
     }
 }

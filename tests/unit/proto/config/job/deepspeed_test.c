@@ -256,6 +256,9 @@ TEST(two_values_for_one_key_are_refused) {
         fixture,
         job_fixture_load(fixture, job_fixture_least,
                          "{\"optimizer\": {\"type\": \"SGD\"}}", NULL));
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least,
+                                  "{\"optimizer\": {\"type\": null}}", NULL));
     assert_fails(job_fixture_load(fixture, drops, keeps_none, NULL),
                  &fixture->why, FAILURE_JOB_INVALID);
     assert_non_null(strstr(fixture->why.text, "is data.drop_last in the job"));
@@ -288,6 +291,11 @@ TEST(set_overrides_conflicting_files) {
         job_fixture_load(fixture, drops, keeps_none,
                          (const char *[]){"dataloader_drop_last=true", NULL}));
     assert_true(fixture->job->data.drop_last);
+    assert_fails(
+        job_fixture_load(fixture, job_fixture_least, theirs,
+                         (const char *[]){"optimizer.typ=AdamW", NULL}),
+        &fixture->why, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(fixture->why.text, "optimizer.type: the job and "));
 }
 
 TEST(unsupported_settings_are_refused_with_the_reason) {

@@ -237,6 +237,10 @@ TEST(the_longest_silent_ps_is_named) {
     assert_true(window_silent(window, &ps, &since));
     assert_int_equal(ps, 1);
     assert_int_equal(since, 20);
+    window_add_pause(window, 100); /* this process stood still */
+    assert_true(window_silent(window, &ps, &since));
+    assert_int_equal(ps, 1);
+    assert_int_equal(since, 120);
     window_close(&window);
 }
 
@@ -453,6 +457,7 @@ TEST(wanted_weights_leave_while_the_next_push_is_outstanding) {
     expect(window, 0, WINDOW_STORE, 0, 1);
     assert_int_equal(request.clock, 1);
     window_requeue(window, &request, 0);
+    assert_int_equal(window_deadline(window), 0); /* when it is tried again */
     expect(window, 0, WINDOW_STORE, 0, 1);
     expect(window, 0, WINDOW_PUSH, 0, 1);
     window_wanted(window, 0, 1); /* the ps asks again */
