@@ -230,7 +230,7 @@ static uint32_t partitions(const struct client *client) {
     return client->settings.plan->layout->num_partitions;
 }
 
-/* client_rows.c. The window's numbers of the first partition. */
+/* The window's numbers of the first partition. */
 static uint32_t client_first_push(const struct client *client) {
     return client->settings.plan->layout->num_blocks;
 }
