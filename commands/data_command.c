@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 5, SHOWN_VALUES = 16, BATCH = 1024, CHUNK = 1 << 20 };
+enum { SHOWN_VALUES = 16, BATCH = 1024, CHUNK = 1 << 20 };
 
 static const double seconds_each = 2;
 
@@ -91,7 +91,6 @@ static enum status peek(const struct options *options, const struct job *job,
                         const struct dataset *dataset, FILE *to,
                         struct failure *why) {
     json_t *list = json_array();
-    unsigned rows = options->rows ? options->rows : ROWS;
     const struct model *model = model_find(&job->model);
     struct batch_spec spec = {0};
     struct failure unfit;
@@ -99,8 +98,8 @@ static enum status peek(const struct options *options, const struct job *job,
         !model->check_data(&job->model, dataset, &job->data.train, &unfit);
     if (fits)
         model_inputs(job, dataset->feature_set, &spec);
-    enum status status =
-        dataset->table->peek(dataset, fits ? &spec : NULL, rows, list, why);
+    enum status status = dataset->table->peek(dataset, fits ? &spec : NULL,
+                                              options->rows, list, why);
     size_t i;
     const json_t *row;
     if (options->json && !status) {

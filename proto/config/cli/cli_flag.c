@@ -193,6 +193,8 @@ enum {
     ALL = -1
 };
 
+/* Ends a text, and sets the default that it names. */
+#define BY_DEFAULT(value) " (default: " value ")", .standard = value
 #define BYTES_SUFFIXES "; K, M and G are powers of 1024: 1M is 1MiB, 1048576"
 #define METRICS(rest)                                                          \
     "serve /healthz and /status over HTTP on this port of 127.0.0.1, or on "   \

@@ -6,7 +6,8 @@
  *
  * is a flag of these verbs. Its value, of the type CLI_FLAG_TYPE_kind, is the
  * MEMBER of struct options. VALUE is the value's name in the help; NULL: it
- * takes none. More columns of struct cli_flag follow. SAME is a flag whose
+ * takes none. More columns of struct cli_flag follow; BY_DEFAULT("5") at the
+ * end of a text sets the default too. SAME is a flag whose
  * member another row has: the flag of other verbs where its text, bounds or
  * place differ. AT is a flag whose member is declared in options.h.
  *
@@ -17,11 +18,10 @@ AT(SWITCH, printed_help, ALL, "help", NULL, "show this text", .letter = 'h')
 AT(SWITCH, printed_help, ALL, "version", NULL,
    "show the release and its commit", .letter = 'V')
 
-FLAG(COUNT, num_ps, LOCAL | BENCH, "ps", "N", "number of ps (default: 1)",
-     .standard = "1", .noun = "a count", .max = 1024)
+FLAG(COUNT, num_ps, LOCAL | BENCH, "ps", "N", "number of ps" BY_DEFAULT("1"),
+     .noun = "a count", .max = 1024)
 FLAG(COUNT, num_workers, LOCAL, "workers", "N",
-     "number of workers (default: 1)", .standard = "1", .noun = "a count",
-     .max = 1024)
+     "number of workers" BY_DEFAULT("1"), .noun = "a count", .max = 1024)
 
 /* launch: launch_options.c checks the values. */
 FLAG(TEXT, nnodes, LAUNCH, "nnodes", "N", "number of nodes (default: 1)")
@@ -51,18 +51,17 @@ FLAG(TEXT, grace, LAUNCH, "grace", "SECONDS",
 
 /* bench */
 FLAG(SIZES, sizes, BENCH, "sizes", "LIST",
-     "vector sizes in bytes" BYTES_SUFFIXES " (default: 64,4K,64K,1M,16M,64M)",
-     .standard = "64,4K,64K,1M,16M,64M",
+     "vector sizes in bytes" BYTES_SUFFIXES BY_DEFAULT("64,4K,64K,1M,16M,64M"),
      .amount = {AMOUNT_BYTES, 4, UINT64_C(8) << 30, 4})
 FLAG(WORD, transport, BENCH, "lane", "LANE",
      "tcp, shm (shared memory on one host) or auto (default: auto)",
      .words = "auto tcp shm", .takes = "tcp, shm or auto")
 FLAG(REAL, seconds, BENCH, "seconds", "S",
-     "measuring time of each figure (default: 0.3)", .standard = "0.3",
-     .min = DBL_TRUE_MIN, .max = 3600, .takes = "more than 0, up to 3600")
+     "measuring time of each figure" BY_DEFAULT("0.3"), .min = DBL_TRUE_MIN,
+     .max = 3600, .takes = "more than 0, up to 3600")
 SAME(COUNT, repeats, BENCH, "repeats", "N",
-     "measurements of each figure; the median is shown (default: 5)",
-     .standard = "5", .noun = "a number", .min = 1, .max = 101)
+     "measurements of each figure; the median is shown" BY_DEFAULT("5"),
+     .noun = "a number", .min = 1, .max = 101)
 FLAG(COUNT, requests, BENCH, "requests", "N",
      "do not print the table; push the first size of --sizes N times and print "
      "the ps's memory before and after",
@@ -74,21 +73,20 @@ SAME(TEXT, checkpoint_dir, BENCH, "checkpoint-dir", "DIR",
 
 /* compare */
 FLAG(COUNTS, ps, COMPARE, "ps", "LIST",
-     "numbers of ps, such as 1,2 (default: 1)", .standard = "1")
+     "numbers of ps, such as 1,2" BY_DEFAULT("1"))
 FLAG(COUNTS, workers, COMPARE, "workers", "LIST",
-     "numbers of workers, such as 1,2,4 (default: 2)", .standard = "2")
+     "numbers of workers, such as 1,2,4" BY_DEFAULT("2"))
 FLAG(COUNT, steps, COMPARE, "steps", "N",
      "rounds of a run (default: as long as the job or COMMAND trains)",
      .min = 1, .max = 1e12)
 FLAG(COUNT, repeats, COMPARE, "repeats", "N",
-     "runs of each kind; the median is shown (default: 3)", .standard = "3",
-     .min = 1, .max = JOB_MAX_REPEATS)
+     "runs of each kind; the median is shown" BY_DEFAULT("3"), .min = 1,
+     .max = JOB_MAX_REPEATS)
 FLAG(REAL, limit, COMPARE, "limit", "SECONDS",
-     "longest time of one run (default: 600)", .standard = "600", .min = 1,
-     .max = 1e6)
+     "longest time of one run" BY_DEFAULT("600"), .min = 1, .max = 1e6)
 
 FLAG(COUNT, rows, DATA | DATA_PEEK, "rows", "N",
-     "peek: samples to print (default: 5)", .noun = "a count", .min = 1,
+     "peek: samples to print" BY_DEFAULT("5"), .noun = "a count", .min = 1,
      .max = 1000000)
 FLAG(COUNT, step, EVAL | PREDICT, "step", "N",
      "this step (default: the newest that verifies)", .max = UINT64_MAX,
@@ -111,8 +109,7 @@ FLAG(REAL, link_gbits, COMPARE, "link-gbits", "G",
      "machine only predictions use it",
      .min = 1e-3, .max = 1e5, .handed = COMPARE)
 FLAG(REAL, latency_us, COMPARE, "latency-us", "US",
-     "latency between two hosts in microseconds (default: 50)",
-     .standard = "50", .max = 1e6)
+     "latency between two hosts in microseconds" BY_DEFAULT("50"), .max = 1e6)
 FLAG(SWITCH, json,
      RUN | LOCAL | CLUSTER | CKPT | CKPT_LS | CKPT_VERIFY | CKPT_EXPORT | DATA |
          DATA_PEEK | DATA_BENCH | EVAL | PREDICT | INFO | BENCH | COMPARE,
@@ -268,8 +265,8 @@ AT(OTHER, sets, RUN | LOCAL, "replicas_to_aggregate", "N",
 HEADING(BENCH, "A cluster in simulated time, instead of a measurement:", 2)
 FLAG(SWITCH, simulate, BENCH, "simulate", NULL,
      "predict the time of a round with the model of JOB.json")
-AT(COUNT, num_workers, BENCH, "workers", "N", "number of workers (default: 1)",
-   .standard = "1", .noun = "a count", .max = 1024)
+AT(COUNT, num_workers, BENCH, "workers", "N",
+   "number of workers" BY_DEFAULT("1"), .noun = "a count", .max = 1024)
 FLAG(SWITCH, sweep, BENCH, "sweep", NULL,
      "simulate 1 to 256 workers with 1 to 64 ps")
 AT(OTHER, sets, BENCH, "set", "KEY.PATH=VALUE", "override a key of the job",
@@ -283,31 +280,33 @@ FLAG(REAL, compute, BENCH, "compute", "S",
      "seconds of computing in a step (default: measured; with --bytes: 0)",
      .max = 1e4)
 FLAG(REAL, jitter, BENCH, "jitter", "X",
-     "standard deviation of the computing time, as a fraction of it (default: "
-     "0.05)",
-     .standard = "0.05", .max = 1)
-FLAG(COUNT, seed, BENCH, "seed", "N", "seed of the jitter (default: 1)",
-     .standard = "1", .max = 1e15)
-SAME(REAL, link_gbits, BENCH, "link-gbits", "G",
-     "bandwidth of a host's link in each direction, 10^9 bits/s (default: 1)",
-     .standard = "1", .min = 1e-3, .max = 1e4)
+     "standard deviation of the computing time, as a fraction of it" BY_DEFAULT(
+         "0.05"),
+     .max = 1)
+FLAG(COUNT, seed, BENCH, "seed", "N", "seed of the jitter" BY_DEFAULT("1"),
+     .max = 1e15)
+SAME(
+    REAL, link_gbits, BENCH, "link-gbits", "G",
+    "bandwidth of a host's link in each direction, 10^9 bits/s" BY_DEFAULT("1"),
+    .min = 1e-3, .max = 1e4)
 SAME(REAL, latency_us, BENCH, "latency-us", "US",
-     "latency between two hosts in microseconds (default: 50)",
-     .standard = "50", .max = 1e6)
-FLAG(WORD, colocation, BENCH, "place", "PLACE",
-     "apart: one process on a host; pairs: a worker and a ps on a host; one: "
-     "all on one host (default: apart)",
-     .words = "apart pairs one", .standard = "apart",
-     .takes = "apart (a host each), pairs (a worker and a ps a host) or one "
-              "(one host)")
+     "latency between two hosts in microseconds" BY_DEFAULT("50"), .max = 1e6)
+FLAG(
+    WORD, colocation, BENCH, "place", "PLACE",
+    "apart: one process on a host; pairs: a worker and a ps on a host; one: all on one host" BY_DEFAULT(
+        "apart"),
+    .words = "apart pairs one",
+    .takes =
+        "apart (a host each), pairs (a worker and a ps a host) or one (one host)")
 FLAG(COUNT, cores, BENCH, "cores", "N",
      "cores of a host (default: as this machine)", .min = 1, .max = 4096)
 FLAG(SWITCH, share_cores, BENCH, "share-cores", NULL,
      "all hosts share the cores of one machine")
-FLAG(REAL, overhead, BENCH, "overhead", "X",
-     "multiply the measured processor time of messages and updates by X "
-     "(default: 1)",
-     .standard = "1", .max = 1e3)
+FLAG(
+    REAL, overhead, BENCH, "overhead", "X",
+    "multiply the measured processor time of messages and updates by X" BY_DEFAULT(
+        "1"),
+    .max = 1e3)
 FLAG(AMOUNT, group, BENCH, "group", "N",
      "size of a message of blocks in bytes, such as 256K (default: as in a "
      "run)",
@@ -348,7 +347,8 @@ FLAG(SWITCH, bf16, COMPARE, "wire", "FORMAT",
      .words = "float32 bf16", .takes = "float32 or bf16")
 FLAG(SWITCH, clip, COMPARE, "clip", NULL,
      "gradients are clipped by their global norm")
-FLAG(REAL, target, COMPARE, "target", "X",
-     "find the computing time at which this scaling efficiency is reached "
-     "(default: 0.875)",
-     .standard = "0.875", .min = 0.01, .max = 0.999)
+FLAG(
+    REAL, target, COMPARE, "target", "X",
+    "find the computing time at which this scaling efficiency is reached" BY_DEFAULT(
+        "0.875"),
+    .min = 0.01, .max = 0.999)
