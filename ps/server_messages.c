@@ -281,7 +281,7 @@ static struct row_table *const *held_rows(struct server *server, uint64_t id,
                                           uint32_t p) {
     const struct server_settings *s = &server->settings;
     uint32_t stacks = s->layout->num_stacks;
-    const struct snapshots_rows *rows = snapshots_rows(
+    const struct shard_rows_source *rows = snapshots_rows(
         server->snapshots, id, p + server_first_partition(server));
     struct failure ignored;
     if (server->held_id != id)

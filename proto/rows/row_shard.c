@@ -549,7 +549,7 @@ uint32_t row_shard_partitions(const struct row_shard *shard) {
 /* Numbers of updates are compared within 2^31 of each other. */
 void row_shard_cut(struct row_shard *shard, uint32_t p,
                    const struct row_shard_cut *cut,
-                   struct snapshots_rows *rows) {
+                   struct shard_rows_source *rows) {
     struct row_partition *own = &shard->partitions[p];
     bool delta = cut->form == CAPSTAN__SNAPSHOT__FORM__DELTA && own->based &&
                  cut->step - own->since < INT32_MAX;
@@ -558,7 +558,7 @@ void row_shard_cut(struct row_shard *shard, uint32_t p,
     for (uint32_t s = 0; s < shard->num_stacks; s++) {
         struct row_table *table = own->tables[s];
         uint64_t admitted;
-        rows[s] = (struct snapshots_rows){
+        rows[s] = (struct shard_rows_source){
             .rows = (uint32_t)row_table_rows(table, &admitted),
             .page_rows = row_table_page_rows(table),
             .row_bytes = row_table_row_bytes(table),

@@ -130,7 +130,7 @@ struct row_shard_cut {
  * what changed since the partition's base, if it has one. */
 void row_shard_cut(struct row_shard *shard, uint32_t p,
                    const struct row_shard_cut *cut,
-                   struct snapshots_rows *rows);
+                   struct shard_rows_source *rows);
 
 /* There is a full checkpoint of snapshot ID: later deltas are against it. */
 void row_shard_set_base(struct row_shard *shard, uint64_t id);

@@ -9,8 +9,6 @@
  * and is among those changed. */
 #include "proto/store/shard_rows.h"
 
-#include "proto/store/snapshots.h"
-
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -48,7 +46,7 @@ static int compare_sorted(const void *left, const void *right) {
     return compare_ids(l->table, l->id, r->table, r->id);
 }
 
-static const struct row *row_at(const struct snapshots_rows *rows,
+static const struct row *row_at(const struct shard_rows_source *rows,
                                 uint32_t number) {
     const char *page = buffer_data(rows->pages[number / rows->page_rows]);
     return (const struct row *)(page +
@@ -75,7 +73,7 @@ static int32_t updates_after(const struct row *row, uint64_t since) {
 
 /* Those that are to be written; all are counted. */
 static bool sort_rows(const struct layout *layout,
-                      const struct snapshots_rows *rows,
+                      const struct shard_rows_source *rows,
                       struct shard_rows_count *counts,
                       struct sorted_rows *out) {
     out->rows = malloc(((size_t)rows->rows + 1) * sizeof *out->rows);
@@ -95,17 +93,18 @@ static bool sort_rows(const struct layout *layout,
 
 /* The rows that were removed, as if they were a stack of rows without floats.
  */
-static struct snapshots_rows removed_rows(const struct snapshots_rows *rows) {
-    return (struct snapshots_rows){.pages = &rows->removed,
-                                   .num_pages = 1,
-                                   .rows = rows->num_removed,
-                                   .page_rows = UINT32_MAX,
-                                   .row_bytes = sizeof(struct row)};
+static struct shard_rows_source removed_rows(
+    const struct shard_rows_source *rows) {
+    return (struct shard_rows_source){.pages = &rows->removed,
+                                      .num_pages = 1,
+                                      .rows = rows->num_removed,
+                                      .page_rows = UINT32_MAX,
+                                      .row_bytes = sizeof(struct row)};
 }
 
 /* Those that have not come again, so are not among CHANGED; each once. */
-static bool sort_removed(const struct snapshots_rows *removed, uint64_t since,
-                         const struct sorted_rows *changed,
+static bool sort_removed(const struct shard_rows_source *removed,
+                         uint64_t since, const struct sorted_rows *changed,
                          struct sorted_rows *out) {
     uint32_t count = 0, c = 0;
     out->rows = malloc(((size_t)removed->rows + 1) * sizeof *out->rows);
@@ -134,7 +133,7 @@ static bool sort_removed(const struct snapshots_rows *removed, uint64_t since,
 
 /* The values of one list; the last has fewer rows than fit. */
 static enum status put_values(struct shard_writer *writer, struct shard_key key,
-                              const struct snapshots_rows *rows,
+                              const struct shard_rows_source *rows,
                               const struct sorted_rows *sorted, char *value,
                               struct failure *why) {
     uint32_t full = rows_per_value(rows->row_bytes), count = full;
@@ -150,7 +149,7 @@ static enum status put_values(struct shard_writer *writer, struct shard_key key,
     return status;
 }
 
-static enum status shard_rows_no_memory(const struct snapshots_rows *rows,
+static enum status shard_rows_no_memory(const struct shard_rows_source *rows,
                                         struct failure *why) {
     return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                        "no memory to sort %" PRIu32 " rows of a table by id",
@@ -158,7 +157,7 @@ static enum status shard_rows_no_memory(const struct snapshots_rows *rows,
 }
 
 static enum status write_list(struct shard_writer *writer, struct shard_key key,
-                              const struct snapshots_rows *rows,
+                              const struct shard_rows_source *rows,
                               const struct sorted_rows *sorted,
                               struct failure *why) {
     uint32_t full = rows_per_value(rows->row_bytes);
@@ -176,10 +175,10 @@ static enum status write_list(struct shard_writer *writer, struct shard_key key,
 
 static enum status write_removed(struct shard_writer *writer,
                                  struct shard_key key,
-                                 const struct snapshots_rows *rows,
+                                 const struct shard_rows_source *rows,
                                  const struct sorted_rows *changed,
                                  struct failure *why) {
-    struct snapshots_rows removed = removed_rows(rows);
+    struct shard_rows_source removed = removed_rows(rows);
     struct sorted_rows sorted;
     enum status status = STATUS_OK;
     key.slot |= SHARD_REMOVED;
@@ -194,7 +193,7 @@ static enum status write_removed(struct shard_writer *writer,
 static enum status write_stack(struct shard_writer *writer,
                                const struct layout *layout,
                                struct shard_key key,
-                               const struct snapshots_rows *rows,
+                               const struct shard_rows_source *rows,
                                struct shard_rows_count *counts,
                                struct failure *why) {
     struct sorted_rows sorted;
@@ -209,7 +208,7 @@ static enum status write_stack(struct shard_writer *writer,
 
 enum status shard_rows_write(struct shard_writer *writer,
                              const struct layout *layout, uint32_t partition,
-                             const struct snapshots_rows *rows,
+                             const struct shard_rows_source *rows,
                              struct shard_rows_count *counts,
                              struct failure *why) {
     struct shard_key key = {.parameter = SHARD_ROWS | partition};

@@ -9,6 +9,7 @@
 #define CAPSTAN_SHARD_ROWS_H
 
 #include "proto/base/status.h"
+#include "proto/net/shm/buffer.h"
 #include "proto/store/shard_file.h"
 #include "proto/store/shard_reader.h"
 #include "proto/store/shard_writer.h"
@@ -21,13 +22,27 @@
 
 enum { SHARD_ROWS_VALUE_BYTES = 256 << 10 };
 
+/* The rows of one stack in one partition: `page_rows` of `row_bytes` each in
+ * every page but the last. Of a delta only those are written that an update
+ * after SINCE has touched, and which ones were removed since. Views. */
+struct shard_rows_source {
+    struct buffer *const *pages; /* [num_pages] */
+    size_t num_pages;
+    uint32_t rows, page_rows;
+    size_t row_bytes;
+    bool delta; /* the same in all stacks of a partition, as SINCE */
+    uint64_t since;
+    struct buffer
+        *removed; /* struct row [num_removed], any order; NULL: none */
+    uint32_t num_removed;
+};
+
 /* Announces and writes the rows of all stacks of PARTITION, ROWS [num_stacks],
  * or of a delta those changed and removed. Adds all rows to COUNTS
  * [num_tables]. In memory are 16 bytes a written row of one stack. */
-struct snapshots_rows;
 enum status shard_rows_write(struct shard_writer *writer,
                              const struct layout *layout, uint32_t partition,
-                             const struct snapshots_rows *rows,
+                             const struct shard_rows_source *rows,
                              struct shard_rows_count *counts,
                              struct failure *why) MUST_CHECK;
 

@@ -31,8 +31,8 @@ enum stage { HELD, ORDERED, WRITING, ENDED };
 
 struct held_block {
     struct buffer *tensors[SNAPSHOTS_MAX_TENSORS];
-    struct snapshots_rows *rows; /* of a partition: pages too are its own */
-    unsigned char *row;          /* view */
+    struct shard_rows_source *rows; /* of a partition: pages too are its own */
+    unsigned char *row;             /* view */
     uint64_t rule_step;
     bool added, written;
 };
@@ -527,13 +527,13 @@ bool snapshots_accepts(struct snapshots *all, uint64_t id) {
 
 /* A copy of SOURCE [num_stacks] with its lists of pages in one piece of memory,
  * and the pages held; NULL: no memory. */
-static struct snapshots_rows *hold_rows(const struct snapshots *all,
-                                        const struct snapshots_rows *source) {
+static struct shard_rows_source *hold_rows(
+    const struct snapshots *all, const struct shard_rows_source *source) {
     uint32_t num_stacks = all->settings.layout->num_stacks;
     size_t pages = 0;
     for (uint32_t s = 0; s < num_stacks; s++)
         pages += source[s].num_pages;
-    struct snapshots_rows *rows =
+    struct shard_rows_source *rows =
         malloc(num_stacks * sizeof *rows + pages * sizeof *rows->pages);
     if (!rows)
         return NULL;
@@ -614,11 +614,11 @@ struct buffer *snapshots_weights(struct snapshots *all, uint64_t id,
     return weights;
 }
 
-const struct snapshots_rows *snapshots_rows(struct snapshots *all, uint64_t id,
-                                            uint32_t b) {
+const struct shard_rows_source *snapshots_rows(struct snapshots *all,
+                                               uint64_t id, uint32_t b) {
     pthread_mutex_lock(&all->mutex);
     const struct held_block *block = retained_block(all, id, b);
-    const struct snapshots_rows *rows = block ? block->rows : NULL;
+    const struct shard_rows_source *rows = block ? block->rows : NULL;
     pthread_mutex_unlock(&all->mutex);
     return rows;
 }

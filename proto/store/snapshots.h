@@ -12,6 +12,7 @@
 #include "proto/net/messages/control.pb-c.h"
 #include "proto/net/shm/buffer.h"
 #include "proto/store/shard_file.h"
+#include "proto/store/shard_rows.h"
 #include "proto/tensor/layout.h"
 #include "proto/tensor/loss_scaler.h"
 #include "proto/tensor/optimizer_group.h"
@@ -75,29 +76,14 @@ bool snapshots_has(struct snapshots *snapshots, uint64_t id);
 /* Are further blocks of ID of use? */
 bool snapshots_accepts(struct snapshots *snapshots, uint64_t id);
 
-/* The rows of one stack in one partition: `page_rows` of `row_bytes` each in
- * every page but the last. Of a delta only those are written that an update
- * after SINCE has touched, and which ones were removed since. Views. */
-struct snapshots_rows {
-    struct buffer *const *pages; /* [num_pages] */
-    size_t num_pages;
-    uint32_t rows, page_rows;
-    size_t row_bytes;
-    bool delta; /* the same in all stacks of a partition, as SINCE */
-    uint64_t since;
-    struct buffer
-        *removed; /* struct row [num_removed], any order; NULL: none */
-    uint32_t num_removed;
-};
-
 /* A block's state at one moment; all borrowed. The row says which contributions
  * the tensors, or the rows of a partition, include. */
 struct snapshots_block {
     uint64_t version;
     struct buffer *const *tensors; /* first NULL: no memory for a copy; not of a
                                       partition */
-    const struct snapshots_rows *rows; /* of a partition, [num_stacks]; NULL: no
-                                          memory for a copy */
+    const struct shard_rows_source *rows; /* of a partition, [num_stacks]; NULL:
+                                          no memory for a copy */
     const void *row;
     uint64_t rule_step; /* updates that the block's rule has counted */
     struct loss_scaler scaler;
@@ -119,8 +105,8 @@ struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
 
 /* The rows of partition B, a block from num_blocks on, in the same way:
  * [num_stacks]. */
-const struct snapshots_rows *snapshots_rows(struct snapshots *snapshots,
-                                            uint64_t id, uint32_t b);
+const struct shard_rows_source *snapshots_rows(struct snapshots *snapshots,
+                                               uint64_t id, uint32_t b);
 
 /* Orders ID to be written to FOLDER/NAME, as the checkpoint of STEP. LOCK
  * (dir_lock.h; borrowed, or NULL) is renewed first. Blocks may still be added.

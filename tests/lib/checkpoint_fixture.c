@@ -204,7 +204,8 @@ bool checkpoint_fixture_is_removed(uint32_t i) {
 }
 
 /* Lists row I of table T as removed after the update that changed no row. */
-static void list_removed(struct snapshots_rows *rows, uint32_t t, uint32_t i) {
+static void list_removed(struct shard_rows_source *rows, uint32_t t,
+                         uint32_t i) {
     size_t all = CHECKPOINT_FIXTURE_IDS * sizeof(struct row);
     if (!rows->removed)
         rows->removed = buffer_open(all, NULL, NULL);
@@ -216,7 +217,7 @@ static void list_removed(struct snapshots_rows *rows, uint32_t t, uint32_t i) {
 }
 
 /* A further row of the pages, four rows each. */
-static struct row *add_row(struct snapshots_rows *rows) {
+static struct row *add_row(struct shard_rows_source *rows) {
     struct buffer **pages = (struct buffer **)rows->pages;
     if (rows->rows % rows->page_rows == 0) {
         struct buffer *page =
@@ -231,13 +232,13 @@ static struct row *add_row(struct snapshots_rows *rows) {
                           rows->rows++ % rows->page_rows * rows->row_bytes);
 }
 
-struct snapshots_rows *checkpoint_fixture_rows(const struct manifest *manifest,
-                                               uint32_t partition) {
+struct shard_rows_source *checkpoint_fixture_rows(
+    const struct manifest *manifest, uint32_t partition) {
     const struct layout *layout = manifest->layout;
-    struct snapshots_rows *rows = calloc(layout->num_stacks, sizeof *rows);
+    struct shard_rows_source *rows = calloc(layout->num_stacks, sizeof *rows);
     for (uint32_t i = 0; i < CHECKPOINT_FIXTURE_IDS; i++)
         for (uint32_t t = 0; t < layout->num_tables; t++) {
-            struct snapshots_rows *stack = &rows[layout->tables[t].stack];
+            struct shard_rows_source *stack = &rows[layout->tables[t].stack];
             uint64_t hash = layout_row_hash(t, checkpoint_fixture_id(i));
             stack->page_rows = 4;
             stack->row_bytes = row_keys_row_bytes(
@@ -255,7 +256,7 @@ struct snapshots_rows *checkpoint_fixture_rows(const struct manifest *manifest,
     return rows;
 }
 
-void checkpoint_fixture_free_rows(struct snapshots_rows *rows,
+void checkpoint_fixture_free_rows(struct shard_rows_source *rows,
                                   uint32_t num_stacks) {
     for (uint32_t s = 0; s < num_stacks; s++) {
         for (size_t p = 0; p < rows[s].num_pages; p++) {
@@ -274,7 +275,8 @@ static void put_partition(struct shard_writer *writer,
     struct failure why;
     struct shard_key key = {.parameter = SHARD_ROWS | partition,
                             .slot = SHARD_ROW};
-    struct snapshots_rows *rows = checkpoint_fixture_rows(manifest, partition);
+    struct shard_rows_source *rows =
+        checkpoint_fixture_rows(manifest, partition);
     must(shard_rows_write(writer, manifest->layout, partition, rows, counts,
                           &why),
          &why);

@@ -68,9 +68,9 @@ float checkpoint_fixture_weight(uint32_t t, uint64_t id, uint32_t element);
 
 /* The rows of PARTITION in pages, [num_stacks]; free them with
  * checkpoint_fixture_free_rows. */
-struct snapshots_rows *checkpoint_fixture_rows(const struct manifest *manifest,
-                                               uint32_t partition);
-void checkpoint_fixture_free_rows(struct snapshots_rows *rows,
+struct shard_rows_source *checkpoint_fixture_rows(
+    const struct manifest *manifest, uint32_t partition);
+void checkpoint_fixture_free_rows(struct shard_rows_source *rows,
                                   uint32_t num_stacks);
 
 /* Writes a whole checkpoint with tables. */

@@ -24,9 +24,9 @@ struct rank0_snapshot_agent {
     /* The reducer's thread only. */
     struct checkpoint_reader *reader;
     struct manifest manifest;
-    struct loss_scaler scaler;        /* saved with the next blocks */
-    struct snapshots_rows *row_views; /* [num_stacks] */
-    bool limit_logged;                /* for this round */
+    struct loss_scaler scaler;           /* saved with the next blocks */
+    struct shard_rows_source *row_views; /* [num_stacks] */
+    bool limit_logged;                   /* for this round */
 
     /* Both threads, and the writer's when it frees a copy, under the mutex: */
     pthread_mutex_t mutex;

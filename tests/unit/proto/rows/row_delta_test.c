@@ -208,7 +208,7 @@ static void write_file(struct history *history, const char *folder, uint32_t ps,
     snprintf(path, sizeof path, "%s/ps-%u.mdb", folder, ps);
     assert_int_equal(shard_writer_open(&writer, path, 0, 0, &why), STATUS_OK);
     for (uint32_t p = ps; p < PARTITIONS; p += cluster->num_ps) {
-        struct snapshots_rows rows[STACKS];
+        struct shard_rows_source rows[STACKS];
         cut.step = history->versions[p];
         row_shard_cut(cluster->ps[ps], p / cluster->num_ps, &cut, rows);
         *delta |= rows[0].delta;

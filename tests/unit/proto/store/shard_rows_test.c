@@ -67,8 +67,8 @@ static uint64_t id_from(const struct layout *layout, uint32_t t,
 /* Writes COUNT rows of table T to partition 1, the highest id first. */
 static void write_list(struct fixture *fixture, uint32_t t, uint32_t count) {
     struct buffer *page = buffer_open((count + 1) * ROW_BYTES, NULL, NULL);
-    struct snapshots_rows rows[2] = {{.row_bytes = ROW_BYTES},
-                                     {.row_bytes = ROW_BYTES}};
+    struct shard_rows_source rows[2] = {{.row_bytes = ROW_BYTES},
+                                        {.row_bytes = ROW_BYTES}};
     struct shard_rows_count counts[3] = {{0}};
     struct failure why;
     uint64_t id = 0;
@@ -80,11 +80,11 @@ static void write_list(struct fixture *fixture, uint32_t t, uint32_t count) {
         *(struct row *)to = (struct row){.id = id, .table = (uint16_t)t};
     }
     rows[fixture->layout->tables[t].stack] =
-        (struct snapshots_rows){.pages = &page,
-                                .num_pages = 1,
-                                .rows = count,
-                                .page_rows = count + 1,
-                                .row_bytes = ROW_BYTES};
+        (struct shard_rows_source){.pages = &page,
+                                   .num_pages = 1,
+                                   .rows = count,
+                                   .page_rows = count + 1,
+                                   .row_bytes = ROW_BYTES};
     if (shard_rows_write(fixture->writer, fixture->layout, 1, rows, counts,
                          &why))
         fail_msg("%s", why.text);
@@ -151,7 +151,7 @@ TEST(a_delta_has_what_changed_and_what_is_gone) {
     for (int i = 0; i < 5; i++)
         ((struct row *)buffer_data(removed))[i] =
             (struct row){.id = ids[gone[i][0]], .touched = gone[i][1]};
-    struct snapshots_rows rows[2] = {
+    struct shard_rows_source rows[2] = {
         {.pages = &page,
          .num_pages = 1,
          .rows = ROWS,

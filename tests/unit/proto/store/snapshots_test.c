@@ -407,7 +407,7 @@ struct tables {
     struct fixture fixture;
     struct manifest manifest;
     uint32_t ids[3];
-    struct snapshots_rows *rows[2];
+    struct shard_rows_source *rows[2];
 };
 
 static int setup_tables(void **state) {
@@ -532,7 +532,7 @@ TEST_WITH(setup_tables, teardown_tables, only_retained_rows_may_be_read) {
     assert_null(snapshots_rows(snapshots, 4, 1));
     snapshots_begin(snapshots, 5, true, FULL);
     add_partition(tables, 5, 0, 1);
-    const struct snapshots_rows *rows = snapshots_rows(snapshots, 5, 1);
+    const struct shard_rows_source *rows = snapshots_rows(snapshots, 5, 1);
     assert_non_null(rows);
     assert_int_equal(rows[0].rows, tables->rows[0][0].rows);
     assert_ptr_equal(rows[1].pages[0], tables->rows[0][1].pages[0]);
