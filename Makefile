@@ -54,18 +54,18 @@ endif
 
 # The library's sources. main.c goes only into the program; the sources of a
 # plugin are listed with it.
-ROOMS := commands proto ps worker chief simulator
-SOURCES := $(filter-out proto/base/version.c proto/tensor/rule_loops.c \
+ROOMS := commands core proto ps worker chief simulator
+SOURCES := $(filter-out core/base/version.c core/tensor/rule_loops.c \
     worker/collective/collective_nccl.c worker/ops/cuda/%,\
     $(sort $(shell find $(ROOMS) -name '*.c')))
 VARIANTS := plain avx2 avx512
 GENERATED := $(patsubst %.proto,$(BUILD)/%.pb-c.c,$(shell find $(ROOMS) -name '*.proto'))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o) \
-    $(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o)
+    $(VARIANTS:%=$(BUILD)/core/tensor/rule_loops.%.o)
 GPU_BENCH := $(BUILD)/bench/gpu_bench
 CLICK_LOG := $(BUILD)/bench/click_log
 # Outside the library, so that a new commit only relinks the program.
-VERSION := $(BUILD)/proto/base/version.o
+VERSION := $(BUILD)/core/base/version.o
 BENCHES := $(filter-out $(GPU_BENCH),\
     $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*_bench.c)))
 # One program for each folder of tests: build/tests/gate_test is a link to
@@ -128,8 +128,8 @@ $(BUILD)/libcapstan.so: $(BUILD)/$(SONAME)
 
 # The commit that is built: that of the checkout, else the one that git archive wrote
 # into deploy/commit.txt, else unknown.
-$(VERSION): $(BUILD)/proto/base/commit.h
-$(BUILD)/proto/base/commit.h: FORCE
+$(VERSION): $(BUILD)/core/base/commit.h
+$(BUILD)/core/base/commit.h: FORCE
 	@mkdir -p $(@D)
 	@commit=$$([[ -e .git ]] && git describe --always --dirty --abbrev=12 \
 	    --exclude='*' 2> /dev/null || \
@@ -142,9 +142,9 @@ $(BUILD)/%.o: %.c | generated
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# A plugin exports one symbol and contains the objects of proto/ that it needs.
+# A plugin exports one symbol and contains the objects of core/ that it needs.
 PLUGIN_LINK := -Wl,--version-script=worker/plugin.map
-PLUGIN_COMMON := $(patsubst %,$(BUILD)/plugin/proto/base/%.o,status time)
+PLUGIN_COMMON := $(patsubst %,$(BUILD)/plugin/core/base/%.o,status time)
 plugins: $(BUILD)/capstan-gloo.so $(BUILD)/capstan-bench.so
 
 # NCCL needs CUDA, which Debian does not package: its folder, and both headers.
@@ -206,7 +206,7 @@ $(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/proto/%.o,base/spin_policy \
+    $(patsubst %,$(BUILD)/plugin/core/%.o,base/spin_policy \
         $(addprefix net/shm/,shm_connection shm_handshake ring shm_segment buffer)) \
     $(BUILD)/plugin/worker/collective/gloo_shm.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
@@ -214,7 +214,7 @@ $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
 
 # The baselines of capstan bench.
-BASELINES := $(patsubst %,$(BUILD)/plugin/%.o,worker/bench/bench_iteration \
+BASELINES := $(patsubst %,$(BUILD)/plugin/%.o,commands/measure/bench_iteration \
     $(addprefix tests/bench/,baseline_process bare_zmq plain_socket))
 $(BASELINES): | generated
 $(BUILD)/capstan-bench.so: $(PLUGIN_COMMON) $(BASELINES)
@@ -247,7 +247,7 @@ $(BUILD)/fake/paused_disk.so: $(BUILD)/plugin/tests/cluster/preload/paused_disk.
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
 
 $(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/%.o,proto/base/plugin tests/gpu/fake_nccl tests/gpu/stream_collective)
+    $(patsubst %,$(BUILD)/plugin/%.o,core/base/plugin tests/gpu/fake_nccl tests/gpu/stream_collective)
 	@mkdir -p $(@D)
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
@@ -339,8 +339,8 @@ $(BUILD)/%.pb-c.o: $(BUILD)/%.pb-c.c
 FLAGS_plain :=
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f -mavx512dq -mavx512vl -mavx512bw -mprefer-vector-width=512
-$(VARIANTS:%=$(BUILD)/proto/tensor/rule_loops.%.o): \
-    $(BUILD)/proto/tensor/rule_loops.%.o: proto/tensor/rule_loops.c | $(BUILD)/packages
+$(VARIANTS:%=$(BUILD)/core/tensor/rule_loops.%.o): \
+    $(BUILD)/core/tensor/rule_loops.%.o: core/tensor/rule_loops.c | $(BUILD)/packages
 	@mkdir -p $(@D)
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) $(FLAGS_$*) -DVARIANT=$* -MMD -MP -c -o $@ $<
@@ -538,7 +538,7 @@ UNIT_FILES := $(patsubst deploy/systemd/%,%,$(wildcard $(addprefix \
 # A job's relative paths start at its folder, where users may not write after
 # installation, so the installed jobs have no keys for output files.
 WRITING := checkpoint\|tensorboard\|export
-RELEASE := $(shell sed -n 's/^.define VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
+RELEASE := $(shell sed -n 's/^.define VERSION_TEXT "\(.*\)"/\1/p' core/base/version.h)
 # The pages of the manual, bash's completion and the job's schema are the program's.
 install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	install -d $(LIB) $(LINKS)/pkgconfig $(addprefix $(DESTDIR)$(PREFIX)/,bin include) \

@@ -2,6 +2,7 @@
 /* The program: runs the verb and returns its exit code. */
 #include "commands/bench_command.h"
 #include "commands/ckpt_command.h"
+#include "commands/cli/options.h"
 #include "commands/cluster_command.h"
 #include "commands/compare_command.h"
 #include "commands/data_command.h"
@@ -11,10 +12,9 @@
 #include "commands/manual_command.h"
 #include "commands/run_command.h"
 #include "commands/schema_command.h"
-#include "proto/base/log.h"
-#include "proto/base/plugin.h"
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "core/base/log.h"
+#include "core/base/plugin.h"
+#include "core/base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,9 +18,9 @@
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "chief/snapshot/weights_io.h"
-#include "proto/base/limits.h"
-#include "proto/base/time.h"
-#include "proto/net/messages/launch_record.h"
+#include "core/base/limits.h"
+#include "core/base/time.h"
+#include "proto/messages/launch_record.h"
 
 #include <math.h>
 #include <signal.h>

@@ -5,12 +5,12 @@
 #define CAPSTAN_CHIEF_H
 
 #include "chief/run_series.h"
-#include "proto/base/health.h"
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/cluster/cluster.h"
-#include "proto/config/job/job.h"
-#include "proto/tensor/memory_footprint.h"
+#include "core/base/health.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "proto/cluster/cluster.h"
+#include "proto/job/job.h"
+#include "proto/plan/memory_footprint.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * it. Only the first stop counts. */
 #include "chief/run.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdarg.h>
 #include <stdio.h>

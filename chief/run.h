@@ -17,12 +17,12 @@
 #include "chief/shutdown.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/cluster/cluster.h"
-#include "proto/config/job/job.h"
-#include "proto/net/link/link.h"
-#include "proto/tensor/memory_footprint.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/net/link/link.h"
+#include "proto/cluster/cluster.h"
+#include "proto/job/job.h"
+#include "proto/plan/memory_footprint.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #include "chief/run_series.h"
 
 #include "chief/run.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_RUN_SERIES_H
 #define CAPSTAN_RUN_SERIES_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #define CAPSTAN_SHUTDOWN_H
 
 #include "chief/control/roster.h"
-#include "proto/base/status.h"
-#include "proto/net/messages/message.h"
+#include "core/base/status.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

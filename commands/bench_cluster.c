@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/bench_cluster.h"
 
-#include "chief/launch/launch.h"
+#include "commands/launch/launch.h"
 #include "worker/models/model.h"
 
 #include <jansson.h>

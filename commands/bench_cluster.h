@@ -4,11 +4,11 @@
 #ifndef CAPSTAN_BENCH_CLUSTER_H
 #define CAPSTAN_BENCH_CLUSTER_H
 
+#include "commands/cli/options.h"
 #include "commands/process_settings.h"
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/config/job/job.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 
 /* The job of a bench: asynchronous SGD without data, ended by its client; if
  * OPTIONS names a folder, a checkpoint is written there at the end. The caller

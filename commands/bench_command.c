@@ -4,13 +4,13 @@
  * With --simulate only costs are measured. */
 #include "commands/bench_command.h"
 
-#include "chief/launch/launch.h"
 #include "commands/bench_cluster.h"
-#include "commands/bench_table.h"
+#include "commands/launch/launch.h"
+#include "commands/measure/bench_table.h"
 #include "commands/process.h"
-#include "proto/base/log.h"
-#include "proto/config/cluster/cluster.h"
-#include "proto/config/job/job.h"
+#include "core/base/log.h"
+#include "proto/cluster/cluster.h"
+#include "proto/job/job.h"
 #include "simulator/calibration.h"
 #include "simulator/simulator_report.h"
 #include "worker/models/model.h"

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_BENCH_COMMAND_H
 #define CAPSTAN_BENCH_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
 
 /* Returns the exit code of the process. WHY is empty if the log has reported
  * it. */

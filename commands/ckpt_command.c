@@ -5,12 +5,12 @@
  * changed. */
 #include "commands/ckpt_command.h"
 
-#include "proto/base/time.h"
-#include "proto/config/byte_size.h"
-#include "proto/store/checkpoint.h"
-#include "proto/store/checkpoint_reader.h"
-#include "proto/store/manifest.h"
-#include "proto/tensor/row_keys.h"
+#include "core/base/byte_size.h"
+#include "core/base/time.h"
+#include "core/store/checkpoint.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/store/manifest.h"
+#include "core/tensor/row_keys.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,12 +4,12 @@
 #ifndef CAPSTAN_CKPT_COMMAND_H
 #define CAPSTAN_CKPT_COMMAND_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/store/manifest.h"
-#include "proto/store/table_file.h"
-#include "proto/store/tensor_file.h"
+#include "commands/cli/options.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/store/manifest.h"
+#include "core/store/table_file.h"
+#include "core/store/tensor_file.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,9 +2,9 @@
 #include "commands/cluster_command.h"
 
 #include "commands/process_settings.h"
-#include "proto/base/time.h"
-#include "proto/config/cluster/cluster.h"
-#include "proto/net/link/link_check.h"
+#include "core/base/time.h"
+#include "core/net/link/link_check.h"
+#include "proto/cluster/cluster.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_CLUSTER_COMMAND_H
 #define CAPSTAN_CLUSTER_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
 
 /* Prints the cluster as one JSON object; with --explain or --check as a text,
  * or with --json as more keys of the object. FAILURE_LINK_UNUSABLE: --check

@@ -4,14 +4,14 @@
  * take hours. */
 #include "commands/compare_command.h"
 
-#include "chief/compare/compare_cluster.h"
-#include "chief/compare/compare_local.h"
-#include "chief/compare/compare_plot.h"
-#include "chief/compare/compare_table.h"
-#include "chief/compare/predict_command.h"
-#include "chief/launch/launch.h"
 #include "commands/composition.h"
+#include "commands/launch/launch.h"
 #include "commands/launch_command.h"
+#include "commands/measure/compare_cluster.h"
+#include "commands/measure/compare_local.h"
+#include "commands/measure/compare_plot.h"
+#include "commands/measure/compare_table.h"
+#include "commands/measure/predict_command.h"
 #include "worker/models/model.h"
 
 #include <errno.h>

@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_COMPARE_COMMAND_H
 #define CAPSTAN_COMPARE_COMMAND_H
 
+#include "commands/cli/options.h"
 #include "commands/process.h"
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 

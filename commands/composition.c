@@ -6,12 +6,12 @@
  * communicate as over the network. */
 #include "commands/composition.h"
 
-#include "chief/launch/launch.h"
 #include "commands/bench_cluster.h"
-#include "proto/base/plugin.h"
-#include "proto/config/cluster/chief_address.h"
-#include "proto/config/cluster/cluster_rank.h"
-#include "proto/net/link/interface.h"
+#include "commands/launch/launch.h"
+#include "core/base/plugin.h"
+#include "core/net/link/interface.h"
+#include "proto/cluster/chief_address.h"
+#include "proto/cluster/cluster_rank.h"
 #include "worker/models/model.h"
 
 #include <limits.h>

@@ -8,14 +8,14 @@
 
 #include "chief/plan/strategy.h"
 #include "chief/run_series.h"
+#include "commands/cli/options.h"
+#include "commands/measure/baselines.h"
 #include "commands/process_settings.h"
 #include "commands/roles.h"
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/config/cluster/cluster.h"
-#include "proto/config/cluster/cluster_rank.h"
-#include "proto/config/job/job.h"
-#include "worker/bench/baselines.h"
+#include "core/base/status.h"
+#include "proto/cluster/cluster.h"
+#include "proto/cluster/cluster_rank.h"
+#include "proto/job/job.h"
 
 /* One run of several that this process leads. */
 struct composition_series_run {

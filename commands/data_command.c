@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/data_command.h"
 
-#include "proto/base/log.h"
-#include "proto/base/time.h"
+#include "core/base/log.h"
+#include "core/base/time.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_DATA_COMMAND_H
 #define CAPSTAN_DATA_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
 
 enum status data_command(const struct options *options,
                          struct failure *why) MUST_CHECK;

@@ -6,7 +6,7 @@
 
 #include "commands/ckpt_command.h"
 #include "commands/prediction_file.h"
-#include "proto/store/checkpoint.h"
+#include "core/store/checkpoint.h"
 #include "worker/data/example_format.h"
 #include "worker/data/idx_file.h"
 #include "worker/data/record_reader.h"

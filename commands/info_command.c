@@ -2,11 +2,11 @@
 #include "commands/info_command.h"
 
 #include "commands/process_settings.h"
-#include "proto/base/collective_head.h"
-#include "proto/base/device_head.h"
-#include "proto/base/limits.h"
-#include "proto/base/plugin.h"
-#include "proto/base/version.h"
+#include "core/base/collective_head.h"
+#include "core/base/device_head.h"
+#include "core/base/limits.h"
+#include "core/base/plugin.h"
+#include "core/base/version.h"
 
 #include <archive.h>
 #include <dnnl.h>

@@ -3,9 +3,9 @@
 #ifndef CAPSTAN_INFO_COMMAND_H
 #define CAPSTAN_INFO_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/tensor/rule.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
+#include "core/tensor/rule.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/launch_command.h"
 
-#include "chief/launch/launch.h"
-#include "chief/launch/node_launch.h"
 #include "chief/plan/strategy.h"
+#include "commands/cli/cli_flag.h"
+#include "commands/launch/launch.h"
+#include "commands/launch/node_launch.h"
 #include "commands/process_settings.h"
-#include "proto/base/log.h"
-#include "proto/config/cli/cli_flag.h"
-#include "proto/config/cluster/azureml_command.h"
-#include "proto/store/fs_info.h"
+#include "core/base/log.h"
+#include "core/store/fs_info.h"
+#include "proto/cluster/azureml_command.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 

@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_LAUNCH_COMMAND_H
 #define CAPSTAN_LAUNCH_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/config/job/job.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 
 /* An external model needs a command, a built-in one takes none. STATUS_CONFIG:
  * JOB and OPTIONS, which name it, are otherwise. */

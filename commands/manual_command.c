@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/manual_command.h"
 
-#include "proto/config/cli/cli_man.h"
-#include "proto/config/job/job_man.h"
+#include "commands/cli/cli_man.h"
+#include "commands/cli/job_man.h"
 #include "worker/models/model.h"
 
 #include <errno.h>

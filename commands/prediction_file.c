@@ -3,8 +3,8 @@
  * all probabilities are written. */
 #include "commands/prediction_file.h"
 
-#include "proto/store/atomic_file.h"
-#include "proto/store/npz.h"
+#include "core/store/atomic_file.h"
+#include "core/store/npz.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_PREDICTION_FILE_H
 #define CAPSTAN_PREDICTION_FILE_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/models/model.h"
 
 #include <stdint.h>

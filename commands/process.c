@@ -5,12 +5,12 @@
  * nothing that a run has opened, such as its ports, outlives it. */
 #include "commands/process.h"
 
-#include "chief/launch/launch.h"
 #include "commands/composition.h"
+#include "commands/launch/launch.h"
 #include "commands/status_server.h"
-#include "proto/base/limits.h"
-#include "proto/base/plugin.h"
-#include "proto/base/time.h"
+#include "core/base/limits.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -5,11 +5,11 @@
 #ifndef CAPSTAN_PROCESS_H
 #define CAPSTAN_PROCESS_H
 
+#include "commands/cli/options.h"
 #include "commands/composition.h"
 #include "commands/process_settings.h"
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/config/cluster/cluster.h"
+#include "core/base/status.h"
+#include "proto/cluster/cluster.h"
 
 /* Runs this process's roles until the run ends, and those of the later runs
  * that its chief leads. Returns the exit code. All is borrowed. WHY is empty if

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/process_settings.h"
 
-#include "chief/launch/launch.h"
-#include "proto/base/log.h"
-#include "proto/config/cluster/address.h"
-#include "proto/net/messages/launch_record.h"
+#include "commands/launch/launch.h"
+#include "core/base/log.h"
+#include "proto/cluster/address.h"
+#include "proto/messages/launch_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>

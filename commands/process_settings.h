@@ -4,11 +4,11 @@
 #ifndef CAPSTAN_PROCESS_SETTINGS_H
 #define CAPSTAN_PROCESS_SETTINGS_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
-#include "proto/config/cluster/cluster.h"
-#include "proto/net/link/interface.h"
-#include "proto/tensor/rule.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
+#include "core/net/link/interface.h"
+#include "core/tensor/rule.h"
+#include "proto/cluster/cluster.h"
 
 #include <stdbool.h>
 

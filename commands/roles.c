@@ -5,9 +5,9 @@
  * runs; a role receives a signal through its pipe, with its other events. */
 #include "commands/roles.h"
 
-#include "chief/launch/children.h"
-#include "proto/base/plugin.h"
-#include "proto/base/time.h"
+#include "commands/launch/children.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,12 +5,12 @@
 #define CAPSTAN_ROLES_H
 
 #include "chief/chief.h"
+#include "commands/measure/bench_client.h"
 #include "commands/service_notify.h"
-#include "proto/base/health.h"
-#include "proto/base/log.h"
-#include "proto/base/status.h"
+#include "core/base/health.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
 #include "ps/ps.h"
-#include "worker/bench/bench_client.h"
 #include "worker/train/evaluator.h"
 #include "worker/worker.h"
 

@@ -4,7 +4,7 @@
 #include "commands/compare_command.h"
 #include "commands/process.h"
 #include "commands/service_notify.h"
-#include "proto/config/cluster/cluster.h"
+#include "proto/cluster/cluster.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
 #ifndef CAPSTAN_RUN_COMMAND_H
 #define CAPSTAN_RUN_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
 
 /* Returns the exit code of the process. WHY is empty if the log has reported
  * it. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/schema_command.h"
 
-#include "proto/base/log.h"
-#include "proto/base/time.h"
-#include "proto/config/job/job_json_schema.h"
-#include "proto/tensor/run_schedule.h"
+#include "core/base/log.h"
+#include "core/base/time.h"
+#include "proto/job/job_json_schema.h"
+#include "proto/plan/run_schedule.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 

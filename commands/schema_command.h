@@ -3,8 +3,8 @@
 #ifndef CAPSTAN_SCHEMA_COMMAND_H
 #define CAPSTAN_SCHEMA_COMMAND_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
 
 enum status schema_command(const struct options *options,
                            struct failure *why) MUST_CHECK;

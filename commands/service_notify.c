@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The main thread sends, between two signals. It is no role's thread: the
- * watchdog is fed only while each role's loop reports (proto/base/health.h),
+ * watchdog is fed only while each role's loop reports (core/base/health.h),
  * which it does several times a second, also while it waits for a peer. */
 #include "commands/service_notify.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <errno.h>
 #include <inttypes.h>

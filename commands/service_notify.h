@@ -6,8 +6,8 @@
 #ifndef CAPSTAN_SERVICE_NOTIFY_H
 #define CAPSTAN_SERVICE_NOTIFY_H
 
-#include "proto/base/health.h"
-#include "proto/base/status.h"
+#include "core/base/health.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * slow clients keep no probe out, wherever it comes from. */
 #include "commands/status_server.h"
 
-#include "proto/base/fork_guard.h"
-#include "proto/base/time.h"
+#include "core/base/fork_guard.h"
+#include "core/base/time.h"
 
 #include <errno.h>
 #include <jansson.h>

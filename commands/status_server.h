@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Serves over HTTP what the roles of a process tell of themselves
- * (proto/base/health.h): /healthz for probes, /status as JSON. One thread
+ * (core/base/health.h): /healthz for probes, /status as JSON. One thread
  * with libmicrohttpd. */
 #ifndef CAPSTAN_STATUS_SERVER_H
 #define CAPSTAN_STATUS_SERVER_H
 
 #include "commands/roles.h"
-#include "proto/base/health.h"
-#include "proto/base/status.h"
-#include "proto/config/cluster/cluster.h"
+#include "core/base/health.h"
+#include "core/base/status.h"
+#include "proto/cluster/cluster.h"
 
 struct status_server;
 

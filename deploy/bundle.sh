@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/debian-libraries.sh
 build=${1:?the folder that make built}
 pack=${2:-gz}
-version=$(sed -n 's/.*VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
+version=$(sed -n 's/.*VERSION_TEXT "\(.*\)"/\1/p' core/base/version.h)
 name=capstan-$version-bundle
 [[ $pack == gpu* ]] && name=capstan-$version-gpu-bundle
 stage=$build/$name

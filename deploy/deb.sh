@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 export TREE=$PWD BUILD
 BUILD=$(realpath "${1:?the folder that make built}")
-version=$(sed -n 's/.*VERSION_TEXT "\(.*\)"/\1/p' proto/base/version.h)
+version=$(sed -n 's/.*VERSION_TEXT "\(.*\)"/\1/p' core/base/version.h)
 maintainer="${DEBFULLNAME:-Capstan} <${DEBEMAIL:-capstan@users.noreply.github.com}>"
 work=$BUILD/deb/capstan-$version
 rm -rf "$BUILD/deb"

@@ -32,7 +32,7 @@ fill_stage() {
     local file
     mkdir -p "$stage"/{capstan/lib,libraries} &&
         cp -r python/{capstan,scripts,pyproject.toml} LICENSE \
-            proto/base/version.h "$stage/" || fail "no $stage"
+            core/base/version.h "$stage/" || fail "no $stage"
     for file in "$build"/{capstan,libcapstan.so.?,capstan-*.so}; do
         strip -g -o "$stage/capstan/lib/${file##*/}" "$file" ||
             fail "cannot strip $file"

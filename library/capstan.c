@@ -7,9 +7,9 @@
 
 #include "commands/process.h"
 #include "commands/process_settings.h"
-#include "proto/base/fork_guard.h"
-#include "proto/base/time.h"
-#include "proto/base/version.h"
+#include "core/base/fork_guard.h"
+#include "core/base/time.h"
+#include "core/base/version.h"
 #include "worker/train/external.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
  * end a ps. */
 #include "ps/ps.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "ps/ps_internal.h"
 
 #include <stdlib.h>

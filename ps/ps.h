@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_PS_H
 #define CAPSTAN_PS_H
 
-#include "proto/base/status.h"
-#include "proto/net/messages/member.h"
+#include "core/base/status.h"
+#include "proto/messages/member.h"
 
 struct ps_settings {
     struct process process;

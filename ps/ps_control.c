@@ -2,7 +2,7 @@
 /* Handles the chief's commands, in the order of a run: the job; the plan, by
  * which blocks are allocated and set; views; snapshots; the stop. A repeated
  * job or plan is ignored. */
-#include "proto/base/limits.h"
+#include "core/base/limits.h"
 #include "ps/ps_internal.h"
 #include "ps/thread_pool.h"
 

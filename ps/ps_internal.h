@@ -4,13 +4,13 @@
 #ifndef CAPSTAN_PS_INTERNAL_H
 #define CAPSTAN_PS_INTERNAL_H
 
-#include "proto/base/background_task.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/control_client.h"
-#include "proto/net/messages/message.h"
-#include "proto/net/security/discovery_guard.h"
-#include "proto/store/snapshot_agent.h"
-#include "proto/tensor/plan.h"
+#include "core/base/background_task.h"
+#include "core/net/link/link.h"
+#include "proto/holder/snapshot_agent.h"
+#include "proto/messages/control_client.h"
+#include "proto/messages/discovery_guard.h"
+#include "proto/messages/message.h"
+#include "proto/plan/plan.h"
 #include "ps/dense/shard_init.h"
 #include "ps/ps.h"
 #include "ps/server.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ps as the source of a snapshot agent: the shard's blocks with their ledger
  * rows, at rounds that the update core closes. */
-#include "proto/base/free_memory.h"
-#include "proto/base/time.h"
-#include "proto/config/byte_size.h"
+#include "core/base/byte_size.h"
+#include "core/base/free_memory.h"
+#include "core/base/time.h"
 #include "ps/ps_internal.h"
 
 #include <inttypes.h>

@@ -8,8 +8,8 @@
  * the same version. */
 #include "ps/reply_queue.h"
 
-#include "proto/net/shm/buffer_pool.h"
-#include "proto/tensor/encoding.h"
+#include "core/net/shm/buffer_pool.h"
+#include "proto/plan/encoding.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_REPLY_QUEUE_H
 #define CAPSTAN_REPLY_QUEUE_H
 
-#include "proto/net/link/link.h"
-#include "proto/net/messages/member.h"
-#include "proto/net/messages/message.h"
+#include "core/net/link/link.h"
+#include "proto/messages/member.h"
+#include "proto/messages/message.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
 

@@ -10,8 +10,8 @@
 #ifndef CAPSTAN_ROW_LOOKUPS_H
 #define CAPSTAN_ROW_LOOKUPS_H
 
-#include "proto/net/shm/buffer.h"
-#include "proto/rows/row_shard.h"
+#include "core/net/shm/buffer.h"
+#include "proto/holder/row_shard.h"
 
 #include <stdbool.h>
 #include <stddef.h>

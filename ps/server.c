@@ -6,8 +6,8 @@
  * snapshot, so it shows what was decided before it and nothing after. */
 #include "ps/server.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/plan.h"
+#include "core/base/time.h"
+#include "proto/plan/plan.h"
 #include "ps/server_internal.h"
 
 #include <stdlib.h>

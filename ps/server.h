@@ -4,16 +4,16 @@
 #ifndef CAPSTAN_SERVER_H
 #define CAPSTAN_SERVER_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/member.h"
-#include "proto/net/messages/message.h"
-#include "proto/rows/row_shard.h"
-#include "proto/store/snapshots.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/optimizer_group.h"
-#include "proto/tensor/run_schedule.h"
+#include "core/base/status.h"
+#include "core/net/link/link.h"
+#include "core/tensor/layout.h"
+#include "proto/holder/row_shard.h"
+#include "proto/holder/snapshots.h"
+#include "proto/job/job.h"
+#include "proto/messages/member.h"
+#include "proto/messages/message.h"
+#include "proto/plan/optimizer_group.h"
+#include "proto/plan/run_schedule.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
 

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_SERVER_INTERNAL_H
 #define CAPSTAN_SERVER_INTERNAL_H
 
-#include "proto/tensor/schedule.h"
+#include "core/tensor/schedule.h"
 #include "ps/dense/block_index.h"
 #include "ps/dense/gradient_inbox.h"
 #include "ps/reply_queue.h"

@@ -7,10 +7,10 @@
  * handled in part, as its blocks are independent. Messages number blocks as the
  * plan does; block_index_check changes that to local numbers, and replies use
  * the plan's again. */
-#include "proto/base/time.h"
-#include "proto/net/messages/ps_links.h"
-#include "proto/store/snapshots.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/time.h"
+#include "proto/holder/snapshots.h"
+#include "proto/messages/ps_links.h"
+#include "proto/plan/encoding.h"
 #include "ps/server_internal.h"
 #include <stdlib.h>
 #include <string.h>

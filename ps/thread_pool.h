@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_THREAD_POOL_H
 #define CAPSTAN_THREAD_POOL_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdint.h>
 

@@ -5,7 +5,7 @@
  * shard needs no lock. */
 #include "ps/work_item.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
 #ifndef CAPSTAN_WORK_ITEM_H
 #define CAPSTAN_WORK_ITEM_H
 
-#include "proto/base/status.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/rows/row_shard.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "proto/holder/row_shard.h"
 #include "ps/consistency/update_core.h"
 #include "ps/dense/shard.h"
 #include "ps/row_lookups.h"

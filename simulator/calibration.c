@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/calibration.h"
 
-#include "proto/base/time.h"
-#include "proto/net/link/link.h"
-#include "proto/tensor/rule.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "core/tensor/rule.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_CALIBRATION_H
 #define CAPSTAN_CALIBRATION_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/optimizer.h"
+#include "core/base/status.h"
+#include "core/tensor/optimizer.h"
 #include "simulator/simulator.h"
 
 /* Fills COSTS except `step`, in about SECONDS. Messages and bytes are measured

@@ -7,8 +7,8 @@
 #ifndef CAPSTAN_SIMULATOR_H
 #define CAPSTAN_SIMULATOR_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
  * computing. */
 #include "simulator/simulator_report.h"
 
-#include "proto/net/messages/message.h"
+#include "proto/messages/message.h"
 
 #include <inttypes.h>
 #include <jansson.h>

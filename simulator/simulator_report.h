@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_SIMULATOR_REPORT_H
 #define CAPSTAN_SIMULATOR_REPORT_H
 
-#include "proto/base/status.h"
-#include "proto/config/cli/options.h"
+#include "commands/cli/options.h"
+#include "core/base/status.h"
 #include "simulator/simulator.h"
 
 #include <stdbool.h>

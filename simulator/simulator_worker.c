@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/simulator_worker.h"
 
-#include "proto/base/time.h"
-#include "proto/net/messages/message.h"
-#include "proto/tensor/philox.h"
+#include "core/base/time.h"
+#include "core/tensor/philox.h"
+#include "proto/messages/message.h"
 #include "worker/exchange/client/window.h"
 
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * probe ends without a rate. */
 #include "worker/bandwidth_meter.h"
 
-#include "proto/base/time.h"
-#include "proto/net/messages/ps_links.h"
+#include "core/base/time.h"
+#include "proto/messages/ps_links.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #ifndef CAPSTAN_BANDWIDTH_METER_H
 #define CAPSTAN_BANDWIDTH_METER_H
 
-#include "proto/base/status.h"
-#include "proto/net/messages/member.h"
+#include "core/base/status.h"
+#include "proto/messages/member.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,11 +4,11 @@
  * to the caller; the latest counts. */
 #include "worker/discovery_listener.h"
 
-#include "proto/base/time.h"
-#include "proto/net/link/link.h"
-#include "proto/net/link/resolve.h"
-#include "proto/net/messages/message.h"
-#include "proto/net/security/discovery_guard.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "core/net/link/resolve.h"
+#include "proto/messages/discovery_guard.h"
+#include "proto/messages/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>

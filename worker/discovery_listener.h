@@ -5,8 +5,8 @@
 #ifndef CAPSTAN_DISCOVERY_LISTENER_H
 #define CAPSTAN_DISCOVERY_LISTENER_H
 
-#include "proto/base/status.h"
-#include "proto/net/messages/member.h"
+#include "core/base/status.h"
+#include "proto/messages/member.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_EVENT_QUEUE_H
 #define CAPSTAN_EVENT_QUEUE_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <pthread.h>
 #include <stdbool.h>

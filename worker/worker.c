@@ -5,10 +5,10 @@
  * queues. */
 #include "worker/worker.h"
 
-#include "proto/base/plugin.h"
-#include "proto/base/time.h"
-#include "proto/base/time_slice.h"
-#include "proto/net/link/link.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
+#include "core/base/time_slice.h"
+#include "core/net/link/link.h"
 #include "worker/train/external.h"
 #include "worker/worker_internal.h"
 

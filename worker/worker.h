@@ -3,9 +3,9 @@
 #ifndef CAPSTAN_WORKER_H
 #define CAPSTAN_WORKER_H
 
-#include "proto/base/status.h"
-#include "proto/config/cluster/cluster_rank.h"
-#include "proto/net/messages/member.h"
+#include "core/base/status.h"
+#include "proto/cluster/cluster_rank.h"
+#include "proto/messages/member.h"
 
 struct external;
 

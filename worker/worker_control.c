@@ -2,8 +2,8 @@
 /* Handles the chief's control messages in the order of a run: job, plan,
  * bandwidth probe, the view that starts training, evaluations, end. A second
  * job or plan is ignored. */
-#include "proto/base/limits.h"
-#include "proto/base/time.h"
+#include "core/base/limits.h"
+#include "core/base/time.h"
 #include "worker/models/model.h"
 #include "worker/train/external.h"
 #include "worker/worker_internal.h"

@@ -3,8 +3,8 @@
 #ifndef CAPSTAN_WORKER_INTERNAL_H
 #define CAPSTAN_WORKER_INTERNAL_H
 
-#include "proto/net/messages/control_client.h"
-#include "proto/tensor/plan.h"
+#include "proto/messages/control_client.h"
+#include "proto/plan/plan.h"
 #include "worker/bandwidth_meter.h"
 #include "worker/discovery_listener.h"
 #include "worker/exchange/allreduce/allreduce.h"

@@ -8,8 +8,8 @@
  */
 #include "chief/control/control_server.h"
 
-#include "proto/base/time.h"
-#include "proto/net/messages/channel.h"
+#include "core/base/time.h"
+#include "proto/messages/channel.h"
 
 #include <stdlib.h>
 

@@ -5,10 +5,10 @@
 #define CAPSTAN_CONTROL_SERVER_H
 
 #include "chief/control/roster.h"
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/message.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/net/link/link.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/control/discovery.h"
 
-#include "proto/base/time.h"
-#include "proto/net/link/link.h"
-#include "proto/net/link/resolve.h"
-#include "proto/net/messages/message.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "core/net/link/resolve.h"
+#include "proto/messages/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>

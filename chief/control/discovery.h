@@ -5,8 +5,8 @@
 #define CAPSTAN_DISCOVERY_H
 
 #include "chief/control/roster.h"
-#include "proto/base/log.h"
-#include "proto/config/cluster/cluster.h"
+#include "core/base/log.h"
+#include "proto/cluster/cluster.h"
 
 #include <stdint.h>
 

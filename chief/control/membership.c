@@ -9,8 +9,8 @@
 #include "chief/control/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
-#include "proto/base/time.h"
-#include "proto/config/cluster/cluster_size.h"
+#include "core/base/time.h"
+#include "proto/cluster/cluster_size.h"
 
 #include <stdio.h>
 #include <string.h>

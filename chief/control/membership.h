@@ -5,7 +5,7 @@
 
 #include "chief/control/control_server.h"
 #include "chief/control/reachability.h"
-#include "proto/base/free_memory.h"
+#include "core/base/free_memory.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/control/membership_broadcast.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/plan.h"
+#include "core/base/time.h"
+#include "proto/plan/plan.h"
 
 /* Callers of the library take the same steps. One that has ended, and not said
  * that it ends early, is awaited by those that go on, so that no round closes

@@ -6,9 +6,9 @@
  * for the limit; one that has lost it later is waited for. */
 #include "chief/control/reachability.h"
 
-#include "proto/base/deadline.h"
-#include "proto/base/time.h"
-#include "proto/net/messages/ps_links.h"
+#include "core/base/deadline.h"
+#include "core/base/time.h"
+#include "proto/messages/ps_links.h"
 
 #include <stdlib.h>
 #include <string.h>

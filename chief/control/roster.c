@@ -7,7 +7,7 @@
  * that the process has ended, unless the member comes by another one. */
 #include "chief/control/roster.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_ROSTER_H
 #define CAPSTAN_ROSTER_H
 
-#include "proto/config/cluster/cluster.h"
+#include "proto/cluster/cluster.h"
 
 #include <stdbool.h>
 #include <stddef.h>

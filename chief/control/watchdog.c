@@ -3,8 +3,8 @@
 
 #include "chief/control/membership.h"
 #include "chief/run_series.h"
-#include "proto/base/deadline.h"
-#include "proto/base/time.h"
+#include "core/base/deadline.h"
+#include "core/base/time.h"
 
 #include <stdio.h>
 #include <string.h>

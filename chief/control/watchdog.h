@@ -5,7 +5,7 @@
 #define CAPSTAN_WATCHDOG_H
 
 #include "chief/run.h"
-#include "proto/base/health.h"
+#include "core/base/health.h"
 
 /* Call it first in each loop iteration. If this process itself was suspended
  * since the last call, all deadlines are moved by that time. */

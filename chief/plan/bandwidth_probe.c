@@ -6,7 +6,7 @@
 
 #include "chief/plan/network_bound.h"
 #include "chief/run.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #define CAPSTAN_BANDWIDTH_PROBE_H
 
 #include "chief/control/roster.h"
-#include "proto/net/messages/message.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,9 +5,9 @@
 #ifndef CAPSTAN_DEVICE_ASSIGNMENT_H
 #define CAPSTAN_DEVICE_ASSIGNMENT_H
 
-#include "proto/base/device_head.h"
-#include "proto/config/job/job.h"
-#include "proto/net/messages/message.h"
+#include "core/base/device_head.h"
+#include "proto/job/job.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

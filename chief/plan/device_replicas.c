@@ -3,7 +3,7 @@
 
 #include "chief/control/membership.h"
 #include "chief/plan/memory_plan.h"
-#include "proto/tensor/run_schedule.h"
+#include "proto/plan/run_schedule.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * the user may combine several. */
 #include "chief/plan/memory_plan.h"
 
-#include "proto/config/byte_size.h"
-#include "proto/tensor/rule.h"
+#include "core/base/byte_size.h"
+#include "core/tensor/rule.h"
 
 #include <stdarg.h>
 #include <stdio.h>

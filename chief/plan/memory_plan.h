@@ -5,9 +5,9 @@
 #ifndef CAPSTAN_MEMORY_PLAN_H
 #define CAPSTAN_MEMORY_PLAN_H
 
-#include "proto/base/free_memory.h"
-#include "proto/base/status.h"
-#include "proto/tensor/memory_footprint.h"
+#include "core/base/free_memory.h"
+#include "core/base/status.h"
+#include "proto/plan/memory_footprint.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
 #include "chief/control/membership.h"
 #include "chief/plan/collective_select.h"
 #include "chief/plan/device_replicas.h"
-#include "proto/tensor/plan.h"
-#include "proto/tensor/rule.h"
+#include "core/tensor/rule.h"
+#include "proto/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>

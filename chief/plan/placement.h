@@ -9,8 +9,8 @@
 #ifndef CAPSTAN_PLACEMENT_H
 #define CAPSTAN_PLACEMENT_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
 
 #include <stdint.h>
 

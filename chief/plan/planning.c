@@ -12,9 +12,9 @@
 #include "chief/plan/table_memory.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
-#include "proto/base/time.h"
-#include "proto/tensor/plan.h"
-#include "proto/tensor/schedule.h"
+#include "core/base/time.h"
+#include "core/tensor/schedule.h"
+#include "proto/plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

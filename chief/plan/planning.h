@@ -6,11 +6,11 @@
 
 #include "chief/control/roster.h"
 #include "chief/plan/memory_plan.h"
-#include "proto/net/messages/message.h"
-#include "proto/store/manifest.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/optimizer_group.h"
-#include "proto/tensor/run_schedule.h"
+#include "core/store/manifest.h"
+#include "core/tensor/layout.h"
+#include "proto/messages/message.h"
+#include "proto/plan/optimizer_group.h"
+#include "proto/plan/run_schedule.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/table_memory.h"
 
-#include "proto/config/byte_size.h"
-#include "proto/tensor/row_keys.h"
-#include "proto/tensor/rule.h"
+#include "core/base/byte_size.h"
+#include "core/tensor/row_keys.h"
+#include "core/tensor/rule.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 
 #include "chief/control/roster.h"
 #include "chief/report/evaluation_split.h"
-#include "proto/net/messages/message.h"
-#include "proto/tensor/binary_scores.h"
+#include "core/tensor/binary_scores.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,9 +6,9 @@
 #include "chief/report/stall.h"
 #include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
-#include "proto/base/time.h"
-#include "proto/tensor/encoding.h"
-#include "proto/tensor/schedule.h"
+#include "core/base/time.h"
+#include "core/tensor/schedule.h"
+#include "proto/plan/encoding.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
 #include "chief/report/evaluation_split.h"
 #include "chief/report/progress.h"
 #include "chief/report/tensorboard_writer.h"
-#include "proto/net/messages/message.h"
-#include "proto/tensor/binary_scores.h"
+#include "core/tensor/binary_scores.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * point, and one every five seconds between points. */
 #include "chief/report/progress.h"
 
-#include "proto/base/time.h"
-#include "proto/config/byte_size.h"
+#include "core/base/byte_size.h"
+#include "core/base/time.h"
 
 #include <math.h>
 #include <stdio.h>

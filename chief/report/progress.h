@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_PROGRESS_H
 #define CAPSTAN_PROGRESS_H
 
-#include "proto/base/log.h"
+#include "core/base/log.h"
 
 #include <stdbool.h>
 #include <stddef.h>

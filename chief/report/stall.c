@@ -3,7 +3,7 @@
 
 #include "chief/run.h"
 #include "chief/snapshot/snapshot_coordinator.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
 #include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
 #include "chief/report/time_breakdown.h"
-#include "proto/base/time.h"
-#include "proto/config/byte_size.h"
-#include "proto/tensor/schedule.h"
+#include "core/base/byte_size.h"
+#include "core/base/time.h"
+#include "core/tensor/schedule.h"
 
 #include <errno.h>
 #include <inttypes.h>

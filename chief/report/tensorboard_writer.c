@@ -2,9 +2,9 @@
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
-#include "proto/base/masked_crc.h"
-#include "proto/base/time.h"
-#include "proto/store/fs_info.h"
+#include "core/base/masked_crc.h"
+#include "core/base/time.h"
+#include "core/store/fs_info.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_TENSORBOARD_WRITER_H
 #define CAPSTAN_TENSORBOARD_WRITER_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 #include "chief/report/time_breakdown.h"
 
 #include "chief/plan/device_replicas.h"
-#include "proto/tensor/encoding.h"
+#include "proto/plan/encoding.h"
 
 #include <math.h>
 

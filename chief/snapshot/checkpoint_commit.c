@@ -5,12 +5,12 @@
 
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
-#include "proto/base/background_task.h"
-#include "proto/base/time.h"
-#include "proto/config/byte_size.h"
-#include "proto/store/checkpoint.h"
-#include "proto/store/dir_lock.h"
-#include "proto/tensor/rule.h"
+#include "core/base/background_task.h"
+#include "core/base/byte_size.h"
+#include "core/base/time.h"
+#include "core/store/checkpoint.h"
+#include "core/store/dir_lock.h"
+#include "core/tensor/rule.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -6,7 +6,7 @@
 #define CAPSTAN_CHECKPOINT_COMMIT_H
 
 #include "chief/run.h"
-#include "proto/base/health.h"
+#include "core/base/health.h"
 
 /* Handles a commit that has ended and starts the next one: snapshots that all
  * ps have written (snapshot_coordinator_next_complete). While the run is not

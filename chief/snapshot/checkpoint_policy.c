@@ -10,13 +10,13 @@
 #include "chief/control/membership.h"
 #include "chief/run.h"
 #include "chief/snapshot/kept_states.h"
-#include "proto/base/time.h"
-#include "proto/store/checkpoint.h"
-#include "proto/store/checkpoint_reader.h"
-#include "proto/store/dir_lock.h"
-#include "proto/store/fs_info.h"
-#include "proto/tensor/initializer.h"
-#include "proto/tensor/rule.h"
+#include "core/base/time.h"
+#include "core/store/checkpoint.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/store/dir_lock.h"
+#include "core/store/fs_info.h"
+#include "core/tensor/initializer.h"
+#include "core/tensor/rule.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -4,8 +4,8 @@
 #define CAPSTAN_CHECKPOINT_POLICY_H
 
 #include "chief/snapshot/kept_states.h"
-#include "proto/base/status.h"
-#include "proto/config/job/optimizer.h"
+#include "core/base/status.h"
+#include "core/tensor/optimizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

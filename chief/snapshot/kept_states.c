@@ -2,7 +2,7 @@
 #include "chief/snapshot/kept_states.h"
 
 #include "chief/run.h"
-#include "proto/store/kept_file.h"
+#include "core/store/kept_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

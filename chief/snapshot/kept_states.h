@@ -5,8 +5,8 @@
 #define CAPSTAN_KEPT_STATES_H
 
 #include "chief/control/roster.h"
-#include "proto/net/messages/control.pb-c.h"
-#include "proto/store/manifest.h"
+#include "core/store/manifest.h"
+#include "proto/messages/control.pb-c.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -14,9 +14,9 @@
 #include "chief/control/untrained.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
-#include "proto/base/time.h"
-#include "proto/net/messages/message.h"
-#include "proto/tensor/plan.h"
+#include "core/base/time.h"
+#include "proto/messages/message.h"
+#include "proto/plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

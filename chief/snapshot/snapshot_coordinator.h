@@ -8,10 +8,10 @@
 
 #include "chief/control/roster.h"
 #include "chief/snapshot/snapshot_round.h"
-#include "proto/net/messages/control.pb-c.h"
-#include "proto/net/messages/message.h"
-#include "proto/store/manifest.h"
-#include "proto/tensor/loss_scaler.h"
+#include "core/store/manifest.h"
+#include "core/tensor/loss_scaler.h"
+#include "proto/messages/control.pb-c.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

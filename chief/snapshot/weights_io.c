@@ -7,11 +7,11 @@
 
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "chief/snapshot/weights_transfer.h"
-#include "proto/base/background_task.h"
-#include "proto/base/time.h"
-#include "proto/config/byte_size.h"
-#include "proto/store/fs_info.h"
-#include "proto/store/tensor_file.h"
+#include "core/base/background_task.h"
+#include "core/base/byte_size.h"
+#include "core/base/time.h"
+#include "core/store/fs_info.h"
+#include "core/store/tensor_file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * timeouts.step, the transfer fails and names it. */
 #include "chief/snapshot/weights_transfer.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,9 +6,9 @@
 #ifndef CAPSTAN_WEIGHTS_TRANSFER_H
 #define CAPSTAN_WEIGHTS_TRANSFER_H
 
-#include "proto/base/status.h"
-#include "proto/net/messages/ps_links.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
+#include "proto/messages/ps_links.h"
 
 #include <stdint.h>
 

@@ -8,7 +8,7 @@
 #ifndef CAPSTAN_UPDATE_CORE_H
 #define CAPSTAN_UPDATE_CORE_H
 
-#include "proto/tensor/loss_scaler.h"
+#include "core/tensor/loss_scaler.h"
 #include "ps/consistency/gate.h"
 #include "ps/consistency/ledger.h"
 

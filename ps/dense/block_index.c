@@ -4,7 +4,7 @@
  * once, in the job's encoding, and as long as the payload. */
 #include "ps/dense/block_index.h"
 
-#include "proto/tensor/encoding.h"
+#include "proto/plan/encoding.h"
 
 #include <stdlib.h>
 

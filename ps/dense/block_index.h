@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_BLOCK_INDEX_H
 #define CAPSTAN_BLOCK_INDEX_H
 
-#include "proto/config/job/job.h"
-#include "proto/net/messages/message.h"
-#include "proto/tensor/layout.h"
+#include "core/tensor/layout.h"
+#include "proto/job/job.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
  * one for the handler that reads it. One thread does all this. */
 #include "ps/dense/gradient_inbox.h"
 
-#include "proto/tensor/optimizer_group.h"
+#include "proto/plan/optimizer_group.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

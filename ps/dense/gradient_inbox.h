@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_GRADIENT_INBOX_H
 #define CAPSTAN_GRADIENT_INBOX_H
 
-#include "proto/net/link/link.h"
+#include "core/net/link/link.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,9 +6,9 @@
  * a time for one block (work_item.h). */
 #include "ps/dense/shard.h"
 
-#include "proto/config/byte_size.h"
-#include "proto/net/shm/buffer_pool.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/byte_size.h"
+#include "core/net/shm/buffer_pool.h"
+#include "proto/plan/encoding.h"
 
 #include <stdlib.h>
 #include <string.h>

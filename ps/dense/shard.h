@@ -9,13 +9,13 @@
 #ifndef CAPSTAN_SHARD_H
 #define CAPSTAN_SHARD_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/optimizer.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/store/checkpoint_reader.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/optimizer_group.h"
-#include "proto/tensor/rule.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/optimizer.h"
+#include "core/tensor/rule.h"
+#include "proto/plan/optimizer_group.h"
 
 #include <stdint.h>
 

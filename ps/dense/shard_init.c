@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/dense/shard_init.h"
 
-#include "proto/rows/row_shard.h"
-#include "proto/store/checkpoint_reader.h"
-#include "proto/store/manifest.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/store/manifest.h"
+#include "proto/holder/row_shard.h"
 
 #include <poll.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_SHARD_INIT_H
 #define CAPSTAN_SHARD_INIT_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "ps/dense/shard.h"
 
 #include <stdint.h>

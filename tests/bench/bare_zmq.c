@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/bare_zmq.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdbool.h>
 #include <stdio.h>

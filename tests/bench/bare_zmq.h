@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_BARE_ZMQ_H
 #define CAPSTAN_BARE_ZMQ_H
 
-#include "proto/base/status.h"
-#include "worker/bench/bench_iteration.h"
+#include "commands/measure/bench_iteration.h"
+#include "core/base/status.h"
 
 #include <stdint.h>
 

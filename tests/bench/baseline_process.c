@@ -2,9 +2,9 @@
 /* capstan-bench.so: a plain socket and bare libzmq, beside which `capstan
  * bench` measures. A child process of this host answers both; it ends with this
  * one. */
+#include "commands/measure/baselines.h"
 #include "tests/bench/bare_zmq.h"
 #include "tests/bench/plain_socket.h"
-#include "worker/bench/baselines.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,10 +3,10 @@
  * and, as dd conv=fsync would, a plain file of the same bytes; then reads the
  * shard back with every check. Prints MB/s of each, medians of argv[3] (3)
  * rounds, and how much anonymous memory writing took. */
-#include "proto/base/time.h"
-#include "proto/store/atomic_file.h"
-#include "proto/store/shard_reader.h"
-#include "proto/store/shard_writer.h"
+#include "core/base/time.h"
+#include "core/store/atomic_file.h"
+#include "core/store/shard_reader.h"
+#include "core/store/shard_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

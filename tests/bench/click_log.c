@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/click_log.h"
 
-#include "proto/tensor/philox_element.h"
+#include "core/tensor/philox_element.h"
 
 #include <math.h>
 #include <stdio.h>

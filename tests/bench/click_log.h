@@ -18,7 +18,7 @@
 #ifndef CAPSTAN_CLICK_LOG_H
 #define CAPSTAN_CLICK_LOG_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

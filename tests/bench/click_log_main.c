@@ -4,7 +4,7 @@
  * probabilities predict it: no model's AUC is higher but by chance. */
 #include "tests/bench/click_log.h"
 
-#include "proto/tensor/binary_scores.h"
+#include "core/tensor/binary_scores.h"
 
 #include <errno.h>
 #include <getopt.h>

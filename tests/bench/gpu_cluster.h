@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_GPU_CLUSTER_H
 #define CAPSTAN_GPU_CLUSTER_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "tests/bench/gpu_use.h"
 
 #include <stdbool.h>

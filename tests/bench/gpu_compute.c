@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/gpu_compute.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/rule.h"
-#include "worker/bench/bench_iteration.h"
+#include "commands/measure/bench_iteration.h"
+#include "core/base/time.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/rule.h"
 #include "worker/models/mlp.h"
 
 #include <math.h>

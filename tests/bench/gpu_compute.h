@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_GPU_COMPUTE_H
 #define CAPSTAN_GPU_COMPUTE_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 #include "worker/ops/local_device.h"
 
 #include <stdint.h>

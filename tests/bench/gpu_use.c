@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/gpu_use.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -2,8 +2,8 @@
 /* One training step's arithmetic, 784-512-512-10 with ReLU, on one thread:
  * milliseconds and GFLOP/s, beside oneDNN's sgemm alone on the same shapes.
  * Medians of REPEATS. */
-#include "proto/base/time.h"
-#include "proto/tensor/layout.h"
+#include "core/base/time.h"
+#include "core/tensor/layout.h"
 #include "worker/models/mlp.h"
 
 #include <dnnl.h>

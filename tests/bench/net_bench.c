@@ -5,7 +5,7 @@
  * namespaces, which need root. The cases are interleaved; medians; some two
  * minutes. Usage: net_bench [repeats] [steps] [Mbit/s]: slower links show what
  * the exchange alone loses, as the hosts share this machine's cores. */
-#include "chief/compare/aggregate_runs.h"
+#include "commands/measure/aggregate_runs.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/bench/plain_socket.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,10 +4,10 @@
  * many bytes, with as many on their way at once; "then" are updates of rows
  * that a lookup has found, as those of training are. Batches have BATCH
  * different ids of all, drawn uniformly, which no cache keeps. */
-#include "proto/rows/row_table.h"
+#include "core/rows/row_table.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/philox.h"
+#include "core/base/time.h"
+#include "core/tensor/philox.h"
 
 #include <stdio.h>
 #include <stdlib.h>

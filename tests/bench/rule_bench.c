@@ -5,9 +5,9 @@
  * updated in place, after the caches have been left by the other blocks.
  * Gradients come in float32 and in bf16. Then the conversions
  * between the two. */
-#include "proto/base/time.h"
-#include "proto/tensor/encoding.h"
-#include "proto/tensor/rule.h"
+#include "core/base/time.h"
+#include "core/tensor/rule.h"
+#include "proto/plan/encoding.h"
 
 #include <stdbool.h>
 #include <stdint.h>

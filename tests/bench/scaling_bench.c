@@ -7,8 +7,8 @@
  * others are predicted. Run from the root of the tree. Usage: scaling_bench
  * [repeats] [seconds a run] [batch] [host | net: only those cases, and the
  * first] [Mbit/s] */
-#include "proto/config/job/job.h"
-#include "proto/net/messages/message.h"
+#include "proto/job/job.h"
+#include "proto/messages/message.h"
 #include "simulator/calibration.h"
 #include "simulator/simulator.h"
 #include "simulator/simulator_report.h"

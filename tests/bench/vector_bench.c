@@ -2,7 +2,7 @@
 /* `capstan bench` on this machine, and below its table what the project aims at
  * on one of two cores.
  * Usage: vector_bench [flags of capstan bench] */
-#include "commands/bench_table.h"
+#include "commands/measure/bench_table.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training without ps by real processes: what it computes, what it leaves, and
  * how it ends. */
-#include "proto/base/time.h"
-#include "proto/store/tensor_file.h"
+#include "core/base/time.h"
+#include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"

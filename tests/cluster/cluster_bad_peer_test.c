@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers that are none of a run's, at the ports of all its processes, while it
  * runs: it goes on to the same weights, and says so once. */
-#include "proto/config/cluster/cluster.h"
-#include "proto/net/messages/message.h"
+#include "proto/cluster/cluster.h"
+#include "proto/messages/message.h"
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"

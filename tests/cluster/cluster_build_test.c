@@ -96,7 +96,7 @@ TEST(a_missing_library_stops_make_with_the_install_command) {
                  "[ $4 = libcmocka-dev ] || printf installed");
     make = shell(
         run,
-        "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/tests/unit/proto/base/log_test.o",
+        "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/tests/unit/core/base/log_test.o",
         REFUSED);
     expect_not(cluster_run_output(make), "log_test.o");
     expect(cluster_run_errors(make), " libcmocka-dev\n");
@@ -113,8 +113,8 @@ TEST(make_counts_what_it_makes) {
     arrange(run, "-");
     const char *said = cluster_run_output(
         shell(run,
-              "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/proto/base/time.o "
-              "\"$PWD\"/b/proto/base/deadline.o",
+              "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/core/base/time.o "
+              "\"$PWD\"/b/core/base/deadline.o",
               0));
     expect(said, "[1/2, ");
     expect(said, "[2/2, 0 s left] cc ");
@@ -206,7 +206,7 @@ TEST(the_commit_comes_from_the_checkout_or_the_export) {
         run,
         "set -eux\n"
         "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 EMAIL=a@b.c\n"
-        "header=build/proto/base/commit.h\n"
+        "header=build/core/base/commit.h\n"
         "expect() { make -C \"$1\" $header; grep -F \"\\\"$2\\\"\" $1/$header; }\n"
         "commit() { git commit -qam \"$1\" --allow-empty; }\n"
         "mkdir deploy\n"

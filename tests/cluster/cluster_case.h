@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_CLUSTER_CASE_H
 #define CAPSTAN_CLUSTER_CASE_H
 
-#include "proto/config/cluster/cluster.h"
+#include "proto/cluster/cluster.h"
 
 #include <stddef.h>
 

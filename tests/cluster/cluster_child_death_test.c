@@ -3,9 +3,9 @@
  * after timeouts.peer, which is 30 s here. */
 #include "tests/cluster/cluster_fixture.h"
 
-#include "chief/launch/death_report.h"
-#include "chief/launch/port.h"
-#include "proto/net/messages/launch_record.h"
+#include "commands/launch/death_report.h"
+#include "commands/launch/port.h"
+#include "proto/messages/launch_record.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Synchronous runs of real processes end in the same bits, weights and state,
  * however the work was spread, slowed or interrupted. */
-#include "proto/store/checkpoint.h"
-#include "proto/tensor/rule.h"
+#include "core/store/checkpoint.h"
+#include "core/tensor/rule.h"
 #include "tests/lib/test.h"
 
 #include "tests/cluster/cluster_run.h"

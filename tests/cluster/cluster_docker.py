@@ -146,7 +146,7 @@ def check_dockerfile(path, files):
         elif word == "RUN":
             check_scripts(path, rest, copied)
             check_installed(path, rest, taken)
-    with open("proto/base/version.h") as file:
+    with open("core/base/version.h") as file:
         version = re.search(r'VERSION_TEXT "(.*)"', file.read()).group(1)
     if f'image.version="{version}"' not in last["LABEL"]:
         fail(f"{path}: the label says another version than {version}")

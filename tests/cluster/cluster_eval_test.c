@@ -2,8 +2,8 @@
 /* `capstan eval` finds what the run's own evaluation found, and the predictions
  * of `capstan predict` are those that it is of, whatever the samples are read
  * from. */
-#include "proto/store/atomic_file.h"
-#include "proto/store/npz.h"
+#include "core/store/atomic_file.h"
+#include "core/store/npz.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"

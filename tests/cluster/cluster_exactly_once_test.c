@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the trainers and each ps stands a network that drops, repeats,
  * delays and cuts: what the ps hold at the end is exact. */
-#include "proto/net/messages/data.pb-c.h"
-#include "proto/store/tensor_file.h"
-#include "proto/tensor/philox.h"
+#include "core/store/tensor_file.h"
+#include "core/tensor/philox.h"
+#include "proto/messages/data.pb-c.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_fixture.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>

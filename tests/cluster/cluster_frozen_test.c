@@ -5,9 +5,9 @@
  * jobs come from the tables that read them, and events from the sources. A
  * class that ends with "?" in the list has facts that not every machine shows.
  */
-#include "proto/config/job/deepspeed.h"
-#include "proto/config/job/job_schema.h"
-#include "proto/config/job/job_value.h"
+#include "proto/job/deepspeed.h"
+#include "proto/job/job_schema.h"
+#include "proto/job/job_value.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/event_files.h"
@@ -578,8 +578,9 @@ static int events_of(const char *path, const struct stat *about, int kind,
 
 /* Those in the sources, in the list, and in the tables of docs/log.md. */
 TEST(events_of_the_log) {
-    static const char *const rooms[] = {"main.c", "commands", "proto",    "ps",
-                                        "worker", "chief",    "simulator"};
+    static const char *const rooms[] = {"main.c", "commands", "core",
+                                        "proto",  "ps",       "worker",
+                                        "chief",  "simulator"};
     char line[1024], name[64], level[8], next;
     for (unsigned i = 0; i < sizeof rooms / sizeof *rooms; i++)
         assert_int_equal(nftw(rooms[i], events_of, 8, FTW_PHYS), 0);

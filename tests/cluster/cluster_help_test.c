@@ -3,7 +3,7 @@
  * folder with what it names. What takes long, or waits for other hosts, gets
  * Ctrl-C once it has run for a while: a wrong command line would have ended it
  * with 2 by then. */
-#include "proto/config/cli/cli_command.h"
+#include "commands/cli/cli_command.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"

@@ -3,7 +3,7 @@
  * an object. */
 #include "tests/cluster/cluster_fixture.h"
 
-#include "proto/base/log.h"
+#include "core/base/log.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>

@@ -2,7 +2,7 @@
 /* `capstan launch`: what it starts knows its rank, and none is left behind. */
 #include "tests/cluster/cluster_run.h"
 
-#include "chief/launch/port.h"
+#include "commands/launch/port.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 

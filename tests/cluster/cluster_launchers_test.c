@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs whose processes know nothing but their ranks and where rank 0 is. */
-#include "chief/launch/port.h"
+#include "commands/launch/port.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"

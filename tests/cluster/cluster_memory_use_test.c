@@ -2,7 +2,7 @@
 /* What trainers and ps hold is what the plan's sum says: of devices too, whose
  * memory is the process's where they are fake ones (tests/gpu/fake_device.h).
  */
-#include "proto/tensor/memory_footprint.h"
+#include "proto/plan/memory_footprint.h"
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"

@@ -2,7 +2,7 @@
 /* capstan-nccl.so and capstan-cuda.so: two ranks on the first GPU. Where there
  * is none, kernels run on the CPU, which plays CUDA's libraries and NCCL
  * (tests/gpu/cuda_runtime_on_cpu.cc, nccl_on_cpu.cc). */
-#include "proto/base/plugin.h"
+#include "core/base/plugin.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"

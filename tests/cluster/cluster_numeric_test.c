@@ -2,7 +2,7 @@
 /* What real processes compute, against the same model in double precision,
  * written here once more: gradients, and whole runs of SGD. All weights are
  * read from what `capstan ckpt export` wrote. */
-#include "proto/store/tensor_file.h"
+#include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_points.h"
 
-#include "proto/store/tensor_file.h"
+#include "core/store/tensor_file.h"
 #include "tests/lib/example_message.h"
 #include "tests/lib/test.h"
 

@@ -4,7 +4,7 @@
  * end. */
 #include "tests/cluster/cluster_process.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 

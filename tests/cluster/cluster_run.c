@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_run.h"
 
-#include "chief/launch/port.h"
+#include "commands/launch/port.h"
 #include "tests/cluster/cluster_process.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"

@@ -2,7 +2,7 @@
 /* What processes of a run tell a service manager (sd_notify(3)): here the test
  * has the socket, and systemd itself is that of tests/check_systemd.sh. */
 #include "commands/service_notify.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 

@@ -2,10 +2,10 @@
 /* Shared memory between the processes of a run: the same bits as over TCP, and
  * nobody who is stopped, killed or a stranger there does harm or leaves
  * anything behind. */
-#include "proto/base/time.h"
-#include "proto/net/messages/message.h"
-#include "proto/net/shm/shm_connection_internal.h"
-#include "proto/net/shm/shm_endpoint.h"
+#include "core/base/time.h"
+#include "core/net/shm/shm_connection_internal.h"
+#include "core/net/shm/shm_endpoint.h"
+#include "proto/messages/message.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 

@@ -2,7 +2,7 @@
 /* Runs that srun starts, and the batch files of deploy/slurm, in a Slurm
  * cluster of one or two nodes that the test starts itself
  * (tests/cluster/slurm/nodes.sh, which needs root and Debian's slurm-wlm). */
-#include "chief/launch/port.h"
+#include "commands/launch/port.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"

@@ -3,7 +3,7 @@
  * from the rows in checkpoints: a block's row has, for each rank, the clock of
  * its last contribution. Who has pushed clock c waits until it may read at c,
  * so it has pushed at most one more than it is ahead. */
-#include "proto/store/checkpoint_reader.h"
+#include "core/store/checkpoint_reader.h"
 #include "ps/consistency/ledger.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"

@@ -2,8 +2,8 @@
 /* What the processes of a run tell over HTTP (--metrics-port): a probe learns
  * the state and that a deadline is close, before it ends the run; /status has
  * the step of each role, its peers, and what it waits for. */
-#include "chief/launch/port.h"
-#include "proto/base/time.h"
+#include "commands/launch/port.h"
+#include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 

@@ -2,9 +2,9 @@
 /* Runs of models with tables on the ps, over click logs with a planted rule:
  * what they learn, that the bits of rows do not follow from the number of ps,
  * nor from where a run was resumed, and what is refused. */
-#include "proto/store/tensor_file.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/row_keys.h"
+#include "core/store/tensor_file.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/row_keys.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"

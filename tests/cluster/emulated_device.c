@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/emulated_device.h"
 
-#include "proto/base/plugin.h"
+#include "core/base/plugin.h"
 
 #include <dlfcn.h>
 #include <limits.h>

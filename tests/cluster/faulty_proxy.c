@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/faulty_proxy.h"
 
-#include "chief/launch/port.h"
-#include "proto/base/time.h"
-#include "proto/net/messages/message.h"
-#include "proto/tensor/philox.h"
+#include "commands/launch/port.h"
+#include "core/base/time.h"
+#include "core/tensor/philox.h"
+#include "proto/messages/message.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>

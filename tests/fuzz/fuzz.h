@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_FUZZ_H
 #define CAPSTAN_FUZZ_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record_reader.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/tensor/binary_scores.h"
+#include "core/tensor/binary_scores.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/net/messages/message.h"
-#include "proto/tensor/plan.h"
+#include "proto/messages/message.h"
+#include "proto/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 static void read_layout(const Capstan__Plan *plan) {

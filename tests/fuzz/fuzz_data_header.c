@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/net/messages/message.h"
+#include "proto/messages/message.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/config/job/job.h"
+#include "proto/job/job.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "worker/models/model.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/store/manifest.h"
+#include "core/store/manifest.h"
 
-#include "proto/store/manifest_text.h"
+#include "core/store/manifest_text.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <jansson.h>

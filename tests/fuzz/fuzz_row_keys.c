@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/tensor/row_keys.h"
+#include "core/tensor/row_keys.h"
 
 #include "tests/fuzz/fuzz.h"
 

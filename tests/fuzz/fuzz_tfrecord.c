@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/base/masked_crc.h"
+#include "core/base/masked_crc.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  * handle adds a line to FILE when it is closed: how many products it was given
  * in float32 and in TF32. */
 extern "C" {
-#include "proto/tensor/bf16.h"
-#include "proto/tensor/fp16.h"
+#include "core/tensor/bf16.h"
+#include "core/tensor/fp16.h"
 }
 
 #include "tests/gpu/cuda_streams.h"

@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_CUDA_CASES_H
 #define CAPSTAN_CUDA_CASES_H
 
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/gpu/cuda_backend.h"
 #include "tests/lib/test.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cuda/cuda_kernels.h"
 
-#include "proto/tensor/bf16.h"
-#include "proto/tensor/fp16.h"
+#include "core/tensor/bf16.h"
+#include "core/tensor/fp16.h"
 #include "tests/gpu/cuda_cases.h"
 
 enum { HALVES = 1 << 16 };

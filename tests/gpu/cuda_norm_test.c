@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cuda/cuda_kernels.h"
 
-#include "proto/tensor/rule.h"
+#include "core/tensor/rule.h"
 #include "tests/gpu/cuda_cases.h"
 
 #include <stdlib.h>

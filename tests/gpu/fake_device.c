@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/fake_device.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

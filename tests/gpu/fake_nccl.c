@@ -8,8 +8,8 @@
  */
 #include "tests/gpu/fake_nccl.h"
 
-#include "proto/base/plugin.h"
-#include "proto/base/time.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
 #include "tests/gpu/stream_collective.h"
 
 #include <pthread.h>

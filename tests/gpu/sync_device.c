@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/sync_device.h"
 
-#include "proto/base/plugin.h"
+#include "core/base/plugin.h"
 
 #include <limits.h>
 #include <stdio.h>

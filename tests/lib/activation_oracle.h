@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_ACTIVATION_ORACLE_H
 #define CAPSTAN_ACTIVATION_ORACLE_H
 
-#include "proto/config/job/job.h"
+#include "proto/job/job.h"
 
 /* A NaN stays one. */
 double activation_oracle(enum job_activation activation, double x);

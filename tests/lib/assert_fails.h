@@ -2,7 +2,7 @@
 #ifndef CAPSTAN_ASSERT_FAILS_H
 #define CAPSTAN_ASSERT_FAILS_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 /* CALL, an expression that returns a status and fills WHY, fails with CODE. */
 #define assert_fails(call, why, code)                                          \

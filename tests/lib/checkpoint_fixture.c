@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/checkpoint_fixture.h"
 
-#include "proto/store/checkpoint.h"
-#include "proto/store/shard_rows.h"
-#include "proto/store/shard_writer.h"
+#include "core/store/checkpoint.h"
+#include "core/store/shard_rows.h"
+#include "core/store/shard_writer.h"
 
 #include <dirent.h>
 #include <ftw.h>

@@ -3,9 +3,9 @@
 #ifndef CAPSTAN_CHECKPOINT_FIXTURE_H
 #define CAPSTAN_CHECKPOINT_FIXTURE_H
 
-#include "proto/store/manifest.h"
-#include "proto/store/snapshots.h"
-#include "proto/tensor/row_keys.h"
+#include "core/store/manifest.h"
+#include "core/tensor/row_keys.h"
+#include "proto/holder/snapshots.h"
 
 #include <limits.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_CLIENT_FIXTURE_H
 #define CAPSTAN_CLIENT_FIXTURE_H
 
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/lib/server_fixture.h"
 #include "worker/exchange/client/client.h"
 

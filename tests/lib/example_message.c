@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/example_message.h"
 
-#include "proto/base/masked_crc.h"
+#include "core/base/masked_crc.h"
 #include "tests/lib/test.h"
 
 #include <string.h>

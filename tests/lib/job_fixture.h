@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_JOB_FIXTURE_H
 #define CAPSTAN_JOB_FIXTURE_H
 
-#include "proto/config/job/job.h"
+#include "proto/job/job.h"
 
 struct job_fixture {
     char folder[64];

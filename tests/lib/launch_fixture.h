@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_LAUNCH_FIXTURE_H
 #define CAPSTAN_LAUNCH_FIXTURE_H
 
-#include "chief/launch/launch.h"
+#include "commands/launch/launch.h"
 
 #include <glob.h>
 

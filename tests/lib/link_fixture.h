@@ -6,9 +6,9 @@
 #ifndef CAPSTAN_LINK_FIXTURE_H
 #define CAPSTAN_LINK_FIXTURE_H
 
-#include "proto/base/log.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/message.h"
+#include "core/base/log.h"
+#include "core/net/link/link.h"
+#include "proto/messages/message.h"
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_RANK0_SNAPSHOT_AGENT_FIXTURE_H
 #define CAPSTAN_RANK0_SNAPSHOT_AGENT_FIXTURE_H
 
-#include "proto/base/time.h"
-#include "proto/store/manifest.h"
+#include "core/base/time.h"
+#include "core/store/manifest.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 enum {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/reducer_fixture.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/philox.h"
-#include "proto/tensor/schedule.h"
+#include "core/base/time.h"
+#include "core/tensor/philox.h"
+#include "core/tensor/schedule.h"
 #include "tests/gpu/stream_collective.h"
 #include "tests/lib/test.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/rendezvous_fake.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_RENDEZVOUS_FAKE_H
 #define CAPSTAN_RENDEZVOUS_FAKE_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/collective/collective.h"
 
 #include <pthread.h>

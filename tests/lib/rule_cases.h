@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_RULE_CASES_H
 #define CAPSTAN_RULE_CASES_H
 
-#include "proto/config/job/optimizer.h"
+#include "core/tensor/optimizer.h"
 
 struct rule_case {
     const char *name;

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_RULE_ORACLE_H
 #define CAPSTAN_RULE_ORACLE_H
 
-#include "proto/config/job/optimizer.h"
+#include "core/tensor/optimizer.h"
 
 #include <stdint.h>
 

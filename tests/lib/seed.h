@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_SEED_H
 #define CAPSTAN_SEED_H
 
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 
 /* Opens a sequence by SEED of the environment, else by a random number. */
 void seed_open(struct philox_sequence *sequence);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/server_fixture.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/time.h"
+#include "proto/plan/encoding.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>

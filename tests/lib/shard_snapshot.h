@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_SHARD_SNAPSHOT_H
 #define CAPSTAN_SHARD_SNAPSHOT_H
 
-#include "proto/store/snapshots.h"
+#include "proto/holder/snapshots.h"
 #include "ps/dense/shard.h"
 
 /* Snapshots of SHARD, whose blocks are IDS of LAYOUT. */

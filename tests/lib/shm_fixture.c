@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/shm_fixture.h"
 
-#include "proto/net/messages/message.h"
+#include "proto/messages/message.h"
 #include "tests/lib/test.h"
 
 #include <dirent.h>

@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_SHM_FIXTURE_H
 #define CAPSTAN_SHM_FIXTURE_H
 
-#include "proto/base/time.h"
-#include "proto/net/shm/shm_connection.h"
-#include "proto/net/shm/shm_endpoint.h"
+#include "core/base/time.h"
+#include "core/net/shm/shm_connection.h"
+#include "core/net/shm/shm_endpoint.h"
 
 enum { SHM_FIXTURE_FRAME = 1 << 16 }; /* bytes, the longest frame */
 static const int64_t SHM_FIXTURE_DEADLINE = 20 * TIME_S;

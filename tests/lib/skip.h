@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_SKIP_H
 #define CAPSTAN_SKIP_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdnoreturn.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/trainer_fixture.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated ps's or worker's membership: it joins the chief, keeps in touch
- * and hands on orders, as proto/net/messages/control_client.c does over a real
+ * and hands on orders, as proto/messages/control_client.c does over a real
  * link. */
 #ifndef CAPSTAN_SIMULATED_MEMBER_H
 #define CAPSTAN_SIMULATED_MEMBER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated ps: the real exchange, symbols for weights, and what
- * ps/server.c and proto/store/snapshot_agent.c do around it. */
+ * ps/server.c and proto/holder/snapshot_agent.c do around it. */
 #ifndef CAPSTAN_SIMULATED_PS_H
 #define CAPSTAN_SIMULATED_PS_H
 

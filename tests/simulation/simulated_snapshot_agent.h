@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots of a simulated ps: which cut a block's state belongs to, and its
- * way to the disk, as proto/store/snapshot_agent.c has it. */
+ * way to the disk, as proto/holder/snapshot_agent.c has it. */
 #ifndef CAPSTAN_SIMULATED_SNAPSHOT_AGENT_H
 #define CAPSTAN_SIMULATED_SNAPSHOT_AGENT_H
 

@@ -11,8 +11,8 @@
 #ifndef CAPSTAN_COLLECTIVE_H
 #define CAPSTAN_COLLECTIVE_H
 
-#include "proto/base/collective_head.h"
-#include "proto/base/status.h"
+#include "core/base/collective_head.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,10 +62,10 @@ struct collective_settings {
                      if `supports_stream`; NULL: none */
 };
 
-struct buffer; /* proto/net/shm/buffer.h */
+struct buffer; /* core/net/shm/buffer.h */
 struct collective;
 
-/* Begins as every plugin's table does (proto/base/plugin.h). */
+/* Begins as every plugin's table does (core/base/plugin.h). */
 struct collective_ops {
     uint32_t abi; /* COLLECTIVE_ABI */
     const char *name;

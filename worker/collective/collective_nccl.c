@@ -3,7 +3,7 @@
  * group that has joined a stream a call only enqueues the operation. Else a
  * vector in host memory is staged through pinned memory to the device and back,
  * and one on the device stays there. */
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "worker/collective/collective.h"
 
 #include <cuda_runtime.h>

@@ -4,7 +4,7 @@
 #define CAPSTAN_GLOO_ADDRESS_H
 
 extern "C" {
-#include "proto/base/status.h"
+#include "core/base/status.h"
 }
 #include "worker/collective/collective.h"
 

@@ -2,7 +2,7 @@
 #include "worker/collective/gloo_consensus.h"
 
 extern "C" {
-#include "proto/base/time.h"
+#include "core/base/time.h"
 }
 
 #include <cstdio>

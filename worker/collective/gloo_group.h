@@ -12,7 +12,7 @@
 #define CAPSTAN_GLOO_GROUP_H
 
 extern "C" {
-#include "proto/base/status.h"
+#include "core/base/status.h"
 }
 #include "worker/collective/collective.h"
 #include "worker/collective/gloo_pairs.h"

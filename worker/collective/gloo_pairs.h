@@ -8,7 +8,7 @@
 #define CAPSTAN_GLOO_PAIRS_H
 
 extern "C" {
-#include "proto/net/shm/buffer.h"
+#include "core/net/shm/buffer.h"
 }
 #include "worker/collective/gloo_shm.h"
 

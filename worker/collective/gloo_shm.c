@@ -3,9 +3,9 @@
  * processes one. */
 #include "worker/collective/gloo_shm.h"
 
-#include "proto/base/spin_policy.h"
-#include "proto/base/time.h"
-#include "proto/net/shm/shm_connection.h"
+#include "core/base/spin_policy.h"
+#include "core/base/time.h"
+#include "core/net/shm/shm_connection.h"
 
 #include <errno.h>
 #include <stdatomic.h>

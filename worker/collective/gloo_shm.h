@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shared-memory connection between two ranks of one user on one host
- * (proto/net/shm/shm_connection.h). One thread sends and receives, any may shut
+ * (core/net/shm/shm_connection.h). One thread sends and receives, any may shut
  * it down. Waits have no time limit: a caller with a limit shuts the connection
  * down. */
 #ifndef CAPSTAN_GLOO_SHM_H

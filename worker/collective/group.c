@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/group.h"
 
-#include "proto/base/plugin.h"
-#include "proto/base/time.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
 
 enum status group_find_backend(const struct collective_ops **out,
                                const char *name, struct failure *why) {

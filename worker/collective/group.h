@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_GROUP_H
 #define CAPSTAN_GROUP_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/collective/collective.h"
 
 #include <pthread.h>

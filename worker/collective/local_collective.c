@@ -3,8 +3,8 @@
  * with an in-memory store. */
 #include "worker/collective/local_collective.h"
 
-#include "proto/base/plugin.h"
-#include "proto/base/time.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_LOCAL_COLLECTIVE_H
 #define CAPSTAN_LOCAL_COLLECTIVE_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/collective/collective.h"
 
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_BATCH_H
 #define CAPSTAN_BATCH_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_CSV_FORMAT_H
 #define CAPSTAN_CSV_FORMAT_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/data_file.h"
 
-#include "proto/base/input_file.h"
+#include "core/base/input_file.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_DATA_FILE_H
 #define CAPSTAN_DATA_FILE_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

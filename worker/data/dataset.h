@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_DATASET_H
 #define CAPSTAN_DATASET_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 #include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/features.h"
 
-#include "proto/base/log.h"
+#include "core/base/log.h"
 #include "worker/data/feature.h"
 #include "worker/data/number_text.h"
 

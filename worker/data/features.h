@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_FEATURES_H
 #define CAPSTAN_FEATURES_H
 
-#include "proto/base/status.h"
-#include "proto/config/diagnostics.h"
-#include "proto/tensor/initializer.h"
+#include "core/base/diagnostics.h"
+#include "core/base/status.h"
+#include "core/tensor/initializer.h"
 #include "worker/data/batch.h"
 #include "worker/data/record.h"
 

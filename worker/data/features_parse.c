@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Features from the job's object: first each for itself, then those that name
  * others, which may follow them. */
-#include "proto/config/job/job_init.h"
-#include "proto/tensor/layout.h"
+#include "core/tensor/layout.h"
+#include "proto/job/job_init.h"
 #include "worker/data/feature.h"
 
 #include <inttypes.h>

@@ -5,8 +5,8 @@
 #ifndef CAPSTAN_IDX_DATASET_H
 #define CAPSTAN_IDX_DATASET_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
 #include "worker/data/dataset.h"
 #include "worker/data/idx_file.h"
 

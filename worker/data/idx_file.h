@@ -6,7 +6,7 @@
 #ifndef CAPSTAN_IDX_FILE_H
 #define CAPSTAN_IDX_FILE_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stddef.h>
 #include <stdint.h>

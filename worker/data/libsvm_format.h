@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_LIBSVM_FORMAT_H
 #define CAPSTAN_LIBSVM_FORMAT_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record.h"
 
 struct libsvm_format {

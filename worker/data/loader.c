@@ -5,7 +5,7 @@
  * samples are converted. */
 #include "worker/data/loader.h"
 
-#include "proto/config/byte_size.h"
+#include "core/base/byte_size.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_LOADER_H
 #define CAPSTAN_LOADER_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/batch.h"
 #include "worker/data/dataset.h"
 

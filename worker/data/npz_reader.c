@@ -4,10 +4,10 @@
  * open archive of its own, whose position is its next row. The fields of a
  * structured array are arrays that lie side by side in the rows of one file;
  * tensors are read where they lie. */
-#include "proto/base/input_file.h"
-#include "proto/store/tensor_file.h"
-#include "proto/tensor/bf16.h"
-#include "proto/tensor/fp16.h"
+#include "core/base/input_file.h"
+#include "core/store/tensor_file.h"
+#include "core/tensor/bf16.h"
+#include "core/tensor/fp16.h"
 #include "worker/data/data_file.h"
 #include "worker/data/npy_header.h"
 #include "worker/data/record_reader.h"
@@ -33,7 +33,7 @@ enum {
 enum { EXAMPLE_FEATURES = 1, FEATURES_ENTRY = 1, ENTRY_KEY = 1, ENTRY_VALUE };
 enum { FEATURE_BYTES = 1, FEATURE_FLOAT, FEATURE_INT64 };
 
-/* A kind that NumPy has not: bf16 (proto/tensor/bf16.h). */
+/* A kind that NumPy has not: bf16 (core/tensor/bf16.h). */
 enum { BF16 = 'B' };
 
 struct npz_array {

@@ -3,7 +3,7 @@
  * into the claim; the thread that has claimed them parses them. */
 #include "worker/data/record_dataset.h"
 
-#include "proto/base/input_file.h"
+#include "core/base/input_file.h"
 #include "worker/data/example_format.h"
 #include "worker/data/feature.h"
 #include "worker/data/record_parser.h"

@@ -9,7 +9,7 @@
 #ifndef CAPSTAN_RECORD_DATASET_H
 #define CAPSTAN_RECORD_DATASET_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/dataset.h"
 
 /* *OUT has a count of 0 if it was not counted. STATUS_CONFIG for files that are

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_RECORD_INDEX_H
 #define CAPSTAN_RECORD_INDEX_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record_reader.h"
 
 #include <stdbool.h>

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_RECORD_PARSER_H
 #define CAPSTAN_RECORD_PARSER_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 #include "worker/data/csv_format.h"
 #include "worker/data/record_reader.h"
 

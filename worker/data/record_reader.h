@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_RECORD_READER_H
 #define CAPSTAN_RECORD_READER_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record.h"
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/record_stream.h"
 
-#include "proto/base/log.h"
-#include "proto/tensor/philox.h"
+#include "core/base/log.h"
+#include "core/tensor/philox.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

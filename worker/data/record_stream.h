@@ -7,7 +7,7 @@
 #ifndef CAPSTAN_RECORD_STREAM_H
 #define CAPSTAN_RECORD_STREAM_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record_index.h"
 
 #include <stdbool.h>

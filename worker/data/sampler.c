@@ -4,8 +4,8 @@
  * communication. */
 #include "worker/data/sampler.h"
 
-#include "proto/tensor/philox.h"
-#include "proto/tensor/run_schedule.h"
+#include "core/tensor/philox.h"
+#include "proto/plan/run_schedule.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_SAMPLER_H
 #define CAPSTAN_SAMPLER_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/record_reader.h"
 
-#include "proto/base/masked_crc.h"
+#include "core/base/masked_crc.h"
 #include "worker/data/data_file.h"
 
 #include <endian.h>

@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_VOCABULARY_H
 #define CAPSTAN_VOCABULARY_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/record.h"
 
 #include <jansson.h>

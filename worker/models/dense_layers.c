@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/dense_layers.h"
 
-#include "proto/tensor/initializer.h"
+#include "core/tensor/initializer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef CAPSTAN_DENSE_LAYERS_H
 #define CAPSTAN_DENSE_LAYERS_H
 
-#include "proto/config/job/job_init.h"
+#include "proto/job/job_init.h"
 #include "worker/models/model_pass.h"
 
 struct dense_layers {

@@ -8,7 +8,7 @@
  * Every call of the device only enqueues work, in order. */
 #include "worker/models/mlp.h"
 
-#include "proto/base/log.h"
+#include "core/base/log.h"
 #include "worker/models/dense_layers.h"
 #include "worker/models/model_pass.h"
 #include "worker/models/ranker_form.h"

@@ -7,8 +7,8 @@
 #ifndef CAPSTAN_MLP_H
 #define CAPSTAN_MLP_H
 
-#include "proto/config/job/job_init.h"
-#include "proto/config/job/job_schema.h"
+#include "proto/job/job_init.h"
+#include "proto/job/job_schema.h"
 #include "worker/models/model.h"
 
 struct mlp_settings {

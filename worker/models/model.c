@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/model.h"
 
-#include "proto/tensor/optimizer_group.h"
+#include "proto/plan/optimizer_group.h"
 #include "worker/data/csv_format.h"
 #include "worker/data/features.h"
 #include "worker/data/record_parser.h"

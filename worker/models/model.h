@@ -4,10 +4,10 @@
 #ifndef CAPSTAN_MODEL_H
 #define CAPSTAN_MODEL_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/memory_footprint.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
+#include "proto/job/job.h"
+#include "proto/plan/memory_footprint.h"
 #include "worker/data/batch.h"
 #include "worker/data/dataset.h"
 #include "worker/ops/device.h"

@@ -13,8 +13,8 @@
 #ifndef CAPSTAN_RANKER_H
 #define CAPSTAN_RANKER_H
 
-#include "proto/config/job/job_init.h"
-#include "proto/config/job/job_schema.h"
+#include "proto/job/job_init.h"
+#include "proto/job/job_schema.h"
 #include "worker/models/model.h"
 
 /* The keys of all of them; each has some. Names are JSON arrays, or NULL. */

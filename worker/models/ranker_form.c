@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/models/ranker_form.h"
 
-#include "proto/tensor/initializer.h"
+#include "core/tensor/initializer.h"
 #include "worker/data/features.h"
 #include "worker/models/dense_layers.h"
 

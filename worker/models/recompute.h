@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_RECOMPUTE_H
 #define CAPSTAN_RECOMPUTE_H
 
-#include "proto/config/job/job.h"
+#include "proto/job/job.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -15,8 +15,8 @@
 #ifndef CAPSTAN_DEVICE_H
 #define CAPSTAN_DEVICE_H
 
-#include "proto/base/device_head.h"
-#include "proto/base/status.h"
+#include "core/base/device_head.h"
+#include "core/base/status.h"
 #include "worker/ops/op.h"
 
 #include <stdbool.h>
@@ -57,7 +57,7 @@ struct device_settings {
  * lost, and its memory is never freed. */
 enum { DEVICE_SYNC_SECONDS = 5 };
 
-/* Begins as a device_head (proto/base/device_head.h). */
+/* Begins as a device_head (core/base/device_head.h). */
 struct device_ops {
     uint32_t abi;        /* DEVICE_ABI */
     const char *name;    /* "cpu", "cuda" */

@@ -5,7 +5,7 @@
  * error. */
 #include "worker/ops/local_device.h"
 
-#include "proto/base/plugin.h"
+#include "core/base/plugin.h"
 
 #include <glob.h>
 #include <stdbool.h>

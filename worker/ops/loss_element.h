@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_LOSS_ELEMENT_H
 #define CAPSTAN_LOSS_ELEMENT_H
 
-#include "proto/config/job/job.h"
+#include "proto/job/job.h"
 
 #include <math.h>
 #include <stdbool.h>

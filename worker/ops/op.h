@@ -15,8 +15,8 @@
 #ifndef CAPSTAN_OP_H
 #define CAPSTAN_OP_H
 
-#include "proto/config/job/job.h"
-#include "proto/tensor/rule.h"
+#include "core/tensor/rule.h"
+#include "proto/job/job.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/arena.h"
 
-#include "proto/config/byte_size.h"
+#include "core/base/byte_size.h"
 #include "worker/exchange/allreduce/reducer.h"
 
 #include <stdlib.h>

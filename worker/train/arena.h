@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_ARENA_H
 #define CAPSTAN_ARENA_H
 
-#include "proto/base/status.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "core/tensor/layout.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_BATCH_PREFETCH_H
 #define CAPSTAN_BATCH_PREFETCH_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 #include "worker/data/batch.h"
 #include "worker/ops/local_device.h"
 

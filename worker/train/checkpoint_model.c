@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/checkpoint_model.h"
 
-#include "proto/store/checkpoint_reader.h"
-#include "proto/tensor/row_keys.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/tensor/row_keys.h"
 #include "worker/data/features.h"
 #include "worker/train/arena.h"
 

@@ -4,10 +4,10 @@
 #ifndef CAPSTAN_CHECKPOINT_MODEL_H
 #define CAPSTAN_CHECKPOINT_MODEL_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/store/manifest.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/store/manifest.h"
+#include "proto/job/job.h"
 #include "worker/data/dataset.h"
 #include "worker/train/executor.h"
 

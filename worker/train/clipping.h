@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_CLIPPING_H
 #define CAPSTAN_CLIPPING_H
 
-#include "proto/tensor/layout.h"
-#include "proto/tensor/rule.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/rule.h"
 #include "worker/exchange/client/row_batch.h"
 
 /* If the 2-norm of GRADIENTS (one pointer per parameter of LAYOUT) and of ROWS

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/device_replica.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <math.h>
 

@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_DEVICE_REPLICA_H
 #define CAPSTAN_DEVICE_REPLICA_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/train/arena.h"

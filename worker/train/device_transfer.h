@@ -6,8 +6,8 @@
 #ifndef CAPSTAN_DEVICE_TRANSFER_H
 #define CAPSTAN_DEVICE_TRANSFER_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
 #include "worker/exchange/allreduce/reducer.h"
 #include "worker/ops/local_device.h"
 #include "worker/train/arena.h"

@@ -5,8 +5,8 @@
 #ifndef CAPSTAN_EMBEDDING_H
 #define CAPSTAN_EMBEDDING_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
 #include "worker/data/batch.h"
 #include "worker/exchange/client/contribution.h"
 #include "worker/exchange/client/row_batch.h"

@@ -7,9 +7,9 @@
  * more. */
 #include "worker/train/evaluator.h"
 
-#include "proto/base/time.h"
-#include "proto/store/checkpoint.h"
-#include "proto/store/dir_lock.h"
+#include "core/base/time.h"
+#include "core/store/checkpoint.h"
+#include "core/store/dir_lock.h"
 #include "worker/train/checkpoint_model.h"
 
 #include <inttypes.h>

@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_EVALUATOR_H
 #define CAPSTAN_EVALUATOR_H
 
-#include "proto/base/health.h"
-#include "proto/base/log.h"
-#include "proto/base/status.h"
+#include "core/base/health.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
 
 #include <stdbool.h>
 

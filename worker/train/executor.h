@@ -4,11 +4,11 @@
 #ifndef CAPSTAN_EXECUTOR_H
 #define CAPSTAN_EXECUTOR_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/tensor/binary_scores.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/memory_footprint.h"
+#include "core/base/status.h"
+#include "core/tensor/binary_scores.h"
+#include "core/tensor/layout.h"
+#include "proto/job/job.h"
+#include "proto/plan/memory_footprint.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 #include "worker/ops/local_device.h"

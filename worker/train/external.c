@@ -10,7 +10,7 @@
  * are copied from and to the arena, whose ranges are summed in place. */
 #include "worker/train/external_internal.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,9 +9,9 @@
 #ifndef CAPSTAN_EXTERNAL_H
 #define CAPSTAN_EXTERNAL_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/optimizer_group.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
+#include "proto/plan/optimizer_group.h"
 #include "worker/data/batch.h"
 #include "worker/exchange/client/contribution.h"
 

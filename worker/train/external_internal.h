@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_EXTERNAL_INTERNAL_H
 #define CAPSTAN_EXTERNAL_INTERNAL_H
 
-#include "proto/store/dir_lock.h"
-#include "proto/store/kept_file.h"
+#include "core/store/dir_lock.h"
+#include "core/store/kept_file.h"
 #include "worker/train/external.h"
 #include "worker/train/table_steps.h"
 #include "worker/train/trainer_internal.h"

@@ -4,8 +4,8 @@
  * taken are written into its folder, and the chief is told. */
 #include "worker/train/external_internal.h"
 
-#include "proto/base/time.h"
-#include "proto/store/checkpoint.h"
+#include "core/base/time.h"
+#include "core/store/checkpoint.h"
 
 #include <errno.h>
 #include <stdio.h>

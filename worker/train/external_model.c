@@ -3,9 +3,9 @@
  * groups, first values. */
 #include "worker/train/external_internal.h"
 
-#include "proto/base/time.h"
-#include "proto/store/manifest.h"
-#include "proto/tensor/rule.h"
+#include "core/base/time.h"
+#include "core/store/manifest.h"
+#include "core/tensor/rule.h"
 
 #include <stdlib.h>
 #include <string.h>

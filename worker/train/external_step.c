@@ -3,7 +3,7 @@
  * reducer's arena as they come; its end is checked and counted. */
 #include "worker/train/external_internal.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "worker/exchange/client/window.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * step are pushed, summed by row, when it ends. */
 #include "worker/train/external_internal.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,11 +5,11 @@
 #ifndef CAPSTAN_GRAD_SCALER_H
 #define CAPSTAN_GRAD_SCALER_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/loss_scaler.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/loss_scaler.h"
+#include "proto/job/job.h"
 #include "worker/exchange/client/row_batch.h"
 
 #include <stdbool.h>

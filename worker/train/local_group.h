@@ -7,8 +7,8 @@
 #ifndef CAPSTAN_LOCAL_GROUP_H
 #define CAPSTAN_LOCAL_GROUP_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
 #include "worker/collective/local_collective.h"
 #include "worker/exchange/allreduce/sequence.h"
 #include "worker/train/device_replica.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Selects a group's devices and how their gradients are summed. This happens
  * before there is a plan, as the chief needs the number of replicas. */
-#include "proto/base/plugin.h"
+#include "core/base/plugin.h"
 #include "worker/train/local_group.h"
 
 bool local_group_is_async(const struct local_group *local_group) {

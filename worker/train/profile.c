@@ -6,9 +6,9 @@
  * cores contend for caches, memory and frequency. */
 #include "worker/train/profile.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/philox.h"
+#include "core/base/time.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/philox.h"
 #include "worker/models/model.h"
 #include "worker/ops/device.h"
 #include "worker/train/arena.h"

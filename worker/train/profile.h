@@ -4,8 +4,8 @@
 #ifndef CAPSTAN_PROFILE_H
 #define CAPSTAN_PROFILE_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
+#include "core/base/status.h"
+#include "proto/job/job.h"
 
 /* Arrays are the caller's, of 2 * (layers - 1) seconds: from a parameter's
  * first read in the forward pass to that of the next, and from the gradient

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/table_steps.h"
 
-#include "proto/tensor/row_keys.h"
+#include "core/tensor/row_keys.h"
 #include "worker/train/bags.h"
 
 #include <stdlib.h>

@@ -8,9 +8,9 @@
  * reported. */
 #include "worker/train/trainer.h"
 
-#include "proto/base/time.h"
-#include "proto/base/time_slice.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/time.h"
+#include "core/base/time_slice.h"
+#include "proto/plan/encoding.h"
 #include "worker/data/dataset.h"
 #include "worker/data/features.h"
 #include "worker/train/external.h"

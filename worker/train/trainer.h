@@ -5,14 +5,14 @@
 #ifndef CAPSTAN_TRAINER_H
 #define CAPSTAN_TRAINER_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/store/kept_file.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/plan.h"
-#include "proto/tensor/rule.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "core/store/kept_file.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/rule.h"
+#include "proto/job/job.h"
+#include "proto/plan/plan.h"
 #include "worker/collective/collective.h"
 #include "worker/exchange/exchange.h"
 #include "worker/ops/device.h"

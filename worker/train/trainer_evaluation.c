@@ -2,7 +2,7 @@
 /* Evaluations on the compute thread: its own part of the test set after a
  * planned round, the part of a snapshot that the chief requests, and the
  * requests that it serves after the loop. */
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "worker/train/trainer_internal.h"
 
 static enum status pack_scores(struct binary_scores *scores,

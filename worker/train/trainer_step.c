@@ -10,7 +10,7 @@
  * the round change nothing); else the other trainers would wait forever. */
 #include "worker/train/trainer_internal.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "worker/exchange/client/window.h"
 #include "worker/train/clipping.h"
 

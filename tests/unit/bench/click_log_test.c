@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/tensor/binary_scores.h"
+#include "core/tensor/binary_scores.h"
 #include "tests/bench/click_log.h"
 #include "tests/lib/test.h"
 #include "worker/data/csv_format.h"

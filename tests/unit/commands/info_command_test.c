@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/info_command.h"
 
-#include "proto/base/version.h"
-#include "proto/tensor/rule.h"
+#include "core/base/version.h"
+#include "core/tensor/rule.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>

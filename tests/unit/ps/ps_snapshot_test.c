@@ -2,8 +2,8 @@
 /* Blocks of a server on their way into a checkpoint's file. */
 #include "ps/ps_internal.h"
 
-#include "proto/store/checkpoint.h"
-#include "proto/store/shard_reader.h"
+#include "core/store/checkpoint.h"
+#include "core/store/shard_reader.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"

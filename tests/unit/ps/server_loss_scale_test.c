@@ -3,7 +3,7 @@
  * are skipped whole, and answers tell what losses are scaled by next. */
 #include "ps/server.h"
 
-#include "proto/tensor/schedule.h"
+#include "core/tensor/schedule.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"
 

@@ -3,8 +3,8 @@
  * weights in the encoding that the job asks for, and to whom they go. */
 #include "ps/server.h"
 
-#include "proto/tensor/encoding.h"
-#include "proto/tensor/row_keys.h"
+#include "core/tensor/row_keys.h"
+#include "proto/plan/encoding.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/shard_snapshot.h"
 #include "tests/lib/test.h"

@@ -3,7 +3,7 @@
  * is 1, so that the weights that come back tell what was summed. */
 #include "ps/server.h"
 
-#include "proto/tensor/encoding.h"
+#include "proto/plan/encoding.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"

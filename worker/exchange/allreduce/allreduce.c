@@ -7,8 +7,8 @@
  * calls. */
 #include "worker/exchange/allreduce/allreduce.h"
 
-#include "proto/base/time.h"
-#include "proto/net/messages/ps_links.h"
+#include "core/base/time.h"
+#include "proto/messages/ps_links.h"
 #include "worker/collective/group.h"
 #include "worker/exchange/allreduce/rendezvous.h"
 

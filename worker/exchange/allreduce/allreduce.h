@@ -5,11 +5,11 @@
 #ifndef CAPSTAN_ALLREDUCE_H
 #define CAPSTAN_ALLREDUCE_H
 
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/net/messages/control_client.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/tensor/plan.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "proto/job/job.h"
+#include "proto/messages/control_client.h"
+#include "proto/plan/plan.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 #include "worker/exchange/allreduce/reducer.h"
 

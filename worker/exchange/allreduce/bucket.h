@@ -9,8 +9,8 @@
 #ifndef CAPSTAN_BUCKET_H
 #define CAPSTAN_BUCKET_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
 
 #include <stdint.h>
 

@@ -5,7 +5,7 @@
  * first bucket, whose sum every rank has, if there is no state to shard. */
 #include "worker/exchange/allreduce/partition.h"
 
-#include "proto/config/byte_size.h"
+#include "core/base/byte_size.h"
 #include "worker/collective/collective.h"
 
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #ifndef CAPSTAN_PARTITION_H
 #define CAPSTAN_PARTITION_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/rule.h"
+#include "core/base/status.h"
+#include "core/tensor/rule.h"
 #include "worker/exchange/allreduce/bucket.h"
 #include "worker/ops/device.h"
 

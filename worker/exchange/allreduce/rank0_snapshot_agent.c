@@ -11,7 +11,7 @@
  * it over when it is to be written. */
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
-#include "proto/base/free_memory.h"
+#include "core/base/free_memory.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent_internal.h"
 
 #include <stdlib.h>

@@ -7,13 +7,13 @@
 #ifndef CAPSTAN_RANK0_SNAPSHOT_AGENT_H
 #define CAPSTAN_RANK0_SNAPSHOT_AGENT_H
 
-#include "proto/base/log.h"
-#include "proto/base/status.h"
-#include "proto/config/job/job.h"
-#include "proto/net/messages/control.pb-c.h"
-#include "proto/net/messages/member.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/tensor/plan.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "proto/job/job.h"
+#include "proto/messages/control.pb-c.h"
+#include "proto/messages/member.h"
+#include "proto/plan/plan.h"
 #include "worker/exchange/allreduce/reducer.h"
 
 #include <zmq.h>

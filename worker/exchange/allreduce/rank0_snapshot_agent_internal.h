@@ -4,9 +4,9 @@
 #ifndef CAPSTAN_RANK0_SNAPSHOT_AGENT_INTERNAL_H
 #define CAPSTAN_RANK0_SNAPSHOT_AGENT_INTERNAL_H
 
-#include "proto/store/checkpoint_reader.h"
-#include "proto/store/manifest.h"
-#include "proto/store/snapshot_agent.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/store/manifest.h"
+#include "proto/holder/snapshot_agent.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 #include "worker/exchange/allreduce/weights_server.h"
 

@@ -3,7 +3,7 @@
  * come from a checkpoint or from the chief's weights; the blocks of a saved
  * round are copied for the snapshots; before each round the thread waits while
  * the chief is still to name a round. */
-#include "proto/tensor/rule.h"
+#include "core/tensor/rule.h"
 #include "worker/exchange/allreduce/rank0_snapshot_agent_internal.h"
 
 #include <string.h>

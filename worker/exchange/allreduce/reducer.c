@@ -19,8 +19,8 @@
  * round, for the header. */
 #include "worker/exchange/allreduce/reducer.h"
 
-#include "proto/base/time.h"
-#include "proto/base/time_slice.h"
+#include "core/base/time.h"
+#include "core/base/time_slice.h"
 #include "worker/exchange/allreduce/reduction.h"
 #include "worker/exchange/allreduce/sequence.h"
 #include "worker/exchange/allreduce/state_io.h"

@@ -10,8 +10,8 @@
  * some checkpoints its own rule step. */
 #include "worker/exchange/allreduce/reduction.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/schedule.h"
+#include "core/base/time.h"
+#include "core/tensor/schedule.h"
 #include "worker/exchange/allreduce/reduction_internal.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * may read it late and more than once. */
 #include "worker/exchange/allreduce/rendezvous.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 #include <errno.h>
 #include <pthread.h>

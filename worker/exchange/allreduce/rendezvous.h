@@ -5,8 +5,8 @@
 #ifndef CAPSTAN_RENDEZVOUS_H
 #define CAPSTAN_RENDEZVOUS_H
 
-#include "proto/base/status.h"
-#include "proto/net/messages/control.pb-c.h"
+#include "core/base/status.h"
+#include "proto/messages/control.pb-c.h"
 #include "worker/collective/collective.h"
 
 #include <stdint.h>

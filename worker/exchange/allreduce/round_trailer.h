@@ -7,9 +7,9 @@
 #ifndef CAPSTAN_ROUND_TRAILER_H
 #define CAPSTAN_ROUND_TRAILER_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
-#include "proto/tensor/optimizer_group.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
+#include "proto/plan/optimizer_group.h"
 #include "worker/collective/group.h"
 #include "worker/exchange/client/contribution.h"
 

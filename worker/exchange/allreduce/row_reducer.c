@@ -5,8 +5,8 @@
  * thread may save them, and what the two threads tell each other. */
 #include "worker/exchange/allreduce/row_reducer.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/rule.h"
+#include "core/base/time.h"
+#include "core/tensor/rule.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -7,10 +7,10 @@
 #ifndef CAPSTAN_ROW_REDUCER_H
 #define CAPSTAN_ROW_REDUCER_H
 
-#include "proto/base/status.h"
-#include "proto/rows/row_shard.h"
-#include "proto/tensor/plan.h"
-#include "proto/tensor/schedule.h"
+#include "core/base/status.h"
+#include "core/tensor/schedule.h"
+#include "proto/holder/row_shard.h"
+#include "proto/plan/plan.h"
 #include "worker/collective/group.h"
 #include "worker/exchange/client/contribution.h"
 #include "worker/exchange/client/row_batch.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/sequence.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 
 void sequence_open(struct sequence *sequence) {
     *sequence = (struct sequence){0};

@@ -4,10 +4,10 @@
  * nor a bandwidth probe loses its sender the connection. */
 #include "worker/exchange/allreduce/weights_server.h"
 
-#include "proto/base/time.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/message.h"
-#include "proto/net/messages/ps_links.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "proto/messages/message.h"
+#include "proto/messages/ps_links.h"
 
 #include <stdlib.h>
 #include <string.h>

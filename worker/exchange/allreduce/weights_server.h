@@ -5,9 +5,9 @@
 #ifndef CAPSTAN_WEIGHTS_SERVER_H
 #define CAPSTAN_WEIGHTS_SERVER_H
 
-#include "proto/base/status.h"
-#include "proto/net/messages/member.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
+#include "proto/messages/member.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  * until then. */
 #include "worker/exchange/client/client.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/time.h"
+#include "proto/plan/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
 #include <errno.h>

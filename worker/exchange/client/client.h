@@ -2,16 +2,16 @@
 /* A trainer's connection to the ps: announce complete gradients, wait for
  * needed weights. Two threads meet here: the communication thread moves bytes
  * (client_step and the poll functions); the compute thread announces and waits.
- * Needs proto/ only. */
+ * Needs core/ and proto/ only. */
 #ifndef CAPSTAN_CLIENT_H
 #define CAPSTAN_CLIENT_H
 
-#include "proto/base/deadline.h"
-#include "proto/base/status.h"
-#include "proto/net/messages/member.h"
-#include "proto/net/shm/buffer.h"
-#include "proto/tensor/loss_scaler.h"
-#include "proto/tensor/plan.h"
+#include "core/base/deadline.h"
+#include "core/base/status.h"
+#include "core/net/shm/buffer.h"
+#include "core/tensor/loss_scaler.h"
+#include "proto/messages/member.h"
+#include "proto/plan/plan.h"
 #include "worker/exchange/client/contribution.h"
 #include "worker/exchange/client/row_batch.h"
 

@@ -3,9 +3,9 @@
 #ifndef CAPSTAN_CLIENT_INTERNAL_H
 #define CAPSTAN_CLIENT_INTERNAL_H
 
-#include "proto/base/deadline.h"
-#include "proto/base/time.h"
-#include "proto/net/messages/ps_links.h"
+#include "core/base/deadline.h"
+#include "core/base/time.h"
+#include "proto/messages/ps_links.h"
 #include "worker/exchange/client/client.h"
 #include "worker/exchange/client/push_values.h"
 #include "worker/exchange/client/window.h"

@@ -4,7 +4,7 @@
  * window a partition is two blocks behind those of the weights: one for its
  * pushes, with the numbers that messages use, and one for its lookups. So rows
  * are sent, asked for and sent again as blocks are. */
-#include "proto/tensor/encoding.h"
+#include "proto/plan/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
 #include <stdio.h>

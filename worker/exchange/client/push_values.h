@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_PUSH_VALUES_H
 #define CAPSTAN_PUSH_VALUES_H
 
-#include "proto/net/messages/data.pb-c.h"
+#include "proto/messages/data.pb-c.h"
 
 #include <stddef.h>
 #include <stdint.h>

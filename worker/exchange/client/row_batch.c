@@ -4,8 +4,8 @@
  * little to sort there. */
 #include "worker/exchange/client/row_batch.h"
 
-#include "proto/net/messages/message.h"
-#include "proto/tensor/row_keys.h"
+#include "core/tensor/row_keys.h"
+#include "proto/messages/message.h"
 
 #include <stdlib.h>
 #include <string.h>

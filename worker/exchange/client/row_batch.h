@@ -6,8 +6,8 @@
 #ifndef CAPSTAN_ROW_BATCH_H
 #define CAPSTAN_ROW_BATCH_H
 
-#include "proto/base/status.h"
-#include "proto/tensor/layout.h"
+#include "core/base/status.h"
+#include "core/tensor/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>

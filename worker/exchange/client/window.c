@@ -12,7 +12,7 @@
  * could leave. */
 #include "worker/exchange/client/window.h"
 
-#include "proto/net/messages/message.h"
+#include "proto/messages/message.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU as a device: its memory is the host's and every call is done when it
  * returns, so streams and events have nothing to order. ops_cpu_layer.c
- * computes layers; rules and sums are proto/tensor's. */
+ * computes layers; rules and sums are core/tensor's. */
 #include "worker/ops/cpu/ops_cpu_internal.h"
 
 #include <limits.h>

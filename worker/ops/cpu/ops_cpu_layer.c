@@ -3,8 +3,8 @@
  * compiler vectorises. With bf16 or fp16 the operands of a product are first
  * rounded to it and back, as a GPU's tensor cores take them; sums are float32
  * in all cases. */
-#include "proto/tensor/bf16.h"
-#include "proto/tensor/fp16.h"
+#include "core/tensor/bf16.h"
+#include "core/tensor/fp16.h"
 #include "worker/ops/activation.h"
 #include "worker/ops/cpu/loss.h"
 #include "worker/ops/cpu/ops_cpu_internal.h"

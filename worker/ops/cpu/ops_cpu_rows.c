@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of fields on the CPU: a sample at a time, loops over the values of a row
  * innermost, which the compiler vectorises. */
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "worker/ops/cpu/ops_cpu_internal.h"
 #include "worker/ops/dropout.h"
 #include "worker/ops/rows_element.h"

@@ -2,8 +2,8 @@
 /* float32 to 16 bits and back, and of pixels. */
 #include "worker/ops/cuda/cuda_launch.h"
 
-#include "proto/tensor/bf16.h"
-#include "proto/tensor/fp16.h"
+#include "core/tensor/bf16.h"
+#include "core/tensor/fp16.h"
 
 template <enum cuda_kernels_half HALF>
 CUDA_ELEMENT uint16_t float_to_half(float value) {

@@ -4,7 +4,7 @@
  * in part. */
 #include "worker/ops/cuda/cuda_launch.h"
 
-#include "proto/tensor/philox_element.h"
+#include "core/tensor/philox_element.h"
 
 enum { WORDS = 4 };
 

@@ -2,7 +2,7 @@
 /* Rows of fields: a thread computes one element of y. */
 #include "worker/ops/cuda/cuda_launch.h"
 
-#include "proto/tensor/philox_element.h"
+#include "core/tensor/philox_element.h"
 #include "worker/ops/dropout.h"
 #include "worker/ops/rows_element.h"
 

@@ -3,7 +3,7 @@
  * arena at once. */
 #include "worker/ops/cuda/cuda_launch.h"
 
-#include "proto/tensor/rule_element.h"
+#include "core/tensor/rule_element.h"
 
 #include <utility>
 

@@ -4,7 +4,7 @@
 #ifndef CAPSTAN_OPS_CUDA_BLAS_H
 #define CAPSTAN_OPS_CUDA_BLAS_H
 
-#include "proto/base/status.h"
+#include "core/base/status.h"
 
 #include <cublas_v2.h>
 #include <stdbool.h>

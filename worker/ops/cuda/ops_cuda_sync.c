@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of a GPU, which come late; and waits for it by polling, as a blocking
  * wait in CUDA could not be aborted. */
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "worker/ops/cuda/ops_cuda_internal.h"
 
 #include <time.h>

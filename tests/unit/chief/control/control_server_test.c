@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/control/control_server.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 

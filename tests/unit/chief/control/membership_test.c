@@ -2,7 +2,7 @@
 #include "chief/control/membership.h"
 
 #include "chief/shutdown.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 

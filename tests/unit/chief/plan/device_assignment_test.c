@@ -3,7 +3,7 @@
 
 #include "chief/plan/device_replicas.h"
 #include "chief/run.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 

@@ -2,7 +2,7 @@
 #include "chief/plan/model_spec.h"
 
 #include "chief/control/membership.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 

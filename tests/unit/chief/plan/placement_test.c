@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/placement.h"
 
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>

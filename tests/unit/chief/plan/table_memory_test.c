@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/table_memory.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>

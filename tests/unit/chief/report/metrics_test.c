@@ -2,7 +2,7 @@
 #include "chief/report/metrics.h"
 
 #include "chief/shutdown.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/metrics_fixture.h"

@@ -2,7 +2,7 @@
 #include "chief/report/summary.h"
 
 #include "chief/report/metrics.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/metrics_fixture.h"
 #include "tests/lib/test.h"
 

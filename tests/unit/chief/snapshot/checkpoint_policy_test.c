@@ -2,7 +2,7 @@
 /* Resuming: what may differ from the checkpoint and what not. */
 #include "chief/snapshot/checkpoint_policy.h"
 
-#include "proto/tensor/initializer.h"
+#include "core/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"

@@ -4,7 +4,7 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/snapshot/checkpoint_policy.h"
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"

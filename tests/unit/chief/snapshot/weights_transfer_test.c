@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/snapshot/weights_transfer.h"
 
-#include "proto/base/time.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/message.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "proto/messages/message.h"
 #include "ps/server.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/shard_snapshot.h"

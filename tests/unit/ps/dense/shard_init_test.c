@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/dense/shard_init.h"
 
-#include "proto/base/background_task.h"
+#include "core/base/background_task.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of both kinds beside each other, and what becomes of shared memory when
  * a rank cannot have it, breaks its rules or is killed. */
-#include "proto/base/time.h"
-#include "proto/net/shm/buffer.h"
+#include "core/base/time.h"
+#include "core/net/shm/buffer.h"
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
 

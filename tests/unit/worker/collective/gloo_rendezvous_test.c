@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks of the gloo plugin meet, by TCP, before there is a line of either
  * kind; who does not come or goes, and strangers. */
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
 

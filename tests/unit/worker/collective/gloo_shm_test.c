@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/gloo_shm.h"
 
-#include "proto/base/time.h"
-#include "proto/net/shm/shm_connection_internal.h"
+#include "core/base/time.h"
+#include "core/net/shm/shm_connection_internal.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 

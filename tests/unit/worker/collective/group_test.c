@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/group.h"
 
-#include "proto/base/plugin.h"
+#include "core/base/plugin.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/collective_fixture.h"
 #include "tests/lib/skip.h"

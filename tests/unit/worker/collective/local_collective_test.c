@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/local_collective.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"

@@ -2,7 +2,7 @@
 /* TFRecord files of tf.train.Example, written here by their definition. */
 #include "worker/data/example_format.h"
 
-#include "proto/base/masked_crc.h"
+#include "core/base/masked_crc.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/example_message.h"
 #include "tests/lib/test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model's gradients beside finite differences of its loss in double
  * precision, and two hundred steps that have to learn. */
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/lib/test.h"
 #include "worker/data/idx_dataset.h"
 #include "worker/data/loader.h"

@@ -2,7 +2,7 @@
 /* What models of ranker.h make of features: columns, tables, parameters. */
 #include "worker/models/ranker_form.h"
 
-#include "proto/tensor/initializer.h"
+#include "core/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/features.h"

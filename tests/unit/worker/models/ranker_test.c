@@ -3,7 +3,7 @@
  * gradients are central differences. */
 #include "worker/models/ranker.h"
 
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/lib/activation_oracle.h"
 #include "tests/lib/test.h"
 #include "worker/models/ranker_form.h"

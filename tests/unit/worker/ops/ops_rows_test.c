@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of fields beside sums in double precision: on the CPU and on a fake
  * GPU. */
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
 #include "tests/lib/test.h"

@@ -4,8 +4,8 @@
  * this machine where there is one. */
 #include "worker/ops/device.h"
 
-#include "proto/tensor/bf16.h"
-#include "proto/tensor/fp16.h"
+#include "core/tensor/bf16.h"
+#include "core/tensor/fp16.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
 #include "tests/lib/activation_oracle.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/evaluator.h"
 
-#include "proto/config/job/job.h"
-#include "proto/store/checkpoint.h"
-#include "proto/store/dir_lock.h"
-#include "proto/store/manifest.h"
-#include "proto/store/shard_writer.h"
+#include "core/store/checkpoint.h"
+#include "core/store/dir_lock.h"
+#include "core/store/manifest.h"
+#include "core/store/shard_writer.h"
+#include "proto/job/job.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"

@@ -3,7 +3,7 @@
  * sums, beside the sums of what was pushed in it. */
 #include "worker/train/table_steps.h"
 
-#include "proto/tensor/row_keys.h"
+#include "core/tensor/row_keys.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * GPU that is lost, hangs or has no memory is told in words. */
 #include "worker/train/trainer.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/test.h"
 #include "tests/lib/trainer_fixture.h"

@@ -2,8 +2,8 @@
 /* Whole runs of a trainer on the CPU, its steps and how they end. */
 #include "worker/train/trainer.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/time.h"
+#include "proto/plan/encoding.h"
 #include "tests/lib/allocations.h"
 #include "tests/lib/test.h"
 #include "tests/lib/trainer_fixture.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/bucket.h"
 
-#include "proto/tensor/philox.h"
+#include "core/tensor/philox.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 #include "worker/train/arena.h"

@@ -4,7 +4,7 @@
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "chief/snapshot/weights_transfer.h"
-#include "proto/store/checkpoint.h"
+#include "core/store/checkpoint.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
 #include "tests/lib/test.h"

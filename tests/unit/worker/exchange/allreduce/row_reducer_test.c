@@ -3,7 +3,7 @@
  * rank 0's. What whole runs have of it is in cluster_tables_test. */
 #include "worker/exchange/allreduce/row_reducer.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 

@@ -2,9 +2,9 @@
 #include "worker/exchange/allreduce/weights_server.h"
 
 #include "chief/snapshot/weights_transfer.h"
-#include "proto/base/time.h"
-#include "proto/net/link/link.h"
-#include "proto/net/messages/message.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "proto/messages/message.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/bandwidth_meter.h"

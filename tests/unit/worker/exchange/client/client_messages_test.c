@@ -3,8 +3,8 @@
  * that are not sound are left. */
 #include "worker/exchange/client/client.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/encoding.h"
+#include "core/base/time.h"
+#include "proto/plan/encoding.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/test.h"

@@ -3,7 +3,7 @@
  * asked, what is sent again, and which answers count. */
 #include "worker/exchange/client/client.h"
 
-#include "proto/base/time.h"
+#include "core/base/time.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/test.h"
 

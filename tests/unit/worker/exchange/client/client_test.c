@@ -3,8 +3,8 @@
  * thread sees the weights of each round and no others. */
 #include "worker/exchange/client/client.h"
 
-#include "proto/base/time.h"
-#include "proto/tensor/bf16.h"
+#include "core/base/time.h"
+#include "core/tensor/bf16.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/shard_snapshot.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/client/push_values.h"
 
-#include "proto/tensor/optimizer_group.h"
+#include "proto/plan/optimizer_group.h"
 #include "tests/lib/test.h"
 
 /* Sets the first value of group 0 at CLOCK. */

@@ -2,8 +2,8 @@
 /* The rows of a batch beside a sorted list of what was added to it. */
 #include "worker/exchange/client/row_batch.h"
 
-#include "proto/net/messages/message.h"
-#include "proto/tensor/row_keys.h"
+#include "core/tensor/row_keys.h"
+#include "proto/messages/message.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Supervises a launch: waits for the chief, forwards signals to it, reports
+ * children that die before it, and ends the others in steps after it. */
+#include "commands/launch/launch_internal.h"
+#include "core/base/device_head.h"
+#include "core/base/limits.h"
+#include "core/base/plugin.h"
+#include "core/base/time.h"
+#include "proto/messages/launch_record.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Seconds: processes that a failed chief has told of its end are about to
+ * leave; the others wait for it in vain. */
+static const double AFTER_FAILURE = 0.5;
+static const int64_t LOOK_INTERVAL = TIME_S / 5;
+
+#define NOT_CLOSED "before it had closed its run"
+
+/* Logs MESSAGE for each process that is still running (NULL: nothing) and sends
+ * it signal NUMBER (0: none). */
+static void signal_others(struct launch *launch, int number,
+                          const char *message) {
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct launch_process *process = &launch->processes[i];
+        if (!process->pid)
+            continue;
+        if (message)
+            log_warning(launch->options->log, "process_overdue",
+                        "%s (pid %d) %s", process->name, (int)process->pid,
+                        message);
+        if (number)
+            kill(process->pid, number);
+    }
+}
+
+static void enter(struct launch *launch, enum shutdown_phase shutdown_phase,
+                  double seconds) {
+    int64_t now = time_now(), wait = time_from_seconds(seconds);
+    launch->shutdown_phase = shutdown_phase;
+    launch->deadline = wait < TIME_NEVER - now ? now + wait : TIME_NEVER;
+}
+
+static void signal_chief(struct launch *launch, int number) {
+    const struct launch_settings *options = launch->options;
+    kill(launch->processes[0].pid, number);
+    if (launch->shutdown_phase == RUNNING)
+        enter(launch, CHIEF_SIGNALLED, options->grace + options->stop);
+}
+
+/* The run cannot start without PROCESS, and no launcher restarts it. */
+static void abort_run(struct launch *launch, struct launch_process *process,
+                      int code) {
+    bool config = code == STATUS_CONFIG || code == CHILDREN_NOT_STARTED;
+    launch->failed = config                  ? STATUS_CONFIG
+                     : code == STATUS_FAILED ? STATUS_FAILED
+                                             : STATUS_RETRY;
+    launch->cause = process;
+    signal_chief(launch, SIGTERM);
+}
+
+/* A command that ended without an error before it had joined, while the chief
+ * has a run, or begins one later: until then it may be a command that has none.
+ */
+static void abort_for_absent(struct launch *launch) {
+    launch->deadline = TIME_NEVER;
+    if (!launch->absent || !launch->processes[0].pid)
+        return;
+    if (launch_record_in_run(launch->processes[0].record))
+        abort_run(launch, launch->absent, STATUS_FAILED);
+    else
+        launch->deadline = time_now() + LOOK_INTERVAL;
+}
+
+static void launch_pass_deadline(struct launch *launch) {
+    double stop = launch->options->stop;
+    char message[128];
+    switch (launch->shutdown_phase) {
+    case RUNNING:
+        abort_for_absent(launch);
+        break;
+    case CHIEF_SIGNALLED:
+        log_warning(launch->options->log, "process_overdue",
+                    "the chief did not end within timeouts.grace + "
+                    "timeouts.stop (%g s): killed",
+                    launch->options->grace + stop);
+        kill(launch->processes[0].pid, SIGKILL);
+        launch->deadline = TIME_NEVER;
+        break;
+    case ENDING:
+        /* A failed chief has told the processes that it knew; that the others
+         * wait in vain is not worth a line for each. */
+        if (launch->stop_grace < stop && !launch->cause)
+            launch->cause = &launch->processes[0];
+        snprintf(message, sizeof message,
+                 "still runs %g s (timeouts.stop) after the chief: SIGTERM",
+                 launch->stop_grace);
+        signal_others(launch, SIGTERM,
+                      launch->stop_grace < stop ? NULL : message);
+        enter(launch, OTHERS_SIGNALLED, stop);
+        break;
+    case OTHERS_SIGNALLED:
+        signal_others(launch, SIGKILL, "does not end on SIGTERM: killed");
+        enter(launch, KILLED, stop);
+        break;
+    case KILLED:
+        signal_others(launch, 0, "does not end even on SIGKILL: left behind");
+        launch->alive = 0;
+        break;
+    }
+}
+
+/* A process that ended with the run, or because of it, has logged that itself.
+ */
+static bool reports_own_exit(int code) {
+    return code == STATUS_OK || code == STATUS_FAILED || code == STATUS_RETRY;
+}
+
+/* A failed chief's own exit code has precedence, unless another process found
+ * its configuration wrong. */
+static void handle_chief_exit(struct launch *launch, int wait_status) {
+    struct launch_process *chief = launch->processes;
+    char exit_text[64];
+    launch->exit_code = children_exit_code(wait_status);
+    status_end_text(wait_status, exit_text, sizeof exit_text);
+    if (launch_runs_command(launch, chief) &&
+        launch_record_in_run(chief->record)) {
+        snprintf(chief->exit_text, sizeof chief->exit_text, "it %s " NOT_CLOSED,
+                 exit_text);
+        if (launch->exit_code == STATUS_OK)
+            launch->exit_code = STATUS_FAILED;
+    }
+    bool keeps_cause = launch->exit_code == STATUS_TERMINATED ||
+                       launch->failed == STATUS_CONFIG;
+    /* A leading command that has no handler dies of the signal that it got
+     * because of another process. */
+    if (WIFSIGNALED(wait_status) &&
+        !(launch->failed && WTERMSIG(wait_status) == SIGTERM))
+        log_error(launch->options->log, "chief_died", "the chief %s",
+                  exit_text);
+    if (launch->cause && launch->exit_code == STATUS_CONFIG)
+        launch->cause = chief; /* it logs whose error it was */
+    else if (!keeps_cause)
+        launch->cause = NULL;
+    if (!keeps_cause)
+        launch->failed = 0;
+    launch->stop_grace = launch->options->stop;
+    if (launch->exit_code != STATUS_OK && launch->stop_grace > AFTER_FAILURE)
+        launch->stop_grace = AFTER_FAILURE;
+    enter(launch, ENDING, launch->stop_grace);
+}
+
+/* If the death was reported to the chief, the chief logs it and decides the
+ * consequence. */
+static void handle_early_exit(struct launch *launch,
+                              struct launch_process *process, int wait_status,
+                              bool reported) {
+    int code = children_exit_code(wait_status);
+    bool joined = launch_record_has_joined(process->record);
+    char exit_text[64];
+    status_end_text(wait_status, exit_text, sizeof exit_text);
+    if (!reported && !reports_own_exit(code) && code != STATUS_CONFIG)
+        log_warning(launch->options->log, "process_died",
+                    "%s %s while the chief still runs", process->name,
+                    exit_text);
+    if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
+        abort_run(launch, process, code);
+    if (!joined && (WIFSIGNALED(wait_status) || code == STATUS_OK))
+        snprintf(process->exit_text, sizeof process->exit_text,
+                 "before it had joined it %s", exit_text);
+    if (code != STATUS_OK || joined || !launch_runs_command(launch, process))
+        return;
+    launch->absent = process;
+    abort_for_absent(launch);
+}
+
+/* A command that failed, or ended before it had closed its run, which may go on
+ * without it. One that was told to leave has left. */
+static void record_loss(struct launch *launch, struct launch_process *process,
+                        int wait_status) {
+    struct launch_record record;
+    int code = children_exit_code(wait_status);
+    bool closed = !launch_record_in_run(process->record);
+    char exit_text[64];
+    if (launch->shutdown_phase >= OTHERS_SIGNALLED ||
+        !launch_runs_command(launch, process) ||
+        (closed && (code == STATUS_OK || code == STATUS_HUNG_UP ||
+                    code == STATUS_INTERRUPTED || code == STATUS_TERMINATED)))
+        return;
+    (void)launch_record_read(process->record, &record);
+    process->incarnation = record.incarnation;
+    process->lost = code ? code : STATUS_FAILED;
+    process->lost_before = launch->num_lost++;
+    status_end_text(wait_status, exit_text, sizeof exit_text);
+    if (!closed)
+        log_warning(launch->options->log, "process_died", "%s %s %s",
+                    process->name, exit_text, NOT_CLOSED);
+}
+
+/* The exit code of the first command that failed and whose rank did not come
+ * back, while the run went on to its end; 0: there is none. */
+static int code_of_loss(const struct launch *launch) {
+    const struct launch_process *first = NULL;
+    for (unsigned i = 1; i < launch->count; i++) {
+        const struct launch_process *process = &launch->processes[i];
+        if (process->lost &&
+            (!first || process->lost_before < first->lost_before) &&
+            !(process->incarnation &&
+              launch_record_was_replaced(launch->processes[0].record,
+                                         process->incarnation)))
+            first = process;
+    }
+    return first ? first->lost : 0;
+}
+
+static void launch_handle_exit(struct launch *launch,
+                               struct launch_process *process,
+                               int wait_status) {
+    process->pid = 0;
+    launch->alive--;
+    if (process == launch->processes) {
+        handle_chief_exit(launch, wait_status);
+        return;
+    }
+    record_loss(launch, process, wait_status);
+    bool reported = launch->processes[0].pid &&
+                    death_report_send(&launch->report, process->record,
+                                      wait_status, launch->options->log);
+    if (launch->shutdown_phase == RUNNING)
+        handle_early_exit(launch, process, wait_status, reported);
+}
+
+/* One SIGCHLD may stand for several children. */
+static void launch_reap(struct launch *launch) {
+    for (unsigned i = 0; i < launch->count; i++) {
+        struct launch_process *process = &launch->processes[i];
+        int wait_status;
+        if (process->pid && children_reap(process->pid, &wait_status))
+            launch_handle_exit(launch, process, wait_status);
+    }
+}
+
+/* A closing terminal may send SIGHUP twice: that is not a second request. */
+static void launch_handle_signal(struct launch *launch, int number) {
+    pid_t chief = launch->processes[0].pid;
+    if (number == SIGCHLD)
+        launch_reap(launch);
+    else if (number == SIGUSR1 && chief)
+        kill(chief, number);
+    else if (number == SIGUSR1 ||
+             (number == SIGHUP && launch->shutdown_phase != RUNNING))
+        return;
+    else if (chief) {
+        if (launch->failed != STATUS_CONFIG)
+            launch->failed = 0; /* the signal is the cause */
+        signal_chief(launch, number);
+    } else
+        launch->deadline = time_now(); /* a second request: end at once */
+}
+
+static void launch_supervise(struct launch *launch) {
+    while (launch->alive) {
+        int number = children_wait(&launch->children, launch->deadline);
+        if (number)
+            launch_handle_signal(launch, number);
+        else
+            launch_pass_deadline(launch);
+    }
+}
+
+/* Kills the processes of a start that failed half-way. */
+static void launch_kill_all(struct launch *launch) {
+    for (unsigned i = 0; i < launch->count; i++) {
+        if (!launch->processes[i].pid)
+            continue;
+        kill(-launch->processes[i].pid, SIGKILL);
+        kill(launch->processes[i].pid, SIGKILL); /* may have left its group */
+        waitpid(launch->processes[i].pid, NULL, 0);
+    }
+}
+
+static void free_processes(struct launch *launch) {
+    for (unsigned i = 0; i < launch->count; i++) {
+        if (launch->processes[i].port_socket >= 0)
+            close(launch->processes[i].port_socket);
+        if (launch->processes[i].record >= 0)
+            close(launch->processes[i].record);
+        free(launch->processes[i].config);
+    }
+    free(launch->processes);
+}
+
+static enum status check_program(const char *program, struct failure *why) {
+    if (!access(program, X_OK))
+        return STATUS_OK;
+    return status_errno(why, FAILURE_PROGRAM_MISSING, errno,
+                        "the program to start, %s", program);
+}
+
+enum status launch_run(const struct launch_settings *options, int *exit_code,
+                       struct failure *why) {
+    struct launch launch = {.options = options,
+                            .count = !options->command + options->num_ps +
+                                     options->num_workers,
+                            .deadline = TIME_NEVER};
+    enum status status = check_program(options->program, why);
+    if (status)
+        return status;
+    if (options->azureml_distribution)
+        launch.count = azureml_num_processes(options->azureml_distribution);
+    if (options->metrics.port &&
+        options->metrics.port + launch.count - 1 > UINT16_MAX)
+        return status_fail(why, FAILURE_BAD_FLAG_VALUE,
+                           "--metrics-port %u: %u processes need as many ports "
+                           "from it on, up to %u",
+                           options->metrics.port, launch.count, UINT16_MAX);
+    launch.processes = calloc(launch.count, sizeof *launch.processes);
+    if (!launch.processes)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "out of memory for %u processes", launch.count);
+    launch_name_processes(&launch);
+    const int saves = SIGUSR1;
+    status = children_open(&launch.children, &saves, 1, why);
+    if (!status)
+        status = launch_configure(&launch, why);
+    if (!status)
+        status = launch_start(&launch, why);
+    if (status)
+        launch_kill_all(&launch);
+    else
+        launch_supervise(&launch);
+    if (launch.cause)
+        log_info(options->log, "run_aborted", "%s ended the run: %s",
+                 launch.cause->name,
+                 launch.cause->exit_text[0] ? launch.cause->exit_text
+                                            : "its own lines say why");
+    *exit_code = launch.failed ? launch.failed : launch.exit_code;
+    if (!status && *exit_code == STATUS_OK)
+        *exit_code = code_of_loss(&launch);
+    death_report_close(&launch.report);
+    children_close(&launch.children);
+    free_processes(&launch);
+    return status;
+}
+
+void launch_program(char *path, size_t size) {
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    if (length < 0)
+        snprintf(path, size, "/proc/self/exe");
+    else
+        path[length] = 0;
+}
+
+/* Counts GPUs whether or not this build supports them; 0: there is none, and
+ * WHY says why. */
+static uint32_t count_gpus(struct failure *why) {
+    const void *table;
+    if (plugin_find(&table, "cuda", DEVICE_SYMBOL, DEVICE_ABI, why))
+        return 0;
+    return ((const struct device_head *)table)->count();
+}
+
+enum status launch_count_fill(struct launch_world *world, const struct log *log,
+                              struct failure *why) {
+    struct failure none = {0};
+    if (world->nproc_kind == LAUNCH_NPROC_NUMBER)
+        return STATUS_OK;
+    uint32_t gpus =
+        world->nproc_kind == LAUNCH_NPROC_CPU ? 0 : count_gpus(&none);
+    if (world->nproc_kind == LAUNCH_NPROC_GPU && !gpus)
+        return status_fail(why, FAILURE_NO_DEVICE,
+                           "--nproc_per_node is gpu, and none is found here"
+                           "%s%.400s",
+                           none.text[0] ? ": " : "", none.text);
+    world->nproc_per_node = gpus ? gpus : cores_count();
+    log_info(log, "processes_counted", "%u process%s: one for each %s",
+             world->nproc_per_node, world->nproc_per_node == 1 ? "" : "es",
+             gpus ? "GPU" : "processor");
+    return STATUS_OK;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/limits.h"
+
+#include "core/base/cgroup.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The soft limit that servers set, so that unknown peers' connections do not
+ * use it up. */
+enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
+/* Stacks and heaps of five threads, and memory that libraries map and generate.
+ * A training process was seen to need 190 MB of it. */
+static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
+
+/* libzmq's two, a role's own, the guard of its connections, and those that read
+ * data or write a checkpoint beside it. */
+enum { OWN_THREADS = 7, SMALL_STACK = 64 << 10 };
+
+static uint64_t open_descriptors(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    uint64_t count = 0;
+    if (!folder)
+        return FALLBACK_COUNT;
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count; /* ".", ".." and the opened folder roughly offset what is
+                     missed */
+}
+
+enum status limits_descriptors(uint64_t more, const char *consumer,
+                               struct failure *why) {
+    uint64_t needed = open_descriptors() + more;
+    uint64_t wanted = needed < DEFAULT_SOFT_LIMIT ? DEFAULT_SOFT_LIMIT : needed;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
+        return STATUS_OK;
+    if (limit.rlim_max < needed)
+        return status_fail(
+            why, FAILURE_LIMIT_TOO_LOW,
+            "this process may have %llu open files, and%s%s needs %llu: raise "
+            "the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile in "
+            "/etc/security/limits.conf)",
+            (unsigned long long)limit.rlim_max, consumer ? " with " : "",
+            consumer ? consumer : "", (unsigned long long)needed,
+            (unsigned long long)needed);
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return STATUS_OK;
+}
+
+/* /proc/self/statm: pages mapped. */
+static uint64_t mapped_bytes(void) {
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (!file || fscanf(file, "%llu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+enum status limits_address_space(struct failure *why) {
+    struct rlimit limit;
+    uint64_t needed = mapped_bytes() + OWN_SPACE;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur >= needed)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_LIMIT_TOO_LOW,
+                       "this process may have %llu kB of address space, and "
+                       "needs %llu beside its weights and data: raise the "
+                       "limit (ulimit -v)",
+                       (unsigned long long)limit.rlim_cur >> 10,
+                       (unsigned long long)needed >> 10);
+}
+
+static void *wait_for_unlock(void *mutex) {
+    pthread_mutex_lock(mutex);
+    pthread_mutex_unlock(mutex);
+    return NULL;
+}
+
+enum status limits_threads(struct failure *why) {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[OWN_THREADS];
+    unsigned started = 0;
+    int error = 0;
+    pthread_attr_t small; /* memory is no reason to refuse them */
+    sigset_t all, before; /* signals are for the caller's thread */
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, SMALL_STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&mutex);
+    for (; !error && started < OWN_THREADS; started += !error)
+        error =
+            pthread_create(&threads[started], &small, wait_for_unlock, &mutex);
+    pthread_mutex_unlock(&mutex);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
+    pthread_mutex_destroy(&mutex);
+    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                                "cannot start the %u threads of a process",
+                                OWN_THREADS)
+                 : STATUS_OK;
+}
+
+/* Processor time that may be used in each period, in microseconds; a group
+ * without a limit has "max" or -1. */
+struct cpu_quota {
+    long long quota, period;
+};
+
+/* The numbers of up to two FILES of GROUP, in their order. */
+static bool read_quota(const struct cgroup *group, const char *const files[2],
+                       struct cpu_quota *out) {
+    long long *to[] = {&out->quota, &out->period};
+    int read = 0;
+    for (int f = 0; f < 2 && files[f]; f++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s%s/%s", group->root, group->folder,
+                 files[f]);
+        FILE *file = fopen(path, "re");
+        while (file && read < 2 && fscanf(file, "%lld", to[read]) == 1)
+            read++;
+        if (file)
+            fclose(file);
+    }
+    return read == 2 && out->quota > 0 && out->period > 0;
+}
+
+static void limit_cores(void *context, const struct cgroup *group) {
+    static const char *const v2[2] = {"cpu.max", NULL},
+                             *const v1[2] = {"cpu.cfs_quota_us",
+                                             "cpu.cfs_period_us"};
+    uint32_t *cores = context;
+    struct cpu_quota quota;
+    if (!read_quota(group, group->v2 ? v2 : v1, &quota))
+        return;
+    long long whole = (quota.quota - 1) / quota.period + 1;
+    *cores = whole < *cores ? (uint32_t)whole : *cores;
+}
+
+uint32_t cores_limited(const char *root, uint32_t cores) {
+    cgroup_visit(root, "cpu", limit_cores, &cores);
+    return cores;
+}
+
+uint32_t cores_count(void) {
+    cpu_set_t set;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t cores = online > 0 ? (uint32_t)online : 1;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        cores = (uint32_t)CPU_COUNT(&set);
+    return cores_limited("", cores);
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A link's socket and its received messages. A server is a ROUTER, a client a
+ * DEALER, so that neither has to alternate sends and receives. A message is a
+ * header frame and at most one payload frame. The other parts of a link:
+ * sending and limiting (link_send.c), shared memory beside TCP
+ * (link_transport.c), busy polling (link_busy_poll.c), misbehaving peers
+ * (link_peer_guard.c).
+ *
+ * The socket itself reports nothing about connections, so a monitor socket is
+ * read as well: a server's for accepted and ended connections, a client's for
+ * new ones, as requests sent before on an earlier connection will not be
+ * answered, and for what answers at its address. */
+#include "core/net/link/link.h"
+
+#include "core/base/fork_guard.h"
+#include "core/base/time.h"
+#include "core/net/link/link_internal.h"
+#include "core/net/link/port_holder.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SKIPPED = 256 };
+enum { SHM_FRAMES_PER_TURN = 16 }; /* then TCP has its turn */
+
+static struct link_bytes view_of(zmq_msg_t *message) {
+    size_t size = zmq_msg_size(message);
+    return (struct link_bytes){size ? zmq_msg_data(message) : NULL, size};
+}
+
+static void link_set_int(void *socket, int option, int value) {
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+/* TCP keepalive detects dead peers. ZMQ heartbeats are off: libzmq aborts the
+ * process if it has to handle or send a ping while a full queue keeps the
+ * connection from being read (libzmq issues 4364 and 4767). */
+static void set_keepalive(void *socket) {
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE, 1);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, 1);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, 1);
+    link_set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, 3);
+    link_set_int(socket, ZMQ_TCP_MAXRT, 3000);
+}
+
+/* docs/wire.md gives the reason for each value. */
+static void link_configure(void *socket, const struct link_settings *settings) {
+    link_set_int(socket, ZMQ_LINGER, settings->flush_ms);
+    link_set_int(socket, ZMQ_SNDHWM, 0);
+    link_set_int(socket, ZMQ_RCVHWM, 0);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
+                   sizeof settings->max_frame);
+    link_set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
+    set_keepalive(socket);
+    link_set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
+    link_set_int(socket, ZMQ_RECONNECT_IVL, 100);
+    link_set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
+    link_set_int(socket, ZMQ_IMMEDIATE, 1);
+    link_set_int(socket, ZMQ_IPV6, 1);
+    zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
+}
+
+/* A name of its own: libzmq frees that of a closed socket only later, when the
+ * next link may have this one's memory. */
+static bool link_watch(struct link *link, int events) {
+    static atomic_uint number;
+    char name[64];
+    snprintf(name, sizeof name, "inproc://monitor-%u",
+             atomic_fetch_add(&number, 1));
+    if (zmq_socket_monitor(link->socket, name, events))
+        return false;
+    link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
+    if (!link->monitor)
+        return false;
+    link_set_int(link->monitor, ZMQ_LINGER, 0);
+    link_set_int(link->monitor, ZMQ_RCVHWM, 0); /* else libzmq blocks */
+    return !zmq_connect(link->monitor, name);
+}
+
+static bool open_sockets(struct link *link,
+                         const struct link_settings *settings) {
+    bool serves = link->kind == LINK_SERVER;
+    link->socket = zmq_socket(link->zmq, serves ? ZMQ_ROUTER : ZMQ_DEALER);
+    if (!link->socket)
+        return false;
+    link_configure(link->socket, settings);
+    if (!serves)
+        return link_watch(link, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+                                    ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                                    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
+    link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
+    return link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
+}
+
+enum status link_open(struct link **out, void *zmq, enum link_kind kind,
+                      const struct link_settings *settings,
+                      struct failure *why) {
+    struct link *link = calloc(1, sizeof *link);
+    if (!link)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a link");
+    link->zmq = zmq;
+    link->kind = kind;
+    link->guard_wake = -1;
+    pthread_mutex_init(&link->mutex, NULL);
+    link->max_frame = settings->max_frame;
+    link->lost = link->heard = time_now();
+    snprintf(link->source, sizeof link->source, "%s",
+             settings->address ? settings->address : "");
+    enum status status =
+        open_sockets(link, settings)
+            ? STATUS_OK
+            : status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
+                           "cannot open a socket");
+    if (status)
+        link_close(&link);
+    *out = link;
+    return status;
+}
+
+void link_close(struct link **where) {
+    struct link *link = *where;
+    *where = NULL;
+    if (!link)
+        return;
+    link_guard_stop(link);
+    if (link->socket)
+        zmq_socket_monitor(link->socket, NULL, 0);
+    if (link->monitor)
+        zmq_close(link->monitor);
+    if (link->port)
+        fork_guard_remove_port(link->port);
+    if (link->inproc[0]) /* closing alone frees the name only later */
+        zmq_unbind(link->socket, link->inproc);
+    if (link->socket)
+        zmq_close(link->socket);
+    shm_endpoint_close(&link->shm_endpoint);
+    for (int i = 0; i < LINK_REPLIES; i++)
+        buffer_release(&link->replies[i].buffer);
+    free(link->connections);
+    pthread_mutex_destroy(&link->mutex);
+    free(link);
+}
+
+enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
+    char endpoint[128], number[8] = "*";
+    if (port)
+        snprintf(number, sizeof number, "%u", port);
+    snprintf(endpoint, sizeof endpoint,
+             strchr(link->source, ':') ? "tcp://[%s]:%s" : "tcp://%s:%s",
+             link->source[0] ? link->source : "*", number);
+    if (zmq_bind(link->socket, endpoint)) {
+        if (zmq_errno() == EADDRINUSE) {
+            char holder[128];
+            port_holder_text(port, holder, sizeof holder);
+            return status_fail(
+                why, FAILURE_PORT_IN_USE,
+                "port %u is in use on this machine%s: end the process that has "
+                "it (`ss -ltnp 'sport = :%u'` shows it) or give this task "
+                "another port in the cluster description",
+                port, holder, port);
+        }
+        return status_errno(why, FAILURE_CANNOT_LISTEN, zmq_errno(),
+                            "cannot listen on %s", endpoint);
+    }
+    char bound[128];
+    size_t size = sizeof bound;
+    zmq_getsockopt(link->socket, ZMQ_LAST_ENDPOINT, bound, &size);
+    const char *colon = strrchr(bound, ':');
+    link->port = colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : port;
+    fork_guard_add_port(link->port);
+    return link_guard_start(link, why);
+}
+
+enum status link_bind_inproc(struct link *link, const char *name,
+                             struct failure *why) {
+    char endpoint[128];
+    snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
+    if (zmq_bind(link->socket, endpoint))
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
+                            "cannot listen on %s", endpoint);
+    memcpy(link->inproc, endpoint, sizeof endpoint);
+    return STATUS_OK;
+}
+
+enum status link_connect_inproc(struct link *link, const char *name,
+                                struct failure *why) {
+    char endpoint[128];
+    snprintf(endpoint, sizeof endpoint, "inproc://%s", name);
+    if (zmq_connect(link->socket, endpoint))
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
+                            "cannot connect to %s", endpoint);
+    link->lost = 0;
+    return STATUS_OK;
+}
+
+/* A connection has one family at both ends, and from a loopback address it
+ * reaches this machine only. */
+static bool can_be_source(const char *source, const char *address) {
+    bool v6 = strchr(source, ':');
+    return *source && v6 == (*address == '[') &&
+           (strncmp(source, "127.", 4) || !strncmp(address, "127.", 4));
+}
+
+enum status link_connect(struct link *link, const char *address,
+                         struct failure *why) {
+    char endpoint[sizeof link->address];
+    const char *source = link->source;
+    if (!can_be_source(source, address))
+        snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+    else
+        snprintf(endpoint, sizeof endpoint,
+                 *address == '[' ? "tcp://[%s]:0;%s" : "tcp://%s:0;%s", source,
+                 address);
+    if (!strcmp(endpoint, link->address) &&
+        link->answer != LINK_ANSWER_PROTOCOL)
+        return STATUS_OK;
+    link_read_client_events(link); /* those of the address before */
+    link->handshake = LINK_HANDSHAKE_NONE;
+    link->answer = LINK_ANSWER_UNKNOWN;
+    link->failed_handshakes = 0;
+    bool over_tcp = link->transport == LINK_TCP;
+    if (link->address[0] && over_tcp)
+        zmq_disconnect(link->socket, link->address);
+    link->address[0] = 0;
+    if (over_tcp && zmq_connect(link->socket, endpoint))
+        return status_errno(why, FAILURE_CONNECTION_FAILED, zmq_errno(),
+                            "cannot connect to %s", address);
+    memcpy(link->address, endpoint, sizeof endpoint);
+    return STATUS_OK;
+}
+
+uint16_t link_port(const struct link *link) {
+    return link->port;
+}
+
+int link_poll_items(struct link *link, zmq_pollitem_t *items) {
+    int count = 0;
+    if (link->transport == LINK_TCP)
+        items[count++] = (zmq_pollitem_t){link->socket, 0, ZMQ_POLLIN, 0};
+    if (!link->shm_endpoint)
+        return count;
+    shm_endpoint_prepare_wait(link->shm_endpoint);
+    items[count++] = (zmq_pollitem_t){
+        NULL, shm_endpoint_descriptor(link->shm_endpoint), ZMQ_POLLIN, 0};
+    return count;
+}
+
+void *link_socket(struct link *link) {
+    return link->socket;
+}
+
+/* Knows the last LINK_BANNED bans. A peer whose ban has dropped out of the list
+ * is judged again by its next message. */
+static bool is_banned(const struct link *link, uint32_t peer) {
+    unsigned known =
+        link->num_banned < LINK_BANNED ? link->num_banned : LINK_BANNED;
+    for (unsigned i = 0; i < known; i++)
+        if (link->banned[i] == peer)
+            return true;
+    return false;
+}
+
+void link_ban(struct link *link, uint32_t peer) {
+    struct shm_connection *connection = link_shm_connection(link, peer);
+    if (connection)
+        shm_connection_fail(connection, "its messages are refused");
+    else if (!is_banned(link, peer))
+        link->banned[link->num_banned++ % LINK_BANNED] = peer;
+}
+
+/* True: the caller closes PART. libzmq delivers the parts of a message
+ * together, so after the first part the others are here. */
+static bool receive_part(struct link *link, zmq_msg_t *part) {
+    zmq_msg_init(part);
+    if (zmq_msg_recv(part, link->socket, ZMQ_DONTWAIT) >= 0)
+        return true;
+    zmq_msg_close(part);
+    return false;
+}
+
+/* Reads and drops the parts that follow PART in its message. */
+static void skip_rest(struct link *link, zmq_msg_t *part) {
+    bool more = zmq_msg_more(part);
+    zmq_msg_close(part);
+    while (more && receive_part(link, part)) {
+        more = zmq_msg_more(part);
+        zmq_msg_close(part);
+    }
+}
+
+/* Bytes of PART on the wire (ZMTP 3.0). */
+static uint64_t wire_bytes(const zmq_msg_t *part) {
+    size_t size = zmq_msg_size(part);
+    return size + (size > UINT8_MAX ? 9 : 2);
+}
+
+/* HEADER, and PAYLOAD unless NULL, have come from PEER. */
+static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *header,
+                          const zmq_msg_t *payload) {
+    uint64_t bytes = wire_bytes(header) + (payload ? wire_bytes(payload) : 0);
+    if (link->kind == LINK_SERVER
+            ? link_count_message(link, peer, header, bytes)
+            : link_needs_limit(link))
+        link_limit_connection(link, zmq_msg_get(header, ZMQ_SRCFD));
+}
+
+/* ROUTER numbers connections from a random start. Peer numbers start in the
+ * middle of the range below shared-memory numbers, as the first peer to speak
+ * may not be the first that connected. Correct for 2^30 connections after the
+ * first. */
+static uint32_t peer_number(struct link *link, const char *name) {
+    uint32_t counted;
+    memcpy(&counted, name + 1, sizeof counted);
+    counted = ntohl(counted);
+    if (!link->has_peers)
+        link->first_peer = counted;
+    link->has_peers = true;
+    return (counted - link->first_peer + LINK_NUMBERS) % SHM_ENDPOINT_FIRST;
+}
+
+/* ROUTER's own identities are a zero byte and a counter; a peer that sets its
+ * own identity cannot imitate one. Such messages are dropped, and at most
+ * MAX_SKIPPED a call, so that an endless sender cannot stall the caller. */
+static bool receive_peer(struct link *link, uint32_t *peer) {
+    zmq_msg_t identity;
+    int i = 0;
+    for (; i < MAX_SKIPPED && receive_part(link, &identity); i++) {
+        const char *name = zmq_msg_data(&identity);
+        bool usable = zmq_msg_size(&identity) == LINK_IDENTITY && !name[0] &&
+                      zmq_msg_more(&identity);
+        if (usable)
+            *peer = peer_number(link, name);
+        if (usable && !is_banned(link, *peer)) {
+            zmq_msg_close(&identity);
+            return true;
+        }
+        skip_rest(link, &identity);
+    }
+    if (i < MAX_SKIPPED)
+        link_count_all_read(link);
+    return false;
+}
+
+static bool view_shm(struct link *link, struct link_frame *frame) {
+    struct shm_endpoint_message message;
+    shm_endpoint_progress(link->shm_endpoint, time_now());
+    if (!shm_endpoint_view(link->shm_endpoint, &message))
+        return false;
+    link->received = true;
+    frame->peer = link->kind == LINK_SERVER ? message.number : 0;
+    frame->shm_connection = message.shm_connection;
+    frame->shm_segment = message.view.shm_segment;
+    frame->header =
+        (struct link_bytes){message.view.header, message.view.header_bytes};
+    frame->payload =
+        (struct link_bytes){message.view.payload, message.view.payload_bytes};
+    return true;
+}
+
+static bool view_tcp(struct link *link, struct link_frame *frame) {
+    zmq_msg_t *header = link_message(&frame->header_storage);
+    zmq_msg_t *payload = link_message(&frame->payload_storage);
+    for (;;) {
+        frame->peer = 0;
+        if (link->kind == LINK_SERVER && !receive_peer(link, &frame->peer))
+            return false;
+        if (!receive_part(link, header))
+            return false;
+        if (!zmq_msg_more(header)) {
+            record_sender(link, frame->peer, header, NULL);
+            zmq_msg_init(payload);
+            break;
+        }
+        if (!receive_part(link, payload)) {
+            zmq_msg_close(header);
+            return false;
+        }
+        record_sender(link, frame->peer, header, payload);
+        if (!zmq_msg_more(payload))
+            break;
+        skip_rest(link, payload);
+        zmq_msg_close(header);
+        link_ban(link, frame->peer);
+        link_note_violation(link, LINK_MANY_PARTS);
+    }
+    frame->shm_connection = NULL;
+    frame->shm_segment = NULL;
+    frame->header = view_of(header);
+    frame->payload = view_of(payload);
+    return true;
+}
+
+/* Shared memory first, as polling it costs no system call. TCP has its turn
+ * after SHM_FRAMES_PER_TURN frames. */
+bool link_view(struct link *link, struct link_frame *frame) {
+    if (link->shm_endpoint && link->shm_frames < SHM_FRAMES_PER_TURN &&
+        view_shm(link, frame)) {
+        link->shm_frames++;
+        return true;
+    }
+    link->shm_frames = 0;
+    if (link->transport == LINK_TCP && view_tcp(link, frame)) {
+        link->received_tcp = true;
+        return true;
+    }
+    return link->shm_endpoint && view_shm(link, frame);
+}
+
+void link_release(struct link_frame *frame) {
+    if (frame->shm_connection) {
+        shm_connection_release(frame->shm_connection);
+        return;
+    }
+    zmq_msg_close(link_message(&frame->header_storage));
+    zmq_msg_close(link_message(&frame->payload_storage));
+}
+
+/* A payload in a ring is copied: ring memory is released in order, so keeping
+ * it would hold up all later messages. */
+static bool hold_shm(struct link_frame *frame, struct link_held *held) {
+    held->payload = frame->payload;
+    if (frame->shm_segment) {
+        held->shm_segment = shm_segment_hold(frame->shm_segment);
+    } else if (frame->payload.size) {
+        held->copy = malloc(frame->payload.size);
+        if (!held->copy)
+            return false;
+        memcpy(held->copy, frame->payload.data, frame->payload.size);
+        held->payload.data = held->copy;
+    }
+    frame->payload = (struct link_bytes){0};
+    return true;
+}
+
+bool link_hold(struct link_frame *frame, struct link_held *held) {
+    zmq_msg_t *message = link_message(&held->storage);
+    zmq_msg_init(message);
+    held->shm_segment = NULL;
+    held->copy = NULL;
+    if (frame->shm_connection)
+        return hold_shm(frame, held);
+    zmq_msg_move(message, link_message(&frame->payload_storage));
+    held->payload = view_of(message);
+    frame->payload = (struct link_bytes){0};
+    return true;
+}
+
+void link_release_held(struct link_held *held) {
+    shm_segment_release(&held->shm_segment);
+    free(held->copy);
+    held->copy = NULL;
+    zmq_msg_close(link_message(&held->storage));
+}

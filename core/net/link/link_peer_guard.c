@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server's connections: which are open, which are admitted, and what to log
+ * about misbehaving peers.
+ *
+ * libzmq's monitor reports the descriptors of accepted and ended connections; a
+ * message carries the one by which it came. A connection not admitted in time
+ * is shut down by its descriptor, which libzmq sees as its end. As the
+ * descriptor may belong to another socket by then, the kernel's socket number
+ * (SO_COOKIE) is compared first.
+ *
+ * A connection ends alike for libzmq when the peer's kernel closes it, as it
+ * does when the process ends, and when this kernel gives it up, as nothing has
+ * come for three seconds (keepalive). The kernel's time of the last packet
+ * tells them apart: a living kernel acknowledges a heartbeat or a keepalive
+ * probe each second, also for a process that is stopped.
+ *
+ * libzmq takes what comes without a limit, as with a limit it aborts
+ * (docs/wire.md). So a thread of the link's, the guard, compares what the
+ * kernel has received of each connection (TCP_INFO) with what was viewed, also
+ * while the link's own thread computes, and resets a connection that is too far
+ * ahead. */
+#include "core/base/limits.h"
+#include "core/base/time.h"
+#include "core/net/link/link_internal.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/tcp.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* What peers that are not admitted may have unread: one, all together. */
+enum { UNREAD_OF_ONE = 256 << 10, UNREAD_OF_ALL = 1 << 20 };
+/* Milliseconds between two looks: while a peer is not admitted, else. */
+enum { LOOK_OFTEN = 5, LOOK = 100 };
+enum { GREETING_BYTES = 1 << 10 /* and more than a handshake */ };
+/* So long what ended connections may have left unread keeps others out. */
+static const int64_t ENDED_LIMIT = TIME_S;
+static const int64_t LOG_INTERVAL = 10 * TIME_S, HEARD_LIMIT = 2 * TIME_S;
+enum { CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
+/* Half of the descriptors that limits.h reserves for the process itself. */
+enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
+
+/* For the link's own thread, which lets the guard go first: a mutex alone would
+ * go to it again and again while messages pour in. */
+static void guard_lock(struct link *link) {
+    while (atomic_load(&link->guard_waits))
+        sched_yield();
+    pthread_mutex_lock(&link->mutex);
+}
+
+/* The entry of DESCRIPTOR; NULL: no memory. */
+static struct link_connection *connection_of(struct link *link,
+                                             unsigned descriptor) {
+    unsigned old = link->num_connections, count = old ? old : FIRST_CONNECTIONS;
+    if (descriptor < old)
+        return &link->connections[descriptor];
+    while (count <= descriptor)
+        count *= 2;
+    struct link_connection *all =
+        realloc(link->connections, count * sizeof *all);
+    if (!all)
+        return NULL;
+    memset(all + old, 0, (count - old) * sizeof *all);
+    link->connections = all;
+    link->num_connections = count;
+    return &all[descriptor];
+}
+
+uint64_t link_cookie(int descriptor) {
+    uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &cookie, &size);
+    return cookie;
+}
+
+/* Is DESCRIPTOR still CONNECTION's socket? */
+static bool is_same_socket(const struct link_connection *connection,
+                           int descriptor) {
+    return connection->since && connection->cookie &&
+           link_cookie(descriptor) == connection->cookie;
+}
+
+static void shut_down(struct link *link, unsigned descriptor) {
+    struct link_connection *connection = &link->connections[descriptor];
+    connection->expired = true;
+    if (is_same_socket(connection, (int)descriptor))
+        shutdown((int)descriptor, SHUT_RDWR);
+}
+
+/* By a reset, which also drops what the kernel has received: after a mere end
+ * libzmq would read megabytes more. */
+static void reset_connection(struct link *link, unsigned descriptor) {
+    static const struct sockaddr none = {.sa_family = AF_UNSPEC};
+    struct link_connection *connection = &link->connections[descriptor];
+    connection->expired = true;
+    if (is_same_socket(connection, (int)descriptor) &&
+        connect((int)descriptor, &none, sizeof none))
+        shutdown((int)descriptor, SHUT_RDWR);
+}
+
+static bool may_be_closed(const struct link_connection *connection) {
+    return connection->since && !connection->admitted && !connection->expired;
+}
+
+/* Files and threads need descriptors too. When unadmitted connections hold all
+ * but a few, the oldest of them is closed. The kernel assigns the lowest free
+ * descriptor, so a high one means that few are left. */
+static void reserve_descriptors(struct link *link, unsigned descriptor) {
+    struct rlimit limit;
+    unsigned oldest = link->num_connections;
+    if (getrlimit(RLIMIT_NOFILE, &limit) ||
+        descriptor + FREE_DESCRIPTORS < limit.rlim_cur)
+        return;
+    link->violations[LINK_NO_DESCRIPTOR] = true;
+    for (unsigned i = 0; i < link->num_connections; i++)
+        if (may_be_closed(&link->connections[i]) &&
+            (oldest == link->num_connections ||
+             link->connections[i].since < link->connections[oldest].since))
+            oldest = i;
+    if (oldest < link->num_connections)
+        shut_down(link, oldest);
+}
+
+void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
+                     int64_t *heard) {
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    if (cookie && link_cookie(descriptor) == cookie &&
+        !getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size))
+        *heard = now - info.tcpi_last_ack_recv * TIME_MS;
+}
+
+/* Is DESCRIPTOR a connection of LINK's? libzmq may have closed it by now, and
+ * this process reused it. */
+static bool is_own_port(const struct link *link, int descriptor) {
+    struct sockaddr_in6 own = {0};
+    socklen_t size = sizeof own;
+    return !getsockname(descriptor, (struct sockaddr *)&own, &size) &&
+           ntohs(own.sin6_port) == link->port;
+}
+
+/* CONNECTION has ended. */
+static void note_closed(struct link *link,
+                        const struct link_connection *connection, int64_t now) {
+    if (connection->admitted && !connection->expired &&
+        now - connection->heard < HEARD_LIMIT && link->num_closed < LINK_CLOSED)
+        link->closed[link->num_closed++] = connection->peer;
+}
+
+/* Handles the monitor's EVENT for DESCRIPTOR. */
+static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
+    struct link_connection *connection = connection_of(link, descriptor);
+    if (!connection)
+        return;
+    link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
+                       !connection->has_sent && !connection->expired;
+    int64_t now = time_now();
+    if (event == ZMQ_EVENT_DISCONNECTED)
+        note_closed(link, connection, now);
+    if (connection->since && !connection->admitted && !connection->expired) {
+        link->ended_unread += UNREAD_OF_ONE;
+        link->ended_at = now;
+    }
+    *connection = (struct link_connection){0};
+    if (event != ZMQ_EVENT_ACCEPTED || !is_own_port(link, (int)descriptor))
+        return;
+    *connection = (struct link_connection){
+        .since = now, .cookie = link_cookie((int)descriptor)};
+    reserve_descriptors(link, descriptor);
+    if (link->guard_wake >= 0)
+        eventfd_write(link->guard_wake, 1); /* whichever thread reads this */
+    if (link->admit_limit && link->ended_unread > UNREAD_OF_ALL)
+        reset_connection(link, descriptor); /* before it can send */
+}
+
+/* The mutex is held. */
+static void read_events(struct link *link) {
+    uint16_t event;
+    uint32_t value;
+    while (link_next_event(link, &event, &value))
+        take_event(link, event, value);
+}
+
+bool link_next_closed(struct link *link, uint32_t *peer) {
+    guard_lock(link);
+    read_events(link);
+    bool any = link->num_closed;
+    if (any) {
+        *peer = link->closed[0];
+        link->num_closed--;
+        memmove(link->closed, link->closed + 1,
+                link->num_closed * sizeof *link->closed);
+    }
+    pthread_mutex_unlock(&link->mutex);
+    return any;
+}
+
+void link_admit_within(struct link *link, int64_t limit, uint64_t credit) {
+    guard_lock(link);
+    link->admit_limit = limit;
+    link->admit_from = time_now();
+    link->credit = credit;
+    pthread_mutex_unlock(&link->mutex);
+    if (link->guard_wake >= 0)
+        eventfd_write(link->guard_wake, 1);
+}
+
+void link_set_credit(struct link *link, uint64_t credit) {
+    guard_lock(link);
+    link->credit = credit;
+    pthread_mutex_unlock(&link->mutex);
+}
+
+/* The connection of a message that came by DESCRIPTOR. Its accept, and the end
+ * of the descriptor's previous connection, may still be unread in the monitor.
+ */
+static struct link_connection *sender_connection(struct link *link,
+                                                 int descriptor) {
+    struct link_connection *connection =
+        connection_of(link, (unsigned)descriptor);
+    if (!connection || is_same_socket(connection, descriptor))
+        return connection;
+    read_events(link);
+    return connection_of(link, (unsigned)descriptor);
+}
+
+/* Records that a message came by CONNECTION. Is it its first? If the end of its
+ * connection has been read already, it did not end without a message. */
+static bool note_message(struct link *link,
+                         struct link_connection *connection) {
+    unsigned *ended = link->ended_now ? &link->ended_now : &link->ended_before;
+    bool first = !connection->has_sent;
+    connection->has_sent = true;
+    if (first && !connection->since)
+        *ended -= *ended > 0;
+    return first;
+}
+
+/* The connection of PEER, whose message was viewed last; NULL: it has ended. */
+static struct link_connection *peer_connection(struct link *link,
+                                               uint32_t peer) {
+    const struct link_sender *sender = &link->senders[peer % LINK_SENDERS];
+    if (sender->peer != peer || sender->descriptor < 0 ||
+        (unsigned)sender->descriptor >= link->num_connections)
+        return NULL;
+    struct link_connection *connection = &link->connections[sender->descriptor];
+    return connection->cookie == sender->cookie ? connection : NULL;
+}
+
+/* Asks for a connection's descriptor at its first message only: libzmq keeps it
+ * as text. */
+bool link_count_message(struct link *link, uint32_t peer, zmq_msg_t *part,
+                        uint64_t bytes) {
+    bool first = false;
+    guard_lock(link);
+    struct link_connection *connection = peer_connection(link, peer);
+    /* Known, but ended: its descriptor may be another's by now. */
+    bool ended = link->senders[peer % LINK_SENDERS].peer == peer && !connection;
+    if (!connection && !ended) {
+        int descriptor = zmq_msg_get(part, ZMQ_SRCFD);
+        if (descriptor >= 0)
+            connection = sender_connection(link, descriptor);
+        if (connection) {
+            first = note_message(link, connection);
+            link->senders[peer % LINK_SENDERS] =
+                (struct link_sender){peer, descriptor, connection->cookie};
+        }
+    }
+    if (connection)
+        connection->delivered += bytes;
+    pthread_mutex_unlock(&link->mutex);
+    return first;
+}
+
+void link_count_all_read(struct link *link) {
+    guard_lock(link);
+    link->ended_unread = 0;
+    pthread_mutex_unlock(&link->mutex);
+}
+
+void link_note_violation(struct link *link, enum link_violation violation) {
+    guard_lock(link);
+    link->violations[violation] = true;
+    pthread_mutex_unlock(&link->mutex);
+}
+
+void link_admit(struct link *link, uint32_t peer) {
+    guard_lock(link);
+    struct link_connection *connection = peer_connection(link, peer);
+    if (connection && connection->since) {
+        connection->admitted = true;
+        connection->peer = peer;
+        connection->heard = time_now();
+    }
+    pthread_mutex_unlock(&link->mutex);
+}
+
+static void close_unadmitted(struct link *link, int64_t now) {
+    if (!link->admit_limit ||
+        now - link->last_admit_check < link->admit_limit / CHECKS_PER_LIMIT)
+        return;
+    link->last_admit_check = now;
+    for (unsigned i = 0; i < link->num_connections; i++) {
+        const struct link_connection *connection = &link->connections[i];
+        int64_t from = connection->since > link->admit_from ? connection->since
+                                                            : link->admit_from;
+        if (may_be_closed(connection) && now - from >= link->admit_limit)
+            shut_down(link, i);
+    }
+}
+
+/* Reads what the kernel knows of CONNECTION. */
+static void measure(struct link_connection *connection, int descriptor,
+                    int64_t now) {
+    struct tcp_info about = {0};
+    socklen_t size = sizeof about;
+    connection->ahead = 0;
+    if (!is_same_socket(connection, descriptor) ||
+        getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &size))
+        return;
+    if (about.tcpi_bytes_received > connection->delivered)
+        connection->ahead = about.tcpi_bytes_received - connection->delivered;
+    if (connection->admitted)
+        connection->heard = now - about.tcpi_last_ack_recv * TIME_MS;
+}
+
+/* Measures the connection of DESCRIPTOR and ends it if it is too far ahead. */
+static void bound_unread(struct link *link, unsigned descriptor, int64_t now) {
+    struct link_connection *connection = &link->connections[descriptor];
+    uint64_t most = connection->admitted
+                        ? link->credit + (uint64_t)link->max_frame
+                        : UNREAD_OF_ONE;
+    measure(connection, (int)descriptor, now);
+    if (connection->ahead <= most)
+        return;
+    link->violations[LINK_UNREAD] = true;
+    reset_connection(link, descriptor);
+}
+
+/* Of peers that are not admitted those that have more unread than the mean, and
+ * than a greeting takes. */
+static void bound_unadmitted(struct link *link, uint64_t unread,
+                             unsigned count) {
+    if (unread + link->ended_unread <= UNREAD_OF_ALL)
+        return;
+    link->violations[LINK_UNREAD] = true;
+    for (unsigned i = 0; i < link->num_connections; i++)
+        if (may_be_closed(&link->connections[i]) &&
+            link->connections[i].ahead > GREETING_BYTES &&
+            link->connections[i].ahead * count >= unread)
+            reset_connection(link, i);
+}
+
+/* The mutex is held. Returns the milliseconds until the next look; -1: at the
+ * next connection. */
+static int look_at_connections(struct link *link, int64_t now) {
+    uint64_t unread = 0;
+    unsigned unadmitted = 0, members = 0;
+    bool all = now - link->looked >= LOOK * TIME_MS;
+    for (unsigned i = 0; i < link->num_connections && link->admit_limit; i++) {
+        const struct link_connection *connection = &link->connections[i];
+        if (!connection->since || connection->expired)
+            continue;
+        members += connection->admitted;
+        if (all || !connection->admitted)
+            bound_unread(link, i, now);
+        if (!may_be_closed(connection))
+            continue;
+        unread += connection->ahead;
+        unadmitted++;
+    }
+    if (all)
+        link->looked = now;
+    if (now - link->ended_at >= ENDED_LIMIT)
+        link->ended_unread = 0;
+    if (unadmitted)
+        bound_unadmitted(link, unread, unadmitted);
+    return unadmitted ? LOOK_OFTEN : members ? LOOK : -1;
+}
+
+static void *guard(void *context) {
+    struct link *link = context;
+    struct pollfd ready[] = {{.fd = link->guard_wake, .events = POLLIN},
+                             {.events = POLLIN}};
+    size_t size = sizeof ready[1].fd;
+    eventfd_t count;
+    zmq_getsockopt(link->monitor, ZMQ_FD, &ready[1].fd, &size);
+    while (!atomic_load(&link->guard_ends)) {
+        atomic_store(&link->guard_waits, true);
+        pthread_mutex_lock(&link->mutex);
+        atomic_store(&link->guard_waits, false);
+        read_events(link);
+        int wait = look_at_connections(link, time_now());
+        pthread_mutex_unlock(&link->mutex);
+        if (poll(ready, 2, wait) > 0 && ready[0].revents)
+            eventfd_read(link->guard_wake, &count);
+    }
+    return NULL;
+}
+
+enum status link_guard_start(struct link *link, struct failure *why) {
+    sigset_t all, before;
+    if (link->guard_wake >= 0)
+        return STATUS_OK;
+    link->guard_wake = eventfd(0, EFD_CLOEXEC);
+    if (link->guard_wake < 0)
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "cannot open an eventfd");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&link->guard, NULL, guard, link);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error)
+        return STATUS_OK;
+    close(link->guard_wake);
+    link->guard_wake = -1;
+    return status_errno(why, FAILURE_SYSTEM_BUSY, error,
+                        "cannot start a thread");
+}
+
+void link_guard_stop(struct link *link) {
+    if (link->guard_wake < 0)
+        return;
+    atomic_store(&link->guard_ends, true);
+    eventfd_write(link->guard_wake, 1);
+    pthread_join(link->guard, NULL);
+    close(link->guard_wake);
+    link->guard_wake = -1;
+}
+
+bool link_next_event(struct link *link, uint16_t *event, uint32_t *value) {
+    zmq_msg_t part, address;
+    zmq_msg_init(&part);
+    if (zmq_msg_recv(&part, link->monitor, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&part);
+        return false;
+    }
+    const char *bytes = zmq_msg_data(&part);
+    memcpy(event, bytes, sizeof *event);
+    memcpy(value, bytes + sizeof *event, sizeof *value);
+    zmq_msg_close(&part);
+    zmq_msg_init(&address);
+    zmq_msg_recv(&address, link->monitor, ZMQ_DONTWAIT);
+    zmq_msg_close(&address);
+    return true;
+}
+
+bool link_may_log(struct link *link, const char *text) {
+    int64_t now = time_now();
+    struct link_logged *old = NULL;
+    for (int i = 0; i < LINK_LOGGED; i++) {
+        struct link_logged *entry = &link->logged[i];
+        if (!entry->at || now - entry->at >= LOG_INTERVAL)
+            old = entry;
+        else if (!strncmp(entry->text, text, LINK_LOG_TEXT - 1))
+            return false;
+    }
+    if (!old)
+        return false;
+    snprintf(old->text, sizeof old->text, "%s", text);
+    old->at = now;
+    return true;
+}
+
+bool link_bad_peer(struct link *link, char *text, size_t size) {
+    static const char *const texts[LINK_VIOLATIONS] = {
+        [LINK_NO_MESSAGE] = "sent no Capstan message",
+        [LINK_MANY_PARTS] = "sent a message of too many parts",
+        [LINK_NO_DESCRIPTOR] =
+            "is disconnected: connections hold nearly all the "
+            "descriptors of this process (ulimit -n)",
+        [LINK_UNREAD] = "is disconnected: it sends faster than it is read",
+    };
+    bool noticed[LINK_VIOLATIONS];
+    if (link->kind == LINK_CLIENT)
+        return false;
+    guard_lock(link);
+    read_events(link);
+    close_unadmitted(link, time_now());
+    link->violations[LINK_NO_MESSAGE] |= link->ended_before > 0;
+    link->ended_before = link->ended_now;
+    link->ended_now = 0;
+    memcpy(noticed, link->violations, sizeof noticed);
+    pthread_mutex_unlock(&link->mutex);
+    const char *reason =
+        link->shm_endpoint ? shm_endpoint_error(link->shm_endpoint) : NULL;
+    if (reason && link_may_log(link, reason)) {
+        snprintf(text, size, "that shares memory is disconnected: %s", reason);
+        return true;
+    }
+    for (int i = 0; i < LINK_VIOLATIONS; i++) {
+        if (!noticed[i])
+            continue;
+        guard_lock(link);
+        link->violations[i] = false;
+        pthread_mutex_unlock(&link->mutex);
+        if (!link_may_log(link, texts[i]))
+            continue;
+        snprintf(text, size, "%s", texts[i]);
+        return true;
+    }
+    return false;
+}
+
+/* Uses the address that libzmq keeps with the message: the connection may be
+ * gone and its descriptor reused. A dual-stack socket reports IPv4 addresses as
+ * IPv6-mapped. */
+bool link_peer_host(struct link_frame *frame, char *text, size_t size) {
+    static const char mapped[] = "::ffff:";
+    const char *address =
+        frame->shm_connection
+            ? NULL
+            : zmq_msg_gets(link_message(&frame->header_storage),
+                           "Peer-Address");
+    text[0] = 0;
+    if (!address)
+        return false;
+    if (!strncmp(address, mapped, strlen(mapped)))
+        address += strlen(mapped);
+    snprintf(text, size, "%s", address);
+    return true;
+}
+
+bool link_is_local(struct link_frame *frame) {
+    char from[64], own[64];
+    struct ifaddrs *all = NULL;
+    bool is_local = false;
+    if (!link_peer_host(frame, from, sizeof from) || getifaddrs(&all))
+        return false;
+    for (const struct ifaddrs *each = all; each && !is_local;
+         each = each->ifa_next) {
+        int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in)
+                                             : sizeof(struct sockaddr_in6);
+        is_local = !getnameinfo(each->ifa_addr, length, own, sizeof own, NULL,
+                                0, NI_NUMERICHOST) &&
+                   !strcmp(own, from);
+    }
+    freeifaddrs(all);
+    return is_local;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One value of the job file: converts JSON to its field and back, by the kind
+ * of its key. */
+#ifndef CAPSTAN_JOB_VALUE_H
+#define CAPSTAN_JOB_VALUE_H
+
+#include "proto/job/job_schema.h"
+
+#include <jansson.h>
+
+/* Common to all keys of one job. */
+struct job_reader {
+    struct job *job;
+    const char *folder; /* start of relative paths; NULL: none allowed */
+};
+
+/* False if KEY does not allow VALUE; then the field is unchanged. */
+bool job_value_read(const struct job_key *key, const json_t *value,
+                    const struct job_reader *reader) MUST_CHECK;
+
+/* The field as JSON, which the caller frees; NULL if it is not given. */
+json_t *job_value_write(const struct job_key *key, const struct job *job);
+
+/* Frees what the field owns. */
+void job_value_free(const struct job_key *key, struct job *job);
+
+/* Writes the values that KEY allows: "an integer from 1 to 64". */
+void job_value_allowed(const struct job_key *key, char *text, size_t size);
+
+/* The same as a JSON Schema (draft 7), which the caller frees. */
+json_t *job_value_schema(const struct job_key *key);
+
+/* The JSON Schema of the words of WORDS, separated by "|", in upper or lower
+ * case, or of exactly these words; the caller frees both. */
+json_t *job_value_word_schema(const char *words);
+
+/* The same of a rule's IS or MUST. */
+json_t *job_value_condition(const char *text);
+
+#endif

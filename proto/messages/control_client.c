@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chief may not be running yet, and its name may move: the client looks the
+ * name up again and again, and repeats its join until the chief answers. Later
+ * messages are numbered and kept until acknowledged (channel.h); any message of
+ * the chief acknowledges. Heartbeats are not kept, as a later one replaces
+ * them. Any message of the run counts as a heartbeat of the chief. */
+#include "proto/messages/control_client.h"
+
+#include "core/net/link/link.h"
+#include "proto/messages/control_client_internal.h"
+#include "proto/messages/launch_record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t RESEND_INTERVAL = 2 * TIME_S, REJOIN_INTERVAL = 2 * TIME_S;
+static const int64_t MEMORY_READ_INTERVAL = TIME_S;
+static const double FIRST_PEER_TIMEOUT = 30;
+static const double ABANDONED_AFTER = 5; /* seconds, at least */
+
+static void format_chief_name(struct control_client *client) {
+    if (client->member->chief_inproc)
+        snprintf(client->chief_name, sizeof client->chief_name,
+                 "the chief in this process");
+    else if (client->chief_host[0] && client->multi_connect.count > 1)
+        snprintf(client->chief_name, sizeof client->chief_name,
+                 "the chief at %s, one of the ports %u to %u",
+                 client->chief_host, client->chief_port,
+                 client->chief_port + client->multi_connect.count - 1);
+    else if (client->chief_host[0])
+        snprintf(client->chief_name, sizeof client->chief_name,
+                 "the chief at %s:%u", client->chief_host, client->chief_port);
+    else
+        snprintf(client->chief_name, sizeof client->chief_name,
+                 "a chief (this cluster description names none)");
+}
+
+void control_client_set_timeout(struct control_client *client, double peer) {
+    client->peer_limit = time_from_seconds(peer);
+    client->heartbeat_interval = client->peer_limit / 6;
+    if (client->heartbeat_interval > TIME_S / 2)
+        client->heartbeat_interval = TIME_S / 2;
+}
+
+/* The link exists as long as the process; the address it connects to is looked
+ * up later and again. */
+enum status control_client_open(struct control_client **out,
+                                const struct control_client_settings *settings,
+                                struct failure *why) {
+    struct control_client *client = calloc(1, sizeof *client);
+    if (!client)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory to join");
+    struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
+                                 .address = settings->process->address,
+                                 .flush_ms = 1000};
+    unsigned ports =
+        settings->member->chief_inproc ? 1 : settings->member->chief_ports;
+    enum status status = multi_connect_open(
+        &client->multi_connect, settings->process->zmq, &link, ports, why);
+    if (!status && settings->member->chief_inproc)
+        status = link_connect_inproc(client->multi_connect.links[0],
+                                     settings->member->chief_inproc, why);
+    if (status) {
+        multi_connect_close(&client->multi_connect);
+        free(client);
+        return status;
+    }
+    client->process = settings->process;
+    client->member = settings->member;
+    client->port = settings->port;
+    client->shm_key = settings->shm_key;
+    client->process->incarnation = message_random();
+    client->end_key = settings->member->record ? message_random() : 0;
+    client->opened = client->last_received = client->last_wait_log = time_now();
+    client->last_join = client->last_heartbeat = client->lookup_started =
+        client->opened - CONTROL_CLIENT_LOOKUP_INTERVAL;
+    client->join_limit = time_from_seconds(settings->member->join_timeout);
+    control_client_set_timeout(client, FIRST_PEER_TIMEOUT);
+    capstan__heartbeat__init(&client->heartbeat);
+    gethostname(client->host, sizeof client->host - 1);
+    if (settings->member->chief)
+        control_client_set_chief(client, settings->member->chief->host,
+                                 settings->member->chief->port);
+    format_chief_name(client);
+    *out = client;
+    return STATUS_OK;
+}
+
+void control_client_close(struct control_client **where) {
+    struct control_client *client = *where;
+    *where = NULL;
+    if (!client)
+        return;
+    message_free_control(&client->command);
+    channel_close(&client->channel);
+    resolve_end(&client->resolve);
+    multi_connect_close(&client->multi_connect);
+    free(client);
+}
+
+void control_client_set_chief(struct control_client *client, const char *host,
+                              uint16_t port) {
+    if (client->member->chief_inproc || client->joined)
+        return;
+    snprintf(client->chief_host, sizeof client->chief_host, "%s", host);
+    client->chief_port = port;
+    format_chief_name(client);
+}
+
+void control_client_set_chief_address(struct control_client *client,
+                                      const char *address) {
+    char host[256];
+    uint16_t port;
+    if (resolve_split(address, host, sizeof host, &port))
+        control_client_set_chief(client, host, port);
+}
+
+bool control_client_chief_address(const struct control_client *control_client,
+                                  char *text, size_t size) {
+    snprintf(text, size,
+             strchr(control_client->chief_host, ':') ? "[%s]:%u" : "%s:%u",
+             control_client->chief_host, control_client->chief_port);
+    return control_client->chief_host[0];
+}
+
+bool control_client_send_unreliable(struct control_client *control_client,
+                                    Capstan__Control *control) {
+    control->version = MESSAGE_VERSION;
+    control->run = control_client->process->run;
+    control->incarnation = control_client->process->incarnation;
+    control->ack = control_client->channel.received;
+    size_t size = capstan__control__get_packed_size(control);
+    uint8_t small[4096], *bytes = size <= sizeof small ? small : malloc(size);
+    if (!bytes)
+        return false;
+    capstan__control__pack(control, bytes);
+    bool sent =
+        multi_connect_commit(&control_client->multi_connect, bytes, size);
+    if (bytes != small)
+        free(bytes);
+    return sent;
+}
+
+/* Before the join: its welcome. After: its heartbeats. */
+struct deadline control_client_chief_deadline(
+    const struct control_client *client) {
+    return client->joined
+               ? deadline_start(client->chief_name, "timeouts.peer",
+                                client->last_received, client->peer_limit)
+               : deadline_start(client->chief_name,
+                                "timeouts.join, or --join-timeout",
+                                client->opened, client->join_limit);
+}
+
+/* Until the plan arrives each heartbeat reports free memory: the chief may wait
+ * for it. */
+static void control_client_send_one_heartbeat(struct control_client *client) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    client->heartbeat.n_memory =
+        client->planned
+            ? 0
+            : control_client_memory(client, time_now(), MEMORY_READ_INTERVAL,
+                                    &client->heartbeat.memory);
+    control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    control.heartbeat = &client->heartbeat;
+    control_client_send_unreliable(client, &control);
+}
+
+/* After a standstill of this process, messages received meanwhile are still
+ * unread, so the chief's deadline is moved: it has as much time left as before.
+ */
+static void record_stall(struct control_client *client, int64_t now) {
+    int64_t stall = deadline_stall(client->last_step, now);
+    client->last_step = now;
+    deadline_shift(&client->last_received, stall, now);
+    deadline_shift(&client->silence_logged, stall, now);
+    if (stall < deadline_warn_after(client->peer_limit) ||
+        client->member->chief_inproc) /* the chief reports it */
+        return;
+    client->stall = stall;
+    client->stall_end = now;
+    log_warning(client->process->log, "process_stalled",
+                "this process itself stood still for %.0f s (stopped, starved, "
+                "or at a slow disk): %s has that much longer (timeouts.peer), "
+                "but may have declared this process dead",
+                time_to_seconds(stall), client->chief_name);
+}
+
+static enum status fail_silent(const struct control_client *client,
+                               const struct deadline *deadline,
+                               struct failure *why) {
+    if (client->stall && client->last_received <= client->stall_end)
+        return status_fail(
+            why, FAILURE_PEER_SILENT,
+            "no message from %s for %.0f s (%s), since this process "
+            "itself stood still for %.0f s, stopped or starved; start the same "
+            "command again",
+            deadline->peer, time_to_seconds(client->peer_limit),
+            deadline->limit, time_to_seconds(client->stall));
+    return status_fail(
+        why, FAILURE_PEER_SILENT,
+        "%s was silent for %.0f s (%s): it is gone, or the network is; "
+        "start the same commands again",
+        deadline->peer, time_to_seconds(client->peer_limit), deadline->limit);
+}
+
+static void log_silence(struct control_client *client,
+                        const struct deadline *deadline, int64_t now) {
+    char text[512];
+    if (client->silence_logged &&
+        client->last_received > client->silence_logged) {
+        log_info(client->process->log, "heartbeat_resumed",
+                 "heartbeat from %s resumed", client->chief_name);
+        client->silence_logged = 0;
+    }
+    if (client->silence_logged ||
+        now - client->last_received < deadline_warn_after(client->peer_limit))
+        return;
+    client->silence_logged = client->last_received;
+    deadline_text(deadline, now, text, sizeof text);
+    log_warning(client->process->log, "heartbeat_missed", "%s", text);
+}
+
+static void control_client_send_pending(struct control_client *client,
+                                        int64_t now) {
+    const struct channel_entry *entry;
+    while (!client->rejoins &&
+           (entry = channel_next(&client->channel, now, RESEND_INTERVAL)))
+        if (!multi_connect_commit(&client->multi_connect, entry->bytes,
+                                  entry->size)) {
+            channel_unsent(entry);
+            return;
+        }
+}
+
+/* The chief accepts messages of a process only by the connection of its last
+ * join. So the client joins again on a new connection, and when nothing is
+ * received on the present one. By a new one nothing is sent before the chief
+ * has answered: it ends connections whose sender it does not know yet. */
+static void rejoin(struct control_client *client, int64_t now) {
+    bool renewed = link_renewed(client->multi_connect.links[0]);
+    bool is_silent = now - client->last_received >= REJOIN_INTERVAL &&
+                     now - client->last_join >= REJOIN_INTERVAL;
+    client->rejoins |= renewed;
+    if (!renewed && !is_silent)
+        return;
+    client->last_join = now;
+    if (control_client_send_join(client, now))
+        channel_resend_all(&client->channel);
+}
+
+enum status control_client_step(struct control_client *client, int64_t now,
+                                struct failure *why) {
+    if (!client->joined)
+        return control_client_step_joining(client, now, why);
+    record_stall(client, now);
+    struct deadline deadline = control_client_chief_deadline(client);
+    if (deadline_passed(&deadline, now))
+        return fail_silent(client, &deadline, why);
+    log_silence(client, &deadline, now);
+    if (now - client->last_received > CONTROL_CLIENT_LOOKUP_INTERVAL)
+        control_client_look_up(client, now);
+    rejoin(client, now);
+    control_client_send_pending(client, now);
+    if (now - client->last_heartbeat >= client->heartbeat_interval) {
+        client->last_heartbeat = now;
+        control_client_send_one_heartbeat(client);
+    }
+    return STATUS_OK;
+}
+
+bool control_client_is_abandoned(const struct control_client *client,
+                                 double stop) {
+    double limit = stop > ABANDONED_AFTER ? stop : ABANDONED_AFTER;
+    if (!client->joined ||
+        time_now() - client->last_received < time_from_seconds(limit))
+        return false;
+    log_warning(client->process->log, "heartbeat_missed",
+                "%s has been silent for %.0f s (timeouts.stop, at least 5): "
+                "this process ends without it",
+                client->chief_name, limit);
+    return true;
+}
+
+int64_t control_client_deadline(const struct control_client *client) {
+    if (!client->joined)
+        return client->resolve || client->multi_connect.count > 1
+                   ? client->last_poll + CONTROL_CLIENT_POLL_INTERVAL
+                   : client->last_join + CONTROL_CLIENT_JOIN_INTERVAL;
+    return client->last_heartbeat + client->heartbeat_interval;
+}
+
+void control_client_report(const struct control_client *client,
+                           struct health_report *report, int64_t now) {
+    struct deadline deadline = control_client_chief_deadline(client);
+    struct health_peer chief = {
+        .role = "chief",
+        .last_seen = client->joined ? client->last_received : 0,
+    };
+    control_client_chief_address(client, chief.address, sizeof chief.address);
+    if (client->member->chief_inproc || !client->chief_host[0])
+        chief.address[0] = 0;
+    report->state = client->joined ? HEALTH_JOINED : HEALTH_JOINING;
+    report->run = client->process->run;
+    if (!client->joined)
+        snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
+                 client->chief_name);
+    health_add_peer(report, chief);
+    health_add_deadline(report, &deadline, now);
+}
+
+void *control_client_socket(struct control_client *client) {
+    return link_socket(client->multi_connect.links[0]);
+}
+
+/* If this process dies, its launcher reports that to the chief by this record.
+ */
+static void control_client_write_record(const struct control_client *client) {
+    struct launch_record record = {.run = client->process->run,
+                                   .incarnation = client->process->incarnation,
+                                   .key = client->end_key};
+    size_t size = sizeof record.chief;
+    char endpoint[sizeof record.chief];
+    if (!client->member->chief_inproc &&
+        !zmq_getsockopt(link_socket(client->multi_connect.links[0]),
+                        ZMQ_LAST_ENDPOINT, endpoint, &size) &&
+        !strncmp(endpoint, "tcp://", 6))
+        snprintf(record.chief, sizeof record.chief, "%s", endpoint + 6);
+    launch_record_write(client->member->record, &record);
+}
+
+static void control_client_on_welcome(struct control_client *client,
+                                      const Capstan__Control *control,
+                                      unsigned index) {
+    multi_connect_choose(&client->multi_connect, index);
+    client->chief_port += (uint16_t)index;
+    format_chief_name(client);
+    client->joined = true;
+    client->last_step = time_now();
+    client->process->run = control->run;
+    client->channel.received = 0;
+    /* The join came by this connection: it is not a new one. */
+    link_renewed(client->multi_connect.links[0]);
+    control_client_write_record(client);
+}
+
+/* Another job's chief listens there; this job's may take a port after it. */
+static void warn_other_job(struct control_client *client, unsigned index) {
+    if (!client->answered)
+        log_warning(
+            client->process->log, "foreign_chief_found",
+            "another job's chief answers at %s:%u: waiting for this job's",
+            client->chief_host, client->chief_port + index);
+    client->answered = true;
+    control_client_note_foreign(client, index,
+                                "answers as the chief of another job");
+}
+
+/* WHY: what link INDEX has sent. A chief of another release may be replaced by
+ * one of this. */
+static void warn_malformed(struct control_client *client, unsigned index,
+                           const struct failure *why) {
+    if (client->joined || why->code != FAILURE_VERSION_MISMATCH) {
+        log_warning(client->process->log, "malformed_message_rejected",
+                    "from %s: %s", client->chief_name, why->text);
+        return;
+    }
+    char what[sizeof client->foreign_server];
+    snprintf(what, sizeof what, "answers as another release: it sent %.300s",
+             why->text);
+    client->answered = true;
+    if (control_client_note_foreign(client, index, what))
+        log_warning(client->process->log, "foreign_server_found", "%s",
+                    client->foreign_server);
+}
+
+/* True if CONTROL is a command for the caller. */
+static bool accept(struct control_client *client,
+                   const Capstan__Control *control, unsigned index,
+                   int64_t now) {
+    bool welcoming = control->body_case == CAPSTAN__CONTROL__BODY_WELCOME;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL &&
+        control->refusal->other_job) {
+        warn_other_job(client, index);
+        return false;
+    }
+    if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL)
+        return true;
+    if (!client->joined && welcoming)
+        control_client_on_welcome(client, control, index);
+    if (!client->joined || control->run != client->process->run)
+        return false;
+    client->last_received = now;
+    client->rejoins = false;
+    channel_acknowledge(&client->channel, control->ack);
+    client->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
+    return control->seq && channel_accept(&client->channel, control->seq);
+}
+
+enum status control_client_receive(struct control_client *client, int64_t now,
+                                   const Capstan__Control **command,
+                                   struct failure *why) {
+    struct link_frame frame;
+    unsigned index;
+    *command = NULL;
+    message_free_control(&client->command);
+    while (multi_connect_view(&client->multi_connect, &frame, &index)) {
+        struct failure bad;
+        enum status status = message_read_control(
+            &client->command, frame.header.data, frame.header.size, &bad);
+        link_release(&frame);
+        if (status) {
+            warn_malformed(client, index, &bad);
+            continue;
+        }
+        if (accept(client, client->command, index, now)) {
+            *command = client->command;
+            break;
+        }
+        message_free_control(&client->command);
+    }
+    if (!*command || (*command)->body_case != CAPSTAN__CONTROL__BODY_REFUSAL)
+        return STATUS_OK;
+    const Capstan__Refusal *refusal = (*command)->refusal;
+    *command = NULL;
+    enum status status =
+        status_fail(why, (enum failure_code)refusal->code, "%s", refusal->text);
+    return refusal->ended ? status_mark_reported(why) : status;
+}
+
+void control_client_send_reliable(struct control_client *client,
+                                  Capstan__Control *body) {
+    body->version = MESSAGE_VERSION;
+    body->run = client->process->run;
+    body->incarnation = client->process->incarnation;
+    if (!channel_put(&client->channel, body))
+        log_error(client->process->log, "message_dropped",
+                  "no memory for a message to the chief");
+    control_client_send_pending(client, time_now());
+}
+
+void control_client_send_finished(struct control_client *client, uint64_t clock,
+                                  bool early, bool leaving) {
+    Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    finished.clock = clock;
+    finished.early = early;
+    finished.leaving = leaving;
+    control.body_case = CAPSTAN__CONTROL__BODY_FINISHED;
+    control.finished = &finished;
+    control_client_send_reliable(client, &control);
+}
+
+void control_client_send_failed(struct control_client *client,
+                                const struct failure *why) {
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    failed.code = why->code;
+    failed.text = (char *)why->text;
+    control.body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    control.failed = &failed;
+    control_client_send_reliable(client, &control);
+}
+
+Capstan__Heartbeat *control_client_heartbeat(struct control_client *client) {
+    return &client->heartbeat;
+}
+
+void control_client_send_heartbeat(struct control_client *client) {
+    if (client->joined)
+        control_client_send_one_heartbeat(client);
+}
+
+void control_client_leave(struct control_client *client) {
+    Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
+    control.goodbye = &goodbye;
+    control_client_send_unreliable(client, &control);
+    launch_record_write(client->member->record, &(struct launch_record){0});
+}
+
+enum status control_client_handle_stop(struct control_client *client,
+                                       const Capstan__Stop *stop,
+                                       struct failure *why) {
+    const struct log *log = client->process->log;
+    control_client_send_heartbeat(client); /* the summary has its numbers */
+    control_client_leave(client);
+    if (stop->restart_within > 0) {
+        log_info(log, "run_over", "the run is over: %s; another follows",
+                 stop->text);
+        if (client->member->restart_within)
+            *client->member->restart_within = stop->restart_within;
+        return STATUS_OK;
+    }
+    if (stop->code) {
+        status_fail(why, (enum failure_code)stop->code,
+                    stop->dismissed ? "the chief dismissed this process: %s; "
+                                      "the run goes on without it"
+                                    : "the chief ended the run: %s",
+                    stop->text);
+        return status_mark_reported(why);
+    }
+    log_info(log, "run_over", "the run is over: %s", stop->text);
+    return STATUS_OK;
+}
+
+bool control_client_is_joined(const struct control_client *control_client) {
+    return control_client->joined;
+}
+
+bool control_client_is_drained(const struct control_client *control_client) {
+    return channel_empty(&control_client->channel);
+}
+
+const char *control_client_chief_name(const struct control_client *client) {
+    return client->chief_name;
+}

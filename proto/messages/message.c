@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* protobuf-c checks a message's encoding, not its values: enumerations may hold
+ * any number, lists any length. All values that readers rely on are checked
+ * here, once. What depends on the plan (is this block local?) its reader
+ * checks. */
+#include "proto/messages/message.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/random.h>
+
+_Static_assert(MESSAGE_MAX_BLOCKS * 5 + 512 <= MESSAGE_MAX_HEADER,
+               "a header of most blocks fits");
+
+uint64_t message_random(void) {
+    uint64_t number = 0;
+    while (!number)
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            number = 0;
+    return number;
+}
+
+/* Is the failure code of CONTROL, if it has one, valid? The receiver ends with
+ * its status. Only Stop and Interrupted may be without a failure. */
+static bool has_valid_code(const Capstan__Control *control) {
+    switch (control->body_case) {
+    case CAPSTAN__CONTROL__BODY_FAILED:
+        return failure_code_is_known(control->failed->code);
+    case CAPSTAN__CONTROL__BODY_REFUSAL:
+        return failure_code_is_known(control->refusal->code);
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return !control->stop->code ||
+               failure_code_is_known(control->stop->code);
+    case CAPSTAN__CONTROL__BODY_INTERRUPTED:
+        return !control->interrupted->code ||
+               failure_code_is_known(control->interrupted->code);
+    default:
+        return true;
+    }
+}
+
+static bool is_complete(const Capstan__Points *points) {
+    size_t count = points->n_step;
+    return points->n_loss_sum == count && points->n_samples == count &&
+           points->n_training_s == count;
+}
+
+static bool has_durations(const Capstan__Heartbeat *heartbeat) {
+    for (size_t i = 0; i < heartbeat->n_lost; i++)
+        if (!(heartbeat->lost[i]->seconds >= 0 &&
+              isfinite(heartbeat->lost[i]->seconds)))
+            return false;
+    return true;
+}
+
+static enum status check_control(const Capstan__Control *control,
+                                 struct failure *why) {
+    if (control->version != MESSAGE_VERSION)
+        return status_fail(
+            why, FAILURE_VERSION_MISMATCH,
+            "a message of protocol version %u (this is %d): run the "
+            "same release of capstan everywhere",
+            control->version, MESSAGE_VERSION);
+    if (!has_valid_code(control))
+        return status_fail(why, FAILURE_BAD_MESSAGE, "no known failure code");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
+        !control->welcome->trainers)
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a run without trainers");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
+        !is_complete(control->points))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "points with lists of different lengths");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT &&
+        !has_durations(control->heartbeat))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a ps out of reach for a time that is none");
+    return STATUS_OK;
+}
+
+uint32_t message_group_bytes(double link_gbits) {
+    const double least = 64 << 10, most = MESSAGE_GROUP_BYTES;
+    double bytes = least * ceil(link_gbits * 1e9 / 8 * 0.5e-3 / least);
+    return (uint32_t)(bytes > 0 && bytes < most ? bytes : most);
+}
+
+enum status message_read_control(Capstan__Control **out, const void *bytes,
+                                 size_t size, struct failure *why) {
+    Capstan__Control *control =
+        capstan__control__unpack(NULL, size, (const uint8_t *)bytes);
+    if (!control)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "%zu bytes that are not a control message", size);
+    enum status status = check_control(control, why);
+    if (status)
+        capstan__control__free_unpacked(control, NULL);
+    else
+        *out = control;
+    return status;
+}
+
+enum status message_check_view(const Capstan__View *view, uint32_t ranks,
+                               struct failure *why) {
+    if (view->n_slots != ranks)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a view of %zu trainers (the plan has %u)",
+                           view->n_slots, ranks);
+    for (size_t r = 0; r < view->n_slots; r++)
+        if (view->slots[r]->incarnation && !view->slots[r]->from_clock)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "a view in which trainer %zu begins at clock 0 "
+                               "(the first is 1)",
+                               r);
+    return STATUS_OK;
+}
+
+void message_free_control(Capstan__Control **control) {
+    if (*control)
+        capstan__control__free_unpacked(*control, NULL);
+    *control = NULL;
+}
+
+/* A bump allocator, emptied before the next header. It returns NULL when full,
+ * so that a header with too many entries is refused. */
+static void *arena_allocate(void *context, size_t size) {
+    struct message_arena *arena = context;
+    size_t rounded = (size + 15) & ~(size_t)15;
+    if (rounded < size || rounded > sizeof arena->memory - arena->used)
+        return NULL;
+    void *memory = arena->memory + arena->used;
+    arena->used += rounded;
+    return memory;
+}
+
+static void arena_free(void *context, void *memory) {
+    (void)context;
+    (void)memory;
+}
+
+static enum status message_check_data(const Capstan__DataHeader *header,
+                                      struct failure *why) {
+    if (header->version != MESSAGE_VERSION)
+        return status_fail(why, FAILURE_VERSION_MISMATCH,
+                           "a message of protocol version %u (this is %d)",
+                           header->version, MESSAGE_VERSION);
+    if (header->kind <= CAPSTAN__DATA_HEADER__KIND__NONE ||
+        header->kind > CAPSTAN__DATA_HEADER__KIND__ROWS)
+        return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown kind %d",
+                           (int)header->kind);
+    if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__ZERO ||
+        (int)header->encoding < 0)
+        return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown encoding %d",
+                           (int)header->encoding);
+    if (!(header->loss_scale >= 0 && isfinite(header->loss_scale)))
+        return status_fail(why, FAILURE_BAD_MESSAGE, "a loss scale of %g",
+                           header->loss_scale);
+    if (header->n_blocks > MESSAGE_MAX_BLOCKS)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "%zu blocks in one message", header->n_blocks);
+    return STATUS_OK;
+}
+
+enum status message_read_data(Capstan__DataHeader **out,
+                              struct message_arena *arena, const void *bytes,
+                              size_t size, struct failure *why) {
+    ProtobufCAllocator allocator = {arena_allocate, arena_free, arena};
+    arena->used = 0;
+    Capstan__DataHeader *header =
+        capstan__data_header__unpack(&allocator, size, (const uint8_t *)bytes);
+    if (!header)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "%zu bytes that are not a data header", size);
+    *out = header;
+    return message_check_data(header, why);
+}
+
+size_t message_write_data(Capstan__DataHeader *header, void *space) {
+    header->version = MESSAGE_VERSION;
+    return capstan__data_header__pack(header, space);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/messages/message.h"
+
+#include "tests/lib/assert_fails.h"
+#include "tests/lib/seed.h"
+#include "tests/lib/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct message_arena arena;
+static unsigned char space[MESSAGE_MAX_HEADER];
+
+static Capstan__DataHeader *read_back(size_t size) {
+    Capstan__DataHeader *header;
+    struct failure why;
+    if (message_read_data(&header, &arena, space, size, &why))
+        fail_msg("%s", why.text);
+    return header;
+}
+
+TEST(random_numbers_are_nonzero_and_distinct) {
+    uint64_t last = 0;
+    for (int i = 0; i < 1000; i++) {
+        uint64_t next = message_random();
+        assert_int_not_equal(next, 0);
+        assert_int_not_equal(next, last);
+        last = next;
+    }
+}
+
+TEST(a_view_has_every_rank_and_first_clocks_from_1) {
+    Capstan__Slot slots[2] = {CAPSTAN__SLOT__INIT, CAPSTAN__SLOT__INIT};
+    Capstan__Slot *array[] = {&slots[0], &slots[1]};
+    Capstan__View view = CAPSTAN__VIEW__INIT;
+    struct failure why;
+    view.n_slots = 2;
+    view.slots = array;
+    slots[0].incarnation = 7;
+    slots[0].from_clock = 1; /* nobody is in the other */
+    assert_int_equal(message_check_view(&view, 2, &why), STATUS_OK);
+    assert_fails(message_check_view(&view, 3, &why), &why, FAILURE_BAD_MESSAGE);
+    slots[0].from_clock = 0;
+    assert_fails(message_check_view(&view, 2, &why), &why, FAILURE_BAD_MESSAGE);
+    assert_non_null(strstr(why.text, "trainer 0 begins at clock 0"));
+}
+
+TEST(a_data_header_reads_back_unchanged) {
+    uint32_t blocks[MESSAGE_MAX_BLOCKS];
+    for (uint32_t b = 0; b < MESSAGE_MAX_BLOCKS; b++)
+        blocks[b] = (1u << 24) - MESSAGE_MAX_BLOCKS + b;
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
+    header.run = UINT64_MAX;
+    header.incarnation = 7;
+    header.rank = 1023;
+    header.seq = UINT64_MAX;
+    header.clock = UINT64_MAX;
+    header.n_blocks = MESSAGE_MAX_BLOCKS;
+    header.blocks = blocks;
+    header.text = "text";
+    size_t size = message_write_data(&header, space);
+    assert_true(size <= MESSAGE_MAX_HEADER);
+    Capstan__DataHeader *back = read_back(size);
+    assert_int_equal(back->kind, CAPSTAN__DATA_HEADER__KIND__PUSH);
+    assert_int_equal(back->run, UINT64_MAX);
+    assert_int_equal(back->clock, UINT64_MAX);
+    assert_int_equal(back->rank, 1023);
+    assert_string_equal(back->text, "text");
+    assert_int_equal(back->n_blocks, MESSAGE_MAX_BLOCKS);
+    assert_memory_equal(back->blocks, blocks, sizeof blocks);
+}
+
+/* Packs HEADER as it is, with its own version, and reads it back. */
+static enum status read_header(const Capstan__DataHeader *header,
+                               struct failure *why) {
+    unsigned char *bytes = malloc(64 << 10);
+    Capstan__DataHeader *out;
+    size_t size = capstan__data_header__pack(header, bytes);
+    enum status status = message_read_data(&out, &arena, bytes, size, why);
+    free(bytes);
+    return status;
+}
+
+static void refused(const Capstan__DataHeader *header, enum failure_code code,
+                    const char *part) {
+    struct failure why;
+    assert_fails(read_header(header, &why), &why, code);
+    if (!strstr(why.text, part))
+        fail_msg("'%s' is not in: %s", part, why.text);
+}
+
+TEST(fields_out_of_range_are_named) {
+    static uint32_t blocks[2 * MESSAGE_MAX_BLOCKS];
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.version = MESSAGE_VERSION;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
+    assert_int_equal(read_header(&header, NULL), STATUS_OK);
+    header.version = MESSAGE_VERSION + 1;
+    char versions[64];
+    snprintf(versions, sizeof versions, "version %d (this is %d)",
+             MESSAGE_VERSION + 1, MESSAGE_VERSION);
+    refused(&header, FAILURE_VERSION_MISMATCH, versions);
+    header.version = MESSAGE_VERSION;
+    header.kind = CAPSTAN__DATA_HEADER__KIND__NONE;
+    refused(&header, FAILURE_BAD_MESSAGE, "kind 0");
+    header.kind = (Capstan__DataHeader__Kind)-1;
+    refused(&header, FAILURE_BAD_MESSAGE, "kind -1");
+    header.kind = (Capstan__DataHeader__Kind)99;
+    refused(&header, FAILURE_BAD_MESSAGE, "kind 99");
+    header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
+    header.encoding = (Capstan__DataHeader__Encoding)-3;
+    refused(&header, FAILURE_BAD_MESSAGE, "encoding -3");
+    header.encoding = (Capstan__DataHeader__Encoding)5;
+    refused(&header, FAILURE_BAD_MESSAGE, "encoding 5");
+    header.encoding = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
+    header.loss_scale = -1;
+    refused(&header, FAILURE_BAD_MESSAGE, "scale of -1");
+    header.loss_scale = NAN;
+    refused(&header, FAILURE_BAD_MESSAGE, "scale of ");
+    header.loss_scale = INFINITY;
+    refused(&header, FAILURE_BAD_MESSAGE, "scale of inf");
+    header.loss_scale = 0;
+    header.blocks = blocks;
+    header.n_blocks = MESSAGE_MAX_BLOCKS + 1;
+    refused(&header, FAILURE_BAD_MESSAGE, "4097 blocks");
+    header.n_blocks = 2 * MESSAGE_MAX_BLOCKS; /* beyond the arena */
+    refused(&header, FAILURE_BAD_MESSAGE, "not a data header");
+}
+
+TEST(an_empty_frame_is_no_message) {
+    Capstan__DataHeader *header;
+    Capstan__Control *control;
+    struct failure why;
+    assert_fails(message_read_data(&header, &arena, "", 0, &why), &why,
+                 FAILURE_VERSION_MISMATCH);
+    assert_fails(message_read_control(&control, "", 0, &why), &why,
+                 FAILURE_VERSION_MISMATCH);
+    assert_fails(message_read_control(&control, "GET / HTTP/1.1", 14, &why),
+                 &why, FAILURE_BAD_MESSAGE);
+}
+
+static enum status read_status(Capstan__Control *control, struct failure *why) {
+    Capstan__Control *back = NULL;
+    size_t size = capstan__control__pack(control, space);
+    enum status status = message_read_control(&back, space, size, why);
+    message_free_control(&back);
+    return status;
+}
+
+TEST(metrics_without_a_number_are_refused) {
+    Capstan__Points points = CAPSTAN__POINTS__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    uint64_t two[] = {10, 20};
+    double sums[] = {1, 2};
+    struct failure why;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
+    control.points = &points;
+    points.step = points.samples = two;
+    points.loss_sum = points.training_s = sums;
+    points.n_step = points.n_samples = points.n_loss_sum = 2;
+    for (points.n_training_s = 1; points.n_training_s <= 2;
+         points.n_training_s++)
+        assert_int_equal(read_status(&control, &why),
+                         points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
+}
+
+TEST(an_unknown_failure_code_is_refused) {
+    static const uint32_t sound[] = {FAILURE_TERMINATED, FAILURE_PEER_LOST,
+                                     FAILURE_SIMULATION_FAILED},
+                          wrong[] = {7, 138, 256 + FAILURE_HUNG_UP, UINT32_MAX};
+    Capstan__Failed failed = CAPSTAN__FAILED__INIT;
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control controls[3];
+    struct failure why;
+    for (int i = 0; i < 3; i++) {
+        capstan__control__init(&controls[i]);
+        controls[i].version = MESSAGE_VERSION;
+    }
+    controls[0].body_case = CAPSTAN__CONTROL__BODY_FAILED;
+    controls[0].failed = &failed;
+    controls[1].body_case = CAPSTAN__CONTROL__BODY_STOP;
+    controls[1].stop = &stop;
+    controls[2].body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    controls[2].refusal = &refusal;
+    for (int i = 0; i < 3; i++) {
+        for (unsigned n = 0; n < sizeof sound / sizeof *sound; n++) {
+            failed.code = stop.code = refusal.code = sound[n];
+            assert_int_equal(read_status(&controls[i], &why), STATUS_OK);
+        }
+        for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+            failed.code = stop.code = refusal.code = wrong[n];
+            assert_fails(read_status(&controls[i], &why), &why,
+                         FAILURE_BAD_MESSAGE);
+        }
+    }
+    failed.code = stop.code = refusal.code = FAILURE_NONE;
+    assert_fails(read_status(&controls[0], &why), &why, FAILURE_BAD_MESSAGE);
+    assert_int_equal(read_status(&controls[1], &why), STATUS_OK);
+    assert_fails(read_status(&controls[2], &why), &why, FAILURE_BAD_MESSAGE);
+}
+
+/* Who takes part divides by their number. */
+TEST(a_welcome_to_no_trainers_is_refused) {
+    Capstan__Welcome welcome = CAPSTAN__WELCOME__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    struct failure why;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
+    control.welcome = &welcome;
+    assert_fails(read_status(&control, &why), &why, FAILURE_BAD_MESSAGE);
+    welcome.trainers = 1;
+    assert_int_equal(read_status(&control, &why), STATUS_OK);
+}
+
+TEST(a_version_mismatch_says_what_to_do) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT, *back = NULL;
+    struct failure why;
+    control.version = MESSAGE_VERSION + 1;
+    size_t size = capstan__control__pack(&control, space);
+    assert_fails(message_read_control(&back, space, size, &why), &why,
+                 FAILURE_VERSION_MISMATCH);
+    assert_non_null(strstr(why.text, "same release"));
+    control.version = MESSAGE_VERSION;
+    size = capstan__control__pack(&control, space);
+    assert_int_equal(message_read_control(&back, space, size, &why), 0);
+    message_free_control(&back);
+    assert_null(back);
+    message_free_control(&back);
+}
+
+static size_t random_header(struct philox_sequence *random) {
+    uint32_t blocks[64];
+    char text[32] = {0};
+    Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    header.kind = (Capstan__DataHeader__Kind)(1 + philox_below(random, 10));
+    header.run = philox_next(random);
+    header.incarnation = philox_next(random);
+    header.rank = philox_below(random, 1024);
+    header.clock = philox_next(random);
+    header.n_blocks = philox_below(random, 64);
+    header.blocks = blocks;
+    for (size_t i = 0; i < header.n_blocks; i++)
+        blocks[i] = philox_next(random);
+    memset(text, 'a', philox_below(random, sizeof text));
+    header.text = text;
+    return message_write_data(&header, space);
+}
+
+static size_t mutate(struct philox_sequence *random, size_t size) {
+    for (uint32_t n = 1 + philox_below(random, 4); size && n; n--) {
+        uint32_t at = philox_below(random, (uint32_t)size);
+        switch (philox_below(random, 4)) {
+        case 0:
+            space[at] ^= (unsigned char)(1u << philox_below(random, 8));
+            break;
+        case 1:
+            space[at] = (unsigned char)philox_next(random);
+            break;
+        case 2:
+            size = at;
+            break;
+        default:
+            memmove(space + at + 1, space + at, size - at);
+            space[at] = 0xff;
+            size++;
+        }
+    }
+    return size;
+}
+
+/* Every byte of what was read is looked at: a sanitizer finds the rest. */
+static void touch(const Capstan__DataHeader *header) {
+    volatile size_t sum = strlen(header->text);
+    assert_int_equal(header->version, MESSAGE_VERSION);
+    assert_in_range(header->kind, 1, CAPSTAN__DATA_HEADER__KIND__ROWS);
+    assert_true(header->n_blocks <= MESSAGE_MAX_BLOCKS);
+    for (size_t i = 0; i < header->n_blocks; i++)
+        sum += header->blocks[i];
+    assert_true(arena.used <= sizeof arena.memory);
+}
+
+TEST(mutated_headers_are_refused_or_in_range) {
+    struct philox_sequence random;
+    unsigned taken = 0, mutants = 50000;
+    seed_open(&random);
+    for (unsigned i = 0; i < mutants; i++) {
+        size_t size = mutate(&random, random_header(&random));
+        unsigned char *exact = malloc(size ? size : 1);
+        Capstan__DataHeader *header;
+        struct failure why;
+        memcpy(exact, space, size);
+        if (!message_read_data(&header, &arena, exact, size, &why)) {
+            touch(header);
+            taken++;
+        }
+        free(exact);
+    }
+    assert_in_range(taken, mutants / 20, mutants - mutants / 20);
+}
+
+TEST(mutated_control_messages_do_no_harm) {
+    struct philox_sequence random;
+    seed_open(&random);
+    Capstan__Slot slot = CAPSTAN__SLOT__INIT, *slots[8];
+    Capstan__View view = CAPSTAN__VIEW__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_VIEW;
+    control.view = &view;
+    view.n_slots = 8;
+    view.slots = slots;
+    for (int i = 0; i < 8; i++)
+        slots[i] = &slot;
+    slot.incarnation = 77;
+    for (unsigned i = 0; i < 20000; i++) {
+        size_t size = capstan__control__pack(&control, space);
+        size = mutate(&random, size);
+        Capstan__Control *back;
+        struct failure why;
+        if (!message_read_control(&back, space, size, &why))
+            message_free_control(&back);
+    }
+}
+
+TEST(a_message_of_blocks_is_checked_in_half_a_millisecond) {
+    assert_int_equal(message_group_bytes(0.1), 64 << 10);
+    assert_int_equal(message_group_bytes(1), 64 << 10);
+    assert_int_equal(message_group_bytes(10), 640 << 10);
+    assert_int_equal(message_group_bytes(100), 1 << 20);
+    assert_int_equal(message_group_bytes(0), 1 << 20);
+}
