@@ -4,10 +4,12 @@
 #include "tests/gpu/fake_device.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
+#include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct fake_device_settings two = {.devices = 2};
 
@@ -110,6 +112,17 @@ TEST(without_a_gpu_auto_uses_the_cpu_and_logs_why) {
                 "device cpu; cuda: not in this build: there is no ");
     assert_int_equal(index, -1);
     unsetenv("NVIDIA_VISIBLE_DEVICES");
+}
+
+TEST(a_gpu_that_nobody_expects_is_no_news_where_it_is_not) {
+    int index;
+    struct local_device_request wanted = request(JOB_DEVICE_AUTO);
+    if (getenv("CUDA_VISIBLE_DEVICES") || access("/sys/bus", R_OK) ||
+        !system("grep -qs 0x10de /sys/bus/pci/devices/*/vendor"))
+        skip_test("a GPU may be expected here");
+    fake_device_configure(&(struct fake_device_settings){.devices = 0});
+    assert_string_equal(take(*state, &wanted, &index), "");
+    assert_int_equal(index, -1);
 }
 
 static void expect_refusal(struct local_device_request wanted,
