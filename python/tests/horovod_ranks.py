@@ -138,13 +138,14 @@ def start(**keys):
 
 
 def left():
-    """Prints sums and a mean without rank 1, which is killed."""
+    """Prints sums and means without rank 1, which is killed."""
     start(timeouts={"peer": 2})
     if hvd.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     mine = torch.tensor([float(hvd.rank() + 1)])
     found = [hvd.allreduce(mine), hvd.allreduce(mine, op=hvd.Sum)]
     found.append(hvd.allreduce(mine.long(), op=hvd.Sum))
+    found.append(hvd.allreduce(mine.long()))
     print(json.dumps([value.item() for value in found]), flush=True)
 
 

@@ -49,7 +49,7 @@ class Horovod(frameworks.Framework, unittest.TestCase):
             expected["worker1"] = -signal.SIGKILL
             self.assertEqual(run.wait(), expected, run.error("worker0"))
             for rank in 0, 2:
-                self.assertEqual(run.result(f"worker{rank}"), [2, 4, 4])
+                self.assertEqual(run.result(f"worker{rank}"), [2, 4, 4, 2])
 
     def test_a_predivide_factor_is_a_number_above_0(self):
         wrong = ranks.hvd.ConfigError
