@@ -63,9 +63,22 @@ struct features {
     bool decimal_comma;        /* in numbers that are texts */
 };
 
-/* Its word in the job, and the keys that it has there, ended by NULL. */
+/* A key of a feature in the job. */
+struct feature_key {
+    const char *name;    /* NULL behind the last */
+    unsigned types;      /* that have it, bits of enum feature_type */
+    const char *meaning; /* for editors; docs/data.md says more */
+    uint64_t most;       /* of an integer, which is 1 or more, or of ITEMS */
+    const char *inner;   /* that integer is the only member of an object */
+    const char *items;   /* a JSON Schema (draft 7) */
+    const char *schema;  /* the same of another value */
+};
+extern const struct feature_key feature_keys[];
+
+bool feature_has_key(enum feature_type type, const char *name);
+
+/* Its word in the job. */
 const char *feature_type_name(enum feature_type type);
-const char *const *feature_keys(enum feature_type type);
 
 /* A sum of feature_gives. */
 unsigned feature_gives(enum feature_type type);

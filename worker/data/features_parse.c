@@ -38,6 +38,73 @@ static const char *const type_names[] = {
     "numeric",  "bucketized", "vocabulary", "hash_bucket",
     "identity", "crossed",    "embedding"};
 
+enum {
+    NUMERIC = 1 << FEATURE_NUMERIC,
+    BUCKETIZED = 1 << FEATURE_BUCKETIZED,
+    VOCABULARY = 1 << FEATURE_VOCABULARY,
+    IDS =
+        1 << FEATURE_HASH_BUCKET | 1 << FEATURE_IDENTITY | 1 << FEATURE_CROSSED,
+    ROWS = 1 << FEATURE_EMBEDDING,
+    ALL = (1 << FEATURE_TYPES) - 1
+};
+
+#define LARGEST "3.4028234663852886e+38" /* a float32 */
+#define FLOATS(least)                                                          \
+    "{\"type\": [\"number\", \"null\"], \"minimum\": " least                   \
+    ", \"maximum\": " LARGEST "}"
+
+const struct feature_key feature_keys[] = {
+    {"type", ALL,
+     .meaning =
+         "what the feature gives: numbers, ids, or rows of a table by ids"},
+    {"of", ALL,
+     "the column that it reads, in place of its own name; of crossed and embedding: the features",
+     .schema = "{\"type\": [\"string\", \"array\", \"null\"]}"},
+    {"transform", NUMERIC, "numeric: log1p gives log(1 + max(x, 0))",
+     .schema = "{\"enum\": [\"log1p\", null]}"},
+    {"shape", NUMERIC, "numeric: how many values a list has",
+     .most = FEATURE_MAX_WIDTH},
+    {"default_value", NUMERIC | BUCKETIZED,
+     "numeric, bucketized: the number where there is none",
+     .schema = FLOATS("-" LARGEST)},
+    {"boundaries", BUCKETIZED, "bucketized: where buckets begin, ascending",
+     .most = FEATURE_MAX_WIDTH - 1, .items = "{\"type\": \"number\"}"},
+    {"file", VOCABULARY,
+     "vocabulary: a file of words, one a line, from data.dir",
+     .schema = "{\"type\": [\"string\", \"null\"], \"minLength\": 1}"},
+    {"values", VOCABULARY, "vocabulary: the words", .most = INT32_MAX,
+     .items = "{\"type\": \"string\", \"pattern\": \"^[^\\r\\n]+$\"}"},
+    {"size", IDS, "the number of ids; without it they have 64 bits",
+     .most = INT64_MAX},
+    {"max_rows", IDS | ROWS, "more rows of its table, on all ps, end the run",
+     .most = INT64_MAX},
+    {"admit", IDS | ROWS,
+     "pushes after which a row of its table begins to count",
+     .most = LAYOUT_MAX_ADMIT, .inner = "count"},
+    {"expire", IDS | ROWS,
+     "updates without a push after which a row is removed", .most = INT64_MAX,
+     .inner = "steps"},
+    {"dim", ROWS, "embedding: floats of a row", .most = LAYOUT_MAX_DIM},
+    {"combiner", ROWS, "embedding: how the rows of a sample's ids become one",
+     .schema = "{\"enum\": [\"sum\", \"mean\", \"sqrtn\", null]}"},
+    {"init", ROWS, .meaning = "embedding: initial rows"},
+    {"init_range", ROWS, "embedding: initial rows are uniform within it",
+     .schema = FLOATS("0.0")},
+    {.name = NULL},
+};
+
+/* The key NAME, or the end. */
+static const struct feature_key *find_feature_key(const char *name) {
+    const struct feature_key *key = feature_keys;
+    while (key->name && strcmp(key->name, name))
+        key++;
+    return key;
+}
+
+bool feature_has_key(enum feature_type type, const char *name) {
+    return find_feature_key(name)->types >> type & 1;
+}
+
 /* Where features are being read from JSON. */
 struct reading {
     struct features *features;
@@ -65,40 +132,32 @@ static void features_report(struct reading *reading, const char *name,
                         allowed);
 }
 
-/* An integer from 1 to MAX, or a whole real; else 0, reported if it is
- * there. */
-static uint64_t read_integer(struct reading *reading, const char *name,
-                             const char *key, const json_t *value,
-                             uint64_t max) {
-    double number = json_number_value(value);
-    bool whole = json_is_number(value) && number == floor(number);
-    char allowed[64];
-    if (!value)
-        return 0;
-    if (whole && number >= 1 && number <= (double)max)
-        return json_is_integer(value) ? (uint64_t)json_integer_value(value)
-                                      : (uint64_t)number;
-    snprintf(allowed, sizeof allowed, "an integer from 1 to %" PRIu64, max);
-    features_report(reading, name, key, value, allowed);
-    return 0;
-}
-
-/* SETTINGS' KEY: {"INNER": N}. */
-static uint64_t read_nested(struct reading *reading, const char *name,
-                            const json_t *settings, const char *key,
-                            const char *inner, uint64_t max) {
-    const json_t *object = json_object_get(settings, key);
-    const json_t *value = json_object_get(object, inner);
-    char text[64];
-    if (!object)
-        return 0;
-    snprintf(text, sizeof text, "{\"%s\": N}", inner);
-    if (json_object_size(object) != 1 || !value) {
-        features_report(reading, name, key, object, text);
+/* The integer of SETTINGS at NAME, which may be a whole real; 0 if there is
+ * none, or with a report if it is not allowed. */
+static uint64_t count_at(struct reading *reading, const struct feature *feature,
+                         const json_t *settings, const char *name) {
+    const struct feature_key *key = find_feature_key(name);
+    const json_t *value = json_object_get(settings, name), *whole = value;
+    char path[64], allowed[64];
+    snprintf(path, sizeof path, "%s%s%s", name, key->inner ? "." : "",
+             key->inner ? key->inner : "");
+    if (key->inner && json_object_size(whole) == 1)
+        value = json_object_get(whole, key->inner);
+    if (key->inner && (!value || value == whole)) {
+        snprintf(allowed, sizeof allowed, "{\"%s\": N}", key->inner);
+        if (whole)
+            features_report(reading, feature->name, name, whole, allowed);
         return 0;
     }
-    snprintf(text, sizeof text, "%s.%s", key, inner);
-    return read_integer(reading, name, text, value, max);
+    double number = json_number_value(value);
+    if (number == floor(number) && number >= 1 && number <= (double)key->most)
+        return json_is_integer(value) ? (uint64_t)json_integer_value(value)
+                                      : (uint64_t)number;
+    snprintf(allowed, sizeof allowed, "an integer from 1 to %" PRIu64,
+             key->most);
+    if (value)
+        features_report(reading, feature->name, path, value, allowed);
+    return 0;
 }
 
 /* The place of NAME among the columns that are read; false: there is none. */
@@ -165,16 +224,15 @@ static void read_missing(struct reading *reading, struct feature *feature,
 static void read_numeric(struct reading *reading, struct feature *feature,
                          const json_t *settings) {
     const json_t *transform = json_object_get(settings, "transform");
-    const json_t *shape = json_object_get(settings, "shape");
     const char *word = json_string_value(transform);
     feature->log1p = word && !strcmp(word, "log1p");
     if (transform && !feature->log1p)
         features_report(reading, feature->name, "transform", transform,
                         "\"log1p\"");
     feature->width = 1;
-    if (shape)
-        feature->width = (uint32_t)read_integer(reading, feature->name, "shape",
-                                                shape, FEATURE_MAX_WIDTH);
+    if (json_object_get(settings, "shape"))
+        feature->width =
+            (uint32_t)count_at(reading, feature, settings, "shape");
     read_missing(reading, feature, settings);
 }
 
@@ -258,21 +316,15 @@ static void read_vocabulary(struct reading *reading, struct feature *feature,
 /* Of the table of its rows. */
 static void read_table(struct reading *reading, struct feature *feature,
                        const json_t *settings) {
-    const char *name = feature->name;
-    feature->admit = (uint32_t)read_nested(reading, name, settings, "admit",
-                                           "count", LAYOUT_MAX_ADMIT);
-    feature->expire =
-        read_nested(reading, name, settings, "expire", "steps", INT64_MAX);
-    feature->max_rows =
-        read_integer(reading, name, "max_rows",
-                     json_object_get(settings, "max_rows"), INT64_MAX);
+    feature->admit = (uint32_t)count_at(reading, feature, settings, "admit");
+    feature->expire = count_at(reading, feature, settings, "expire");
+    feature->max_rows = count_at(reading, feature, settings, "max_rows");
 }
 
 static void read_ids(struct reading *reading, struct feature *feature,
                      const json_t *settings) {
     feature->seed = XXH3_64bits(feature->name, strlen(feature->name));
-    feature->size = read_integer(reading, feature->name, "size",
-                                 json_object_get(settings, "size"), INT64_MAX);
+    feature->size = count_at(reading, feature, settings, "size");
     feature->reciprocal = feature->size ? UINT64_MAX / feature->size : 0;
     feature->weighted =
         reading->source->pairs && feature->type != FEATURE_CROSSED;
@@ -315,13 +367,11 @@ static void read_embedding(struct reading *reading, struct feature *feature,
                            const json_t *settings) {
     static const char *const combiners[] = {
         [BATCH_SUM] = "sum", [BATCH_MEAN] = "mean", [BATCH_SQRTN] = "sqrtn"};
-    const json_t *dim = json_object_get(settings, "dim");
     const json_t *combiner = json_object_get(settings, "combiner");
     const char *word = combiner ? json_string_value(combiner) : "mean";
     int c = BATCH_SQRTN;
-    feature->width = (uint32_t)read_integer(reading, feature->name, "dim", dim,
-                                            LAYOUT_MAX_DIM);
-    if (!dim)
+    feature->width = (uint32_t)count_at(reading, feature, settings, "dim");
+    if (!json_object_get(settings, "dim"))
         features_report(reading, feature->name, "dim", NULL,
                         "an integer, the floats of a row");
     while (c > 0 && (!word || strcmp(word, combiners[c])))
@@ -334,59 +384,41 @@ static void read_embedding(struct reading *reading, struct feature *feature,
     read_table(reading, feature, settings);
 }
 
-/* How each type is read; all but the last two have a column. */
-static const struct {
-    void (*read)(struct reading *reading, struct feature *feature,
-                 const json_t *settings);
-    const char *keys[10];
-} types[FEATURE_TYPES] = {
-    [FEATURE_NUMERIC] = {read_numeric,
-                         {"type", "of", "transform", "shape", "default_value"}},
-    [FEATURE_BUCKETIZED] = {read_boundaries,
-                            {"type", "of", "boundaries", "default_value"}},
-    [FEATURE_VOCABULARY] = {read_vocabulary, {"type", "of", "file", "values"}},
-    [FEATURE_HASH_BUCKET] = {read_ids,
-                             {"type", "of", "size", "admit", "expire",
-                              "max_rows"}},
-    [FEATURE_IDENTITY] = {read_ids,
-                          {"type", "of", "size", "admit", "expire",
-                           "max_rows"}},
-    [FEATURE_CROSSED] = {read_cross,
-                         {"type", "of", "size", "admit", "expire", "max_rows"}},
-    [FEATURE_EMBEDDING] = {read_embedding,
-                           {"type", "of", "dim", "combiner", "init",
-                            "init_range", "admit", "expire", "max_rows"}},
-};
-
 const char *feature_type_name(enum feature_type type) {
     return type_names[type];
 }
 
-const char *const *feature_keys(enum feature_type type) {
-    return types[type].keys;
-}
-
 static void check_settings(struct reading *reading, enum feature_type type,
                            const char *name, const json_t *settings) {
-    const char *const *known = types[type].keys;
-    const char *key;
+    const char *word;
     json_t *value;
-    json_object_foreach((json_t *)settings, key, value) {
-        char path[256], list[128];
-        size_t used = 0;
-        bool found = false;
-        for (size_t i = 0; known[i]; i++) {
-            found = found || !strcmp(known[i], key);
+    char path[256], list[128];
+    size_t used = 0;
+    for (const struct feature_key *key = feature_keys; key->name; key++)
+        if (key->types >> type & 1)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-                                     used ? ", " : "", known[i]);
-        }
-        snprintf(path, sizeof path, "features.%.100s.%.100s", name, key);
-        if (!found)
+                                     used ? ", " : "", key->name);
+    json_object_foreach((json_t *)settings, word, value) {
+        snprintf(path, sizeof path, "features.%.100s.%.100s", name, word);
+        if (!feature_has_key(type, word))
             diagnostics_add(reading->diagnostics, path,
                             "unknown key; known of %s: %s", type_names[type],
                             list);
     }
 }
+
+/* All but the last two have a column. */
+static void (*const read_type[FEATURE_TYPES])(struct reading *reading,
+                                              struct feature *feature,
+                                              const json_t *settings) = {
+    [FEATURE_NUMERIC] = read_numeric,
+    [FEATURE_BUCKETIZED] = read_boundaries,
+    [FEATURE_VOCABULARY] = read_vocabulary,
+    [FEATURE_HASH_BUCKET] = read_ids,
+    [FEATURE_IDENTITY] = read_ids,
+    [FEATURE_CROSSED] = read_cross,
+    [FEATURE_EMBEDDING] = read_embedding,
+};
 
 static void features_read_one(struct reading *reading, struct feature *feature,
                               const json_t *settings) {
@@ -410,7 +442,7 @@ static void features_read_one(struct reading *reading, struct feature *feature,
     check_settings(reading, t, feature->name, settings);
     if (t < FEATURE_CROSSED)
         read_column(reading, feature, settings);
-    types[t].read(reading, feature, settings);
+    read_type[t](reading, feature, settings);
 }
 
 /* The feature NAME that gives ids, or else a hash bucket of the column NAME;
