@@ -86,9 +86,10 @@ TEST(a_batch_script_without_srun_runs_alone) {
                                  "\"num_workers\":2"));
 }
 
-/* Its variables and flags are those of a user; the job is small. */
+/* Its variables and flags are those of a user; the job is small, and asks for
+ * ps. */
 TEST(the_batch_file_trains_in_both_modes) {
-    cluster_run_job(*state, NULL);
+    cluster_run_job(*state, "{\"strategy\": {\"type\": \"ps\"}}");
     struct cluster_process *process =
         under_slurm(*state, true,
                     "sbatch -W $DEPLOY/capstan.sbatch job.json >&2 &&"
