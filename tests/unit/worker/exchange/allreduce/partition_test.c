@@ -76,6 +76,15 @@ TEST(stored_elements_are_kept_at_their_positions) {
                 assert_true(
                     partition_state(&one, i, 0)[at - one.owned[i].first] ==
                     (float)at);
+        for (uint32_t i = 0; i < BUCKETS; i++) {
+            uint64_t first = one.owned[i].first, end = one.owned[i].end;
+            float some[END];
+            for (uint64_t at = first; at < end; at++) {
+                assert_true(partition_get(&one, 0, at, end - at, some));
+                assert_memory_equal(some, all + at, (end - at) * sizeof *some);
+            }
+            assert_false(partition_get(&one, 0, first, END, some));
+        }
         partition_close(&one);
     }
 }

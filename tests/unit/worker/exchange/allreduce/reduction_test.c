@@ -4,6 +4,7 @@
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/test.h"
+#include "worker/exchange/allreduce/round_trailer.h"
 
 #include <math.h>
 #include <string.h>
@@ -258,4 +259,46 @@ TEST(all_ranks_have_the_same_scale) {
         assert_int_equal(fixture.scaler.skipped, 2);
     }
     reducer_fixture_close(&fixture);
+}
+
+/* What is said of one round is not said of the next; a double keeps what a
+ * float cannot. */
+TEST(a_trailer_is_of_its_round) {
+    const struct parameter parameters[] = {
+        {.name = "p", .num_dims = 1, .dims = {5}},
+        {.name = "q", .num_dims = 1, .dims = {2}, .kind = PARAMETER_ASSIGNED}};
+    const struct optimizer_group plan = {.optimizer.type = OPTIMIZER_ADAM,
+                                         .lr = 0.1};
+    const float first[] = {1, 2}, second[] = {3, 4};
+    double values[OPTIMIZER_VALUES];
+    struct layout *layout;
+    struct failure why;
+    struct group alone;
+    assert_int_equal(layout_build(&layout, parameters, 2, &why), STATUS_OK);
+    group_open(&alone, NULL, 0, 1);
+    struct round_trailer *trailer = round_trailer_open(layout, &plan, 1);
+    assert_non_null(trailer);
+    round_trailer_contribute(trailer, 1, 0, CONTRIBUTION_OVERFLOWED, NULL);
+    round_trailer_contribute(trailer, 1, 1, CONTRIBUTION_FULL, first);
+    round_trailer_contribute(trailer, 2, 0, CONTRIBUTION_ZERO, NULL);
+    round_trailer_contribute(trailer, 2, 1, CONTRIBUTION_FULL, second);
+    optimizer_group_get(&plan, values);
+    values[OPTIMIZER_LR] = 0.3;
+    round_trailer_set(trailer, 2, 0, values);
+    assert_int_equal(round_trailer_sum(trailer, &alone, 1, true, &why), 0);
+    assert_true(round_trailer_is_saved(trailer));
+    assert_true(round_trailer_overflowed(trailer));
+    assert_memory_equal(round_trailer_values(trailer, 1), first, sizeof first);
+    assert_true(fabs(round_trailer_group(trailer, 0)->lr - 0.1) < 1e-14);
+    assert_int_equal(round_trailer_sum(trailer, &alone, 2, false, &why), 0);
+    assert_false(round_trailer_is_saved(trailer));
+    assert_false(round_trailer_overflowed(trailer));
+    assert_false(round_trailer_has_bytes(trailer, 0));
+    assert_true(round_trailer_has_bytes(trailer, 1));
+    assert_memory_equal(round_trailer_values(trailer, 1), second,
+                        sizeof second);
+    assert_true(fabs(round_trailer_group(trailer, 0)->lr - 0.3) < 1e-14);
+    round_trailer_close(&trailer);
+    group_close(&alone);
+    layout_free(&layout);
 }
