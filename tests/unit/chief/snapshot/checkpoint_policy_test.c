@@ -166,3 +166,23 @@ TEST(a_job_without_the_tables_does_not_resume) {
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
     assert_non_null(strstr(why.text, "\"e1\" is there only"));
 }
+
+/* Deltas have the checkpoint as their base, if it is none itself. */
+TEST(a_resumed_run_continues_its_checkpoint_by_the_same_seed_and_state) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    struct failure why;
+    if (resume(run, own, 2, &why))
+        fail_msg("%s", why.text);
+    assert_true(run->checkpoints.has_base);
+    assert_int_equal(run->checkpoints.base.step, 7);
+    assert_true(run->checkpoints.base.hash == run->plan.restored.hash);
+    run->job->optimizer.amsgrad = true;
+    assert_fails(resume(run, own, 2, &why), &why,
+                 FAILURE_CHECKPOINT_INCOMPATIBLE);
+    assert_non_null(strstr(why.text, "the job says Adam with 3: "));
+    run->job->optimizer.amsgrad = false;
+    run->job->seed++;
+    assert_fails(resume(run, own, 2, &why), &why,
+                 FAILURE_CHECKPOINT_INCOMPATIBLE);
+    assert_non_null(strstr(why.text, "has seed "));
+}

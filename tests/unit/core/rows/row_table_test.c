@@ -488,3 +488,28 @@ TEST(rows_removed_repeatedly_are_listed_once) {
     assert_int_equal(count, 2 * TABLES);
     row_table_close(&table);
 }
+
+/* So many that hashes of some are alike in all the bits that the index has. */
+TEST(rows_with_like_hashes_are_apart) {
+    enum { MANY = 200000, AT_ONCE = 1000 };
+    struct row_table *table = open_table((struct table_options){
+        .dim = 1, .init_bound = 1, .optimizer = &rules[0]});
+    static const float gradients[AT_ONCE];
+    static uint16_t tables[AT_ONCE];
+    static uint64_t ids[AT_ONCE];
+    struct row_keys keys = {.count = AT_ONCE, .ids = ids, .tables = tables};
+    struct row_table_update update = {.step = 1,
+                                      .rule_step = 1,
+                                      .rate = 1,
+                                      .scale = 1,
+                                      .keys = &keys,
+                                      .gradients = gradients};
+    uint64_t admitted;
+    for (uint32_t from = 0; from < MANY; from += AT_ONCE) {
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            ids[i] = id_of(from + i);
+        assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+    }
+    assert_int_equal(row_table_rows(table, &admitted), MANY);
+    row_table_close(&table);
+}
