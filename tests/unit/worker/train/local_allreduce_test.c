@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/train/local_allreduce.h"
+#include "worker/train/local_group.h"
 
 #include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
