@@ -6,14 +6,269 @@
  * them. Any message of the run counts as a heartbeat of the chief. */
 #include "proto/messages/control_client.h"
 
+#include "core/base/deadline.h"
+#include "core/base/free_memory.h"
+#include "core/base/time.h"
 #include "core/net/link/link.h"
-#include "proto/messages/control_client_internal.h"
+#include "core/net/link/multi_connect.h"
+#include "core/net/link/resolve.h"
+#include "proto/messages/channel.h"
 #include "proto/messages/launch_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static const int64_t CONTROL_CLIENT_JOIN_INTERVAL = TIME_S / 2;
+static const int64_t CONTROL_CLIENT_LOOKUP_INTERVAL = 5 * TIME_S;
+static const int64_t CONTROL_CLIENT_POLL_INTERVAL =
+    TIME_S / 20; /* of look-ups and connecting */
+
+struct control_client {
+    struct process *process;
+    const struct member *member;
+    uint16_t port;
+    uint64_t shm_key;
+    struct multi_connect multi_connect; /* one link, once joined */
+    struct channel channel;
+    struct resolve *resolve;
+    uint64_t end_key;
+    char chief_host[256], chief_name[320];
+    char foreign_server[700]; /* what answers instead of the chief; "": nothing
+                               */
+    uint16_t chief_port;
+    char host[256];
+    bool joined, planned;
+    bool rejoins;  /* by a new connection, which the chief has not answered */
+    bool answered; /* by a chief that this process cannot join */
+    int64_t opened, last_received, last_join, last_heartbeat, last_wait_log;
+    int64_t foreign_at, last_foreign_log; /* of foreign_server; 0: none */
+    int64_t last_step;        /* time of the last control_client_step */
+    int64_t stall, stall_end; /* the last standstill: its length and its end */
+    int64_t silence_logged; /* last_received of the silence that was logged; 0:
+                               none */
+    int64_t lookup_started, last_poll; /* of the last look-up */
+    int64_t join_limit, peer_limit, heartbeat_interval;
+    Capstan__Heartbeat heartbeat;
+    Capstan__Control *command;
+    struct free_memory_limit limits[FREE_MEMORY_LIMITS];
+    /* The limits as messages, and pointers to them. */
+    Capstan__MemoryLimit limit_messages[FREE_MEMORY_LIMITS];
+    Capstan__MemoryLimit *limit_pointers[FREE_MEMORY_LIMITS];
+    unsigned num_limits;
+    int64_t limits_read;
+};
+
+/* Before the join: its welcome. After: its heartbeats. */
+static struct deadline control_client_chief_deadline(
+    const struct control_client *client) {
+    return client->joined
+               ? deadline_start(client->chief_name, "timeouts.peer",
+                                client->last_received, client->peer_limit)
+               : deadline_start(client->chief_name,
+                                "timeouts.join, or --join-timeout",
+                                client->opened, client->join_limit);
+}
+
+/* Sends CONTROL once, without a number. False: no connection or no memory. */
+static bool control_client_send_unreliable(
+    struct control_client *control_client, Capstan__Control *control) {
+    control->version = MESSAGE_VERSION;
+    control->run = control_client->process->run;
+    control->incarnation = control_client->process->incarnation;
+    control->ack = control_client->channel.received;
+    size_t size = capstan__control__get_packed_size(control);
+    uint8_t small[4096], *bytes = size <= sizeof small ? small : malloc(size);
+    if (!bytes)
+        return false;
+    capstan__control__pack(control, bytes);
+    bool sent =
+        multi_connect_commit(&control_client->multi_connect, bytes, size);
+    if (bytes != small)
+        free(bytes);
+    return sent;
+}
+
+static const int64_t WAIT_LOG_INTERVAL = 30 * TIME_S;
+/* What has not answered for this long is there no more. */
+static const int64_t FOREIGN_AGE = 5 * TIME_S;
+/* A chief answers a join at once, unless its machine stands still. */
+static const int64_t WELCOME_LIMIT = 5 * TIME_S;
+#define NOT_AS_CHIEF "answers, but not as a Capstan chief; it "
+
+/* Starts a look-up (a thread of its own, resolve.h) or handles its result. Each
+ * look-up takes the name's present address: a name can move, and a name server
+ * can be late. */
+static void control_client_look_up(struct control_client *client, int64_t now) {
+    char text[300];
+    if (!client->chief_host[0])
+        return;
+    if (!client->resolve) {
+        if (now - client->lookup_started < CONTROL_CLIENT_LOOKUP_INTERVAL)
+            return;
+        client->lookup_started = client->last_poll = now;
+        client->resolve = resolve_start(client->chief_host, client->chief_port);
+        return;
+    }
+    client->last_poll = now;
+    enum resolve_state state = resolve_poll(client->resolve, text, sizeof text);
+    if (state == RESOLVE_WAITING)
+        return;
+    struct failure why = {0};
+    if (state == RESOLVE_FAILED)
+        log_warning(client->process->log, "host_not_found",
+                    "cannot find host %s: %s", client->chief_host, text);
+    else if (multi_connect_connect(&client->multi_connect, text, &why))
+        log_warning(client->process->log, "connect_failed", "%s", why.text);
+    resolve_end(&client->resolve);
+}
+
+/* Heartbeats are more frequent than these files are worth reading. */
+static unsigned control_client_memory(struct control_client *client,
+                                      int64_t now, int64_t every,
+                                      Capstan__MemoryLimit ***limits) {
+    *limits = client->limit_pointers;
+    if (client->num_limits && now - client->limits_read < every)
+        return client->num_limits;
+    client->limits_read = now;
+    client->num_limits = free_memory_limits(client->limits);
+    for (unsigned i = 0; i < client->num_limits; i++) {
+        Capstan__MemoryLimit *message = client->limit_pointers[i] =
+            &client->limit_messages[i];
+        capstan__memory_limit__init(message);
+        message->key = client->limits[i].key;
+        message->name = client->limits[i].name;
+        message->free = client->limits[i].free;
+        message->most = client->limits[i].most;
+    }
+    return client->num_limits;
+}
+
+/* Without a number: repeated until a welcome arrives. */
+static bool control_client_send_join(struct control_client *control_client,
+                                     int64_t now) {
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    join.role = control_client->member->role;
+    join.index = control_client->member->index;
+    join.host = control_client->host;
+    join.pid = (uint32_t)getpid();
+    join.port = control_client->port;
+    join.shm_key = control_client->shm_key;
+    join.only_there = control_client->process->address != NULL;
+    if (join.only_there)
+        join.address = (char *)control_client->process->address;
+    else if (control_client->member->self)
+        join.address = (char *)control_client->member->self->host;
+    join.end_key = control_client->end_key;
+    join.device = "cpu";
+    if (control_client->member->key)
+        join.key = (char *)control_client->member->key;
+    if (control_client->member->size.source) {
+        join.source = (char *)control_client->member->size.source;
+        join.workers = control_client->member->size.workers;
+        join.ps = control_client->member->size.ps;
+    }
+    join.n_memory = control_client_memory(
+        control_client, now, CONTROL_CLIENT_LOOKUP_INTERVAL, &join.memory);
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    return control_client_send_unreliable(control_client, &control);
+}
+
+/* Before the join: the server of link INDEX is no chief that this process can
+ * join; it does WHAT, a predicate. Is that new? Then the caller logs it. */
+static bool control_client_note_foreign(struct control_client *client,
+                                        unsigned index, const char *what) {
+    char text[sizeof client->foreign_server];
+    snprintf(text, sizeof text, "%s:%u %.400s", client->chief_host,
+             client->chief_port + index, what);
+    bool is_new = strcmp(text, client->foreign_server) != 0;
+    snprintf(client->foreign_server, sizeof client->foreign_server, "%s", text);
+    return is_new;
+}
+
+/* Looks at what answers at each port. Of several ports the chief takes the
+ * first that is free: programs on those before it are expected. */
+static void check_answers(struct control_client *client, int64_t now) {
+    static const char *const texts[] = {
+        [LINK_ANSWER_LINK] =
+            "has not answered a join for 5 s: a ps, a worker or another "
+            "program over ZeroMQ has the port, or the chief stands still, or "
+            "it waits until this task's last process counts as dead",
+        [LINK_ANSWER_PROTOCOL] = NOT_AS_CHIEF "speaks another protocol: is "
+                                              "another program using the port?",
+        [LINK_ANSWER_CLOSED] = NOT_AS_CHIEF
+        "closes each connection: is another program using the port, or a proxy "
+        "before a chief that has not come?",
+        [LINK_ANSWER_SILENT] = NOT_AS_CHIEF
+        "accepts connections and says nothing: is another program using the "
+        "port, or a proxy before a chief that has not come, or does the chief "
+        "stand still?",
+    };
+    if (client->member->chief_inproc || client->answered)
+        return;
+    for (unsigned i = 0; i < client->multi_connect.count; i++) {
+        int64_t since;
+        enum link_answer answer =
+            link_answer(client->multi_connect.links[i], &since);
+        bool too_early =
+            answer == LINK_ANSWER_LINK && now - since < WELCOME_LIMIT;
+        if (!texts[answer] || too_early)
+            continue;
+        bool is_new = control_client_note_foreign(client, i, texts[answer]);
+        client->foreign_at = now;
+        if (is_new && client->multi_connect.count == 1 &&
+            (!client->last_foreign_log ||
+             now - client->last_foreign_log > WAIT_LOG_INTERVAL)) {
+            client->last_foreign_log = now;
+            log_warning(client->process->log, "foreign_server_found", "%s",
+                        client->foreign_server);
+        }
+    }
+    if (client->foreign_at && now - client->foreign_at > FOREIGN_AGE)
+        client->foreign_server[0] = 0; /* it has gone */
+}
+
+static enum status fail_without_chief(const struct control_client *client,
+                                      const struct deadline *deadline,
+                                      struct failure *why) {
+    const char *foreign = client->foreign_server;
+    return status_fail(
+        why, FAILURE_NO_CHIEF, "%s did not answer within %.0f s (%s)%s%s",
+        deadline->peer, time_to_seconds(client->join_limit), deadline->limit,
+        foreign[0] ? ": " : "; is it started, and does its host answer?",
+        foreign);
+}
+
+/* control_client_step before the join. */
+static enum status control_client_step_joining(struct control_client *client,
+                                               int64_t now,
+                                               struct failure *why) {
+    struct deadline deadline = control_client_chief_deadline(client);
+    char text[512];
+    if (deadline_passed(&deadline, now))
+        return fail_without_chief(client, &deadline, why);
+    check_answers(client, now);
+    if (now - client->last_wait_log > WAIT_LOG_INTERVAL / 6 &&
+        (now - client->last_wait_log > WAIT_LOG_INTERVAL ||
+         client->last_wait_log == client->opened)) {
+        client->last_wait_log = now;
+        deadline_text(&deadline, now, text, sizeof text);
+        log_info(client->process->log, "waiting_for_chief", "%s", text);
+    }
+    control_client_look_up(client, now);
+    client->last_poll = now;
+    if (now - client->last_join >= CONTROL_CLIENT_JOIN_INTERVAL) {
+        client->last_join = now;
+        /* Not connected yet: try again soon. */
+        if (!control_client_send_join(client, now))
+            client->last_join +=
+                CONTROL_CLIENT_POLL_INTERVAL - CONTROL_CLIENT_JOIN_INTERVAL;
+    }
+    return STATUS_OK;
+}
 
 static const int64_t RESEND_INTERVAL = 2 * TIME_S, REJOIN_INTERVAL = 2 * TIME_S;
 static const int64_t MEMORY_READ_INTERVAL = TIME_S;
@@ -123,35 +378,6 @@ bool control_client_chief_address(const struct control_client *control_client,
              strchr(control_client->chief_host, ':') ? "[%s]:%u" : "%s:%u",
              control_client->chief_host, control_client->chief_port);
     return control_client->chief_host[0];
-}
-
-bool control_client_send_unreliable(struct control_client *control_client,
-                                    Capstan__Control *control) {
-    control->version = MESSAGE_VERSION;
-    control->run = control_client->process->run;
-    control->incarnation = control_client->process->incarnation;
-    control->ack = control_client->channel.received;
-    size_t size = capstan__control__get_packed_size(control);
-    uint8_t small[4096], *bytes = size <= sizeof small ? small : malloc(size);
-    if (!bytes)
-        return false;
-    capstan__control__pack(control, bytes);
-    bool sent =
-        multi_connect_commit(&control_client->multi_connect, bytes, size);
-    if (bytes != small)
-        free(bytes);
-    return sent;
-}
-
-/* Before the join: its welcome. After: its heartbeats. */
-struct deadline control_client_chief_deadline(
-    const struct control_client *client) {
-    return client->joined
-               ? deadline_start(client->chief_name, "timeouts.peer",
-                                client->last_received, client->peer_limit)
-               : deadline_start(client->chief_name,
-                                "timeouts.join, or --join-timeout",
-                                client->opened, client->join_limit);
 }
 
 /* Until the plan arrives each heartbeat reports free memory: the chief may wait
