@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a ps, shared by ps.c (event loop), ps_control.c (the chief's
- * commands) and ps_snapshot.c (blocks for snapshots). */
+/* The state of a ps, shared by ps.c (event loop and the chief's commands) and
+ * ps_snapshot.c (blocks for snapshots). */
 #ifndef CAPSTAN_PS_INTERNAL_H
 #define CAPSTAN_PS_INTERNAL_H
 
