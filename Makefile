@@ -457,7 +457,7 @@ UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_
     $(call room_tests,$(room))),$(UNIT_TESTS))
 unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
-	SOAK_COUNT=1 TEST_LIMIT=$(if $(SAN),900,300) tests/run.sh $(UNIT_CHOSEN)
+	SOAK_COUNT=1 tests/run.sh $(UNIT_CHOSEN)
 
 # A program for each parser, built with SAN=fuzz; FUZZ=job: one of them.
 FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -510,7 +510,7 @@ COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
     $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_fixture_repeats' tests)))
 soak: build-tests ## run the repeating tests COUNT (10) times as often as check
-	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((300 * $(COUNT))) \
+	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((900 * $(COUNT))) \
 	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \
 	    $(filter $(LONE_TESTS),$(SOAK_TESTS))
 

@@ -9,12 +9,12 @@
 # A program that ends badly and names no test counts as one failed; one that does
 # not end names the test under way (tests/lib/room.c). The exit code is 1 when
 # anything failed, else 75 when time did not suffice for all.
-#   TEST_LIMIT   seconds a program may take (300)
+#   TEST_LIMIT   seconds a program may take (900)
 #   TEST_JOBS    programs side by side (two more than there are cores, as most of them
 #                wait most of the time)
 #   TEST_UNTIL   in seconds since 1970: when all end (never)
 set -u
-export TEST_LIMIT=${TEST_LIMIT:-300} TEST_UNTIL=${TEST_UNTIL:-0}
+export TEST_LIMIT=${TEST_LIMIT:-900} TEST_UNTIL=${TEST_UNTIL:-0}
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # What libraries that know no sanitizer do inside is not looked at.
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { MAXIMUM = 32 };
-static const double PEER = 2, SLACK = 4;
+static const double PEER = 2;
 
 /* Learns slowly, so that parts of the test set differ. */
 static const char asynchronous[] =
@@ -36,7 +36,7 @@ static struct cluster_process *run_to_its_end(void **state, const char *job,
     unsigned dead = cluster_fixture_find(fixture, "worker", 1);
     cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture->tasks[dead].process, SIGSTOP);
-    cluster_run_await(chief, "worker 1 on host", PEER + SLACK);
+    cluster_run_await(chief, "worker 1 on host", PEER + CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture->tasks[dead].process, SIGKILL);
     cluster_fixture_expect(fixture, dead, 0, CLUSTER_RUN_DEADLINE);
     assert_false(cluster_fixture_has_logged(chief, "(over "));

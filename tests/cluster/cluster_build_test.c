@@ -58,7 +58,7 @@ static struct cluster_process *shell(struct cluster_run *run,
                                        "MAKEFLAGS=", "MAKELEVEL=", NULL};
     struct cluster_process *process =
         cluster_run_program(run, "shell", "/bin/bash", arguments, environment);
-    cluster_run_expect(process, code, 2 * CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(process, code, 10 * CLUSTER_RUN_DEADLINE);
     return process;
 }
 

@@ -12,7 +12,7 @@
 enum { FAILED = 1, CONFIG = 2, RETRY = 138, KILLED = 128 + SIGKILL };
 enum { TIMEOUT = 120 /* seconds, for a dozen tiny runs */, MAXIMUM = 16 };
 static const double PEER = 2, STOP = 2; /* seconds; timeouts */
-static const double SLACK = 4;          /* for a machine that is busy */
+static const double SLACK = CLUSTER_RUN_DEADLINE;
 
 #define TIMEOUTS "\"timeouts\": {\"peer\": 2, \"stop\": 2}"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum { KILLED = 128 + SIGKILL, RETRY = 138, MAXIMUM = 64 };
-static const double PEER = 2;  /* seconds of silence; timeouts.peer */
-static const double SLACK = 4; /* seconds for a machine that is busy */
+static const double PEER = 2; /* seconds of silence; timeouts.peer */
+static const double SLACK = CLUSTER_RUN_DEADLINE;
 
 /* Checkpoints follow each other closely, so that many a kill meets one. The
  * last kill comes after a fifth of the steps, so that it meets the run on a

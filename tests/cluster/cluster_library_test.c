@@ -406,7 +406,8 @@ TEST(an_orphan_of_a_killed_process_keeps_nothing) {
             run, "worker", 0, caller, SETS(life ? "sums" : "orphan"));
         unsetenv("CAPSTAN_SET");
         struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
-        cluster_run_expect(worker, life ? 0 : 128 + SIGKILL, 9);
+        cluster_run_expect(worker, life ? 0 : 128 + SIGKILL,
+                           CLUSTER_RUN_DEADLINE);
         if (life)
             cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
         else

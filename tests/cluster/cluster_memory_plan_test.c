@@ -16,11 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    EXIT_FAILED = 1,
-    EXIT_CONFIG = 2,
-    AT_ONCE = 10 /* seconds, all processes' starts too */
-};
+enum { EXIT_FAILED = 1, EXIT_CONFIG = 2 };
+
+/* No deadline here reaches it. */
+#define PEER "\"timeouts\": {\"peer\": 600}"
+
 /* A sanitizer has memory of its own, and terabytes of addresses. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 static const bool sanitized = true;
@@ -79,9 +79,9 @@ TEST(a_model_larger_than_any_machine_is_refused_at_once) {
     cluster_run_expect(start_local(run, "small"), 0, CLUSTER_RUN_DEADLINE);
     time_t before = changed(run, "checkpoint/step-000000030");
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 524288, 524288, 10]},"
-                         " \"checkpoint\": {\"resume\": \"never\"}}");
+                         " \"checkpoint\": {\"resume\": \"never\"}, " PEER "}");
     struct cluster_process *large = start_local(run, "large");
-    cluster_run_expect(large, EXIT_CONFIG, AT_ONCE);
+    cluster_run_expect(large, EXIT_CONFIG, CLUSTER_RUN_DEADLINE);
     expect_logged(large, "memory: the job takes ");
     expect_logged(large, "(free memory)");
     expect_logged(large, "worker 0 and 1 more take ");
@@ -92,7 +92,8 @@ TEST(a_model_larger_than_any_machine_is_refused_at_once) {
 }
 
 /* Near 4 GB for a trainer, most of it activations of an evaluation. */
-static const char medium[] = "{\"model\": {\"layers\": [64, 1048576, 10]}}";
+static const char medium[] =
+    "{\"model\": {\"layers\": [64, 1048576, 10]}, " PEER "}";
 
 TEST(ulimit_limits_the_memory_plan) {
     struct cluster_run *run = *state;
@@ -101,7 +102,7 @@ TEST(ulimit_limits_the_memory_plan) {
     cluster_run_job(run, medium);
     struct cluster_process *refused =
         start_after(run, "refused", "ulimit -v 2097152");
-    cluster_run_expect(refused, EXIT_CONFIG, AT_ONCE);
+    cluster_run_expect(refused, EXIT_CONFIG, CLUSTER_RUN_DEADLINE);
     expect_logged(refused, "left to the process by ulimit -v");
     expect_logged(refused, "worker ");
     cluster_run_job(run, "{\"epochs\": 1}");
@@ -227,7 +228,7 @@ TEST(a_control_group_limits_the_memory_plan) {
     snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, medium);
     struct cluster_process *refused = start_after(run, "refused", enter);
-    int code = cluster_run_exit(refused, AT_ONCE);
+    int code = cluster_run_exit(refused, CLUSTER_RUN_DEADLINE);
     cluster_run_job(run, "{\"epochs\": 1}");
     struct cluster_process *taken = start_after(run, "taken", enter);
     int other = cluster_run_exit(taken, CLUSTER_RUN_DEADLINE);

@@ -105,7 +105,7 @@ TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
     cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
     net_hosts_set_link_down(net, 1, true);
     for (int i = 0; i < HOSTS; i++)
-        cluster_run_expect(tasks[i], EXIT_RETRY, 4 * PEER);
+        cluster_run_expect(tasks[i], EXIT_RETRY, PEER + CLUSTER_RUN_DEADLINE);
     for (int i = 0; i < HOSTS; i++)
         if (i != 1)
             assert_non_null(strstr(cluster_run_errors(tasks[i]), "ps 1"));
@@ -177,7 +177,8 @@ static void expect_parted(void **state, int at, int from, const char *verdict) {
     start_all_reduce(net, tasks);
     net_hosts_block(net, at, from, verdict);
     for (int i = 0; i < HOSTS; i++)
-        cluster_run_expect(tasks[i], EXIT_RETRY, BLOCKED + 5);
+        cluster_run_expect(tasks[i], EXIT_RETRY,
+                           BLOCKED + CLUSTER_RUN_DEADLINE);
     for (int i = 0; i < HOSTS; i++)
         expect_both_named(cluster_run_errors(tasks[i]));
 }

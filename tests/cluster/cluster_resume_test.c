@@ -156,10 +156,10 @@ TEST(with_resume_never_no_signal_message_promises_a_resume) {
                "resumes from /");
 }
 
-/* There a planned checkpoint is always being written; timeouts.grace is 30 s.
- */
+/* There a planned checkpoint is always being written. */
 TEST(a_signal_ends_a_run_of_very_frequent_checkpoints) {
-    cluster_run_job(*state, "{\"steps\": 10000000}");
+    cluster_run_job(*state,
+                    "{\"steps\": 10000000, \"timeouts\": {\"grace\": 600}}");
     struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1,
         (const char *[]){"checkpoint.every_steps=2",
@@ -167,7 +167,7 @@ TEST(a_signal_ends_a_run_of_very_frequent_checkpoints) {
     for (int i = 0; i < 50; i++)
         cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, 15);
+    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(local, "the same command resumes from /");
 }
 

@@ -176,7 +176,8 @@ TEST(a_killed_process_leaves_no_segment) {
         cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
         expect_nameless(fixture.tasks[victim].process);
         cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
-        cluster_run_expect(fixture.tasks[victim].process, KILLED, 4);
+        cluster_run_expect(fixture.tasks[victim].process, KILLED,
+                           CLUSTER_RUN_DEADLINE);
         if (v == 0) /* the others wait for its silence */
             for (unsigned i = 0; i < fixture.count; i++)
                 cluster_run_signal(fixture.tasks[i].process, SIGKILL);

@@ -9,16 +9,18 @@
 #include <sys/wait.h>
 
 enum { RETRY = 138, PS = 2, WORKERS = 2, MAXIMUM = 8 };
-static const double SHORT_TIMEOUT = 5; /* seconds; far below grace and peer */
+
+/* No deadline here reaches grace or peer. */
+#define TIMEOUTS "\"timeouts\": {\"stop\": 1, \"grace\": 600, \"peer\": 600}"
 
 /* A run that only a signal ends, and whose only checkpoint is the signal's. */
 static const char endless[] =
     "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
-    " \"chief\": \"coordinate\", \"timeouts\": {\"stop\": 1}}";
+    " \"chief\": \"coordinate\", " TIMEOUTS "}";
 static const char endless_asynchronous[] =
     "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
     " \"strategy\": {\"type\": \"ps\", \"staleness\": \"inf\"},"
-    " \"chief\": \"coordinate\", \"timeouts\": {\"stop\": 1}}";
+    " \"chief\": \"coordinate\", " TIMEOUTS "}";
 
 static void begin(struct cluster_fixture *fixture, struct cluster_run *run,
                   const char *job) {
@@ -88,8 +90,8 @@ static void signal_once(struct cluster_run *run, const struct signal_case *one,
     cluster_fixture_sleep((double)cluster_fixture_random(seed, 100) * 1e-3);
     cluster_run_signal(fixture.tasks[taker].process, one->number);
     cluster_run_expect(fixture.tasks[taker].process, 128 + one->number,
-                       SHORT_TIMEOUT);
-    cluster_fixture_expect(&fixture, taker, RETRY, SHORT_TIMEOUT);
+                       CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, taker, RETRY, CLUSTER_RUN_DEADLINE);
     uint64_t step = only_checkpoint(run);
     assert_true(step > 0);
     shorten(run, step, one->strategy);
@@ -128,12 +130,13 @@ TEST(a_chief_paused_during_a_save_names_the_right_step) {
         struct cluster_process *chief = fixture.tasks[0].process;
         cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
         cluster_run_signal(chief, SIGTERM);
-        cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
+        cluster_run_await(chief, "one checkpoint, then all end",
+                          CLUSTER_RUN_DEADLINE);
         cluster_run_signal(chief, SIGSTOP);
         cluster_fixture_sleep(0.1);
         cluster_run_signal(chief, SIGCONT);
-        cluster_run_expect(chief, 128 + SIGTERM, SHORT_TIMEOUT);
-        cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
+        cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
         assert_true(only_checkpoint(fixture.run) > 0);
     }
 }
@@ -145,13 +148,14 @@ TEST(the_run_continues_without_a_signalled_worker) {
     cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
     cluster_fixture_start_all(&fixture);
     unsigned left = cluster_fixture_find(&fixture, "worker", 0);
-    cluster_run_await(fixture.tasks[left].process, "joined", SHORT_TIMEOUT);
+    cluster_run_await(fixture.tasks[left].process, "joined",
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[left].process, SIGTERM);
     cluster_run_expect(fixture.tasks[left].process, 128 + SIGTERM,
-                       SHORT_TIMEOUT);
+                       CLUSTER_RUN_DEADLINE);
     cluster_run_await(fixture.tasks[0].process, "worker 0 said goodbye",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect(&fixture, left, 0, CLUSTER_RUN_DEADLINE);
     assert_int_equal(only_checkpoint(*state), 8000);
     assert_false(cluster_fixture_has_logged(fixture.tasks[0].process,
@@ -179,7 +183,7 @@ TEST(a_signal_to_capstan_local_goes_through_the_chief) {
             cluster_fixture_local(run, PS, WORKERS, NULL);
         cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
         cluster_run_signal(local, numbers[i]);
-        cluster_run_expect(local, 128 + numbers[i], SHORT_TIMEOUT);
+        cluster_run_expect(local, 128 + numbers[i], CLUSTER_RUN_DEADLINE);
         expect_one_cause(local, " chief: error: ended by a signal");
         uint64_t step = only_checkpoint(run);
         shorten(run, step, "0");
@@ -198,9 +202,10 @@ TEST(a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint) {
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     freeze_process(fixture.tasks[stopped].process);
     cluster_run_signal(chief, SIGINT);
-    cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
+    cluster_run_await(chief, "one checkpoint, then all end",
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(chief, SIGINT);
-    cluster_run_expect(chief, 128 + SIGINT, SHORT_TIMEOUT);
+    cluster_run_expect(chief, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
     const char *silent = strstr(cluster_run_errors(chief), "no goodbye");
     if (!silent || !strstr(silent, "ps 1"))
         fail_msg("ps 1 is not named:\n%s", cluster_run_errors(chief));
@@ -216,11 +221,12 @@ TEST(a_second_sighup_still_waits_for_the_checkpoint) {
         fixture.tasks[cluster_fixture_find(&fixture, "ps", 1)].process;
     freeze_process(ps);
     cluster_run_signal(chief, SIGHUP);
-    cluster_run_await(chief, "one checkpoint, then all end", SHORT_TIMEOUT);
+    cluster_run_await(chief, "one checkpoint, then all end",
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(chief, SIGHUP);
     cluster_fixture_sleep(0.3);
     cluster_run_signal(ps, SIGCONT);
-    cluster_run_expect(chief, 128 + SIGHUP, SHORT_TIMEOUT);
+    cluster_run_expect(chief, 128 + SIGHUP, CLUSTER_RUN_DEADLINE);
     assert_true(only_checkpoint(*state) > 0);
 }
 
@@ -238,7 +244,7 @@ TEST(a_signal_to_every_process_leaves_one_checkpoint) {
         }
         for (unsigned i = 0; i < fixture.count; i++)
             cluster_run_expect(fixture.tasks[i].process, 128 + SIGTERM,
-                               SHORT_TIMEOUT);
+                               CLUSTER_RUN_DEADLINE);
         uint64_t step = only_checkpoint(run);
         assert_true(step > 0);
         shorten(run, step, "0");
@@ -255,12 +261,12 @@ TEST(a_death_long_before_costs_no_checkpoint) {
     begin(&fixture, *state,
           "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
           " \"chief\": \"coordinate\","
-          " \"timeouts\": {\"stop\": 1, \"peer\": 2}}");
+          " \"timeouts\": {\"stop\": 1, \"grace\": 600, \"peer\": 2}}");
     struct cluster_process *chief = fixture.tasks[0].process;
     unsigned dead = cluster_fixture_find(&fixture, "worker", 1);
     cluster_run_signal(fixture.tasks[dead].process, SIGKILL);
     cluster_run_expect(fixture.tasks[dead].process, 128 + SIGKILL,
-                       SHORT_TIMEOUT);
+                       CLUSTER_RUN_DEADLINE);
     cluster_run_await(chief, "worker 1", CLUSTER_RUN_DEADLINE);
     for (int line = 0; line < 3; line++)
         cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
@@ -270,7 +276,7 @@ TEST(a_death_long_before_costs_no_checkpoint) {
     for (unsigned i = 0; i < fixture.count; i++)
         if (i != dead)
             cluster_run_expect(fixture.tasks[i].process, 128 + SIGTERM,
-                               SHORT_TIMEOUT);
+                               CLUSTER_RUN_DEADLINE);
     assert_true(only_checkpoint(*state) > 0);
 }
 
@@ -286,24 +292,23 @@ TEST(a_second_signal_to_ps_or_worker_ends_it_at_once) {
     cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
     freeze_process(chief);
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_await(ps, "asking the chief", SHORT_TIMEOUT);
+    cluster_run_await(ps, "asking the chief", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_expect(ps, 128 + SIGTERM, SHORT_TIMEOUT);
+    cluster_run_expect(ps, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     cluster_run_signal(worker, SIGINT);
-    cluster_run_await(worker, "leaving", SHORT_TIMEOUT);
+    cluster_run_await(worker, "leaving", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(worker, SIGINT);
-    cluster_run_expect(worker, 128 + SIGINT, SHORT_TIMEOUT);
+    cluster_run_expect(worker, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
 }
 
 /* Long before timeouts.peer, after which they would know of it by themselves:
  * it bounds neither the checkpoint that a ps asks for nor the round that a
  * worker waits for. */
 TEST(a_signal_ends_ps_and_worker_after_the_chiefs_death) {
-    enum { SILENCE = 5, SLACK = 5 };
     static const char *const jobs[] = {
         endless, endless_asynchronous,
         "{\"steps\": 1000000, \"steps_per_epoch\": 1000000, \"strategy\":"
-        " {\"type\": \"allreduce\"}, \"chief\": \"coordinate\"}"};
+        " {\"type\": \"allreduce\"}, \"chief\": \"coordinate\", " TIMEOUTS "}"};
     for (int i = 0; i < 3; i++) {
         struct cluster_fixture fixture;
         struct cluster_run *run = cluster_fixture_reset(state);
@@ -317,7 +322,7 @@ TEST(a_signal_ends_ps_and_worker_after_the_chiefs_death) {
             cluster_run_signal(fixture.tasks[t].process, SIGTERM);
         for (unsigned t = 1; t < fixture.count; t++)
             cluster_run_expect(fixture.tasks[t].process, 128 + SIGTERM,
-                               SILENCE + SLACK);
+                               CLUSTER_RUN_DEADLINE);
     }
 }
 
@@ -328,21 +333,23 @@ TEST(a_signal_before_training_ends_its_process_at_once) {
     unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
     unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
     cluster_run_await(cluster_fixture_start(&fixture, ps), "listening",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[ps].process, SIGINT);
-    cluster_run_expect(fixture.tasks[ps].process, 128 + SIGINT, SHORT_TIMEOUT);
+    cluster_run_expect(fixture.tasks[ps].process, 128 + SIGINT,
+                       CLUSTER_RUN_DEADLINE);
     cluster_run_await(cluster_fixture_start(&fixture, worker), "pid",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[worker].process, SIGTERM);
     cluster_run_expect(fixture.tasks[worker].process, 128 + SIGTERM,
-                       SHORT_TIMEOUT);
+                       CLUSTER_RUN_DEADLINE);
     cluster_run_await(cluster_fixture_start(&fixture, 0), "listening",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_await(cluster_fixture_start(&fixture, ps), "joined",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, SHORT_TIMEOUT);
-    cluster_run_expect(fixture.tasks[ps].process, RETRY, SHORT_TIMEOUT);
+    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(fixture.tasks[ps].process, RETRY, CLUSTER_RUN_DEADLINE);
     uint64_t steps[MAXIMUM];
     assert_int_equal(
         cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 0);
@@ -355,10 +362,10 @@ TEST(a_worker_that_leaves_before_training_may_rejoin) {
     unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
     cluster_fixture_start(&fixture, 0);
     cluster_run_await(cluster_fixture_start(&fixture, worker), "joined",
-                      SHORT_TIMEOUT);
+                      CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[worker].process, SIGTERM);
     cluster_run_expect(fixture.tasks[worker].process, 128 + SIGTERM,
-                       SHORT_TIMEOUT);
+                       CLUSTER_RUN_DEADLINE);
     cluster_fixture_start(&fixture, worker);
     cluster_fixture_start(&fixture, cluster_fixture_find(&fixture, "ps", 0));
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
@@ -371,7 +378,7 @@ TEST(a_chief_that_cannot_start_is_the_only_reported_cause) {
     cluster_run_job(*state, NULL);
     struct cluster_process *local =
         cluster_fixture_local(*state, PS, WORKERS, changes);
-    cluster_run_expect(local, 2, SHORT_TIMEOUT);
+    cluster_run_expect(local, 2, CLUSTER_RUN_DEADLINE);
     expect_one_cause(local, " local: chief ended the run");
 }
 
@@ -410,8 +417,9 @@ TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once) {
     cluster_fixture_start_all(&fixture);
     cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, SHORT_TIMEOUT);
-    cluster_fixture_expect(&fixture, 0, RETRY, SHORT_TIMEOUT);
+    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
+                       CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
     assert_false(
         cluster_fixture_has_logged(fixture.tasks[0].process, "resumes"));
 }

@@ -5,15 +5,17 @@
 #include <stdio.h>
 
 enum { PS = 2, WORKERS = 2 };
-static const double STOP = 5; /* seconds, as timeouts.stop has it */
+
+/* No deadline here reaches it. */
+#define STOP "\"timeouts\": {\"stop\": 600}}"
 
 static const struct {
     const char *says, *job;
     unsigned chiefs, last;
 } forms[] = {
-    {"the chief coordinates", "{\"chief\": \"coordinate\"}", 1, 90},
-    {"no chief is listed", NULL, 0, 90},
-    {"the chief trains", NULL, 1, 60},
+    {"the chief coordinates", "{\"chief\": \"coordinate\", " STOP, 1, 90},
+    {"no chief is listed", "{" STOP, 0, 90},
+    {"the chief trains", "{" STOP, 1, 60},
 };
 
 /* What comes before the order to stop, and nothing between: the last
@@ -26,7 +28,8 @@ static void end_once(struct cluster_run *run, size_t form, uint64_t *seed) {
     cluster_fixture_start_staggered(&fixture, 3, seed);
     snprintf(last, sizeof last, "step-%09u: ", forms[form].last);
     cluster_run_await(fixture.tasks[0].process, last, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, STOP);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
+                           CLUSTER_RUN_DEADLINE);
     for (unsigned i = 0; i < fixture.count; i++)
         assert_false(
             cluster_fixture_has_logged(fixture.tasks[i].process, "goodbye"));

@@ -17,7 +17,7 @@ enum {
 };
 #define RANK0_AGENT_REQUESTED                                                  \
     ((UINT64_C(1) << 63) + 1) /* the id the chief asks by */
-static const int64_t RANK0_AGENT_DEADLINE = 20 * TIME_S;
+static const int64_t RANK0_AGENT_DEADLINE = 60 * TIME_S;
 
 /* What the keeper tells the chief, and what it orders of the reducer. The test
  * sets ROUND, the last that has closed. */

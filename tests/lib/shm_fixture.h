@@ -9,7 +9,7 @@
 #include "core/net/shm/shm_endpoint.h"
 
 enum { SHM_FIXTURE_FRAME = 1 << 16 }; /* bytes, the longest frame */
-static const int64_t SHM_FIXTURE_DEADLINE = 20 * TIME_S;
+static const int64_t SHM_FIXTURE_DEADLINE = 60 * TIME_S;
 
 struct shm_fixture {
     char name[SHM_ENDPOINT_NAME];

@@ -82,7 +82,7 @@ static void await_report(void) {
     struct pollfd item = {snapshot_agent_descriptor(ps.snapshot_agent), POLLIN,
                           0};
     while (!reported) {
-        assert_int_equal(poll(&item, 1, 20000), 1);
+        assert_int_equal(poll(&item, 1, 60000), 1);
         snapshot_agent_step(ps.snapshot_agent);
     }
     assert_int_equal(outcome, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);

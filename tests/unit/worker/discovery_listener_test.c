@@ -65,7 +65,7 @@ TEST(an_announcement_to_its_port_is_received) {
         link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
     assert_int_equal(link_connect(chief, to, &why), 0);
     zmq_pollitem_t item = {link_socket(chief), 0, ZMQ_POLLOUT, 0};
-    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     call(chief, 0, "10.0.0.1:2222");
     await_address(listener, address, sizeof address);
     assert_string_equal(address, "10.0.0.1:2222");

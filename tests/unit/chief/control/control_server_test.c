@@ -115,7 +115,7 @@ TEST(a_join_of_another_release_is_answered) {
     control.join = &join;
     size_t size = capstan__control__pack(&control, bytes);
     zmq_pollitem_t item = {link_socket(client), 0, ZMQ_POLLOUT, 0};
-    assert_int_equal(zmq_poll(&item, 1, 5000), 1);
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     assert_true(link_commit(client, 0, bytes, size, NULL));
     assert_false(read_message(fixture, &incoming, TIME_S / 2));
     link_fixture_receive(client, &frame);
@@ -202,7 +202,7 @@ TEST(only_a_join_moves_a_session) {
     struct control_message incoming;
     struct link *other = link_fixture_client(fixture->wire);
     zmq_pollitem_t item = {link_socket(other), 0, ZMQ_POLLOUT, 0};
-    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     write_message(other, RUN, WORKER, 1, 0);
     assert_false(read_message(fixture, &incoming, 100 * TIME_MS));
     send_stop(fixture, "for the member");
@@ -272,7 +272,7 @@ TEST(after_a_reconnect_all_messages_are_resent_in_order) {
     send_stop(fixture, "three");
     struct link *again = link_fixture_client(fixture->wire);
     zmq_pollitem_t item = {link_socket(again), 0, ZMQ_POLLOUT, 0};
-    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     write_join(again);
     assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
     control_server_step(fixture->control_server, time_now(), 100 * TIME_S);

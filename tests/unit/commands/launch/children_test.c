@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static const int64_t LIMIT = 20 * TIME_S;
+static const int64_t LIMIT = 60 * TIME_S;
 
 static void set_variable(void *context) {
     setenv("TOLD", context, 1);

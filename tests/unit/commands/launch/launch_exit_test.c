@@ -206,13 +206,13 @@ TEST(no_process_outlives_a_killed_launcher) {
         _exit(launch_fixture_run(set, 1, 1, 60));
     struct pollfd waited = {.fd = first, .events = POLLIN};
     for (unsigned i = 0; i < 3; i++) {
-        assert_int_equal(poll(&waited, 1, 20000), 1);
+        assert_int_equal(poll(&waited, 1, 60000), 1);
         if (read(first, &byte, 1) != 1)
             i--; /* a hang-up between two of them */
     }
     kill(launcher, SIGKILL);
     waitpid(launcher, NULL, 0);
-    assert_int_equal(poll(&waited, 1, 20000), 1);
+    assert_int_equal(poll(&waited, 1, 60000), 1);
     assert_int_equal(read(first, &byte, 1), 0);
     close(first);
 }

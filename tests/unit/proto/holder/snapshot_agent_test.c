@@ -169,7 +169,7 @@ FIXTURE(setup, teardown);
 static void await_sent(struct fixture *fixture, unsigned count) {
     struct pollfd item = {snapshot_agent_descriptor(fixture->agent), POLLIN, 0};
     while (fixture->num_sent < count) {
-        assert_int_equal(poll(&item, 1, 20000), 1);
+        assert_int_equal(poll(&item, 1, 60000), 1);
         snapshot_agent_step(fixture->agent);
     }
     assert_int_equal(fixture->num_sent, count);

@@ -113,7 +113,7 @@ static struct snapshots_report await(struct fixture *fixture) {
     struct snapshots_report report;
     struct pollfd item = {snapshots_descriptor(fixture->snapshots), POLLIN, 0};
     while (!snapshots_next(fixture->snapshots, &report))
-        assert_int_equal(poll(&item, 1, 20000), 1);
+        assert_int_equal(poll(&item, 1, 60000), 1);
     return report;
 }
 
@@ -346,7 +346,7 @@ TEST(several_snapshots_are_written_in_sequence) {
 
 TEST(snapshots_that_end_together_are_reported_in_order) {
     struct fixture *fixture = *state;
-    int64_t end = time_now() + 20 * TIME_S;
+    int64_t end = time_now() + 60 * TIME_S;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
         snapshots_begin(fixture->snapshots, id, false, FULL);

@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <string.h>
 
-enum { ELEMENTS = 3 << 20, SEED = 3, LIMIT_MS = 20000, BLOCKS = 48 };
+enum { ELEMENTS = 3 << 20, SEED = 3, LIMIT_MS = 60000, BLOCKS = 48 };
 
 /* One parameter in many blocks, all of this shard. */
 struct fixture {

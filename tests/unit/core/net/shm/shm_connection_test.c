@@ -399,7 +399,7 @@ TEST(a_sleeping_peer_is_woken) {
             struct pollfd item = {shm_endpoint_descriptor(fixture->server),
                                   POLLIN, 0};
             shm_endpoint_prepare_wait(fixture->server);
-            assert_true(poll(&item, 1, 20000) == 1);
+            assert_true(poll(&item, 1, 60000) == 1);
             shm_endpoint_progress(fixture->server, time_now());
             assert_true(time_now() < deadline);
         }

@@ -257,7 +257,7 @@ TEST(a_rank_that_fails_ends_all_and_is_named) {
             struct reducer *reducer = fixture.rank[r].reducer;
             struct pollfd readable = {reducer_descriptor(reducer), POLLIN, 0};
             assert_true(fixture.rank[r].ended);
-            assert_int_equal(poll(&readable, 1, 20000), 1);
+            assert_int_equal(poll(&readable, 1, 60000), 1);
             assert_true(reducer_failed(reducer, &why));
             assert_non_null(strstr(why.text, "rank 1 was lost"));
             assert_true(reducer_peer_lost(reducer, &why));

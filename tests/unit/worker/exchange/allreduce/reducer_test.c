@@ -140,7 +140,7 @@ static void expect_failures(struct reducer_fixture *fixture, const char *text) {
         struct pollfd readable = {reducer_descriptor(fixture->rank[r].reducer),
                                   POLLIN, 0};
         assert_true(fixture->rank[r].ended);
-        assert_int_equal(poll(&readable, 1, 20000), 1);
+        assert_int_equal(poll(&readable, 1, 60000), 1);
         assert_true(reducer_failed(fixture->rank[r].reducer, &why));
         assert_int_equal(why.code, FAILURE_PEER_LOST);
         assert_non_null(strstr(why.text, text));

@@ -76,7 +76,7 @@ TEST(a_failed_save_is_reported) {
     reducer_fixture_end(&fixture);
     struct pollfd readable = {reducer_descriptor(fixture.rank[0].reducer),
                               POLLIN, 0};
-    assert_int_equal(poll(&readable, 1, 20000), 1);
+    assert_int_equal(poll(&readable, 1, 60000), 1);
     assert_true(reducer_failed(fixture.rank[0].reducer, &why));
     assert_string_equal(why.text, "the disk is full");
     reducer_fixture_close(&fixture);

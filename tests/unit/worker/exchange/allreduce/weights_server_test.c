@@ -207,7 +207,7 @@ static const char *answer_to(struct fixture *fixture,
     memset(link_reserved(&payload), 0, bytes);
     assert_true(link_commit(link, 0, space, size, &payload));
     zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLIN, 0};
-    assert_int_equal(zmq_poll(&item, 1, 20000), 1);
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     assert_true(link_view(link, &frame));
     assert_int_equal(message_read_data(&answer, &arena, frame.header.data,
                                        frame.header.size, &why),
