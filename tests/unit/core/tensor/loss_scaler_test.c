@@ -219,4 +219,6 @@ TEST(state_without_a_dynamic_scale_starts_over) {
     struct loss_scaler saved = {.scale = 8, .hysteresis = 1, .skipped = 5};
     assert_true(loss_scaler_restore(&fixed, &saved).scale == 64);
     assert_int_equal(loss_scaler_restore(&fixed, &saved).skipped, 5);
+    saved.good = 2500; /* of a longer window */
+    assert_int_equal(loss_scaler_restore(&fp16, &saved).good, 500);
 }

@@ -15,6 +15,9 @@ TEST(every_form_belongs_to_a_rule) {
         seen[rule_form_of(&rule_cases[c].rule)] = true;
     for (int form = 0; form < RULE_FORMS; form++)
         assert_true(seen[form]);
+    /* A momentum that may rise above 0 needs its buffer before. */
+    struct optimizer later = {.type = OPTIMIZER_SGD, .keeps_momentum = true};
+    assert_int_equal(rule_form_of(&later), RULE_SGD_MOMENTUM);
 }
 
 /* Kingma and Ba 2015, algorithm 1, in double. */

@@ -276,3 +276,27 @@ TEST(a_variant_is_selected_by_name) {
                                   "avx2, avx512, or unset for the best that "
                                   "the processor has");
 }
+
+/* The rate is the share that the mean takes. */
+TEST(an_average_moves_towards_the_mean) {
+    static const float rates[] = {0, 0.25f, 1};
+    const float a[] = {1, 2, 3}, b[] = {3, 6, 9}, before[] = {8, 8, 8};
+    const void *const gradients[] = {a, b};
+    for (int r = 0; r < 3; r++) {
+        float after[3];
+        struct rule_update update = {.rate = rates[r],
+                                     .scale = 0.5f,
+                                     .elements = 3,
+                                     .num_gradients = 2,
+                                     .gradients = gradients,
+                                     .weights = before,
+                                     .weights_out = after};
+        rule_average(best_loops(), &update);
+        for (int i = 0; i < 3; i++)
+            assert_true(after[i] ==
+                        (1 - rates[r]) * 8 + rates[r] * (a[i] + b[i]) / 2);
+        update.num_gradients = 0;
+        rule_average(best_loops(), &update);
+        assert_memory_equal(after, before, sizeof after);
+    }
+}

@@ -67,6 +67,8 @@ TEST(a_linear_warmup_rises_linearly) {
     expect(&linear, 51, 0.001 + 0.049 * 0.5);
     expect(&linear, 100, 0.001 + 0.049 * 0.99);
     expect(&linear, 101, 0.05);
+    schedule_scale(&linear, 3);
+    expect(&linear, 101, 0.15);
 }
 
 TEST(a_decay_falls_linearly_to_the_minimum_rate) {

@@ -59,3 +59,18 @@ TEST(headers_name_the_encoding) {
     assert_int_equal(encoding_name(JOB_WIRE_BF16),
                      CAPSTAN__DATA_HEADER__ENCODING__BF16);
 }
+
+/* What trainers assign is no gradient: it keeps all its bits. */
+TEST(only_what_is_trained_is_sent_in_fewer_bits) {
+    const struct parameter parameters[] = {
+        {.name = "p", .num_dims = 1, .dims = {5}},
+        {.name = "q", .num_dims = 1, .dims = {5}, .kind = PARAMETER_ASSIGNED}};
+    struct layout *layout;
+    struct failure why;
+    assert_int_equal(layout_build(&layout, parameters, 2, &why), STATUS_OK);
+    for (uint32_t b = 0; b < layout->num_blocks; b++)
+        assert_int_equal(encoding_of_block(layout, b, JOB_WIRE_BF16),
+                         layout->blocks[b].parameter ? JOB_WIRE_FLOAT32
+                                                     : JOB_WIRE_BF16);
+    layout_free(&layout);
+}
