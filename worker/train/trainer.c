@@ -18,6 +18,134 @@
 
 #include <stdlib.h>
 
+/* Evaluations on the compute thread: its own part of the test set after a
+ * planned round, the part of a snapshot that the chief requests, and the
+ * requests that it serves after the loop. */
+
+static enum status pack_scores(struct binary_scores *scores,
+                               struct trainer_report *result,
+                               struct failure *why) {
+    if (!scores->count)
+        return STATUS_OK;
+    result->predicted_sum = scores->predicted_sum;
+    result->target_sum = scores->target_sum;
+    result->scores = binary_scores_pack(scores, &result->scores_bytes);
+    return result->scores
+               ? STATUS_OK
+               : status_fail(why, FAILURE_NO_MEMORY,
+                             "no memory for the scores of %zu samples",
+                             scores->count);
+}
+
+/* Evaluates a part of the test set on the current weights. */
+static enum status trainer_evaluation_evaluate(
+    struct trainer *trainer, const struct trainer_evaluation_request *request,
+    struct failure *why) {
+    struct trainer_report result = {.event = TRAINER_EVALUATED,
+                                    .id = request->id,
+                                    .step = request->step,
+                                    .part = request->part};
+    uint64_t total = trainer->test ? trainer->test->count : 0;
+    struct evaluation_range part = {
+        .test = trainer->test,
+        .first = total * request->part / request->parts,
+        .end = total * (request->part + 1) / request->parts,
+        .embedding = trainer->embedding,
+        .clock = request->id ? 0 : trainer->clock,
+        .snapshot = request->id};
+    int64_t start = time_now();
+    struct evaluation found = {0};
+    enum status status = STATUS_OK;
+    if (trainer->test)
+        status = executor_evaluate(
+            &trainer->local_group.members[0].device_replica.executor, &part,
+            &found, why);
+    if (!status)
+        status = pack_scores(&found.scores, &result, why);
+    binary_scores_clear(&found.scores);
+    if (status || trainer->aborted)
+        return status;
+    result.loss_sum = found.loss_sum;
+    result.correct = found.correct;
+    result.regression =
+        trainer->local_group.members[0].device_replica.executor.spec.regression;
+    result.count = found.count;
+    result.bad_lines = found.bad_lines;
+    trainer_progress(trainer, &result.progress);
+    event_queue_push(&trainer->event_queue, &result);
+    trainer->evaluating += time_now() - start;
+    return STATUS_OK;
+}
+
+/* After a planned round the arena has that round's weights, and no ps closes
+ * the next one, of rows too, before this trainer's next push. */
+static enum status trainer_evaluate_own(struct trainer *trainer,
+                                        struct failure *why) {
+    struct trainer_evaluation_request request = {
+        .step = trainer->clock,
+        .part = trainer->settings.rank,
+        .parts = trainer->settings.num_ranks};
+    return trainer_evaluation_evaluate(trainer, &request, why);
+}
+
+/* A snapshot overwrites the current weights, which are read again
+ * afterwards. */
+static enum status evaluate_snapshot(
+    struct trainer *trainer, const struct trainer_evaluation_request *request,
+    struct failure *why) {
+    if (!trainer_wait_all_weights(trainer))
+        return STATUS_OK;
+    exchange_pull(trainer->exchange, trainer->clock, request->id);
+    if (!trainer_wait_all_weights(trainer))
+        return STATUS_OK;
+    enum status status = trainer_evaluation_evaluate(trainer, request, why);
+    if (status)
+        return status;
+    exchange_pull(trainer->exchange, trainer->clock, 0);
+    trainer_wait_all_weights(trainer);
+    return STATUS_OK;
+}
+
+static bool take_request(struct trainer *trainer,
+                         struct trainer_evaluation_request *request) {
+    pthread_mutex_lock(&trainer->mutex);
+    bool evaluation_requested = trainer->evaluation_requested;
+    *request = trainer->request;
+    trainer->evaluation_requested = false;
+    pthread_mutex_unlock(&trainer->mutex);
+    return evaluation_requested;
+}
+
+/* If an evaluation is requested: reads its snapshot into the arena, evaluates
+ * the requested part, reports it, and reads the current weights again. */
+static enum status trainer_evaluate_requested(struct trainer *trainer,
+                                              struct failure *why) {
+    struct trainer_evaluation_request request;
+    return take_request(trainer, &request)
+               ? evaluate_snapshot(trainer, &request, why)
+               : STATUS_OK;
+}
+
+/* After the loop the trainer still takes part in evaluations. */
+static enum status trainer_serve_requests(struct trainer *trainer,
+                                          struct failure *why) {
+    enum status status = STATUS_OK;
+    while (!status) {
+        pthread_mutex_lock(&trainer->mutex);
+        while (!trainer->evaluation_requested && !trainer->serve_requested &&
+               !trainer->cancelled)
+            pthread_cond_wait(&trainer->changed, &trainer->mutex);
+        bool cancelled = trainer->cancelled;
+        trainer->serve_requested = false;
+        pthread_mutex_unlock(&trainer->mutex);
+        if (cancelled)
+            return STATUS_OK;
+        exchange_serve(trainer->exchange);
+        status = trainer_evaluate_requested(trainer, why);
+    }
+    return status;
+}
+
 static void look_up(void *context, uint64_t clock, bool early,
                     uint64_t snapshot, struct row_batch *rows) {
     struct trainer *trainer = context;
@@ -203,6 +331,84 @@ static enum status train(struct trainer *trainer, struct failure *why) {
     if (answered && grad_scaler_checks_gradients(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
     return status ? status : exchange_download_weights(trainer->exchange, why);
+}
+
+static bool trainer_data_cancelled(void *context) {
+    return trainer_is_cancelled(context);
+}
+
+/* A share's records are counted if epochs need it; a test set is cut by
+ * number. */
+static enum status load_data(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
+    const struct model *model = model_find(&job->model);
+    const struct job_data *data = &job->data;
+    struct dataset_options train = {.job = job,
+                                    .files = &data->train,
+                                    .key = "data.train",
+                                    .rank = trainer->settings.rank,
+                                    .num_ranks = trainer->settings.num_ranks,
+                                    .count = !job->has_steps &&
+                                             !job->steps_per_epoch,
+                                    .is_cancelled = trainer_data_cancelled,
+                                    .cancel_context = trainer,
+                                    .log = trainer->settings.log};
+    struct dataset_options test = {.job = job,
+                                   .files = &data->test,
+                                   .key = "data.test",
+                                   .num_ranks = 1,
+                                   .count = true,
+                                   .is_cancelled = trainer_data_cancelled,
+                                   .cancel_context = trainer,
+                                   .log = trainer->settings.log};
+    enum status status = dataset_open(&trainer->train, &train, why);
+    if (!status && data->test.paths[0])
+        status = dataset_open(&trainer->test, &test, why);
+    if (!status && trainer->test)
+        status = dataset_compare_columns(trainer->train, trainer->test,
+                                         "data.test", why);
+    if (!status)
+        status =
+            model->check_data(&job->model, trainer->train, &data->train, why);
+    if (!status && trainer->test)
+        status =
+            model->check_data(&job->model, trainer->test, &data->test, why);
+    return status;
+}
+
+static void declare(struct trainer *trainer) {
+    bool records = trainer->settings.job->data.format != JOB_IDX;
+    const struct features *features = trainer->train->feature_set;
+    struct batch_spec spec;
+    if (features)
+        model_inputs(trainer->settings.job, features, &spec);
+    struct trainer_report model_spec = {
+        .event = TRAINER_DECLARED,
+        .train_samples = records ? 0 : trainer->train->count,
+        .share_samples = records ? trainer->train->count : 0,
+        .features = features ? features_digest(features, &spec) : 0,
+        .features_unplaced = features ? features_digest(features, NULL) : 0,
+        .uncounted = !trainer->train->count,
+        .test_samples = trainer->test ? trainer->test->count : 0,
+    };
+    trainer_device_declare(trainer, &model_spec);
+    event_queue_push(&trainer->event_queue, &model_spec);
+}
+
+/* Devices are reported first: other trainers wait for the assignment, none for
+ * the data. */
+static enum status trainer_prepare(struct trainer *trainer,
+                                   struct failure *why) {
+    trainer_device_report(trainer);
+    enum status status = load_data(trainer, why);
+    if (!status)
+        status = model_layout(&trainer->layout, &trainer->settings.job->model,
+                              trainer->train->feature_set, why);
+    if (!status)
+        status = trainer_device_find(trainer, why);
+    if (!status && !trainer_is_cancelled(trainer))
+        declare(trainer);
+    return status;
 }
 
 static enum status open_loader(struct trainer *trainer, struct failure *why) {
@@ -392,81 +598,4 @@ void trainer_leave(struct trainer *trainer) {
     trainer->leaving = true;
     pthread_cond_broadcast(&trainer->changed);
     pthread_mutex_unlock(&trainer->mutex);
-}
-
-static bool trainer_data_cancelled(void *context) {
-    return trainer_is_cancelled(context);
-}
-
-/* A share's records are counted if epochs need it; a test set is cut by
- * number. */
-static enum status load_data(struct trainer *trainer, struct failure *why) {
-    const struct job *job = trainer->settings.job;
-    const struct model *model = model_find(&job->model);
-    const struct job_data *data = &job->data;
-    struct dataset_options train = {.job = job,
-                                    .files = &data->train,
-                                    .key = "data.train",
-                                    .rank = trainer->settings.rank,
-                                    .num_ranks = trainer->settings.num_ranks,
-                                    .count = !job->has_steps &&
-                                             !job->steps_per_epoch,
-                                    .is_cancelled = trainer_data_cancelled,
-                                    .cancel_context = trainer,
-                                    .log = trainer->settings.log};
-    struct dataset_options test = {.job = job,
-                                   .files = &data->test,
-                                   .key = "data.test",
-                                   .num_ranks = 1,
-                                   .count = true,
-                                   .is_cancelled = trainer_data_cancelled,
-                                   .cancel_context = trainer,
-                                   .log = trainer->settings.log};
-    enum status status = dataset_open(&trainer->train, &train, why);
-    if (!status && data->test.paths[0])
-        status = dataset_open(&trainer->test, &test, why);
-    if (!status && trainer->test)
-        status = dataset_compare_columns(trainer->train, trainer->test,
-                                         "data.test", why);
-    if (!status)
-        status =
-            model->check_data(&job->model, trainer->train, &data->train, why);
-    if (!status && trainer->test)
-        status =
-            model->check_data(&job->model, trainer->test, &data->test, why);
-    return status;
-}
-
-static void declare(struct trainer *trainer) {
-    bool records = trainer->settings.job->data.format != JOB_IDX;
-    const struct features *features = trainer->train->feature_set;
-    struct batch_spec spec;
-    if (features)
-        model_inputs(trainer->settings.job, features, &spec);
-    struct trainer_report model_spec = {
-        .event = TRAINER_DECLARED,
-        .train_samples = records ? 0 : trainer->train->count,
-        .share_samples = records ? trainer->train->count : 0,
-        .features = features ? features_digest(features, &spec) : 0,
-        .features_unplaced = features ? features_digest(features, NULL) : 0,
-        .uncounted = !trainer->train->count,
-        .test_samples = trainer->test ? trainer->test->count : 0,
-    };
-    trainer_device_declare(trainer, &model_spec);
-    event_queue_push(&trainer->event_queue, &model_spec);
-}
-
-/* Devices are reported first: other trainers wait for the assignment, none for
- * the data. */
-enum status trainer_prepare(struct trainer *trainer, struct failure *why) {
-    trainer_device_report(trainer);
-    enum status status = load_data(trainer, why);
-    if (!status)
-        status = model_layout(&trainer->layout, &trainer->settings.job->model,
-                              trainer->train->feature_set, why);
-    if (!status)
-        status = trainer_device_find(trainer, why);
-    if (!status && !trainer_is_cancelled(trainer))
-        declare(trainer);
-    return status;
 }

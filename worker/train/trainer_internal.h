@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a trainer, for trainer.c, its life cycle, and for the phases of
- * a run: trainer_prepare.c, the declaration; trainer_device.c, the devices;
- * trainer_step.c, a step; trainer_evaluation.c, the test set. All run on the
+ * a run: trainer_device.c, the devices; trainer_step.c, a step. All run on the
  * compute thread. */
 #ifndef CAPSTAN_TRAINER_INTERNAL_H
 #define CAPSTAN_TRAINER_INTERNAL_H
@@ -94,11 +93,6 @@ void trainer_device_declare(const struct trainer *trainer,
 /* Its first device and the model on it. */
 const struct executor *trainer_device_first(const struct trainer *trainer);
 
-/* Reads the data, lays out the parameters, selects the devices and reports all
- * that. STATUS_CONFIG names the fault of job, data or device. */
-enum status trainer_prepare(struct trainer *trainer,
-                            struct failure *why) MUST_CHECK;
-
 /* Waits for PARAMETER's weights in the arena. False: the step is aborted. */
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter);
 
@@ -120,20 +114,5 @@ void trainer_step_count(struct trainer *trainer, uint64_t step);
  * step is aborted. */
 enum status trainer_step_run(struct trainer *trainer,
                              struct failure *why) MUST_CHECK;
-
-/* Evaluates this rank's part of the test set on the weights in the arena, which
- * must be those of round `clock`, and reports it. */
-enum status trainer_evaluate_own(struct trainer *trainer,
-                                 struct failure *why) MUST_CHECK;
-
-/* If an evaluation is requested: reads its snapshot into the arena, evaluates
- * the requested part, reports it, and reads the current weights again. */
-enum status trainer_evaluate_requested(struct trainer *trainer,
-                                       struct failure *why) MUST_CHECK;
-
-/* After the loop, until cancelled: handles requests, and calls reducer_serve if
- * this rank holds the weights. */
-enum status trainer_serve_requests(struct trainer *trainer,
-                                   struct failure *why) MUST_CHECK;
 
 #endif
