@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/report/time_breakdown.h"
+#include "chief/report/summary.h"
 
 #include "chief/plan/memory_plan.h"
 #include "tests/lib/test.h"
