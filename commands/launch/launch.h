@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Fills in and logs WORLD's number of processes if it says only what each
  * process is for. STATUS_CONFIG: one for each GPU is requested, and there is
@@ -89,5 +90,26 @@ void launch_program(char *path, size_t size);
  * takes these signals and SIGCHLD while it runs. */
 enum status launch_run(const struct launch_settings *options, int *exit_code,
                        struct failure *why) MUST_CHECK;
+
+/* The environment variables by which launchers give a process its rank, set in
+ * a child before exec. */
+enum {
+    RANK_VARIABLES_PORT = 6105, /* Azure ML's port for pytorch */
+    RANK_VARIABLES_BATCH_PORT =
+        6000 /* the port of the master node of Azure Batch */
+};
+
+/* Unsets every variable whose name starts with START. */
+void rank_variables_unset(const char *start);
+
+/* Sets the variables of process RANK of DISTRIBUTION (pytorch or mpi)
+ * in an Azure ML job whose instances are all on this machine, at HOST, a
+ * numeric address. pytorch:
+ * MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, NODE_RANK. mpi:
+ * OMPI_COMM_WORLD_RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, and AZ_BATCH_MASTER_NODE,
+ * or with one instance AZ_BATCHAI_MPI_MASTER_NODE, which is localhost there if
+ * HOST is 127.0.0.1. */
+void rank_variables_set(const struct azureml_distribution *distribution,
+                        const char *host, uint32_t rank);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/launch/rank_variables.h"
+#include "commands/launch/launch.h"
 
 #include "tests/lib/test.h"
 
