@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/measure/vm_table.h"
+#include "commands/measure/predict_command.h"
 
 #include "tests/lib/test.h"
 
