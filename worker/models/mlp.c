@@ -1,26 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forward layer by layer, backward from the last to the first. Outputs lie in
- * activation buffers, which recompute.h assigns: either all are kept, or some
- * are recomputed in the backward pass (Chen et al. 2016). Of the gradients of
- * pre-activations (dz) only two are needed at a time, above and below the
+ * activation buffers, which recompute_plan assigns: either all are kept, or
+ * some are recomputed in the backward pass (Chen et al. 2016). Of the gradients
+ * of pre-activations (dz) only two are needed at a time, above and below the
  * current layer, so they alternate between two buffers.
  *
  * Every call of the device only enqueues work, in order. */
 #include "worker/models/mlp.h"
 
 #include "core/base/log.h"
+#include "proto/job/job.h"
 #include "worker/models/dense_layers.h"
 #include "worker/models/model_pass.h"
 #include "worker/models/ranker_form.h"
-#include "worker/models/recompute.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Keeps KEPT of HIDDEN outputs; the other layers form segments whose lengths
+ * differ by at most one. The last segments are the longer ones, because the
+ * last one's outputs are still in memory when the backward pass begins. */
+static void choose_kept(struct recompute *plan, uint32_t hidden,
+                        uint32_t kept) {
+    uint32_t rest = hidden - kept, at = 0;
+    for (uint32_t i = 1; i <= kept; i++) {
+        uint64_t before = (uint64_t)i * rest / (kept + 1);
+        at = (uint32_t)before + i - 1;
+        plan->kept[at] = true;
+    }
+    plan->kept[hidden] = true;
+}
+
+static uint32_t recompute_larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+/* Shared buffers first, then the buffers of kept outputs. */
+static void assign_activations(struct recompute *plan, const uint32_t *widths) {
+    uint32_t length = 0;
+    for (uint32_t l = 0; l < plan->layers; l++) {
+        plan->segment[l] = l - length;
+        length = plan->kept[l] ? 0 : length + 1;
+        if (plan->kept[l])
+            continue;
+        uint32_t activation_of = length - 1;
+        plan->activation_of[l] = activation_of;
+        plan->width[activation_of] =
+            recompute_larger(plan->width[activation_of], widths[l]);
+        plan->activations = recompute_larger(plan->activations, length);
+    }
+    for (uint32_t l = 0; l < plan->layers; l++)
+        if (plan->kept[l]) {
+            plan->activation_of[l] = plan->activations++;
+            plan->width[plan->activation_of[l]] = widths[l];
+        }
+}
+
+void recompute_plan(struct recompute *plan, const struct job_widths *widths,
+                    uint32_t kept) {
+    uint32_t hidden = widths->count - 2;
+    bool all = !kept || kept >= hidden;
+    *plan = (struct recompute){.layers = hidden + 1};
+    choose_kept(plan, hidden, all ? hidden : kept);
+    assign_activations(plan, widths->items + 1);
+}
+
+uint64_t recompute_floats(const struct recompute *plan) {
+    uint64_t floats = 0;
+    for (uint32_t r = 0; r < plan->activations; r++)
+        floats += plan->width[r];
+    return floats;
+}
 
 /* Layer l maps width l to width l + 1; its parameters are 2l, the weight, and
  * 2l + 1, the bias. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/models/recompute.h"
+#include "worker/models/mlp.h"
 
 #include "tests/lib/test.h"
 
