@@ -1,15 +1,186 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The pages of the manual, as roff for man(1), from the tables of the help and
+ * of the job's keys, and the completion of command lines by bash. man(7): .SH a
+ * section, .TP a term and its text, .PP a paragraph. */
 #include "commands/manual_command.h"
 
-#include "commands/cli/cli_man.h"
+#include "commands/cli/cli_command.h"
+#include "core/base/version.h"
 #include "proto/job/deepspeed.h"
 #include "proto/job/job_schema.h"
 #include "proto/job/job_value.h"
 #include "worker/models/model.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Prints TEXT as words of roff, without what roff would take for its own; a
+ * blank line begins a paragraph. */
+static void print_words(FILE *out, const char *text) {
+    for (const char *c = text; *c; c++) {
+        bool first = c == text || c[-1] == '\n';
+        if (c[0] == '\n' && c[1] == '\n') {
+            fputs("\n.PP\n", out);
+            c++;
+        } else if (*c == '\\')
+            fputs("\\e", out);
+        else if (*c == '-')
+            fputs("\\-", out);
+        else if (*c == '`' || *c == '\'')
+            fputs(*c == '`' ? "\\(ga" : "\\(aq", out);
+        else
+            fprintf(out, "%s%c", first && *c == '.' ? "\\&" : "", *c);
+    }
+}
+
+/* "capstan-ckpt-ls". */
+static void page_name(const struct cli_command *command, char *name,
+                      size_t size) {
+    snprintf(name, size, "capstan-%s", command->name);
+    for (char *blank; (blank = strchr(name, ' '));)
+        *blank = '-';
+}
+
+/* Begins the page NAME of SECTION, of which whatis(1) shows SUMMARY. */
+static void begin_page(FILE *out, const char *name, int section,
+                       const char *summary) {
+    size_t length = strlen(summary);
+    fprintf(out, ".TH \"");
+    for (const char *c = name; *c; c++)
+        fputc(toupper(*c), out);
+    fprintf(out, "\" %d \"\" \"capstan %s\" \"Capstan\"\n.SH NAME\n", section,
+            VERSION_TEXT);
+    print_words(out, name);
+    fprintf(out, " \\- %c", tolower(*summary));
+    char rest[512];
+    snprintf(rest, sizeof rest, "%.*s",
+             (int)(length - 1 - (summary[length - 1] == '.')), summary + 1);
+    print_words(out, rest);
+    fputc('\n', out);
+}
+
+/* "--num-ps", or "-m". */
+static void show_flag(FILE *out, const struct argp_option *option) {
+    fputs("\\fB", out);
+    if (option->name) {
+        fputs("\\-\\-", out);
+        print_words(out, option->name);
+    } else
+        fprintf(out, "\\-%c", option->key);
+    fputs("\\fR", out);
+}
+
+static void show_flag_names(FILE *out, const struct argp_option *option) {
+    if (option->key > 0 && option->key < 0x80 && isgraph(option->key))
+        fprintf(out, "\\fB\\-%c\\fR, ", option->key);
+    show_flag(out, option);
+    if (option->arg) {
+        bool optional = option->flags & OPTION_ARG_OPTIONAL;
+        fputs(optional ? "[=\\fI" : "=\\fI", out);
+        print_words(out, option->arg);
+        fputs(optional ? "\\fR]" : "\\fR", out);
+    }
+    while ((++option)->flags & OPTION_ALIAS) {
+        fputs(", ", out);
+        show_flag(out, option);
+    }
+    fputc('\n', out);
+}
+
+static void show_flags(FILE *out, enum cli_command_id verb) {
+    struct argp_option options[CLI_FLAG_MAX], *option = options;
+    cli_flag_options(verb, options);
+    fputs(".SH OPTIONS\n", out);
+    for (; !cli_flag_is_end(option); option++) {
+        if (option->flags & OPTION_ALIAS)
+            continue;
+        fputs(option->name ? ".TP\n" : ".SS \"", out);
+        if (option->name)
+            show_flag_names(out, option);
+        print_words(out, option->doc);
+        fputs(option->name ? "\n" : "\"\n", out);
+    }
+}
+
+static void show_synopsis(FILE *out, const struct cli_command *command) {
+    fputs(".SH SYNOPSIS\n\\fBcapstan ", out);
+    print_words(out, command->name);
+    fputs("\\fR [\\fIOPTION\\fR]... ", out);
+    print_words(out, command->arguments);
+    fputc('\n', out);
+}
+
+static void show_man_examples(FILE *out, const char *examples) {
+    fputs(".SH EXAMPLES\n.nf\n", out);
+    print_words(out, examples);
+    fputs("\n.fi\n", out);
+}
+
+/* The pages of COMMAND's subcommands, then the others. */
+static void show_see_also(FILE *out, const struct cli_command *command) {
+    char name[64];
+    fputs(".SH SEE ALSO\n", out);
+    for (const struct cli_command *sub = command->subcommands; sub && sub->name;
+         sub++) {
+        page_name(sub, name, sizeof name);
+        fputs(".BR ", out);
+        print_words(out, name);
+        fputs(" (1),\n", out);
+    }
+    fputs(".BR capstan (1),\n.BR capstan\\-job (5)\n", out);
+}
+
+/* The page of COMMAND, a verb or one of its subcommands. */
+static void show_verb_page(FILE *out, const struct cli_command *command) {
+    char name[64];
+    page_name(command, name, sizeof name);
+    begin_page(out, name, 1, command->summary);
+    show_synopsis(out, command);
+    fputs(".SH DESCRIPTION\n", out);
+    print_words(out, command->summary);
+    if (command->details) {
+        fputc('\n', out);
+        print_words(out, command->details);
+    }
+    fputc('\n', out);
+    show_flags(out, command->number);
+    if (command->epilog) {
+        fputs(".SH NOTES\n", out);
+        print_words(out, command->epilog);
+        fputc('\n', out);
+    }
+    show_man_examples(out, command->examples);
+    show_see_also(out, command);
+}
+
+/* capstan(1), which lists the verbs. */
+static void show_verbs_page(FILE *out) {
+    begin_page(out, "capstan", 1,
+               "Trains models by parameter server or all-reduce.");
+    fputs(".SH SYNOPSIS\n\\fBcapstan\\fR \\fIVERB\\fR [\\fIOPTION\\fR]... "
+          "[\\fIARGUMENT\\fR]...\n"
+          ".SH DESCRIPTION\n"
+          "A chief coordinates, ps processes hold the weights, and workers "
+          "train.\nEach verb has a page of its own, such as\n"
+          ".BR capstan\\-run (1).\n"
+          ".SH VERBS\n",
+          out);
+    for (int v = 0; v < CLI_COMMANDS; v++) {
+        const struct cli_command *command =
+            cli_command_get((enum cli_command_id)v);
+        fputs(".TP\n\\fB", out);
+        print_words(out, command->name);
+        fputs("\\fR ", out);
+        print_words(out, command->arguments);
+        fputc('\n', out);
+        print_words(out, command->summary);
+        fputc('\n', out);
+    }
+    show_man_examples(out, "capstan local --ps 2 --workers 2 job.json");
+    fputs(".SH SEE ALSO\n.BR capstan\\-job (5)\n", out);
+}
 
 /* capstan-job(5), the manual's page about the job file, from the tables that
  * check it. */
@@ -41,7 +212,7 @@ static void show_masked(FILE *out, const struct job_models *models,
     for (unsigned w = 0; mask && key->words[w]; w++)
         if (mask >> w & 1) {
             fputs(between, out);
-            cli_man_text(out, key->words[w]);
+            print_words(out, key->words[w]);
             between = ", ";
         }
     if (mask)
@@ -88,11 +259,11 @@ static void show_row(FILE *out, const struct job_models *models, size_t i) {
     if (!find_alike(models, i, &alike))
         return;
     fputs(".br\n", out);
-    cli_man_text(out, alike.allowed);
+    print_words(out, alike.allowed);
     fputs("; ", out);
     if (key->default_value) {
         fputs("default ", out);
-        cli_man_text(out, key->default_value);
+        print_words(out, key->default_value);
     } else
         fputs(key->required ? "required" : "no default", out);
     fputs(".\n", out);
@@ -105,9 +276,9 @@ static void show_row(FILE *out, const struct job_models *models, size_t i) {
 static void show_key(FILE *out, const struct job_models *models, size_t i) {
     const struct job_key *key = job_schema_row(models, i), *other;
     fputs(".TP\n\\fB", out);
-    cli_man_text(out, key->path);
+    print_words(out, key->path);
     fputs("\\fR\n", out);
-    cli_man_text(out, key->meaning);
+    print_words(out, key->meaning);
     fputs(".\n", out);
     for (size_t k = i; (other = job_schema_row(models, k)); k++)
         if (!strcmp(other->path, key->path))
@@ -124,26 +295,26 @@ static void show_foreign_keys(FILE *out) {
         if (keys[i].support != DEEPSPEED_RENAMED)
             continue;
         fputs(".TP\n\\fB", out);
-        cli_man_text(out, keys[i].path);
+        print_words(out, keys[i].path);
         fputs("\\fR\n", out);
-        cli_man_text(out, keys[i].text);
+        print_words(out, keys[i].text);
         fputc('\n', out);
     }
 }
 
 /* Prints the page as roff, with the keys of MODELS. */
-static void job_man_show(FILE *out, const struct job_models *models) {
+static void show_job_page(FILE *out, const struct job_models *models) {
     const struct job_key *key;
-    cli_man_begin(out, "capstan-job", 5, "The job file of Capstan.");
+    begin_page(out, "capstan-job", 5, "The job file of Capstan.");
     fputs(".SH DESCRIPTION\n", out);
-    cli_man_text(out, introduction);
+    print_words(out, introduction);
     fputs("\n.SH KEYS\n", out);
     for (size_t i = 0; (key = job_schema_row(models, i)); i++)
         if (job_schema_find(models, key->path) == key)
             show_key(out, models, i);
     show_foreign_keys(out);
     fputs(".SH EXAMPLE\n.nf\n", out);
-    cli_man_text(out, smallest);
+    print_words(out, smallest);
     fputs("\n.fi\n.SH SEE ALSO\n.BR capstan (1),\n.BR capstan\\-schema (1)\n",
           out);
 }
@@ -349,11 +520,11 @@ static void show_completion(FILE *out, const struct job_models *models) {
  * of this verb. */
 static bool show_verb(const char *name, const struct cli_command *command) {
     char own[64];
-    cli_man_name(command, own, sizeof own);
+    page_name(command, own, sizeof own);
     if (!name)
         puts(own);
     else if (!strcmp(own, name))
-        cli_man_show(stdout, command);
+        show_verb_page(stdout, command);
     bool found = name && !strcmp(own, name);
     for (const struct cli_command *sub = command->subcommands; sub && sub->name;
          sub++)
@@ -371,9 +542,9 @@ static void show_all(void) {
 static bool show_page(const char *name) {
     bool found = true;
     if (!strcmp(name, "capstan"))
-        cli_man_show_all(stdout);
+        show_verbs_page(stdout);
     else if (!strcmp(name, "capstan-job"))
-        job_man_show(stdout, &model_schemas);
+        show_job_page(stdout, &model_schemas);
     else if (!strcmp(name, "bash-completion"))
         show_completion(stdout, &model_schemas);
     else
