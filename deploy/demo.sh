@@ -70,7 +70,7 @@ What to try next:
         --set export.path=async/model.safetensors
   Ctrl-C while that trains, then the same line again: it resumes
   (make demo starts over; it removes $run only if its own run made all of it)
-  four terminals with nothing but TF_CONFIG set: README.md
+  four terminals with nothing but TF_CONFIG set: docs/first-hour.md
 END
 }
 

@@ -20,10 +20,12 @@ tree, home = os.getcwd(), "/home/me/capstan"
 # The commands of blocks that show only what they print, by file and first words.
 OTHERS = {
     ("README.md", "+ build/capstan local"): f"{tree}/deploy/demo.sh build/capstan",
-    ("README.md", "error: deploy/"):
+    ("docs/first-hour.md", "+ build/capstan local"):
+        f"{tree}/deploy/demo.sh build/capstan",
+    ("docs/first-hour.md", "error: deploy/"):
         "build/capstan run deploy/fashion-mnist.json --set optimizer.params.lr="
         "fast --set optimizer.params.mometum=0.9 2>&1 | grep -v ' chief: '",
-    ("README.md", '{"exit":0'):
+    ("docs/first-hour.md", '{"exit":0'):
         "build/capstan local --ps 2 --workers 2 --json deploy/fashion-mnist.json "
         "--set checkpoint.resume=never 2> /dev/null",
     ("docs/job.md", "ok, 2820 steps"): "capstan schema job.json",
