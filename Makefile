@@ -99,7 +99,7 @@ TOTAL = $(eval TOTAL := $(shell $(MAKE) -n $(MAKEOVERRIDES) TOTAL=1 $(MAKECMDGOA
 say = $(eval MADE += x)@n=$(words $(MADE)); echo "[$$n/$(TOTAL), $(left) s left] $(1) $@"
 left = $$((($$(date +%s) - $(START)) * ($(TOTAL) - n) / n))
 
-.PHONY: check-azureml check-docker check-fresh check-systemd check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit soak bench install uninstall deb check-deb format lint clean FORCE
+.PHONY: check-azureml check-docker check-fresh check-systemd check-python check-wheel wheel all help gpu-kernels gpu-check gpu-bench bundle generated deps deps-test deps-all deps-bundle deps-deb deps-lint deps-fuzz fuzz plugins no-nccl no-cuda build-tests demo demo-sparse check check-all unit mutants soak bench install uninstall deb check-deb format lint clean FORCE
 .SECONDARY:
 all: $(BUILD)/capstan $(BUILD)/libcapstan.so plugins ## build build/capstan, the library and the plugins
 
@@ -458,6 +458,12 @@ UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_
 unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 tests/run.sh $(UNIT_CHOSEN)
+
+# Which mistakes the tests find, of tests/mutants/mutants.txt. ONLY="ps gate_lead 17":
+# those in a folder, in a function, of a number; EVERY=1: all tests that find each.
+mutants: ## plant mistakes into a copy, and tell which the tests do not find; ONLY=ps: those of a room; EVERY=1: name all tests
+	@APART="$(notdir $(LONE_TESTS)) $(patsubst %,cluster_%_test,build bundle demo docker kubernetes python)" \
+	    tests/mutants/mutants.py $(if $(EVERY),--every) $(ONLY)
 
 # A program for each parser, built with SAN=fuzz; FUZZ=job: one of them.
 FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
