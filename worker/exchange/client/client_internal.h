@@ -94,7 +94,7 @@ struct client {
     int64_t waited;
 };
 
-/* client_reach.c. PEER is without a connection, or was at the last call, and
+/* PEER is without a connection, or was at the last call, and
  * has been silent since SINCE; 0: it has one. RECEIVED of its blocks have been
  * answered. A loss counts from LIMIT on. Pure. */
 void client_follow_peer(struct client_peer *peer, int64_t since,
@@ -102,14 +102,6 @@ void client_follow_peer(struct client_peer *peer, int64_t since,
 
 /* For how long PEER has been out of reach; 0: it is not. Pure. */
 int64_t client_peer_lost_for(const struct client_peer *peer, int64_t now);
-
-/* Notes which ps are out of reach at NOW. This process itself
- * stood still for STALL ns. */
-void client_follow_connections(struct client *client, int64_t stall,
-                               int64_t now);
-
-/* The ps that has been out of reach for longest; `until` TIME_NEVER: none. */
-struct deadline client_lost(const struct client *client);
 
 /* Sends all due requests of the window. */
 void client_send_due(struct client *client, int64_t now);
