@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of an external model, for external.c, its life; external_model.c,
- * what is declared; and external_step.c, the steps. */
+/* The state of an external model, for external.c, its life and tables;
+ * external_model.c, what is declared and kept; and external_step.c, the steps.
+ */
 #ifndef CAPSTAN_EXTERNAL_INTERNAL_H
 #define CAPSTAN_EXTERNAL_INTERNAL_H
 
@@ -122,7 +123,7 @@ void external_misused(struct trainer *trainer, const char *text);
 void external_save_kept(struct external *external, struct trainer *trainer,
                         bool last);
 
-/* external_tables.c. Adds the declared tables to LAYOUT. */
+/* Adds the declared tables to LAYOUT. */
 enum status external_add_tables(struct external *external,
                                 struct layout *layout,
                                 struct failure *why) MUST_CHECK;
