@@ -174,13 +174,15 @@ static void wait_for_roles(struct roles *roles, unsigned started) {
 }
 
 /* A signal to every process of a run may reach a process after the chief's
- * message that the run ends: the process still ends by its own signal. */
+ * message that the run ends, and the chief after another's report of it: the
+ * process still ends by its own signal. */
 static enum status first_status(const struct roles *roles,
                                 struct failure *why) {
     const struct role *first = &roles->list[0];
     *why = first->why;
-    if (first->status != STATUS_RETRY || !first->why.reported ||
-        !roles->stopped_by)
+    bool by_other =
+        first->why.reported || first->why.code == FAILURE_RUN_INTERRUPTED;
+    if (first->status != STATUS_RETRY || !by_other || !roles->stopped_by)
         return first->status;
     why->code = failure_code_of_signal(roles->stopped_by);
     return failure_code_status(why->code);

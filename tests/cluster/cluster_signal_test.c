@@ -280,6 +280,27 @@ TEST(a_death_long_before_costs_no_checkpoint) {
     assert_true(only_checkpoint(*state) > 0);
 }
 
+/* A signal to all may reach the chief after a ps has told it of its own. */
+TEST(the_chief_ends_by_its_own_signal_after_anothers) {
+    struct cluster_fixture fixture;
+    begin(&fixture, *state,
+          "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+          " \"chief\": \"coordinate\", \"checkpoint\": null,"
+          " \"timeouts\": {\"stop\": 600, \"grace\": 600, \"peer\": 600}}");
+    struct cluster_process *chief = fixture.tasks[0].process;
+    struct cluster_process *ps =
+        fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
+    struct cluster_process *worker =
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
+    freeze_process(worker);
+    cluster_run_signal(ps, SIGTERM);
+    cluster_run_expect(ps, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_signal(worker, SIGCONT);
+    cluster_run_expect(worker, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+}
+
 /* Nobody is there to see to a checkpoint, or to close the round. */
 TEST(a_second_signal_to_ps_or_worker_ends_it_at_once) {
     struct cluster_fixture fixture;
