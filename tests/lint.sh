@@ -108,7 +108,7 @@ silent_skips() {
 
 unlicensed() {
     git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.proto' '*.map' '*.sh' '*.py' \
-        '*Makefile' .ci/run 'deploy/bundle/*' ':!*.md' | xargs awk '
+        '*Makefile' '*.mk' .ci/run 'deploy/bundle/*' ':!*.md' | xargs awk '
     function tell() {
         if (file != "" && !named)
             print file ": no SPDX-License-Identifier: Apache-2.0 in line 1," \

@@ -112,9 +112,12 @@ def check_scripts(path, rest, copied):
         if script == "deploy/deps.sh" and argument not in packages().values():
             fail(f"{path}: no package of deploy/packages.txt is for {argument}")
     for target in re.findall(r"\bmake (?:-\S+ )*(\w+)", rest):
-        with open("Makefile") as file:
-            if not re.search(rf"^{target}:", file.read(), flags=re.M):
-                fail(f"{path}: make has no {target}")
+        rules = ""
+        for name in ("Makefile", "deploy/packages.mk"):
+            with open(name) as file:
+                rules += file.read()
+        if not re.search(rf"^{target}:", rules, flags=re.M):
+            fail(f"{path}: make has no {target}")
 
 
 def check_installed(path, rest, taken):
