@@ -36,10 +36,6 @@ int64_t timeline_now(const struct timeline *timeline) {
     return timeline->now;
 }
 
-bool timeline_failed(const struct timeline *timeline) {
-    return timeline->failed;
-}
-
 static bool is_earlier(const struct event *a, const struct event *b) {
     return a->time != b->time ? a->time < b->time : a->order < b->order;
 }

@@ -26,7 +26,4 @@ void timeline_add(struct timeline *timeline, int64_t delay,
 /* Runs the next event. False if there is none or memory was short for one. */
 bool timeline_step(struct timeline *timeline);
 
-/* True if memory was short for an event. */
-bool timeline_failed(const struct timeline *timeline);
-
 #endif

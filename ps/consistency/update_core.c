@@ -574,10 +574,6 @@ void update_core_ledger_row(const struct update_core *x, uint32_t b,
     ledger_copy(&x->ledger, b, is_synchronous(x) ? version : UINT64_MAX, row);
 }
 
-uint32_t update_core_num_ranks(const struct update_core *x) {
-    return x->settings.num_ranks;
-}
-
 struct ledger *update_core_ledger(struct update_core *x) {
     return &x->ledger;
 }

@@ -186,9 +186,6 @@ uint64_t update_core_highest(const struct update_core *core);
 void update_core_ledger_row(const struct update_core *core, uint32_t block,
                             uint64_t version, struct ledger_entry *row);
 
-/* Ranks of the plan: entries in a row. */
-uint32_t update_core_num_ranks(const struct update_core *core);
-
 /* The ledger, borrowed. */
 struct ledger *update_core_ledger(struct update_core *core);
 

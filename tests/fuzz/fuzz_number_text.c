@@ -7,23 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An input is the text of a number: what is taken is what strtod(3), strtoll
- * and strtoull say. */
+/* An input is the text of a number: what is taken is what strtod(3) and
+ * strtoull say. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     char *text = fuzz_text(bytes, size), *end;
     const char *alone = (const char *)bytes; /* no 0 behind it */
     float number;
-    int64_t integer;
     uint64_t whole;
     errno = 0;
     if (number_text_float(alone, size, &number))
         fuzz_require(number == (float)strtod(text, &end) && end == text + size,
                      "a number is that of strtod");
-    errno = 0;
-    if (number_text_integer(alone, size, &integer))
-        fuzz_require(integer == strtoll(text, &end, 10) && end == text + size &&
-                         !errno,
-                     "an integer is that of strtoll");
     errno = 0;
     if (number_text_unsigned(alone, size, &whole))
         fuzz_require(whole == strtoull(text, &end, 10) && end == text + size &&

@@ -33,16 +33,6 @@ bool number_text_unsigned(const char *text, size_t size, uint64_t *out) {
     return true;
 }
 
-bool number_text_integer(const char *text, size_t size, int64_t *out) {
-    bool negative = size && *text == '-';
-    bool sign = negative || (size && *text == '+');
-    uint64_t value, most = (uint64_t)INT64_MAX + negative;
-    if (!number_text_unsigned(text + sign, size - sign, &value) || value > most)
-        return false;
-    *out = negative ? (int64_t)(0 - value) : (int64_t)value;
-    return true;
-}
-
 static pthread_once_t locale_made = PTHREAD_ONCE_INIT;
 static locale_t locale;
 

@@ -7,10 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All SIZE bytes of TEXT as a decimal integer of 64 bits, with a sign before it
- * if there is one; false if they are none or it does not fit. */
-bool number_text_integer(const char *text, size_t size, int64_t *out);
-
 /* The same for 0 to 2^64 - 1, without a sign. */
 bool number_text_unsigned(const char *text, size_t size, uint64_t *out);
 

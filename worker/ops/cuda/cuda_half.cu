@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* float32 to 16 bits and back, and of pixels. */
+/* float32 to 16 bits and from pixels. */
 #include "worker/ops/cuda/cuda_launch.h"
 
 #include "core/tensor/bf16.h"
@@ -12,29 +12,10 @@ CUDA_ELEMENT uint16_t float_to_half(float value) {
 }
 
 template <enum cuda_kernels_half HALF>
-CUDA_ELEMENT float half_to_float(uint16_t half) {
-    return HALF == CUDA_KERNELS_BF16 ? bf16_to_float(half)
-                                     : fp16_to_float(half);
-}
-
-template <enum cuda_kernels_half HALF>
 static __global__ void to_half(const float *__restrict__ floats,
                                uint16_t *__restrict__ halves, size_t count) {
     for (size_t i = cuda_first(); i < count; i += cuda_stride())
         halves[i] = float_to_half<HALF>(floats[i]);
-}
-
-template <enum cuda_kernels_half HALF>
-static __global__ void from_half(const uint16_t *__restrict__ halves,
-                                 float *__restrict__ floats, size_t count) {
-    for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        floats[i] = half_to_float<HALF>(halves[i]);
-}
-
-template <enum cuda_kernels_half HALF>
-static __global__ void round_to_half(float *floats, size_t count) {
-    for (size_t i = cuda_first(); i < count; i += cuda_stride())
-        floats[i] = half_to_float<HALF>(float_to_half<HALF>(floats[i]));
 }
 
 int cuda_kernels_to_half(struct CUstream_st *stream,
@@ -44,25 +25,6 @@ int cuda_kernels_to_half(struct CUstream_st *stream,
                        half == CUDA_KERNELS_BF16 ? to_half<CUDA_KERNELS_BF16>
                                                  : to_half<CUDA_KERNELS_FP16>,
                        floats, halves, count);
-}
-
-int cuda_kernels_from_half(struct CUstream_st *stream,
-                           enum cuda_kernels_half half, const uint16_t *halves,
-                           float *floats, size_t count) {
-    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       half == CUDA_KERNELS_BF16 ? from_half<CUDA_KERNELS_BF16>
-                                                 : from_half<CUDA_KERNELS_FP16>,
-                       halves, floats, count);
-}
-
-int cuda_kernels_round_to_half(struct CUstream_st *stream,
-                               enum cuda_kernels_half half, float *floats,
-                               size_t count) {
-    return cuda_launch(stream, cuda_blocks(count, CUDA_THREADS),
-                       half == CUDA_KERNELS_BF16
-                           ? round_to_half<CUDA_KERNELS_BF16>
-                           : round_to_half<CUDA_KERNELS_FP16>,
-                       floats, count);
 }
 
 static __global__ void pixels(const uint8_t *bytes, float *floats,

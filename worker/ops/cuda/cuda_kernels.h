@@ -130,29 +130,15 @@ int cuda_kernels_find_overflow(struct CUstream_st *stream, const float *x,
 /* The format of 16 bits: bf16.h, fp16.h. */
 enum cuda_kernels_half { CUDA_KERNELS_BF16, CUDA_KERNELS_FP16 };
 
-/* Converts each float to its nearest half (ties to even), back (exact), or in
- * place to the value of its nearest half. The bits of bf16.h and fp16.h. */
+/* Converts each float to its nearest half (ties to even): the bits of bf16.h
+ * and fp16.h. */
 int cuda_kernels_to_half(struct CUstream_st *stream,
                          enum cuda_kernels_half half, const float *floats,
                          uint16_t *halves, size_t count);
-int cuda_kernels_from_half(struct CUstream_st *stream,
-                           enum cuda_kernels_half half, const uint16_t *halves,
-                           float *floats, size_t count);
-int cuda_kernels_round_to_half(struct CUstream_st *stream,
-                               enum cuda_kernels_half half, float *floats,
-                               size_t count);
 
 /* floats[count] = bytes[count] / 255: the CPU's bits. */
 int cuda_kernels_pixels(struct CUstream_st *stream, const uint8_t *bytes,
                         float *floats, size_t count);
-
-/* Random numbers: cuda_random.cu. */
-
-/* values[count] = philox_uniform(key, number, first, bound): the CPU's bits.
- * philox.h calls NUMBER the stream. */
-int cuda_kernels_uniform(struct CUstream_st *stream, uint64_t key,
-                         uint64_t number, uint64_t first, float bound,
-                         float *values, size_t count);
 
 #ifdef __cplusplus
 }

@@ -8,33 +8,6 @@
 #include <string.h>
 
 TEST(integers_are_read_to_their_limits) {
-    static const struct {
-        const char *text;
-        int64_t value;
-    } right[] = {{"0", 0},
-                 {"-1", -1},
-                 {"+12", 12},
-                 {"0007", 7},
-                 {"9223372036854775807", INT64_MAX},
-                 {"-9223372036854775808", INT64_MIN}};
-    static const char *const wrong[] = {"",
-                                        "-",
-                                        "+-1",
-                                        "1 ",
-                                        "1.0",
-                                        "0x1",
-                                        " 1",
-                                        "9223372036854775808",
-                                        "-9223372036854775809"};
-    int64_t found;
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        assert_true(
-            number_text_integer(right[i].text, strlen(right[i].text), &found));
-        assert_true(found == right[i].value);
-    }
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        if (number_text_integer(wrong[i], strlen(wrong[i]), &found))
-            fail_msg("\"%s\" was read", wrong[i]);
     uint64_t id;
     assert_true(number_text_unsigned("18446744073709551615", 20, &id));
     assert_true(id == UINT64_MAX);
