@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exactly-once application: for each block and rank, the incarnation and the
- * clock of the last accepted contribution. A row belongs to its block: it is
- * saved and moved together with the block's weights. Pure; fixed size. */
+ * clock of the last accepted contribution. A row belongs to its block and is
+ * saved with the block's weights. Pure; fixed size. */
 #ifndef CAPSTAN_LEDGER_H
 #define CAPSTAN_LEDGER_H
 
