@@ -27,14 +27,26 @@ static const char *const slot_names[RULE_FORMS][RULE_MAX_SLOTS] = {
     [RULE_FTRL] = {"accum", "linear"},
     [RULE_FTRL_POWER] = {"accum", "linear"},
 };
+_Static_assert(RULE_FORMS == RULE_FTRL_POWER + 1, "each form has its slots");
 
 const char *rule_name(enum optimizer_type type) {
-    static const char *const names[] = {
-        [OPTIMIZER_SGD] = "SGD",         [OPTIMIZER_ADAGRAD] = "Adagrad",
-        [OPTIMIZER_RMSPROP] = "RMSprop", [OPTIMIZER_ADAM] = "Adam",
-        [OPTIMIZER_ADAMW] = "AdamW",     [OPTIMIZER_FTRL] = "Ftrl",
-        [OPTIMIZER_NONE] = "None"};
-    return names[type];
+    switch (type) {
+    case OPTIMIZER_SGD:
+        return "SGD";
+    case OPTIMIZER_ADAGRAD:
+        return "Adagrad";
+    case OPTIMIZER_RMSPROP:
+        return "RMSprop";
+    case OPTIMIZER_ADAM:
+        return "Adam";
+    case OPTIMIZER_ADAMW:
+        return "AdamW";
+    case OPTIMIZER_FTRL:
+        return "Ftrl";
+    case OPTIMIZER_NONE:
+        break;
+    }
+    return "None";
 }
 
 unsigned rule_slots(const struct optimizer *rule) {

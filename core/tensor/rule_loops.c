@@ -166,6 +166,7 @@ static bool rule_loops_is_finite(const void *sums, size_t count) {
 #define TEXT_(A) #A
 #define TEXT(A) TEXT_(A)
 
+_Static_assert(RULE_FORMS == RULE_FTRL_POWER + 1, "each form has its kernel");
 const struct rule_loops JOIN(rule_loops_, VARIANT) = {
     .name = TEXT(VARIANT),
     .kernel =
