@@ -167,7 +167,7 @@ static const struct source sources[] = {
     {"alone", always, read_nothing, {NULL}},
 };
 static_assert(sizeof sources / sizeof *sources == CLUSTER_SOURCES + 1,
-              "the last source needs no variable");
+              "CLUSTER_SOURCES is the number of those before the last");
 
 static struct launcher_ranks ranks_of_source(const struct source *source) {
     const char *const *names = source->variables;

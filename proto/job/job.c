@@ -613,5 +613,7 @@ void job_free(struct job **job) {
 
 const char *job_data_format_name(enum job_data_format format) {
     static const char *const names[] = {JOB_DATA_FORMAT_WORDS};
+    _Static_assert(sizeof names / sizeof *names == JOB_DATA_FORMATS,
+                   "each format has its word");
     return names[format];
 }

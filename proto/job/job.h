@@ -39,7 +39,8 @@ enum job_data_format {
     JOB_LIBSVM,
     JOB_NPZ,
     JOB_NPY,
-    JOB_SAFETENSORS
+    JOB_SAFETENSORS,
+    JOB_DATA_FORMATS
 };
 #define JOB_DATA_FORMAT_WORDS                                                  \
     "idx", "csv", "criteo", "tfrecord", "libsvm", "npz", "npy", "safetensors"

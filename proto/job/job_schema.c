@@ -137,6 +137,9 @@
     ROW("params.l2_regularization_strength", "L2 penalty",                     \
         REAL(of.l2, 0, HUGE), .default_value = "0", .optimizers = FTRL)
 
+_Static_assert(OPTIMIZER_NONE == OPTIMIZER_FTRL + 1,
+               "the words of an optimizer's type are those of its enum");
+
 #define OWN(name, ...) {"optimizer." name, __VA_ARGS__},
 #define WIDE(name, ...)                                                        \
     {"optimizers.wide." name, __VA_ARGS__, .models = WITH_WIDE,                \

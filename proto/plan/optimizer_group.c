@@ -14,6 +14,8 @@
 #define ADAM (1u << OPTIMIZER_ADAM | 1u << OPTIMIZER_ADAMW)
 #define FTRL (1u << OPTIMIZER_FTRL)
 #define TORCH (SGD | ADAGRAD | RMSPROP | ADAM)
+_Static_assert((TORCH | FTRL) == (1u << OPTIMIZER_NONE) - 1,
+               "each rule has a learning rate");
 
 #define OF_OPTIMIZER(member) offsetof(struct optimizer_group, optimizer.member)
 
@@ -251,10 +253,7 @@ enum status optimizer_group_check_table(const struct optimizer *optimizer,
         return STATUS_OK;
     char found[64];
     if (!known)
-        snprintf(found, sizeof found, "%s",
-                 optimizer->type == OPTIMIZER_RMSPROP ? "RMSprop"
-                 : optimizer->type == OPTIMIZER_ADAMW ? "AdamW"
-                                                      : "None");
+        snprintf(found, sizeof found, "%s", rule_name(optimizer->type));
     else
         snprintf(found, sizeof found, "%s %g",
                  optimizer->momentum != 0 ? "momentum" : "weight_decay",
