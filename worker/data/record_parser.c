@@ -35,6 +35,8 @@ const struct record_reader *record_schema_reader(
         [JOB_NPZ] = &npz_reader,
         [JOB_SAFETENSORS] = &safetensors_reader,
         [JOB_NPY] = &npy_reader};
+    _Static_assert(sizeof readers / sizeof *readers == JOB_DATA_FORMATS,
+                   "each format has its reader");
     enum job_data_format format = schema->data->format;
     return format == JOB_CSV && schema->data->trim ? &trimmed_line_reader
                                                    : readers[format];
