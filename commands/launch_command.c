@@ -3,12 +3,12 @@
 
 #include "chief/plan/strategy.h"
 #include "commands/cli/cli_flag.h"
+#include "commands/launch/azureml_command.h"
 #include "commands/launch/launch.h"
 #include "commands/launch/node_launch.h"
 #include "commands/process_settings.h"
 #include "core/base/log.h"
 #include "core/store/fs_info.h"
-#include "proto/cluster/azureml_command.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/cluster/azureml_command.h"
+#include "commands/launch/azureml_command.h"
 
 #include "core/base/diagnostics.h"
 #include "core/base/yaml_json.h"
