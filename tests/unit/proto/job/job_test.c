@@ -431,9 +431,19 @@ TEST(a_job_with_records_says_how_they_are_read) {
     job_fixture_expect_refused(fixture,
                                job_fixture_set(fixture, "data.label=a"),
                                "data.label: not a key of idx");
-    job_fixture_expect_refused(fixture,
-                               job_fixture_set(fixture, "data.format=criteo"),
-                               "features: missing");
+}
+
+TEST(a_format_whose_columns_are_not_known_needs_features) {
+    struct job_fixture *fixture = *state;
+    for (int format = 0; format < JOB_DATA_FORMATS; format++) {
+        char setting[64];
+        snprintf(setting, sizeof setting, "data.format=%s",
+                 job_data_format_name(format));
+        if (format != JOB_IDX && format != JOB_CSV && format != JOB_LIBSVM)
+            job_fixture_expect_refused(fixture,
+                                       job_fixture_set(fixture, setting),
+                                       "features: missing");
+    }
 }
 
 TEST(null_is_the_same_as_leaving_a_key_out) {
