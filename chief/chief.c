@@ -278,11 +278,14 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
 }
 
 /* Gradient clipping: adds the square sums of all blocks of a round in plan
- * order, so that the norm does not depend on the order of arrival. */
+ * order, so that the norm does not depend on the order of arrival. A ps sends
+ * those of its blocks in that order too. It sends them once a round, and no ps
+ * closes a round before its norm is known: so as many messages as there are
+ * holders are those of one round. */
 static void handle_square_sums(struct run *run, const struct roster_slot *slot,
                                const Capstan__SquareSums *sums) {
     size_t next = 0;
-    if (!run->clipping.square_sums) /* there is no plan yet */
+    if (!run_is_holder(run, slot)) /* or there is no plan yet */
         return;
     for (uint32_t b = 0; b < layout_units(run->plan.layout); b++)
         if (run->plan.ps_of_block[b] == slot->index && next < sums->n_sums)

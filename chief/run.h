@@ -171,6 +171,10 @@ void run_stop_resumable(struct run *run, enum failure_code code,
 /* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
 struct roster_slot *run_holder(struct run *run, uint32_t index);
 
+/* Does SLOT's process, a ps or in all-reduce a trainer, hold weights by the
+ * plan? Others may send what a holder does, which does not count. */
+bool run_is_holder(const struct run *run, const struct roster_slot *slot);
+
 /* Number of ps that hold blocks; all ps before there is a plan. */
 double run_holder_count(const struct run *run);
 

@@ -18,6 +18,7 @@
 #include "proto/messages/message.h"
 #include "proto/plan/plan.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
                                                        uint64_t id) {
     struct run_snapshot *snapshot = snapshot_coordinator_find_free(run);
     uint32_t holders = run->plan.num_holders;
+    assert(holders); /* there is a plan */
     struct shard_info *files =
         calloc(1, holders * sizeof *files +
                       num_tables(run) * sizeof(struct shard_rows_count));
@@ -306,6 +308,7 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
 
 /* A joiner's first contribution is for the round after the snapshot's. */
 static void assign_joiners(struct run *run, uint64_t round) {
+    assert(run_synchronous(run));
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_HELD &&
             run->trainers[r].has_plan && !run->trainers[r].from) {
@@ -361,8 +364,7 @@ void snapshot_coordinator_receive_round(
     const Capstan__SnapshotPrepared *prepared) {
     struct run_snapshot *snapshot =
         snapshot_coordinator_find(run, prepared->id);
-    (void)slot;
-    if (!snapshot ||
+    if (!snapshot || !run_is_holder(run, slot) ||
         !snapshot_round_receive_highest(&snapshot->progress, prepared->highest,
                                         run->plan.schedule.total))
         return;
@@ -564,6 +566,8 @@ static void give_up(struct run *run, struct run_snapshot *snapshot) {
 void snapshot_coordinator_receive_report(
     struct run *run, const struct roster_slot *slot,
     const Capstan__SnapshotReport *report) {
+    if (!run_is_holder(run, slot))
+        return;
     struct run_snapshot *snapshot =
         report->id < MESSAGE_REQUESTED_SNAPSHOT
             ? expect_planned(run, report->id)

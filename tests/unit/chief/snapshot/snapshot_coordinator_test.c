@@ -105,6 +105,26 @@ TEST(a_file_outside_the_folder_fails_the_checkpoint) {
     assert_null(snapshot_coordinator_next_complete(run));
 }
 
+/* A ps without blocks, of which there may be some, has no part: neither a round
+ * nor a file of it counts. */
+TEST(what_holds_nothing_reports_nothing) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    run->plan.num_holders = 1;
+    uint64_t id = request(run, (struct snapshot_reason){.save = true});
+    report(run, 1, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD);
+    assert_int_equal(snapshot_coordinator_find(run, id)->progress.held, 0);
+    Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
+    message.id = id;
+    message.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN;
+    message.name = "shard.mdb";
+    snapshot_coordinator_receive_report(run, &run->roster.slots[1], &message);
+    assert_null(snapshot_coordinator_next_complete(run));
+    message.id = 5; /* a planned round, before there is a plan */
+    run->plan.num_holders = 0;
+    snapshot_coordinator_receive_report(run, &run->roster.slots[0], &message);
+    assert_null(snapshot_coordinator_find(run, 5));
+}
+
 static void tables(struct run *run) {
     struct parameter parameter = {.name = "w", .num_dims = 1, .dims = {8}};
     struct table of[] = {{.name = "e1", .dim = 2}, {.name = "e2", .dim = 2}};
