@@ -438,7 +438,7 @@ static bool client_send_rows(struct client *client,
 /* One of the partitions that ROWS waits for is here. */
 static void count_down(struct client *client, struct client_rows *rows) {
     pthread_mutex_lock(&client->mutex);
-    assert(rows->missing);
+    assert(rows->missing || client->cancelled);
     if (!--rows->missing)
         pthread_cond_broadcast(&client->arrived);
     pthread_mutex_unlock(&client->mutex);
@@ -604,8 +604,10 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__ROWS)
         return client_rows_are_valid(client, header, payload);
     for (size_t i = 0; i < header->n_blocks; i++) {
+        bool dense =
+            weights || header->kind == CAPSTAN__DATA_HEADER__KIND__WANTED;
         uint32_t known =
-            weights ? plan->layout->num_blocks : layout_units(plan->layout);
+            dense ? plan->layout->num_blocks : layout_units(plan->layout);
         if (header->blocks[i] >= known ||
             plan->block_ps[header->blocks[i]] != ps)
             return false;

@@ -391,6 +391,24 @@ TEST(a_push_leaves_when_the_one_before_is_taken) {
     expect_pushed(fixture);
 }
 
+/* No trainer keeps the rows of a table. */
+TEST(a_partition_is_not_wanted) {
+    struct rows_fixture *fixture = *state;
+    struct client *client = fixture->client->client;
+    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    uint32_t peer = receive_push(fixture, 1);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    expect_pushed(fixture);
+    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    peer = receive_push(fixture, 2);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__WANTED, 1, 2);
+    expect_not_pushed(fixture);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 2, 2);
+    expect_pushed(fixture);
+    assert_true(client_push_rows(client, 3, CONTRIBUTION_FULL, &fixture->rows));
+    receive_push(fixture, 3);
+}
+
 TEST(a_missing_push_is_asked_for_and_sent_again) {
     struct rows_fixture *fixture = *state;
     struct link_frame frame;
