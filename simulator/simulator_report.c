@@ -53,11 +53,11 @@ void simulator_report_config(struct simulator_config *config,
                                     : message_group_bytes(
                                           flags->colocation == OPTIONS_PLACE_ONE
                                               ? 0
-                                              : flags->link_gbits),
+                                              : flags->simulated_gbits),
         .colocation = colocations[flags->colocation],
         .link_rate = flags->colocation == OPTIONS_PLACE_ONE
                          ? 0
-                         : simulator_report_link_rate(flags->link_gbits),
+                         : simulator_report_link_rate(flags->simulated_gbits),
         .latency = 1e-6 * flags->latency_us,
         .cores = flags->cores ? (uint32_t)flags->cores : report->cores,
         .parallel_efficiency = report->parallel_efficiency,

@@ -285,8 +285,8 @@ FLAG(REAL, jitter, BENCH, "jitter", "X",
      .max = 1)
 FLAG(COUNT, seed, BENCH, "seed", "N", "seed of the jitter" BY_DEFAULT("1"),
      .max = 1e15)
-SAME(
-    REAL, link_gbits, BENCH, "link-gbits", "G",
+FLAG(
+    REAL, simulated_gbits, BENCH, "link-gbits", "G",
     "bandwidth of a host's link in each direction, 10^9 bits/s" BY_DEFAULT("1"),
     .min = 1e-3, .max = 1e4)
 SAME(REAL, latency_us, BENCH, "latency-us", "US",

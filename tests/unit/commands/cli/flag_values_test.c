@@ -90,7 +90,8 @@ TEST(a_value_of_bench_out_of_range_is_named) {
 TEST(defaults_are_a_gigabit_and_this_machine) {
     options_open(&options, CLI_COMMAND_BENCH);
     assert_false(options.simulate || options.given.compute || options.sweep);
-    assert_true(options.link_gbits == 1 && options.overhead == 1);
+    assert_true(options.simulated_gbits == 1 && options.link_gbits == 0 &&
+                options.overhead == 1);
     assert_int_equal(options.cores, 0);
     assert_int_equal(options.colocation, OPTIONS_PLACE_APART);
 }
@@ -100,7 +101,8 @@ TEST(each_flag_of_a_simulation_sets_its_value) {
     assert_true(set(CLI_COMMAND_BENCH, "sweep", NULL)->sweep);
     assert_true(set(CLI_COMMAND_BENCH, "share-cores", NULL)->share_cores);
     assert_true(cli_flag_group_given(&options, 2));
-    assert_true(set(CLI_COMMAND_BENCH, "link-gbits", "2.5")->link_gbits == 2.5);
+    assert_true(set(CLI_COMMAND_BENCH, "link-gbits", "2.5")->simulated_gbits ==
+                2.5);
     assert_true(set(CLI_COMMAND_BENCH, "latency-us", "0")->latency_us == 0);
     assert_true(set(CLI_COMMAND_BENCH, "compute", "0.001")->compute == 0.001);
     assert_true(set(CLI_COMMAND_BENCH, "compute", "0")->given.compute);
@@ -239,7 +241,7 @@ TEST(a_number_within_bounds_sets_only_its_field) {
 /* Runs take over values of the job's block, and so need compare's defaults. */
 TEST(a_default_is_that_of_the_verb_else_of_the_row) {
     options_open(&options, CLI_COMMAND_BENCH);
-    assert_true(options.repeats == 5 && options.link_gbits == 1);
+    assert_true(options.repeats == 5 && options.simulated_gbits == 1);
     options_open(&options, CLI_COMMAND_RUN);
     assert_true(options.repeats == 3 && options.link_gbits == 0);
     assert_int_equal(options.workers.values[0], 2);
