@@ -5,7 +5,6 @@
 
 #include "core/base/time.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +84,6 @@ uint32_t run_count_live(const struct run *run) {
 }
 
 void run_enter_phase(struct run *run, enum run_phase phase) {
-    assert(phase >= run->phase); /* a run never goes back */
     run->phase = phase;
     run->phase_since = time_now();
 }
@@ -189,7 +187,6 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
     if (run->job->model.type == JOB_EXTERNAL)
         return (run->plan.has_restored ? run->plan.restored.samples : 0) +
                run_total(run).samples;
-    assert(run_schedule->epoch_batches);
     uint64_t batches =
         (step - run_schedule->start + run_schedule->start_batch) *
         run_schedule->accumulation;
@@ -207,7 +204,6 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
 
 uint64_t run_table_count(const struct run *run, enum run_table_count count,
                          uint32_t table) {
-    assert(count < RUN_TABLE_COUNTS && table < run->plan.layout->num_tables);
     uint32_t holders = run->roster.num_ps + run->allreduce; /* and rank 0 */
     uint64_t sum = 0;
     for (uint32_t i = 0; i < holders; i++)
@@ -236,7 +232,6 @@ double run_row_bytes(const struct run *run) {
 
 const struct optimizer *run_table_optimizer(const struct run *run,
                                             const struct table *table) {
-    assert(table->optimizer <= run->plan.num_table_groups);
     return table->optimizer
                ? &run->plan.table_groups[table->optimizer - 1].optimizer
                : &run->job->optimizer;

@@ -10,7 +10,6 @@
 #include "proto/plan/plan.h"
 #include "ps/server_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 enum { ITEMS_AT_ONCE = 32 };
@@ -97,8 +96,6 @@ enum status server_open(struct server **out,
     struct server *server = calloc(1, sizeof *server);
     if (!server)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a ps");
-    assert(settings->num_partitions <= settings->num_blocks);
-    assert(settings->num_ranks <= PLAN_MAX_TRAINERS);
     server->settings = *settings;
     server->schedule = settings->job->schedule;
     if (settings->job->scale_lr)
@@ -311,7 +308,6 @@ static float clipping_factor(const struct server *server, uint32_t block) {
 /* Does the request that ACTION answers want an ack only? */
 static bool wants_ack(const struct server *server,
                       const struct update_core_action *action) {
-    assert(action->rank < server->settings.num_ranks);
     size_t cell =
         (size_t)action->block * server->settings.num_ranks + action->rank;
     return action->seq && server->last_ack_request[cell] == action->seq;
@@ -357,7 +353,6 @@ static enum status submit_action(struct server *server,
         /* Gradients of the block's next round may arrive while it runs. */
         item->num_payloads = gradient_inbox_detach(
             server->gradient_inbox, action->block, item->payloads);
-        assert(item->num_payloads <= server->settings.num_ranks);
     }
     work_items_submit(server->work_items, item);
     return STATUS_OK;
@@ -367,7 +362,6 @@ static enum status submit_action(struct server *server,
  * own. The chief adds them in the plan's order, so that the norm does not
  * depend on which block is done first. */
 static void record_sum(struct server *server, const struct work_item *item) {
-    assert(server->num_summed < server->settings.num_blocks);
     server->sums[item->action.block] = item->sum;
     if (++server->num_summed < server->settings.num_blocks)
         return;
@@ -378,7 +372,6 @@ static void record_sum(struct server *server, const struct work_item *item) {
 
 static void server_reply(struct server *server, struct work_item *item) {
     struct buffer *weights = item->weights;
-    assert(item->ack_only || weights);
     item->weights = NULL;
     if (item->ack_only)
         reply_queue_put_ack(server->reply_queue, &item->action, item->mean);

@@ -12,7 +12,6 @@
 #include "proto/messages/ps_links.h"
 #include "proto/plan/encoding.h"
 #include "ps/server_internal.h"
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,7 +223,6 @@ bool server_is_partition(const struct server *server, uint32_t b) {
 }
 
 static uint32_t partition_of(const struct server *server, uint32_t b) {
-    assert(server_is_partition(server, b) && b < server->settings.num_blocks);
     return b - server_first_partition(server);
 }
 
@@ -490,7 +488,6 @@ static void send_lookup(struct server *server, const struct row_lookup *lookup,
     struct link_payload payload;
     size_t floats = 0;
     Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
-    assert(lookup->num_parts <= MESSAGE_MAX_BLOCKS);
     for (uint32_t i = 0; i < lookup->num_parts; i++) {
         blocks[i] = lookup->parts[i].block;
         sizes[i] = (uint32_t)(lookup->parts[i].list.floats * sizeof(float));
@@ -504,14 +501,12 @@ static void send_lookup(struct server *server, const struct row_lookup *lookup,
     reply.n_blocks = reply.n_sizes = lookup->num_parts;
     reply.blocks = blocks;
     reply.sizes = sizes;
-    assert(floats * sizeof(float) <= buffer_bytes(lookup->floats));
     link_borrow(&payload, lookup->floats, 0, floats * sizeof(float));
     reply_queue_flush_rank(server->reply_queue, lookup->rank);
     reply_queue_send(server->reply_queue, lookup->peer, &reply, &payload);
 }
 
 static float *floats_of_part(const struct row_lookup *lookup, uint32_t part) {
-    assert(part < lookup->num_parts);
     return (float *)buffer_data(lookup->floats) + lookup->parts[part].at;
 }
 
@@ -580,7 +575,6 @@ bool server_take_lookup(struct server *server, struct work_item *item) {
 
 void server_answer_lookup(struct server *server, struct work_item *item) {
     struct row_lookup *lookup = item->lookup;
-    assert(lookup->num_read < lookup->num_parts);
     if (++lookup->num_read == lookup->num_parts)
         send_lookup(server, lookup, 0);
     row_lookups_end_part(lookup);

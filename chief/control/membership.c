@@ -12,7 +12,6 @@
 #include "core/base/time.h"
 #include "proto/cluster/cluster_size.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +54,6 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
 
 /* Loss and samples of a trainer outlive its incarnation. */
 static void reset_trainer(struct run *run, uint32_t rank) {
-    assert(rank < run->roster.num_ranks);
     struct run_trainer *trainer = &run->trainers[rank];
     struct run_point at_evaluation = {
         .loss = trainer->past_loss + trainer->heartbeat.loss_sum,
@@ -192,7 +190,6 @@ unsigned membership_read_limits(struct free_memory_limit *limits,
 /* Records how much memory the joiner may still take. */
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
-    assert((size_t)(slot - run->roster.slots) < run->roster.count);
     struct memory_plan_limits *reported =
         &run->plan.limits[slot - run->roster.slots];
     reported->devices = 0;
@@ -523,7 +520,6 @@ static void send_dismissal(struct run *run, struct roster_slot *slot,
 
 void membership_dismiss(struct run *run, struct roster_slot *slot,
                         enum failure_code code, const char *text) {
-    assert(slot->rank < run->roster.num_ranks);
     struct run_trainer *trainer = &run->trainers[slot->rank];
     if (trainer->dismissed)
         return;
@@ -543,7 +539,6 @@ bool membership_is_joining(const struct run *run,
 void membership_receive_lost(struct run *run, const struct roster_slot *slot,
                              const Capstan__Heartbeat *heartbeat, int64_t now) {
     struct reachability *reachability = &run->membership.reachability;
-    assert(slot->rank < run->roster.num_ranks);
     if (!run->trainers[slot->rank].in_view || !heartbeat->view)
         return; /* it has no connections yet */
     reachability_report(reachability, slot->rank, now);

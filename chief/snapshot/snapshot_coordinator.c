@@ -18,7 +18,6 @@
 #include "proto/messages/message.h"
 #include "proto/plan/plan.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,6 @@ static struct run_snapshot *snapshot_coordinator_begin(struct run *run,
                                                        uint64_t id) {
     struct run_snapshot *snapshot = snapshot_coordinator_find_free(run);
     uint32_t holders = run->plan.num_holders;
-    assert(holders); /* there is a plan */
     struct shard_info *files =
         calloc(1, holders * sizeof *files +
                       num_tables(run) * sizeof(struct shard_rows_count));
@@ -308,7 +306,6 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
 
 /* A joiner's first contribution is for the round after the snapshot's. */
 static void assign_joiners(struct run *run, uint64_t round) {
-    assert(run_synchronous(run));
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_HELD &&
             run->trainers[r].has_plan && !run->trainers[r].from) {

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/snapshot/snapshot_round.h"
 
-#include <assert.h>
-
 void snapshot_round_query(struct snapshot_round *snapshot,
                           uint32_t num_holders) {
-    assert(num_holders);
     *snapshot = (struct snapshot_round){.stage = SNAPSHOT_ROUND_QUERYING,
                                         .num_holders = num_holders};
 }
 
 void snapshot_round_start(struct snapshot_round *snapshot,
                           uint32_t num_holders) {
-    assert(num_holders);
     *snapshot = (struct snapshot_round){.stage = SNAPSHOT_ROUND_TAKING,
                                         .num_holders = num_holders};
 }
@@ -23,7 +19,6 @@ bool snapshot_round_receive_highest(struct snapshot_round *snapshot,
         return false;
     if (highest > snapshot->highest)
         snapshot->highest = highest;
-    assert(snapshot->answered < snapshot->num_holders);
     if (++snapshot->answered < snapshot->num_holders)
         return false;
     snapshot->stage = SNAPSHOT_ROUND_TAKING;

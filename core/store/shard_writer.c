@@ -8,7 +8,6 @@
 #include "core/store/atomic_file.h"
 #include "core/store/fs_info.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,9 +21,6 @@
 #include <xxhash.h>
 
 enum { COMMIT_BYTES = 8 << 20 };
-
-static_assert(sizeof(XXH64_hash_t) == SHARD_FILE_HASH_BYTES,
-              "a value follows its hash");
 
 struct shard_writer {
     MDB_env *env;
@@ -94,7 +90,6 @@ static void remove_temporary(struct shard_writer *writer) {
 static int open_for_writing(struct shard_writer *writer, int fd) {
     char path[sizeof "/proc/self/fd/-2147483648"];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    assert(fd >= 0 && !writer->env);
     int error = mdb_env_create(&writer->env);
     writer->map_bytes = map_size(writer->bytes, writer->entries);
     if (!error)
@@ -183,7 +178,6 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
 }
 
 static int shard_writer_commit(struct shard_writer *writer) {
-    assert(writer->txn);
     int error = mdb_txn_commit(writer->txn);
     writer->txn = NULL; /* LMDB has freed it, even after a failure */
     writer->uncommitted = 0;
@@ -236,7 +230,6 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
                              const void *value, size_t bytes,
                              struct failure *why) {
     unsigned char name[SHARD_FILE_KEY_BYTES];
-    assert(writer->txn); /* nothing follows a failure */
     shard_file_key(key, name);
     int error = 0;
     if (writer->uncommitted + bytes > COMMIT_BYTES && writer->uncommitted) {

@@ -12,7 +12,6 @@
 #include "core/net/shm/buffer_pool.h"
 #include "core/store/shard_rows.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,8 +253,6 @@ static const uint32_t *list_numbers(const struct row_list *list) {
 static enum status read_parts(struct row_shard *shard, uint32_t p,
                               const struct row_shard_round *round,
                               struct failure *why) {
-    assert(p < shard->settings.count);
-    assert(round->num_parts <= shard->settings.num_parts);
     struct row_scratch *scratch = &shard->partitions[p].scratch;
     enum status status = STATUS_OK;
     for (unsigned i = 0; !status && i < round->num_parts; i++) {
@@ -364,7 +361,6 @@ static enum status gather_stack(struct row_shard *shard, uint32_t p,
                                 struct failure *why) {
     struct row_scratch *scratch = &shard->partitions[p].scratch;
     uint32_t dim = row_keys_dim(shard->settings.layout, stack);
-    assert(stack < shard->num_stacks && num_parts);
     struct stack_part *parts = scratch->parts;
     size_t rows = 0;
     for (unsigned i = 0; i < num_parts; i++) {
@@ -385,7 +381,6 @@ static enum status gather_stack(struct row_shard *shard, uint32_t p,
     if (!reserve_merged(&scratch->merged, rows, dim))
         return row_shard_no_memory(why);
     merge_parts(parts, num_parts, dim, scratch->next, &scratch->merged);
-    assert(scratch->merged.keys.count <= rows);
     update->keys = &scratch->merged.keys;
     update->numbers = scratch->merged.numbers;
     update->gradients = scratch->merged.sums;
@@ -464,7 +459,6 @@ double row_shard_square_sum(struct row_shard *shard, uint32_t p,
 void row_shard_lookup(const struct row_shard *shard, uint32_t p,
                       struct row_table *const *held, struct row_list *list,
                       float *out) {
-    assert(p < shard->settings.count);
     uint32_t *numbers = held ? NULL : list->numbers;
     for (uint32_t s = 0; s < shard->num_stacks; s++) {
         const struct row_keys *keys = &list->keys[s];
@@ -504,7 +498,6 @@ uint64_t row_shard_list_bytes(const struct row_shard *shard, uint32_t p,
 
 struct row_table *row_shard_table(const struct row_shard *shard, uint32_t p,
                                   uint32_t stack) {
-    assert(p < shard->settings.count && stack < shard->num_stacks);
     return shard->partitions[p].tables[stack];
 }
 
@@ -557,7 +550,6 @@ uint32_t row_shard_partitions(const struct row_shard *shard) {
 void row_shard_cut(struct row_shard *shard, uint32_t p,
                    const struct row_shard_cut *cut,
                    struct shard_rows_source *rows) {
-    assert(p < shard->settings.count);
     struct row_partition *own = &shard->partitions[p];
     bool delta = cut->form == CAPSTAN__SNAPSHOT__FORM__DELTA && own->based &&
                  cut->step - own->since < INT32_MAX;
@@ -573,7 +565,6 @@ void row_shard_cut(struct row_shard *shard, uint32_t p,
             .delta = delta,
             .since = own->since};
         rows[s].pages = row_table_pages(table, &rows[s].num_pages);
-        assert(rows[s].rows <= rows[s].num_pages * rows[s].page_rows);
         if (!delta)
             continue;
         row_table_forget_removed(table, own->since);
@@ -602,7 +593,6 @@ size_t row_shard_copied_bytes(const struct row_shard *shard) {
 }
 
 uint64_t row_shard_rows(const struct row_shard *shard, uint32_t table) {
-    assert(table < shard->settings.layout->num_tables);
     return atomic_load_explicit(&shard->counts[table].rows,
                                 memory_order_relaxed);
 }

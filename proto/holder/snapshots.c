@@ -13,7 +13,6 @@
 #include "core/store/shard_writer.h"
 #include "proto/messages/message.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -75,7 +74,6 @@ static uint32_t num_units(const struct snapshots *all) {
 
 /* The layout's unit. */
 static uint32_t layout_unit(const struct snapshots *all, uint32_t b) {
-    assert(b < num_units(all));
     return all->settings.ids ? all->settings.ids[b] : b;
 }
 
@@ -118,7 +116,6 @@ static void release_blocks(struct snapshots *all, struct snapshot *snapshot) {
 
 /* The mutex is held. */
 static void snapshot_destroy(struct snapshots *all, struct snapshot *snapshot) {
-    assert(snapshot->stage != WRITING || snapshot->abandoned || all->stopping);
     struct snapshot **where = &all->first;
     while (*where != snapshot)
         where = &(*where)->next;
@@ -251,7 +248,6 @@ static enum status snapshot_write_blocks(struct snapshots *all,
     pthread_mutex_lock(&all->mutex);
     while (!status && (b = await_block(all, snapshot)) != UINT32_MAX) {
         struct held_block *block = &snapshot->blocks[b];
-        assert(block->added && !block->written);
         pthread_mutex_unlock(&all->mutex);
         status = b < all->settings.num_blocks
                      ? put_block(all, writer, block, b, why)
@@ -260,7 +256,6 @@ static enum status snapshot_write_blocks(struct snapshots *all,
         pthread_mutex_lock(&all->mutex);
         block->written = true;
         snapshot->written++;
-        assert(snapshot->written <= snapshot->added);
         if (!snapshot->retained)
             release_tensors(all, block);
     }
@@ -313,7 +308,6 @@ static enum status write_snapshot(struct snapshots *all,
 /* The mutex is held. */
 static void snapshot_end(struct snapshots *all, struct snapshot *snapshot,
                          Capstan__SnapshotReport__Outcome outcome) {
-    assert(snapshot->stage != ENDED);
     snapshot->stage = ENDED;
     snapshot->report.outcome = outcome;
     if (!snapshot->retained)
@@ -339,7 +333,6 @@ static void *snapshots_run_writer(void *argument) {
             pthread_cond_wait(&all->changed, &all->mutex);
             continue;
         }
-        assert(snapshot->stage == ORDERED && snapshot->blocks);
         snapshot->stage = WRITING;
         pthread_mutex_unlock(&all->mutex);
         enum status status = write_snapshot(all, snapshot);
@@ -561,7 +554,6 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
                        uint32_t b, const struct snapshots_block *source) {
     struct held_block *block = &snapshot->blocks[b];
     size_t bytes = all->settings.row_bytes;
-    assert(!block->added && snapshot->added < num_units(all));
     block->row = snapshot->rows + b * bytes;
     memcpy(block->row, source->row, bytes);
     block->rule_step = source->rule_step;
@@ -582,7 +574,6 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
 
 void snapshots_add(struct snapshots *all, uint64_t id, uint32_t b,
                    const struct snapshots_block *block) {
-    assert(b < num_units(all));
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = find_snapshot(all, id);
     if (snapshot && snapshot->blocks && !snapshot->blocks[b].added) {
@@ -609,7 +600,6 @@ void snapshots_promise(struct snapshots *all, uint64_t id, uint64_t step) {
 static const struct held_block *retained_block(const struct snapshots *all,
                                                uint64_t id, uint32_t b) {
     const struct snapshot *snapshot = find_snapshot(all, id);
-    assert(b < num_units(all));
     return snapshot && snapshot->blocks && snapshot->retained
                ? &snapshot->blocks[b]
                : NULL;
@@ -675,7 +665,6 @@ static bool is_end_due(const struct snapshot *snapshot) {
 
 /* A failed one stays (snapshots_has). The mutex is held. */
 static void report_end(struct snapshots *all, struct snapshot *snapshot) {
-    assert(snapshot->stage == ENDED && !snapshot->end_reported);
     snapshot->end_reported = true;
     if (snapshot->retained)
         return;

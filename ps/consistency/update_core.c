@@ -21,7 +21,6 @@
  * closes no further round: so every trainer still has them. */
 #include "ps/consistency/update_core.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 /* A request that waits for a block's next version. */
@@ -68,8 +67,6 @@ struct update_core {
 
 struct update_core *update_core_open(
     const struct update_core_settings *settings) {
-    assert(settings->num_partitions <= settings->num_blocks);
-    assert(!settings->clip || settings->staleness == 0);
     struct update_core *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
@@ -123,14 +120,11 @@ void update_core_close(struct update_core **where) {
  * REPLY once a reader. */
 static void update_core_enqueue(struct update_core *x,
                                 struct update_core_action action) {
-    assert(x->count < x->capacity);
-    assert(action.block < x->settings.num_blocks);
     x->actions[x->count++] = action;
 }
 
 static struct reader *reader_of(struct update_core *x, uint32_t b,
                                 uint32_t rank) {
-    assert(b < x->settings.num_blocks && rank < x->settings.num_ranks);
     return x->readers + (size_t)b * x->settings.num_ranks + rank;
 }
 
@@ -202,11 +196,6 @@ static void reply_all_ready(struct update_core *x, uint32_t b) {
  * does with a gradient of None. */
 static void update_core_update(struct update_core *x, uint32_t b) {
     struct block_state *block = &x->blocks[b];
-    /* A block whose weights a trainer owes closes no further round, and a
-     * freeze and a norm that is not known yet hold every block. */
-    assert(!block->wanted);
-    assert(!is_synchronous(x) || block->version < x->limit);
-    assert(!x->settings.clip || block->version < x->norm_round);
     block->version++;
     block->previous = block->scaler;
     block->previous_rule_step = block->rule_step;
@@ -216,7 +205,6 @@ static void update_core_update(struct update_core *x, uint32_t b) {
                              block->overflow_scale);
     else
         loss_scaler_no_overflow(&block->scaler, &x->settings.fp16);
-    assert(block->rule_step <= block->version);
     if (block->version > x->highest)
         x->highest = block->version;
     update_core_enqueue(x, (struct update_core_action){
@@ -249,7 +237,6 @@ static uint32_t holder_of_weights(const struct update_core *x, uint32_t b) {
 
 static void want_weights(struct update_core *x, uint32_t b) {
     uint32_t rank_with = holder_of_weights(x, b);
-    assert(x->blocks[b].kept && x->blocks[b].stored < x->blocks[b].version);
     x->blocks[b].wanted = true;
     if (rank_with < UINT32_MAX)
         update_core_enqueue(
@@ -340,7 +327,6 @@ bool update_core_next(struct update_core *x,
         x->recheck = false;
         recheck_all(x);
     }
-    assert(x->first < x->count && x->count <= x->capacity);
     *action = x->actions[x->first++];
     return true;
 }
@@ -396,7 +382,6 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
                                           uint32_t rank, uint64_t clock,
                                           uint64_t seq,
                                           struct contributed with) {
-    assert(rank < x->settings.num_ranks);
     uint64_t incarnation = x->gate.slots[rank].incarnation;
     if (ledger_has(&x->ledger, b, rank, incarnation, clock)) {
         set_waiting(x, b, rank, clock, seq);
@@ -454,7 +439,6 @@ enum update_core_result update_core_push_overflowed(struct update_core *x,
 
 /* The weights of the snapshot that BLOCK waits for. */
 static void store_weights(struct update_core *x, uint32_t b) {
-    assert(x->blocks[b].wanted && x->blocks[b].stored < x->blocks[b].version);
     x->blocks[b].wanted = false;
     x->blocks[b].stored = x->blocks[b].version;
     update_core_snapshot(x, b);
@@ -498,7 +482,6 @@ void update_core_pull(struct update_core *x, uint32_t b, uint32_t rank,
 bool update_core_lookup(struct update_core *x, uint32_t b, uint32_t rank,
                         uint64_t clock, uint64_t seq, bool early) {
     struct reader *lookup = lookup_of(x, b, rank);
-    assert(lookup && rank < x->settings.num_ranks);
     if (lookup->waiting && lookup->clock > clock)
         return false;
     *lookup = (struct reader){clock, seq, true, early};
@@ -567,8 +550,6 @@ uint64_t update_core_version(const struct update_core *x, uint32_t b) {
 struct loss_scaler update_core_scaler(const struct update_core *x, uint32_t b,
                                       uint64_t version) {
     const struct block_state *block = &x->blocks[b];
-    /* The state of older versions is gone. */
-    assert(version >= block->version || version + 1 == block->version);
     return version < block->version ? block->previous : block->scaler;
 }
 

@@ -6,7 +6,6 @@
 
 #include "proto/plan/optimizer_group.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +92,6 @@ const struct link_bytes *gradient_inbox_payload(
 
 void gradient_inbox_release(struct gradient_inbox *inbox,
                             struct gradient_payload *payload) {
-    assert(!payload || payload->references);
     if (!payload || --payload->references)
         return;
     link_release_held(&payload->held);
@@ -103,10 +101,10 @@ void gradient_inbox_release(struct gradient_inbox *inbox,
 
 static struct inbox_entry *block_contributions(
     const struct gradient_inbox *inbox, uint32_t block) {
-    assert(block < inbox->num_blocks);
     return inbox->contributions + (size_t)block * inbox->num_ranks;
 }
 
+/* The update core accepts a contribution once, so its place is free. */
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
                         const void *floats, bool counts) {
@@ -117,12 +115,8 @@ void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
 void gradient_inbox_add_part(struct gradient_inbox *inbox, uint32_t block,
                              uint32_t rank, struct gradient_payload *payload,
                              struct link_bytes bytes, bool counts) {
-    struct inbox_entry *place = block_contributions(inbox, block) + rank;
-    /* The update core accepts a contribution once. */
-    assert(rank < inbox->num_ranks && !place->gradient_payload);
-    assert(payload->references);
     payload->references++;
-    *place =
+    block_contributions(inbox, block)[rank] =
         (struct inbox_entry){payload, bytes.data, (uint32_t)bytes.size, counts};
 }
 

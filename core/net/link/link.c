@@ -17,7 +17,6 @@
 #include "core/net/link/link_internal.h"
 
 #include <arpa/inet.h>
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -231,7 +230,6 @@ void link_close(struct link **where) {
 
 enum status link_bind(struct link *link, uint16_t port, struct failure *why) {
     char endpoint[128], number[8] = "*";
-    assert(link->kind == LINK_SERVER && !link->port);
     if (port)
         snprintf(number, sizeof number, "%u", port);
     snprintf(endpoint, sizeof endpoint,
@@ -293,7 +291,6 @@ static bool can_be_source(const char *source, const char *address) {
 enum status link_connect(struct link *link, const char *address,
                          struct failure *why) {
     char endpoint[sizeof link->address];
-    assert(link->kind == LINK_CLIENT);
     const char *source = link->source;
     if (!can_be_source(source, address))
         snprintf(endpoint, sizeof endpoint, "tcp://%s", address);

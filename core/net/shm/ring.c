@@ -13,7 +13,6 @@
  * algorithm), so no wakeup is lost. A side that does not wait gets none. */
 #include "core/net/shm/ring.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* The head of a message in the ring; its inside payload and its header follow.
@@ -53,7 +52,6 @@ uint64_t ring_capacity(uint64_t payload) {
 
 void ring_writer_init(struct ring_writer *writer, struct ring_shared *shared,
                       void *bytes, uint64_t capacity) {
-    assert(capacity && !(capacity & (capacity - 1)));
     *writer = (struct ring_writer){
         .shared = shared, .bytes = bytes, .capacity = capacity};
 }
@@ -73,7 +71,6 @@ uint64_t ring_released(struct ring_writer *writer) {
  * that reuses warm cache lines and leaves most of the memory untouched. Skipped
  * bytes count as written until the reader has passed them. */
 static uint64_t find_space(const struct ring_writer *writer, uint64_t need) {
-    assert(writer->head - writer->tail <= writer->capacity);
     uint64_t at = writer->head & (writer->capacity - 1);
     uint64_t to_end = writer->capacity - at;
     uint64_t used = writer->head - writer->tail;
@@ -114,7 +111,6 @@ static struct record *record_at(const struct ring_writer *writer,
 bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
                  const struct ring_payload *payload) {
     uint64_t inside = payload->inside ? payload->bytes : 0;
-    assert(bytes <= RING_HEADER && writer->reserved != UINT64_MAX);
     struct record *record = record_at(writer, writer->reserved);
     if (writer->reserved != writer->head)
         record_at(writer, writer->head)->kind = SKIP;
@@ -127,7 +123,6 @@ bool ring_commit(struct ring_writer *writer, const void *header, size_t bytes,
         memcpy((unsigned char *)record + record_bytes(inside, 0), header,
                bytes);
     writer->head = writer->reserved + record_bytes(inside, bytes);
-    assert(writer->head - writer->tail <= writer->capacity);
     atomic_store_explicit(&writer->shared->head, writer->head,
                           memory_order_release);
     /* Either this load sees the reader's flag, or the reader's check before it
@@ -147,7 +142,6 @@ void ring_request_room(struct ring_writer *writer) {
 
 void ring_reader_init(struct ring_reader *reader, struct ring_shared *shared,
                       const void *bytes, uint64_t capacity) {
-    assert(capacity && !(capacity & (capacity - 1)));
     *reader = (struct ring_reader){
         .shared = shared, .bytes = bytes, .capacity = capacity};
 }
@@ -228,8 +222,6 @@ bool ring_pending(const struct ring_reader *reader) {
 }
 
 bool ring_next_done(struct ring_reader *reader) {
-    /* There is a message that was viewed and not released. */
-    assert(reader->end > reader->tail);
     reader->tail = reader->end;
     atomic_store_explicit(&reader->shared->tail, reader->tail,
                           memory_order_release);

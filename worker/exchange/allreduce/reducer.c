@@ -25,7 +25,6 @@
 #include "worker/exchange/allreduce/sequence.h"
 #include "worker/exchange/allreduce/state_io.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -77,7 +76,6 @@ struct reducer {
 /* The sequence number at the beginning of ROUND. */
 static uint64_t reducer_round_begin(const struct reducer *reducer,
                                     uint64_t round) {
-    assert(round >= reducer->settings.run_schedule->start);
     return (round - reducer->settings.run_schedule->start) *
            reducer->num_parameters;
 }
@@ -117,7 +115,6 @@ static bool take_save(struct reducer *reducer, uint64_t round) {
  * complete. */
 static void reducer_begin_round(struct reducer *reducer, uint64_t round) {
     bool external = reducer->settings.external;
-    assert(round == reducer->reduction.round + 1);
     reduction_begin(&reducer->reduction, round,
                     external ? CONTRIBUTION_FULL
                              : reducer->contribution_kind[round % 2],
@@ -635,7 +632,6 @@ void reducer_close(struct reducer **where) {
 
 void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
                       uint64_t clock, enum contribution contribution_kind) {
-    assert(count && first + count <= reducer->num_parameters);
     if (first + count == reducer->num_parameters)
         reducer->contribution_kind[clock % 2] = contribution_kind;
     reducer->last =
@@ -683,7 +679,6 @@ bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
  * sequence number of its residue that is not above `last`. */
 bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until) {
     uint32_t count = reducer->num_parameters;
-    assert(parameter < count);
     if (reducer->settings.resident)
         return reducer_device_wait(reducer, parameter);
     uint64_t sequence =

@@ -8,7 +8,6 @@
 #include "core/base/time.h"
 #include "core/tensor/rule.h"
 
-#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,9 +25,6 @@ enum { SIZE_LOW, SIZE_HIGH, WEIGHT };
 struct entry {
     uint32_t partition, bytes;
 };
-
-static_assert(sizeof(struct entry) == 8, "directories have no gaps");
-static_assert(UNIT * sizeof(float) == 64, "as sizes are aligned");
 
 struct pushed {
     struct row_batch *rows; /* NULL: no gradients */
@@ -325,7 +321,6 @@ static enum status gather_sizes(struct row_reducer *reducer,
     float *own = reducer->sizes + (size_t)s->rank * UNIT;
     bool counts =
         pushed->kind == CONTRIBUTION_FULL || pushed->kind == CONTRIBUTION_ZERO;
-    assert(bytes / MOST_BYTES < MOST_BYTES);
     memset(own, 0, UNIT * sizeof *own);
     own[SIZE_LOW] = (float)(bytes % MOST_BYTES);
     own[SIZE_HIGH] = (float)(bytes / MOST_BYTES);
@@ -383,7 +378,6 @@ static bool await_push(struct row_reducer *reducer, uint64_t round,
 
 static void end_push(struct row_reducer *reducer) {
     pthread_mutex_lock(&reducer->mutex);
-    assert(reducer->pushed.waits);
     reducer->pushed = (struct pushed){0};
     pthread_cond_broadcast(&reducer->changed);
     pthread_mutex_unlock(&reducer->mutex);
@@ -455,7 +449,6 @@ static enum status take_parts(struct row_reducer *reducer, uint32_t p,
     *count = 0;
     for (uint32_t r = 0; !status && r < reducer->settings.num_ranks; r++) {
         struct entry entry = entry_of_rank(reducer, r);
-        assert(*count < reducer->settings.num_ranks);
         struct row_list *list = &reducer->lists[*count];
         if (!entry.bytes || entry.partition != p)
             continue;
@@ -543,7 +536,6 @@ enum status row_reducer_apply(struct row_reducer *reducer,
 /* Copies rows, of a multiple of 8 bytes each, from rank 0 to all. */
 static enum status send_bytes(struct group *ranks, void *data, size_t bytes,
                               struct failure *why) {
-    assert(bytes % sizeof(float) == 0);
     return group_broadcast(ranks, data, bytes / sizeof(float), 0, why);
 }
 

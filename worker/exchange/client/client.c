@@ -12,7 +12,6 @@
 #include "proto/plan/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,9 +245,6 @@ static void queue_request(struct client *client,
                           struct client_request request) {
     const struct layout *layout = client->settings.plan->layout;
     uint32_t capacity = layout->num_parameters + 1;
-    assert(client->num_requests < capacity);
-    assert(request.count &&
-           request.first + request.count <= layout->num_parameters);
     client->requests[(client->first_request + client->num_requests++) %
                      capacity] = request;
     for (uint32_t p = request.first; p < request.first + request.count; p++)
@@ -302,7 +298,6 @@ void client_settle(struct client *client) {
  * orders. */
 void client_set_gradient(struct client *client, uint32_t parameter,
                          struct buffer *buffer) {
-    assert(parameter < client->settings.plan->layout->num_parameters);
     client->gradient_of[parameter] = buffer;
 }
 
@@ -325,7 +320,6 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
 }
 
 bool client_wait(struct client *client, uint32_t parameter, int64_t until) {
-    assert(parameter < client->settings.plan->layout->num_parameters);
     pthread_mutex_lock(&client->mutex);
     if (client->outstanding[parameter] && !client->cancelled) {
         int64_t start = time_now();

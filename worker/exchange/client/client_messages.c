@@ -7,13 +7,11 @@
 #include "proto/plan/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 static size_t elements_of(const struct client *client, uint32_t b) {
-    assert(b < client->settings.plan->layout->num_blocks);
     return client->settings.plan->layout->blocks[b].elements;
 }
 
@@ -362,7 +360,6 @@ void client_start_rows(struct client *client) {
 static const struct row_batch_part *row_part_of(
     const struct client_rows *rows, const struct window_request *request,
     uint32_t first, uint32_t i) {
-    assert(request->blocks[i] >= first);
     return &rows->rows->parts[request->blocks[i] - first];
 }
 
@@ -374,7 +371,6 @@ static bool fill_rows(struct client *client,
     const struct client_rows *rows =
         push ? &client->sent_push : &client->sent_lookup;
     size_t bytes = 0;
-    assert(rows->rows);
     for (uint32_t i = 0; i < request->count; i++) {
         const struct row_batch_part *part =
             row_part_of(rows, request, first, i);
@@ -471,11 +467,7 @@ static bool client_rows_are_valid(const struct client *client,
     return bytes == payload;
 }
 
-/* Stores the rows that such an answer has at FROM. The threads have a copy of
- * the lookup each: this one reads what it has sent, and counts down in the one
- * that the compute thread waits for. No other lookup is requested before that
- * one is complete, so both are the same lookup. A repeated answer is not
- * outstanding any more and is passed over. */
+/* Stores the rows that such an answer has at FROM. */
 static void client_take_rows(struct client *client,
                              const Capstan__DataHeader *header,
                              const char *from, int64_t now) {
@@ -506,7 +498,6 @@ static bool client_messages_send_request(struct client *client,
     };
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
-    assert(request->count && request->count <= WINDOW_MAX_BLOCKS);
     if (!ps_links_greet(client->links, request->ps))
         return false; /* before the payload is made */
     if (request->kind != WINDOW_QUERY &&

@@ -14,7 +14,6 @@
 
 #include "proto/messages/message.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #define NEVER INT64_MAX
@@ -82,7 +81,6 @@ void window_close(struct window **where) {
 }
 
 static struct ps_state *ps_of(struct window *window, uint32_t block) {
-    assert(block < window->settings.num_blocks);
     return &window->ps[window->settings.block_ps[block]];
 }
 
@@ -101,8 +99,6 @@ static void window_enqueue_ps(struct window *window, uint32_t b) {
 /* Enqueueing needs no credit; window_next sends as credit allows. */
 void window_enqueue(struct window *window, uint32_t first, uint32_t count,
                     enum window_kind kind, uint64_t clock) {
-    assert(first <= window->settings.num_blocks &&
-           count <= window->settings.num_blocks - first);
     for (uint32_t b = first; b < first + count; b++) {
         window->blocks[b].kind = (uint8_t)kind;
         window->blocks[b].clock = clock;
@@ -114,20 +110,14 @@ void window_enqueue(struct window *window, uint32_t first, uint32_t count,
 /* Takes a block out of flight. */
 static void remove_in_flight(struct window *window, uint32_t b) {
     struct ps_state *ps = ps_of(window, b);
-    assert(window->blocks[b].stage == IN_FLIGHT && ps->blocks_in_flight);
     ps->blocks_in_flight--;
-    if (!window_has_bytes(&window->blocks[b]))
-        return;
-    /* A size changes only while its block is idle, so what was taken from the
-     * credit comes back. */
-    assert(ps->bytes_in_flight >= window->settings.block_bytes[b]);
-    ps->bytes_in_flight -= window->settings.block_bytes[b];
+    if (window_has_bytes(&window->blocks[b]))
+        ps->bytes_in_flight -= window->settings.block_bytes[b];
 }
 
 /* Silence counts from the first request, not from an earlier answer. */
 static void window_send(struct window *window, uint32_t b, int64_t now) {
     struct ps_state *ps = ps_of(window, b);
-    assert(window->blocks[b].stage == WAITING && ps->waiting);
     if (!ps->blocks_in_flight)
         ps->answered_at = now;
     window->blocks[b].stage = IN_FLIGHT;
@@ -281,7 +271,6 @@ static bool next_wanted(struct window *window, uint32_t p,
         request->clock = clock;
         request->bytes += window->settings.block_bytes[b];
         request->blocks[request->count++] = b;
-        assert(window->ps[p].wanted);
         window->blocks[b].wanted = 0;
         window->ps[p].wanted--;
     }
@@ -304,7 +293,6 @@ bool window_next(struct window *window, int64_t now,
 void window_requeue(struct window *window, const struct window_request *request,
                     int64_t now) {
     struct ps_state *ps = &window->ps[request->ps];
-    assert(request->ps < window->settings.num_ps && request->count);
     ps->retry_at = now + window->settings.retry_after;
     for (uint32_t i = 0; request->kind == WINDOW_STORE && i < request->count;
          i++)
@@ -339,7 +327,6 @@ bool window_received(struct window *window, uint32_t b, uint64_t clock,
         remove_in_flight(window, b);
     else
         ps->waiting--;
-    assert(window->outstanding);
     block->stage = IDLE;
     ps->received++;
     window->outstanding--;

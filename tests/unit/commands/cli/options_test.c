@@ -211,7 +211,7 @@ TEST(a_simulation_needs_a_job_or_a_vector) {
         "bench --simulate --ps 4 --workers 16 --link-gbits 10 job.json");
     assert_true(options->simulate);
     assert_int_equal(options->num_workers, 16);
-    assert_true(options->link_gbits == 10);
+    assert_true(options->simulated_gbits == 10);
     assert_string_equal(options->job, "job.json");
     assert_int_equal(parse_valid("bench --simulate --bytes 64M")->bytes,
                      64 << 20);
