@@ -87,7 +87,8 @@ TEST(a_worker_that_gets_no_large_packets_ends_alone) {
 }
 
 /* Both workers are without ps 1 by VERDICT, which does not concern the chief's
- * control messages. */
+ * control messages. If a round lacks one worker's blocks alone, the other has
+ * nothing to send: it counts as reaching the ps until the first has ended. */
 static void expect_out_of_reach(void **state, const char *verdict) {
     struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
@@ -97,9 +98,10 @@ static void expect_out_of_reach(void **state, const char *verdict) {
     for (int i = 0; i < HOSTS; i++)
         cluster_run_expect(tasks[i], EXIT_RETRY, CUT_OFF);
     for (int i = 0; i < HOSTS; i++)
-        assert_non_null(
-            strstr(cluster_run_errors(tasks[i]),
-                   "is out of reach of every trainer (worker 0 on host"));
+        assert_true(strstr(cluster_run_errors(tasks[i]),
+                           "is out of reach of every trainer (worker ") ||
+                    (i > NUM_PS && strstr(cluster_run_errors(tasks[i]),
+                                          "not reached ps 1 at")));
 }
 
 TEST(a_ps_that_no_trainer_reaches_ends_the_run) {
