@@ -16,10 +16,12 @@ struct bench_client_settings {
     struct process process;
     struct member member;
     const uint64_t *sizes; /* bytes, multiples of 4 */
-    uint32_t num_sizes, repeats;
-    double seconds;              /* per figure */
-    uint64_t requests;           /* 0, or only this many pushes */
-    bool batched;                /* the pushes share messages */
+    uint32_t num_sizes;
+    uint32_t repeats;  /* iterations of each kind; the median counts */
+    double seconds;    /* for all iterations of one figure */
+    uint64_t requests; /* 0, or only this many pushes */
+    bool batched; /* they are of small vectors that share messages; else of the
+                     first size */
     double timeout;              /* time limit for a ps's answer in seconds */
     const char *ps_pids;         /* process ids of ps on this host, or NULL */
     struct baselines *baselines; /* NULL: */
