@@ -67,7 +67,7 @@ $(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
     $(patsubst %,$(BUILD)/plugin/core/%.o,base/spin_policy \
-        $(addprefix net/shm/,shm_connection shm_handshake ring shm_segment buffer)) \
+        $(addprefix net/shm/,shm_connection ring shm_segment buffer)) \
     $(BUILD)/plugin/worker/collective/gloo_shm.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	$(call say,c++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a shared-memory connection, shared by shm_connection.c and
- * shm_handshake.c. */
+/* The state of a shared-memory connection, for shm_connection.c and tests. */
 #ifndef CAPSTAN_SHM_CONNECTION_INTERNAL_H
 #define CAPSTAN_SHM_CONNECTION_INTERNAL_H
 
@@ -67,8 +66,5 @@ struct shm_connection {
  * possible now. */
 bool shm_connection_share(struct shm_connection *connection,
                           const struct shm_segment *segment, unsigned number);
-
-/* Handles the packets that the socket has received. */
-void shm_connection_receive_packets(struct shm_connection *connection);
 
 #endif
