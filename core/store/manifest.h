@@ -11,6 +11,7 @@
 #include "core/tensor/layout.h"
 #include "core/tensor/loss_scaler.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -108,5 +109,12 @@ enum status manifest_parse(struct manifest *out, const char *text,
  * of the step that it names, with the same tables. Its hash is not compared. */
 enum status manifest_parse_base(struct manifest *manifest, const char *text,
                                 struct failure *why) MUST_CHECK;
+
+/* XXH3-64 of OBJECT's compact text as 16 hex digits: the value of its key
+ * "xxh3", which OBJECT does not have yet. False if memory is short. */
+bool manifest_text_digest(const json_t *object, char digits[17]);
+
+/* That digest of TEXT, one that manifest_text made. */
+uint64_t manifest_text_hash(const char *text);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/manifest.h"
 
-#include "core/store/manifest_text.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <jansson.h>

@@ -2,7 +2,6 @@
 
 #include "core/store/manifest.h"
 
-#include "core/store/manifest_text.h"
 #include "core/tensor/initializer.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
