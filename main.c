@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program: runs the verb and returns its exit code. */
-#include "commands/bench_command.h"
-#include "commands/ckpt_command.h"
 #include "commands/cli/options.h"
-#include "commands/cluster_command.h"
-#include "commands/compare_command.h"
-#include "commands/data_command.h"
-#include "commands/eval_command.h"
-#include "commands/info_command.h"
-#include "commands/launch_command.h"
-#include "commands/manual_command.h"
-#include "commands/run_command.h"
-#include "commands/schema_command.h"
+#include "commands/verbs.h"
 #include "core/base/log.h"
 #include "core/base/plugin.h"
 #include "core/base/status.h"

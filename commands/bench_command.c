@@ -2,7 +2,7 @@
 /* Three modes. Without a described cluster, one is started on this machine and
  * its table printed here. In a described cluster, this process runs its role.
  * With --simulate only costs are measured. */
-#include "commands/bench_command.h"
+#include "commands/verbs.h"
 
 #include "commands/bench_cluster.h"
 #include "commands/launch/launch.h"

@@ -5,6 +5,7 @@
  * changed. */
 #include "commands/ckpt_command.h"
 
+#include "commands/verbs.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"

@@ -4,7 +4,6 @@
 #ifndef CAPSTAN_CKPT_COMMAND_H
 #define CAPSTAN_CKPT_COMMAND_H
 
-#include "commands/cli/options.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/store/manifest.h"
@@ -55,9 +54,5 @@ enum status ckpt_command_export(const struct ckpt_command_options *options,
 enum status ckpt_command_find(const struct ckpt_command_options *options,
                               struct manifest *manifest, const struct log *log,
                               struct failure *why) MUST_CHECK;
-
-/* Runs the action that OPTIONS name and prints to standard output. */
-enum status ckpt_command(const struct options *options,
-                         struct failure *why) MUST_CHECK;
 
 #endif

@@ -2,16 +2,16 @@
 /* Flags override the job's block "compare", which overrides defaults. Output
  * files are opened at the start, because the runs before they are written may
  * take hours. */
-#include "commands/compare_command.h"
+#include "commands/verbs.h"
 
 #include "commands/composition.h"
 #include "commands/launch/launch.h"
-#include "commands/launch_command.h"
 #include "commands/measure/compare_cluster.h"
 #include "commands/measure/compare_local.h"
 #include "commands/measure/compare_plot.h"
 #include "commands/measure/compare_table.h"
 #include "commands/measure/predict_command.h"
+#include "commands/process.h"
 #include "worker/models/model.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/data_command.h"
+#include "commands/verbs.h"
 
 #include "core/base/log.h"
 #include "core/base/time.h"

@@ -2,7 +2,7 @@
 /* A job file, or the job in a checkpoint, gives model and data. The format of a
  * prediction's samples is put into the job by overrides before those of --set.
  */
-#include "commands/eval_command.h"
+#include "commands/verbs.h"
 
 #include "commands/ckpt_command.h"
 #include "core/base/status.h"

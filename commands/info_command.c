@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/info_command.h"
+#include "commands/verbs.h"
 
 #include "commands/process_settings.h"
 #include "core/base/collective_head.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/launch_command.h"
+#include "commands/verbs.h"
 
 #include "chief/plan/strategy.h"
 #include "commands/cli/cli_flag.h"

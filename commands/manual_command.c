@@ -2,7 +2,7 @@
 /* The pages of the manual, as roff for man(1), from the tables of the help and
  * of the job's keys, and the completion of command lines by bash. man(7): .SH a
  * section, .TP a term and its text, .PP a paragraph. */
-#include "commands/manual_command.h"
+#include "commands/verbs.h"
 
 #include "commands/cli/cli_command.h"
 #include "core/base/version.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/run_command.h"
+#include "commands/verbs.h"
 
-#include "commands/compare_command.h"
 #include "commands/process.h"
 #include "commands/service_notify.h"
 #include "proto/cluster/cluster.h"
