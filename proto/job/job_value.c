@@ -2,22 +2,37 @@
 /* A kind of value has four functions and a count: read it into its field,
  * write it back, describe the allowed values for a person and as JSON Schema,
  * and the number of strings that the field owns. A refused value leaves its
- * field unchanged. Kinds that many keys share are here, kinds of one key in
- * job_value_kinds.c. */
+ * field unchanged. Kinds that many keys share come first. */
 #include "proto/job/job_value.h"
 
-#include "proto/job/job_value_internal.h"
+#include "core/base/amount.h"
+#include "proto/job/job_init.h"
 
 #include <ctype.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* FIELD is the key's field, of the type that the kind has there. */
+struct job_value_kind {
+    bool (*read)(const struct job_key *key, const json_t *value, void *field,
+                 const struct job_reader *reader);
+    json_t *(*write)(const struct job_key *key, const void *field);
+    void (*allowed)(const struct job_key *key, char *text, size_t size);
+    json_t *(*schema)(const struct job_key *key);
+    unsigned owned; /* strings that the field owns */
+};
+
 _Static_assert(sizeof(enum job_loss) == sizeof(unsigned), "JOB_KIND_CHOICE");
 
-bool job_value_read_integer(const struct job_key *key, const json_t *value,
-                            uint64_t *integer) {
+/* Reads an integer, or a real with a whole value, within the bounds of KEY;
+ * else false. */
+static bool job_value_read_integer(const struct job_key *key,
+                                   const json_t *value, uint64_t *integer) {
     double number = json_number_value(value);
     if (!json_is_number(value) || floor(number) != number ||
         number < key->min || number > key->max)
@@ -27,17 +42,19 @@ bool job_value_read_integer(const struct job_key *key, const json_t *value,
     return true;
 }
 
-json_t *job_value_write_integer(const struct job_key *key, uint64_t integer) {
+/* NULL for 0 if KEY has no default: 0 means not given. */
+static json_t *job_value_write_integer(const struct job_key *key,
+                                       uint64_t integer) {
     return integer || key->default_value ? json_integer((json_int_t)integer)
                                          : NULL;
 }
 
-void job_value_allow_integer(const struct job_key *key, char *text,
-                             size_t size) {
+static void job_value_allow_integer(const struct job_key *key, char *text,
+                                    size_t size) {
     snprintf(text, size, "an integer from %.0f to %.0f", key->min, key->max);
 }
 
-json_t *job_value_integer_schema(const struct job_key *key) {
+static json_t *job_value_integer_schema(const struct job_key *key) {
     return json_pack("{s:s, s:I, s:I}", "type", "integer", "minimum",
                      (json_int_t)key->min, "maximum", (json_int_t)key->max);
 }
@@ -118,7 +135,7 @@ static void allow_real(const struct job_key *key, char *text, size_t size) {
         snprintf(text, size, "a number");
 }
 
-json_t *job_value_real_schema(const struct job_key *key) {
+static json_t *job_value_real_schema(const struct job_key *key) {
     return json_pack("{s:s, s:f, s:f}", "type", "number", "minimum", key->min,
                      "maximum", key->max);
 }
@@ -270,7 +287,8 @@ static bool has_allowed_suffix(const struct job_key *key, const char *path) {
     return false;
 }
 
-char *job_value_join(const char *folder, const char *path) {
+/* PATH below FOLDER, which the caller frees; NULL if it is not a path. */
+static char *job_value_join(const char *folder, const char *path) {
     if (!path || !*path || (*path != '/' && !folder))
         return NULL;
     if (*path == '/')
@@ -311,45 +329,465 @@ static json_t *path_schema(const struct job_key *key) {
     return schema;
 }
 
-static const struct job_value_kind truth_kind = {read_bool, write_bool,
-                                                 allow_bool, bool_schema, 0};
-static const struct job_value_kind u32_kind = {
-    read_u32, write_u32, job_value_allow_integer, job_value_integer_schema, 0};
-static const struct job_value_kind u64_kind = {
-    read_u64, write_u64, job_value_allow_integer, job_value_integer_schema, 0};
-static const struct job_value_kind real_kind = {
-    read_real, write_real, allow_real, job_value_real_schema, 0};
-static const struct job_value_kind choice_kind = {read_choice, write_choice,
-                                                  allow_words, words_schema, 0};
-static const struct job_value_kind either_kind = {
-    read_bool_word, write_bool_word, allow_words, words_schema, 0};
-static const struct job_value_kind text_kind = {
-    job_value_read_text, job_value_write_text, allow_text, text_schema, 1};
-static const struct job_value_kind path_kind = {read_path, job_value_write_text,
-                                                allow_path, path_schema, 1};
+/* Kinds of values that belong to one key or a few: arrays, and numbers with an
+ * alternative word. */
 
-static const struct job_value_kind *const kinds[JOB_KINDS] = {
-    [JOB_KIND_BOOL] = &truth_kind,
-    [JOB_KIND_U32] = &u32_kind,
-    [JOB_KIND_U64] = &u64_kind,
-    [JOB_KIND_REAL] = &real_kind,
-    [JOB_KIND_CHOICE] = &choice_kind,
-    [JOB_KIND_BOOL_WORD] = &either_kind,
-    [JOB_KIND_TEXT] = &text_kind,
-    [JOB_KIND_PATH] = &path_kind,
-    [JOB_KIND_FILES] = &job_value_files,
-    [JOB_KIND_NAMES] = &job_value_names,
-    [JOB_KIND_OBJECT] = &job_value_object,
-    [JOB_KIND_WIDTHS] = &job_value_widths,
-    [JOB_KIND_REALS] = &job_value_reals,
-    [JOB_KIND_BETAS] = &job_value_betas,
-    [JOB_KIND_STEPS] = &job_value_steps,
-    [JOB_KIND_STALENESS] = &job_value_staleness,
-    [JOB_KIND_PARAMETERS] = &job_value_parameters,
-    [JOB_KIND_RESUME] = &job_value_resume,
-    [JOB_KIND_COUNTS] = &job_value_counts,
-    [JOB_KIND_INIT] = &job_value_init,
-    [JOB_KIND_ROW_INIT] = &job_value_init,
+static void free_files(struct job_files *files) {
+    for (size_t i = 0; i < JOB_MAX_FILES; i++)
+        free(files->paths[i]);
+}
+
+/* One path, or several; images and labels are two. The format is read before
+ * them. */
+static bool read_files(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)key;
+    const struct job_data *data = &reader->job->data;
+    const char *folder = data->dir ? data->dir : reader->folder;
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    if (data->format == JOB_IDX ? !json_is_array(value) || count != 2
+                                : !count || count >= JOB_MAX_FILES)
+        return false;
+    struct job_files files = {0};
+    for (size_t i = 0; i < count; i++) {
+        const json_t *path =
+            json_is_array(value) ? json_array_get(value, i) : value;
+        files.paths[i] = job_value_join(folder, json_string_value(path));
+        if (!files.paths[i]) {
+            free_files(&files);
+            return false;
+        }
+    }
+    *(struct job_files *)field = files;
+    return true;
+}
+
+static json_t *write_files(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_files *files = field;
+    json_t *array = files->paths[0] ? json_array() : NULL;
+    for (size_t i = 0; i < JOB_MAX_FILES && files->paths[i]; i++)
+        json_array_append_new(array, json_string(files->paths[i]));
+    return array;
+}
+
+static void allow_files(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size,
+             "an array of two paths, images and labels; of records a path, a "
+             "pattern such as \"day_*.csv\", or an array of up to %d of them",
+             JOB_MAX_FILES - 1);
+}
+
+/* One or several; the rule of idx, two, is that of its format. */
+static json_t *files_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:[{s:s, s:i}, {s:s, s:i, s:i, s:{s:s, s:i}}]}", "anyOf",
+                     "type", "string", "minLength", 1, "type", "array",
+                     "minItems", 1, "maxItems", JOB_MAX_FILES - 1, "items",
+                     "type", "string", "minLength", 1);
+}
+
+static bool keep_json(const json_t *value, void *field) {
+    char *text = json_dumps(value, JSON_COMPACT);
+    if (!text)
+        return false;
+    free(*(char **)field);
+    *(char **)field = text;
+    return true;
+}
+
+static json_t *write_kept(const struct job_key *key, const void *field) {
+    (void)key;
+    char *const *text = field;
+    return *text ? json_loads(*text, 0, NULL) : NULL;
+}
+
+static bool read_names(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)key, (void)reader;
+    size_t i;
+    const json_t *name;
+    bool texts = json_array_size(value) > 0;
+    json_array_foreach(value, i, name) texts =
+        texts && json_string_length(name) > 0;
+    return texts && keep_json(value, field);
+}
+
+static void allow_names(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "an array of names");
+}
+
+static json_t *names_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s, s:i, s:{s:s, s:i}}", "type", "array", "minItems", 1,
+                     "items", "type", "string", "minLength", 1);
+}
+
+/* Members that are null are as good as left out. */
+static void drop_nulls(json_t *object) {
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, name, value) {
+        if (json_is_null(value))
+            json_object_del(object, name);
+        else
+            drop_nulls(value);
+    }
+}
+
+static bool read_named_objects(const struct job_key *key, const json_t *value,
+                               void *field, const struct job_reader *reader) {
+    (void)key;
+    const char *folder = reader->job->data.dir, *name;
+    json_t *own = json_deep_copy(value), *of_name;
+    drop_nulls(own);
+    bool whole = own && json_object_size(own) > 0;
+    folder = folder ? folder : reader->folder;
+    json_object_foreach(own, name, of_name) {
+        json_t *file = json_object_get(of_name, "file");
+        char *path = job_value_join(folder, json_string_value(file));
+        whole = whole && json_is_object(of_name) && (path || !file) &&
+                (!file || !json_string_set(file, path));
+        free(path);
+    }
+    whole = whole && keep_json(own, field);
+    json_decref(own);
+    return whole;
+}
+
+static void allow_object(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size,
+             "an object with an object for each name, whose \"file\" is a "
+             "path");
+}
+
+/* What a member is, its models say (struct job_models). */
+static json_t *object_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s, s:i}", "type", "object", "minProperties", 1);
+}
+
+static bool read_widths(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_widths widths = {.count = (uint32_t)json_array_size(value)};
+    if (widths.count < key->least || widths.count > key->most)
+        return false;
+    for (uint32_t i = 0; i < widths.count; i++) {
+        uint64_t width;
+        if (!job_value_read_integer(key, json_array_get(value, i), &width))
+            return false;
+        widths.items[i] = (uint32_t)width;
+    }
+    *(struct job_widths *)field = widths;
+    return true;
+}
+
+static json_t *write_widths(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_widths *widths = field;
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < widths->count; i++)
+        json_array_append_new(array, json_integer(widths->items[i]));
+    return array;
+}
+
+static void allow_widths(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size, "an array of %u to %u integers from %.0f to %.0f",
+             key->least, key->most, key->min, key->max);
+}
+
+static json_t *items_schema(const struct job_key *key, json_t *item) {
+    return json_pack("{s:s, s:i, s:i, s:o}", "type", "array", "minItems",
+                     (int)key->least, "maxItems", (int)key->most, "items",
+                     item);
+}
+
+static json_t *widths_schema(const struct job_key *key) {
+    return items_schema(key, job_value_integer_schema(key));
+}
+
+static bool read_reals(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_reals reals = {.count = (uint32_t)json_array_size(value)};
+    if (reals.count < key->least || reals.count > key->most)
+        return false;
+    for (uint32_t i = 0; i < reals.count; i++) {
+        const json_t *real = json_array_get(value, i);
+        reals.items[i] = json_number_value(real);
+        if (!json_is_number(real) || reals.items[i] < key->min ||
+            reals.items[i] > key->max)
+            return false;
+    }
+    *(struct job_reals *)field = reals;
+    return true;
+}
+
+static json_t *write_reals(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_reals *reals = field;
+    json_t *array = reals->count ? json_array() : NULL;
+    for (uint32_t i = 0; i < reals->count; i++)
+        json_array_append_new(array, json_real(reals->items[i]));
+    return array;
+}
+
+static void allow_reals(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size, "an array of %u to %u numbers, at least %g",
+             key->least, key->most, key->min);
+}
+
+static json_t *reals_schema(const struct job_key *key) {
+    return items_schema(key, job_value_real_schema(key));
+}
+
+static bool read_betas(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)key, (void)reader;
+    struct optimizer *optimizer = field;
+    if (json_array_size(value) != 2)
+        return false;
+    double betas[2];
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *beta = json_array_get(value, i);
+        betas[i] = json_number_value(beta);
+        if (!json_is_number(beta) || betas[i] < 0 || betas[i] >= 1)
+            return false;
+    }
+    optimizer->beta1 = betas[0];
+    optimizer->beta2 = betas[1];
+    return true;
+}
+
+static json_t *write_betas(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct optimizer *optimizer = field;
+    return json_pack("[f, f]", optimizer->beta1, optimizer->beta2);
+}
+
+static void allow_betas(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "an array of two numbers, at least 0, less than 1");
+}
+
+static json_t *betas_schema(const struct job_key *key) {
+    (void)key;
+    return json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array",
+                     "minItems", 2, "maxItems", 2, "items", "type", "number",
+                     "minimum", 0, "exclusiveMaximum", 1);
+}
+
+static bool read_steps(const struct job_key *key, const json_t *value,
+                       void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job *job = field;
+    return job->has_steps = job_value_read_integer(key, value, &job->steps);
+}
+
+static json_t *write_steps(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job *job = field;
+    return job->has_steps ? json_integer((json_int_t)job->steps) : NULL;
+}
+
+static bool is_word(const json_t *value, const char *word) {
+    const char *text = json_string_value(value);
+    return text && !strcmp(text, word);
+}
+
+static bool read_staleness(const struct job_key *key, const json_t *value,
+                           void *field, const struct job_reader *reader) {
+    (void)reader;
+    if (!is_word(value, "inf"))
+        return job_value_read_integer(key, value, field);
+    *(uint64_t *)field = JOB_STALENESS_INF;
+    return true;
+}
+
+static json_t *write_staleness(const struct job_key *key, const void *field) {
+    uint64_t staleness = *(const uint64_t *)field;
+    if (staleness == JOB_STALENESS_INF)
+        return json_string("inf");
+    return job_value_write_integer(key, staleness);
+}
+
+static void allow_staleness(const struct job_key *key, char *text,
+                            size_t size) {
+    snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->max);
+}
+
+static json_t *staleness_schema(const struct job_key *key) {
+    return json_pack("{s:[o, {s:[s]}]}", "anyOf", job_value_integer_schema(key),
+                     "enum", "inf");
+}
+
+static bool read_parameters(const struct job_key *key, const json_t *value,
+                            void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct amount amount = {AMOUNT_PARAMETERS, (uint64_t)key->min,
+                            (uint64_t)key->max, 1};
+    const char *text = json_string_value(value);
+    return text ? amount_parse(&amount, text, field)
+                : job_value_read_integer(key, value, field);
+}
+
+static json_t *write_parameters(const struct job_key *key, const void *field) {
+    return job_value_write_integer(key, *(const uint64_t *)field);
+}
+
+static void allow_parameters(const struct job_key *key, char *text,
+                             size_t size) {
+    snprintf(text, size,
+             "an integer from %.0f to %.0f, or a text such as \"25.6M\", in "
+             "which K, M, G (or B) and T are powers of 1000",
+             key->min, key->max);
+}
+
+static json_t *parameters_schema(const struct job_key *key) {
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf",
+                     job_value_integer_schema(key), "type", "string", "pattern",
+                     "^(?=.*[1-9])[0-9]+(\\.[0-9]+)?[kKmMgGbBtT]?$");
+}
+
+static bool read_resume(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_checkpoint *checkpoint = field;
+    if (is_word(value, "auto"))
+        checkpoint->resume = JOB_RESUME_AUTO;
+    else if (is_word(value, "never"))
+        checkpoint->resume = JOB_RESUME_NEVER;
+    else if (job_value_read_integer(key, value, &checkpoint->resume_step))
+        checkpoint->resume = JOB_RESUME_STEP;
+    else
+        return false;
+    return true;
+}
+
+static json_t *write_resume(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_checkpoint *checkpoint = field;
+    if (checkpoint->resume == JOB_RESUME_STEP)
+        return json_integer((json_int_t)checkpoint->resume_step);
+    bool never = checkpoint->resume == JOB_RESUME_NEVER;
+    return json_string(never ? "never" : "auto");
+}
+
+static void allow_resume(const struct job_key *key, char *text, size_t size) {
+    (void)key;
+    snprintf(text, size, "\"auto\", \"never\" or the number of a step");
+}
+
+static json_t *resume_schema(const struct job_key *key) {
+    return json_pack("{s:[{s:[s, s]}, o]}", "anyOf", "enum", "auto", "never",
+                     job_value_integer_schema(key));
+}
+
+/* One number, or several in ascending order. */
+static bool read_counts(const struct job_key *key, const json_t *value,
+                        void *field, const struct job_reader *reader) {
+    (void)reader;
+    struct job_counts counts = {0};
+    size_t many = json_is_array(value) ? json_array_size(value) : 1;
+    if (!many || many > JOB_MAX_COUNTS)
+        return false;
+    for (size_t i = 0; i < many; i++) {
+        uint64_t count;
+        if (!job_value_read_integer(
+                key, json_is_array(value) ? json_array_get(value, i) : value,
+                &count) ||
+            (i && count <= counts.values[i - 1]))
+            return false;
+        counts.values[counts.count++] = (unsigned)count;
+    }
+    *(struct job_counts *)field = counts;
+    return true;
+}
+
+static json_t *write_counts(const struct job_key *key, const void *field) {
+    (void)key;
+    const struct job_counts *counts = field;
+    json_t *list = counts->count ? json_array() : NULL;
+    for (unsigned i = 0; i < counts->count; i++)
+        json_array_append_new(list, json_integer(counts->values[i]));
+    return list;
+}
+
+static void allow_counts(const struct job_key *key, char *text, size_t size) {
+    snprintf(text, size,
+             "an integer from %.0f to %.0f, or an array of up to %d of them "
+             "that ascend",
+             key->min, key->max, JOB_MAX_COUNTS);
+}
+
+static json_t *counts_schema(const struct job_key *key) {
+    json_t *one = job_value_integer_schema(key);
+    return json_pack("{s:[o, {s:s, s:i, s:i, s:b, s:O}]}", "anyOf", one, "type",
+                     "array", "minItems", 1, "maxItems", JOB_MAX_COUNTS,
+                     "uniqueItems", 1, "items", one);
+}
+
+static bool read_init(const struct job_key *key, const json_t *value,
+                      void *field, const struct job_reader *reader) {
+    (void)reader;
+    return job_init_read(field, value, key->kind == JOB_KIND_INIT);
+}
+
+static json_t *write_init(const struct job_key *key, const void *field) {
+    (void)key;
+    return job_init_write(field);
+}
+
+static void allow_init(const struct job_key *key, char *text, size_t size) {
+    job_init_allowed(key->kind == JOB_KIND_INIT, text, size);
+}
+
+static json_t *init_schema(const struct job_key *key) {
+    return job_init_schema(key->kind == JOB_KIND_INIT);
+}
+
+static const struct job_value_kind kinds[JOB_KINDS] = {
+    [JOB_KIND_BOOL] = {read_bool, write_bool, allow_bool, bool_schema, 0},
+    [JOB_KIND_U32] = {read_u32, write_u32, job_value_allow_integer,
+                      job_value_integer_schema, 0},
+    [JOB_KIND_U64] = {read_u64, write_u64, job_value_allow_integer,
+                      job_value_integer_schema, 0},
+    [JOB_KIND_REAL] = {read_real, write_real, allow_real, job_value_real_schema,
+                       0},
+    [JOB_KIND_CHOICE] = {read_choice, write_choice, allow_words, words_schema,
+                         0},
+    [JOB_KIND_BOOL_WORD] = {read_bool_word, write_bool_word, allow_words,
+                            words_schema, 0},
+    [JOB_KIND_TEXT] = {job_value_read_text, job_value_write_text, allow_text,
+                       text_schema, 1},
+    [JOB_KIND_PATH] = {read_path, job_value_write_text, allow_path, path_schema,
+                       1},
+    [JOB_KIND_FILES] = {read_files, write_files, allow_files, files_schema,
+                        JOB_MAX_FILES},
+    [JOB_KIND_NAMES] = {read_names, write_kept, allow_names, names_schema, 1},
+    [JOB_KIND_OBJECT] = {read_named_objects, write_kept, allow_object,
+                         object_schema, 1},
+    [JOB_KIND_WIDTHS] = {read_widths, write_widths, allow_widths, widths_schema,
+                         0},
+    [JOB_KIND_REALS] = {read_reals, write_reals, allow_reals, reals_schema, 0},
+    [JOB_KIND_BETAS] = {read_betas, write_betas, allow_betas, betas_schema, 0},
+    [JOB_KIND_STEPS] = {read_steps, write_steps, job_value_allow_integer,
+                        job_value_integer_schema, 0},
+    [JOB_KIND_STALENESS] = {read_staleness, write_staleness, allow_staleness,
+                            staleness_schema, 0},
+    [JOB_KIND_PARAMETERS] = {read_parameters, write_parameters,
+                             allow_parameters, parameters_schema, 0},
+    [JOB_KIND_RESUME] = {read_resume, write_resume, allow_resume, resume_schema,
+                         0},
+    [JOB_KIND_COUNTS] = {read_counts, write_counts, allow_counts, counts_schema,
+                         0},
+    [JOB_KIND_INIT] = {read_init, write_init, allow_init, init_schema, 0},
+    [JOB_KIND_ROW_INIT] = {read_init, write_init, allow_init, init_schema, 0},
 };
 
 /* The struct of a model is the job's own. */
@@ -361,11 +799,11 @@ static void *job_value_field(const struct job_key *key, const struct job *job) {
 bool job_value_read(const struct job_key *key, const json_t *value,
                     const struct job_reader *reader) {
     void *field = job_value_field(key, reader->job);
-    return kinds[key->kind]->read(key, value, field, reader);
+    return kinds[key->kind].read(key, value, field, reader);
 }
 
 json_t *job_value_write(const struct job_key *key, const struct job *job) {
-    return kinds[key->kind]->write(key, job_value_field(key, job));
+    return kinds[key->kind].write(key, job_value_field(key, job));
 }
 
 void job_value_free(const struct job_key *key, struct job *job) {
@@ -373,16 +811,16 @@ void job_value_free(const struct job_key *key, struct job *job) {
         (!job->model.settings || !job_schema_applies(key, job)))
         return; /* another model's */
     char **owned = job_value_field(key, job);
-    for (unsigned i = 0; i < kinds[key->kind]->owned; i++) {
+    for (unsigned i = 0; i < kinds[key->kind].owned; i++) {
         free(owned[i]);
         owned[i] = NULL;
     }
 }
 
 void job_value_allowed(const struct job_key *key, char *text, size_t size) {
-    kinds[key->kind]->allowed(key, text, size);
+    kinds[key->kind].allowed(key, text, size);
 }
 
 json_t *job_value_schema(const struct job_key *key) {
-    return kinds[key->kind]->schema(key);
+    return kinds[key->kind].schema(key);
 }
