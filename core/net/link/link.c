@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A link's socket and its received messages. A server is a ROUTER, a client a
- * DEALER, so that neither has to alternate sends and receives. A message is a
- * header frame and at most one payload frame. The other parts of a link:
- * sending and limiting (link_send.c), shared memory beside TCP
- * (link_transport.c), busy polling (link_busy_poll.c), misbehaving peers
- * (link_peer_guard.c).
+/* A link: its socket, the transport beside it, sending, busy polling, and last
+ * what is received. A server is a ROUTER, a client a DEALER, so that neither
+ * has to alternate sends and receives. A message is a header frame and at most
+ * one payload frame. Misbehaving peers: link_peer_guard.c.
  *
  * The socket itself reports nothing about connections, so a monitor socket is
  * read as well: a server's for accepted and ended connections, a client's for
@@ -20,6 +18,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/tcp.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +30,489 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+/* Chooses the transport of messages: shared memory where possible, else TCP.
+ *
+ * A client tries shared memory (LINK_SHM_HANDSHAKE, at most a second), uses it
+ * once it is open (LINK_SHM), else uses TCP (LINK_TCP) for good. A
+ * shared-memory connection that is lost after it has lasted a while is tried
+ * once more, as the server may have closed it for inactivity; one lost at once
+ * would be lost again. Nothing is sent until the transport is decided, so that
+ * messages cannot overtake each other. A server uses both: it replies to each
+ * peer by the transport that the peer uses. */
+
+static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
+static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
+/* libzmq connects again within seconds where a connection is accepted. */
+static const int64_t ANSWER_AGE = 5 * TIME_S;
+static const int64_t NOTICED_AFTER = 5 * TIME_S; /* by TCP, at the latest */
+enum { HANDSHAKES_TO_JUDGE = 3 };
+static const char PEER_LEFT[] = "it has closed its shared memory";
+
+/* The shared-memory connection to PEER; NULL: there is none. View until
+ * shm_endpoint_progress. */
+static struct shm_connection *link_shm_connection(const struct link *link,
+                                                  uint32_t peer) {
+    if (link->kind == LINK_CLIENT)
+        return link->transport == LINK_SHM
+                   ? shm_endpoint_find(link->shm_endpoint, link->shm_connection)
+                   : NULL;
+    return link->shm_endpoint && peer >= SHM_ENDPOINT_FIRST
+               ? shm_endpoint_find(link->shm_endpoint, peer)
+               : NULL;
+}
+
+enum status link_listen_shm(struct link *link, uint64_t shm_key,
+                            struct failure *why) {
+    shm_endpoint_name(link->shm_name, shm_key);
+    link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
+    if (link->shm_endpoint &&
+        shm_endpoint_listen(link->shm_endpoint, link->shm_name))
+        return STATUS_OK;
+    int error = errno;
+    shm_endpoint_close(&link->shm_endpoint);
+    return status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                        "cannot offer shared memory to trainers on this host");
+}
+
+bool link_has_shm(const struct link *link) {
+    return link->shm_endpoint && shm_endpoint_count(link->shm_endpoint);
+}
+
+/* Switches to TCP for good; WHY is for the log. A server that has probably
+ * ended is no news of the transport, unless it is reached by TCP. */
+static void fall_back_to_tcp(struct link *link, const char *why) {
+    link->transport = LINK_TCP;
+    link->transport_changed = why != PEER_LEFT;
+    link->transport_pending = why == PEER_LEFT;
+    snprintf(link->transport_text, sizeof link->transport_text, "over TCP: %s",
+             why);
+    if (link->address[0])
+        zmq_connect(link->socket, link->address);
+}
+
+/* If a connection has worked before, the server is on this host: a failure then
+ * means that it has left. */
+static void link_transport_connect_shm(struct link *link) {
+    char text[LINK_LOG_TEXT - 16];
+    bool held = link->transport == LINK_SHM;
+    link->transport = LINK_SHM_HANDSHAKE;
+    link->shm_since = time_now();
+    link->shm_connection = shm_endpoint_connect(
+        link->shm_endpoint, link->shm_name, text, sizeof text);
+    if (!link->shm_connection)
+        fall_back_to_tcp(link, held ? PEER_LEFT : text);
+}
+
+void link_prefer_shm(struct link *link, uint64_t shm_key) {
+    shm_endpoint_name(link->shm_name, shm_key);
+    link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
+    if (link->shm_endpoint)
+        link_transport_connect_shm(link);
+}
+
+static void on_shm_lost(struct link *link, int64_t now) {
+    const char *reason = shm_endpoint_error(link->shm_endpoint);
+    link->regained = false;
+    if (!link->lost)
+        link->lost = now;
+    if (link->transport == LINK_SHM &&
+        now - link->shm_since >= MIN_SHM_LIFETIME)
+        link_transport_connect_shm(link);
+    else
+        fall_back_to_tcp(link, reason ? reason : PEER_LEFT);
+}
+
+/* Updates a client's transport from the state of its shared-memory connection.
+ */
+static void follow_shm(struct link *link) {
+    if (link->transport == LINK_TCP)
+        return;
+    int64_t now = time_now();
+    shm_endpoint_progress(link->shm_endpoint, now);
+    struct shm_connection *connection =
+        shm_endpoint_find(link->shm_endpoint, link->shm_connection);
+    if (!connection) {
+        on_shm_lost(link, now);
+    } else if (link->transport == LINK_SHM_HANDSHAKE &&
+               shm_connection_wakeup(connection) >= 0 &&
+               !shm_connection_error(connection)) {
+        link->transport = LINK_SHM;
+        link->shm_since = now;
+        link->renewed = link->regained = link->transport_changed = true;
+        snprintf(link->transport_text, sizeof link->transport_text,
+                 "over shared memory");
+    }
+}
+
+bool link_is_over_shm(const struct link *link) {
+    return link->transport == LINK_SHM;
+}
+
+bool link_transport(struct link *link, char *text, size_t size) {
+    if (!link->transport_changed)
+        return false;
+    link->transport_changed = false;
+    snprintf(text, size, "%s", link->transport_text);
+    return true;
+}
+
+/* A connection has ended before its handshake. libzmq names the cause
+ * "no detail" if it was closed or no greeting came in time (ZMQ_HANDSHAKE_IVL),
+ * and reports nothing of one that began with other bytes. */
+static void end_handshake(struct link *link, int64_t now) {
+    if (link->handshake == LINK_HANDSHAKE_PENDING)
+        link->answer = LINK_ANSWER_PROTOCOL;
+    else if (++link->failed_handshakes >= HANDSHAKES_TO_JUDGE)
+        link->answer = now - link->connected_at < GREETING_TIME
+                           ? LINK_ANSWER_CLOSED
+                           : LINK_ANSWER_SILENT;
+}
+
+/* Nothing has come since the last packet; but a standstill of this process
+ * before it saw the end does not count. */
+static void note_loss(struct link *link, int64_t now) {
+    int64_t earliest = now - NOTICED_AFTER;
+    link->regained = false;
+    if (!link->lost)
+        link->lost = link->heard > earliest ? link->heard : earliest;
+}
+
+static void take_client_event(struct link *link, uint16_t event, uint32_t value,
+                              int64_t now) {
+    switch (event) {
+    case ZMQ_EVENT_CONNECTED:
+        link->connection++;
+        link->descriptor = (int)value;
+        link->cookie = link_cookie((int)value);
+        link->handshake = LINK_HANDSHAKE_PENDING;
+        link->connected_at = now;
+        break;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        link->handshake = LINK_HANDSHAKE_NONE; /* its end says nothing */
+        link->answer = LINK_ANSWER_LINK;
+        link->answered_at = now;
+        link->failed_handshakes = 0;
+        link->renewed = link->regained = true;
+        link->heard = now;
+        link->transport_changed |= link->transport_pending;
+        link->transport_pending = false;
+        break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        link->handshake = LINK_HANDSHAKE_ENDED;
+        break;
+    default:
+        if (link->handshake != LINK_HANDSHAKE_NONE)
+            end_handshake(link, now);
+        else if (link->answer == LINK_ANSWER_LINK)
+            link->answer = LINK_ANSWER_UNKNOWN; /* whoever it was has gone */
+        link->handshake = LINK_HANDSHAKE_NONE;
+        note_loss(link, now);
+    }
+}
+
+/* The same of a client. */
+static void link_read_client_events(struct link *link) {
+    uint16_t event;
+    uint32_t value;
+    while (link->kind == LINK_CLIENT && link_next_event(link, &event, &value))
+        take_client_event(link, event, value, time_now());
+}
+
+enum link_answer link_answer(struct link *link, int64_t *since) {
+    link_read_client_events(link);
+    bool ended = link->answer == LINK_ANSWER_CLOSED ||
+                 link->answer == LINK_ANSWER_SILENT;
+    if (ended && time_now() - link->connected_at > ANSWER_AGE)
+        link->answer = LINK_ANSWER_UNKNOWN; /* nothing accepts any more */
+    *since = link->answered_at;
+    return link->answer;
+}
+
+static void follow_connection(struct link *link) {
+    if (link->shm_endpoint && link->kind == LINK_CLIENT)
+        follow_shm(link);
+    link_read_client_events(link);
+}
+
+bool link_is_lost(struct link *link, int64_t *since) {
+    follow_connection(link);
+    *since = link->lost;
+    if (link->regained)
+        link->lost = 0;
+    link->regained = false;
+    if (!link->lost && link->transport == LINK_TCP)
+        link_read_heard(link->descriptor, link->cookie, time_now(),
+                        &link->heard);
+    return *since;
+}
+
+uint64_t link_connection(struct link *link) {
+    link_read_client_events(link);
+    return link->transport == LINK_TCP ? link->connection : 0;
+}
+
+bool link_renewed(struct link *link) {
+    follow_connection(link);
+    bool renewed = link->renewed;
+    link->renewed = false;
+    link->limited &= !renewed;
+    return renewed;
+}
+
+/* Sending: payloads, the messages that carry them, and how much of them the
+ * kernel gets at a time. */
+
+/* What the kernel gets of unsent data at a time: seconds at the link's rate,
+ * and at least bytes, as TCP stalls with less than a train of segments. */
+static const double BURST_SECONDS = 0.25e-3, MIN_BURST_BYTES = 12 << 10;
+
+void link_no_payload(struct link_payload *payload) {
+    payload->data = NULL;
+    payload->bytes = 0;
+    payload->buffer = NULL;
+    zmq_msg_init(link_message(&payload->storage));
+}
+
+bool link_reserve(struct link *link, uint32_t peer,
+                  struct link_payload *payload, size_t bytes) {
+    zmq_msg_t *message = link_message(&payload->storage);
+    struct shm_connection *shm_connection = link_shm_connection(link, peer);
+    link_no_payload(payload);
+    if (shm_connection) {
+        payload->bytes = bytes;
+        payload->data = shm_connection_reserve(shm_connection, bytes);
+        return payload->data;
+    }
+    if (zmq_msg_init_size(message, bytes))
+        return false;
+    payload->data = zmq_msg_data(message);
+    payload->bytes = bytes;
+    return true;
+}
+
+void *link_reserved(struct link_payload *payload) {
+    return payload->data;
+}
+
+void link_borrow(struct link_payload *payload, struct buffer *buffer,
+                 size_t offset, size_t bytes) {
+    link_no_payload(payload);
+    payload->data = (char *)buffer_data(buffer) + offset;
+    payload->bytes = bytes;
+    payload->buffer = buffer_hold(buffer);
+}
+
+bool link_shares(const struct link *link) {
+    return link->transport == LINK_SHM;
+}
+
+bool link_can_share(const struct link *link, uint32_t peer,
+                    const struct buffer *buffer) {
+    return link_shm_connection(link, peer) && buffer_segment(buffer);
+}
+
+void link_drop(struct link_payload *payload) {
+    buffer_release(&payload->buffer);
+    zmq_msg_close(link_message(&payload->storage));
+}
+
+/* libzmq calls this on its I/O threads; reference counts are atomic. */
+static void release_buffer(void *data, void *hint) {
+    struct buffer *buffer = hint;
+    (void)data;
+    buffer_release(&buffer);
+}
+
+/* The part by which ROUTER addresses the peer. Fails at once if the connection
+ * is gone (ZMQ_ROUTER_MANDATORY). */
+static bool send_peer(struct link *link, uint32_t peer) {
+    char identity[LINK_IDENTITY] = {0};
+    uint32_t counted = htonl(peer - LINK_NUMBERS + link->first_peer);
+    memcpy(identity + 1, &counted, sizeof counted);
+    return zmq_send(link->socket, identity, sizeof identity,
+                    ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
+}
+
+/* Turns a borrowed payload into a message that holds its buffer until it has
+ * left. False: no memory. */
+static bool make_message(struct link_payload *payload) {
+    struct buffer *buffer = payload->buffer;
+    if (!buffer)
+        return true;
+    if (zmq_msg_init_data(link_message(&payload->storage), payload->data,
+                          payload->bytes, release_buffer, buffer))
+        return false;
+    payload->buffer = NULL; /* the message owns it now */
+    return true;
+}
+
+/* A reply slot whose buffer only this link holds: its message was sent, or its
+ * connection is gone. NULL: PEER, or all peers together, have too many unread.
+ */
+static struct link_reply *free_reply(struct link *link, uint32_t peer) {
+    struct link_reply *found = NULL;
+    unsigned unread = 0;
+    for (int i = 0; i < LINK_REPLIES; i++) {
+        struct link_reply *reply = &link->replies[i];
+        if (!reply->buffer || buffer_is_unique(reply->buffer))
+            found = reply;
+        else
+            unread += reply->peer == peer;
+    }
+    if (!found || unread >= LINK_REPLIES_PER_PEER)
+        return NULL;
+    if (!found->buffer)
+        found->buffer = buffer_open(LINK_REPLY_BYTES, NULL, NULL);
+    found->peer = peer;
+    return found->buffer ? found : NULL;
+}
+
+bool link_reply(struct link *link, uint32_t peer, const void *header,
+                size_t bytes) {
+    struct link_payload message;
+    if (link_shm_connection(link, peer)) /* its queue is bounded */
+        return link_commit(link, peer, header, bytes, NULL);
+    struct link_reply *reply =
+        bytes <= LINK_REPLY_BYTES ? free_reply(link, peer) : NULL;
+    if (!reply)
+        return false;
+    memcpy(buffer_data(reply->buffer), header, bytes);
+    link_borrow(&message, reply->buffer, 0, bytes);
+    if (make_message(&message) && send_peer(link, peer) &&
+        zmq_msg_send(link_message(&message.storage), link->socket,
+                     ZMQ_DONTWAIT) >= 0)
+        return true;
+    link_drop(&message);
+    return false;
+}
+
+static bool commit_shm(struct shm_connection *connection, const void *header,
+                       size_t bytes, struct link_payload *payload) {
+    if (!payload)
+        return shm_connection_send(connection, header, bytes, NULL);
+    struct shm_connection_payload sent = {payload->data, payload->bytes,
+                                          payload->buffer};
+    bool left = shm_connection_send(connection, header, bytes, &sent);
+    link_drop(payload);
+    return left;
+}
+
+/* The first part decides whether a message can leave: libzmq then accepts the
+ * other parts too, so no partial message is sent. */
+static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
+                       size_t bytes, struct link_payload *payload) {
+    int more = payload && payload->bytes ? ZMQ_SNDMORE : 0;
+    bool made = !payload || make_message(payload);
+    bool sent = made && (link->kind == LINK_CLIENT || send_peer(link, peer)) &&
+                zmq_send(link->socket, header, bytes, more | ZMQ_DONTWAIT) >= 0;
+    if (sent && more &&
+        zmq_msg_send(link_message(&payload->storage), link->socket,
+                     ZMQ_DONTWAIT) >= 0)
+        return true;
+    if (payload)
+        link_drop(payload);
+    return sent;
+}
+
+bool link_commit(struct link *link, uint32_t peer, const void *header,
+                 size_t bytes, struct link_payload *payload) {
+    struct shm_connection *shm_connection = link_shm_connection(link, peer);
+    if (shm_connection)
+        return commit_shm(shm_connection, header, bytes, payload);
+    if (link->transport == LINK_TCP && peer < SHM_ENDPOINT_FIRST)
+        return commit_tcp(link, peer, header, bytes, payload);
+    if (payload)
+        link_drop(payload);
+    return false;
+}
+
+void link_limit_rate(struct link *link, double gbits, unsigned connections) {
+    if (gbits > 0 && gbits <= LINK_MAX_GBITS && connections)
+        link->rate = gbits * 1e9 / 8 / connections;
+}
+
+/* Is this a client whose connection is not limited yet? */
+static bool link_needs_limit(const struct link *link) {
+    return link->kind == LINK_CLIENT && link->rate > 0 && !link->limited;
+}
+
+/* The kernel doubles SO_SNDBUF for its own overhead (socket(7)), hence / 2. If
+ * the descriptor has been reused meanwhile, it is another connection of this
+ * process, which is limited a little earlier, or not TCP. */
+static void link_limit_connection(struct link *link, int descriptor) {
+    struct tcp_info about = {0};
+    socklen_t size = sizeof about;
+    if (link->rate <= 0 ||
+        getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &size))
+        return;
+    double seconds = fmax(BURST_SECONDS, 2e-6 * about.tcpi_min_rtt);
+    int bytes =
+        (int)fmin(fmax(link->rate * seconds / 2, MIN_BURST_BYTES), INT_MAX / 4);
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    link->limited = true;
+}
+
+/* After a frame has come, a link polls for the next one for a while before it
+ * sleeps: a wakeup takes longer than most replies. It does so only with cores
+ * to spare (spin_policy.h), as it could otherwise take the other side's core.
+ */
+
+enum { POLLS_PER_CLOCK = 32 }; /* of the rings, a reading of the clock */
+static const int64_t BUSY_POLL = 50 * TIME_US, TCP_BUSY_POLL = 200 * TIME_US;
+
+static bool has_pending(struct link *const *links, unsigned count) {
+    for (unsigned i = 0; i < count; i++)
+        if (links[i]->shm_endpoint &&
+            shm_endpoint_pending(links[i]->shm_endpoint))
+            return true;
+    return false;
+}
+
+/* Polls the sockets, then yields the core: libzmq's I/O threads, which deliver
+ * the frame, may need it. */
+static bool has_pending_tcp(struct link *const *links, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        int events = 0;
+        size_t size = sizeof events;
+        if (links[i]->transport == LINK_TCP &&
+            !zmq_getsockopt(links[i]->socket, ZMQ_EVENTS, &events, &size) &&
+            events & ZMQ_POLLIN)
+            return true;
+    }
+    sched_yield();
+    return false;
+}
+
+bool link_busy_poll(struct link *const *links, unsigned count) {
+    int64_t now = time_now();
+    unsigned threads = 1;
+    bool received = false, tcp = false;
+    for (unsigned i = 0; i < count; i++) {
+        received |= links[i]->received;
+        tcp |= links[i]->received_tcp;
+        links[i]->received = links[i]->received_tcp = false;
+        threads += links[i]->shm_endpoint
+                       ? shm_endpoint_count(links[i]->shm_endpoint)
+                       : 0;
+    }
+    if ((!received && !tcp) ||
+        !spin_policy(&links[0]->spin_policy, threads, now))
+        return false;
+    int64_t end = now + (tcp ? TCP_BUSY_POLL : BUSY_POLL);
+    for (; now < end; now = time_now()) {
+        for (int poll = 0; poll < POLLS_PER_CLOCK; poll++) {
+            if (has_pending(links, count))
+                return true;
+            __builtin_ia32_pause();
+        }
+        if (tcp && has_pending_tcp(links, count))
+            return true;
+    }
+    return false;
+}
 
 /* Who has a port of this host, as /proc tells. The tables of sockets have each
  * local port with the number of its socket; each process's folder of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a link, shared by link*.c. */
+/* The state of a link, for link.c, its guard and tests. */
 #ifndef CAPSTAN_LINK_INTERNAL_H
 #define CAPSTAN_LINK_INTERNAL_H
 
@@ -139,17 +139,6 @@ struct link {
     struct link_logged logged[LINK_LOGGED];
 };
 
-/* The shared-memory connection to PEER; NULL: there is none. View until
- * shm_endpoint_progress. */
-struct shm_connection *link_shm_connection(const struct link *link,
-                                           uint32_t peer);
-
-/* Is this a client whose connection is not limited yet? */
-bool link_needs_limit(const struct link *link);
-
-/* Limits the rate of the connection of DESCRIPTOR, if it is known. */
-void link_limit_connection(struct link *link, int descriptor);
-
 /* The kernel's number of the socket DESCRIPTOR; 0: it is none. */
 uint64_t link_cookie(int descriptor);
 
@@ -160,9 +149,6 @@ void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
 
 /* The monitor's next event; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
-
-/* The same of a client. */
-void link_read_client_events(struct link *link);
 
 /* A message of PEER, part of which is PART, has BYTES on the wire. Is it the
  * first of its connection? */
