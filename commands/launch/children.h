@@ -25,16 +25,6 @@ struct children_saved_signals {
  * ignored (nohup), SIGHUP. */
 void children_add_termination_signals(sigset_t *signals);
 
-/* Blocks the signals in BLOCKED, to be read from a signalfd. Sets SIGCHLD so
- * that children can be waited for, and ignores SIGPIPE: if the reader of this
- * process's output goes, writes fail. */
-void children_block_signals(struct children_saved_signals *saved_signals,
-                            const sigset_t *blocked);
-
-/* Restores the settings in SAVED_SIGNALS. */
-void children_restore_signals(
-    const struct children_saved_signals *saved_signals);
-
 struct children {
     int signals; /* signalfd */
     struct children_saved_signals saved_signals;
@@ -49,14 +39,6 @@ enum status children_open(struct children *children, const int *more,
 
 /* Discards pending signals and restores the settings. */
 void children_close(struct children *children);
-
-/* Call it in a child after fork: gives it a process group of its own, no
- * standard input, the signal settings in SAVED_SIGNALS, and an end when PARENT
- * dies. A forked child that cannot exec shares the parent's stack and buffered
- * output, so it leaves with _exit(CHILDREN_NOT_STARTED); here too if PARENT has
- * already died. */
-void children_detach(pid_t parent,
-                     const struct children_saved_signals *saved_signals);
 
 struct children_command {
     const char *name;        /* "ps 1", for texts */
@@ -86,5 +68,56 @@ bool children_reap(pid_t pid, int *wait_status);
 
 /* The exit code for WAIT_STATUS; 128 + n for signal n. */
 int children_exit_code(int wait_status);
+
+/* Programs that run to their end, one at a time, with a deadline and their
+ * output captured; a signal to this process ends the program first. From
+ * subprocess_open to subprocess_close this process takes the signals of
+ * children_add_termination_signals, and ignores SIGUSR1. */
+struct subprocess_signals {
+    int descriptor; /* signalfd */
+    struct children_saved_signals saved_signals;
+    int caught; /* the first one; 0: none */
+};
+
+/* Call it on the main thread of a process without other threads or children.
+ * STATUS_RETRY: no descriptor for signals; call subprocess_close even then. */
+enum status subprocess_open(struct subprocess_signals *signals,
+                            struct failure *why) MUST_CHECK;
+
+/* Restores the signal settings. A signal that arrived after the last program is
+ * stored in `caught` and has no other effect. */
+void subprocess_close(struct subprocess_signals *signals);
+
+struct subprocess_options {
+    const char *program;    /* a path, or a name to look for in PATH */
+    char *const *arguments; /* argv, NULL-terminated */
+    double limit;           /* seconds until SIGTERM */
+    double kill_after;      /* seconds from SIGTERM until SIGKILL */
+};
+
+struct subprocess_result {
+    int code;       /* exit code, or 128 + n for signal n */
+    bool timed_out; /* the limit was exceeded */
+    char *output;   /* standard output, the last 1 MiB; never NULL; owned by the
+                       caller */
+    char *errors;   /* standard error, the last 16 KiB; likewise */
+};
+
+/* Runs the program to its end, in a process group of its own and with an empty
+ * standard input. On a signal, or after the limit, it gets SIGTERM, and SIGKILL
+ * kill_after seconds later. STATUS_CONFIG: the program does not exist;
+ * STATUS_RETRY: the system refuses; RESULT is empty then. */
+enum status subprocess_run(struct subprocess_signals *signals,
+                           const struct subprocess_options *options,
+                           struct subprocess_result *result,
+                           struct failure *why) MUST_CHECK;
+
+/* Frees and clears the texts of RESULT. */
+void subprocess_free_result(struct subprocess_result *result);
+
+/* Copies the line of ERRORS that explains a failure: the last line with an
+ * error, without its time and "error: "; else the last line, if possible one
+ * that is no information of a log; "" if ERRORS is empty. */
+void subprocess_error_line(const char *errors, char *text, unsigned size);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef CAPSTAN_COMPARE_LOCAL_H
 #define CAPSTAN_COMPARE_LOCAL_H
 
-#include "commands/launch/subprocess.h"
+#include "commands/launch/children.h"
 #include "commands/measure/compare_runs.h"
 
 struct compare_local {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/measure/compare_plot.h"
 
-#include "commands/launch/subprocess.h"
+#include "commands/launch/children.h"
 
 #include <math.h>
 #include <stdbool.h>

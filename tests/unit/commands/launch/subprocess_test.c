@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands/launch/subprocess.h"
+#include "commands/launch/children.h"
 
 #include "core/base/log.h"
 #include "core/base/time.h"
