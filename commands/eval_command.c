@@ -576,7 +576,9 @@ static enum status name_of_images(const struct record_reader *reader,
         status = reader->open(&file, first, &cuts[1], why);
     if (!status)
         status = reader->next(file, &record, why);
-    if (!status && record.bytes)
+    if (!status && record.bytes && reader->names)
+        reader->names(file, see_array_name, &names);
+    else if (!status && record.bytes)
         status = example_format_names(&record, see_array_name, &names, why);
     reader->close(&file);
     globfree(&found);

@@ -7,7 +7,6 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
-#include "worker/data/example_format.h"
 #include "worker/data/record_reader.h"
 
 #include <math.h>
@@ -158,7 +157,7 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     static const char *const names[] = {"class", "probability"};
     char path[PATH_MAX], file_name[64];
     struct record_file *file;
-    struct example_format *format;
+    struct npz_row row = {0};
     struct record record;
     struct failure why;
     snprintf(file_name, sizeof file_name, "%s.csv", name);
@@ -166,13 +165,15 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     snprintf(file_name, sizeof file_name, "%s.npz", name);
     cluster_run_path(run, file_name, path);
     assert_int_equal(
-        npz_reader.open(&file, path, &(struct record_cut){0}, &why), STATUS_OK);
-    assert_int_equal(example_format_open(&format, names, 2, &why), STATUS_OK);
+        npz_reader.open(&file, path,
+                        &(struct record_cut){.names = names, .num_names = 2},
+                        &why),
+        STATUS_OK);
     for (int s = 0; s < IMAGES; s++) {
         const struct record_cell *cells;
         double sum = 0;
         assert_int_equal(npz_reader.next(file, &record, &why), STATUS_OK);
-        assert_int_equal(example_format_read(format, &record, &cells, &why),
+        assert_int_equal(npz_row_read(&row, 2, &record, &cells, &why),
                          STATUS_OK);
         assert_int_equal(cells[0].integers[0], strtol(at, &at, 10));
         assert_int_equal(cells[1].count, CLASSES);
@@ -186,7 +187,7 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
         assert_true(fabs(sum - 1) <= 1e-5);
         assert_int_equal(*at++, '\n');
     }
-    example_format_close(&format);
+    free(row.cells);
     npz_reader.close(&file);
     free(text);
 }

@@ -61,6 +61,21 @@ void fuzz_touch_cell(const struct record_cell *cell) {
         fuzz_touch(cell->texts[i].bytes, cell->texts[i].size);
 }
 
+void fuzz_touch_row(void *context, const struct record *record) {
+    const struct record_cut *cut = context;
+    const struct record_cell *cells;
+    struct npz_row row = {0};
+    struct failure why;
+    fuzz_touch(record->bytes, record->size);
+    if (!cut->num_names)
+        return;
+    fuzz_require(!npz_row_read(&row, cut->num_names, record, &cells, &why),
+                 "a row is read");
+    for (uint32_t c = 0; c < cut->num_names; c++)
+        fuzz_touch_cell(&cells[c]);
+    free(row.cells);
+}
+
 static void visit_copy(const struct record *record,
                        void (*visit)(void *context,
                                      const struct record *record),

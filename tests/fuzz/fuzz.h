@@ -35,6 +35,9 @@ void fuzz_touch(const void *bytes, size_t size);
 /* Reads what CELL has. */
 void fuzz_touch_cell(const struct record_cell *cell);
 
+/* Reads a RECORD of arrays by CUT, a struct record_cut, if that names them. */
+void fuzz_touch_row(void *cut, const struct record *record);
+
 /* Calls VISIT with each line, in memory of its own. */
 void fuzz_lines(const uint8_t *bytes, size_t size,
                 void (*visit)(void *context, const struct record *record),

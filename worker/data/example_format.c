@@ -487,7 +487,8 @@ enum status example_format_open(struct example_format **out,
         struct span key = {(uint8_t *)name->bytes,
                            (uint8_t *)name->bytes + name->size};
         name->word = word_of(key);
-        *find_slot(format, name->word, key) = i;
+        uint32_t *slot = find_slot(format, name->word, key);
+        *slot = *slot < i ? *slot : i;
     }
     if (!complete)
         example_format_close(&format);

@@ -12,7 +12,8 @@
 
 struct example_format;
 
-/* For the values of NAMES [COUNT], no two alike, which are copied. */
+/* For the values of NAMES [COUNT], which are copied; of two alike the first has
+ * them. */
 enum status example_format_open(struct example_format **out,
                                 const char *const *names, uint32_t count,
                                 struct failure *why) MUST_CHECK;

@@ -284,7 +284,7 @@ static enum status seek_line(struct record_file *file,
 }
 
 #define LINE_READER(name, open)                                                \
-    { name, open, next_line, close_lines, line_position, seek_line }
+    { name, open, next_line, close_lines, line_position, seek_line, NULL }
 const struct record_reader line_reader = LINE_READER("lines", open_lines);
 const struct record_reader quoted_line_reader =
     LINE_READER("quoted lines", open_quoted);

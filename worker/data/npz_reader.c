@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays of NumPy's archives, row by row: a record has one of each array and is
- * written as a tf.train.Example, so that it is parsed as one. Each array has an
- * open archive of its own, whose position is its next row. The fields of a
- * structured array are arrays that lie side by side in the rows of one file;
+/* Arrays of NumPy's archives, row by row. A record is a row of each, as the
+ * file has it but little-endian, behind a table of where they begin. Each array
+ * has an open archive of its own, whose position is its next row. The fields of
+ * a structured array are arrays that lie side by side in the rows of one file;
  * tensors are read where they lie. */
 #include "core/base/input_file.h"
 #include "core/store/tensor_file.h"
@@ -25,24 +25,28 @@ enum {
     MAX_ARRAYS = 512, /* that are read */
     MAX_MEMBERS = 4096,
     ARCHIVE_BLOCK = 1 << 16,
-    LENGTH_ROOM = 10, /* of a varint */
-    PARTS_ROOM = 64   /* tags and lengths around an array's values */
+    VALUE_ROOM = sizeof(struct record_text) + sizeof "18446744073709551615"
 };
-
-/* Fields of example.proto and feature.proto. */
-enum { EXAMPLE_FEATURES = 1, FEATURES_ENTRY = 1, ENTRY_KEY = 1, ENTRY_VALUE };
-enum { FEATURE_BYTES = 1, FEATURE_FLOAT, FEATURE_INT64 };
 
 /* A kind that NumPy has not: bf16 (core/tensor/bf16.h). */
 enum { BF16 = 'B' };
+
+/* The values of an array in a record. */
+struct row_values {
+    uint32_t begin, count;
+    uint32_t bytes; /* of a value */
+    char kind;      /* as npy_header's */
+};
 
 struct npz_array {
     struct archive *archive; /* NULL: a field, or a tensor */
     char *name;
     struct npy_header header;
     size_t bytes;   /* of a row */
+    uint32_t place; /* in the table of a record */
+    uint32_t begin; /* in a record */
     size_t offset;  /* of a field, in an element */
-    uint64_t begin; /* of a tensor, in the tensors' bytes */
+    uint64_t first; /* byte of a tensor, in the tensors' bytes */
 };
 
 struct record_file {
@@ -55,9 +59,9 @@ struct record_file {
     struct tensor_file *tensors; /* which they are, or NULL */
     size_t element;              /* bytes of all its fields */
     uint64_t number;             /* of the next record */
-    char *row;                   /* of the largest array, or an element */
-    char *values;                /* of the same as the list of a feature */
-    char *bytes; /* of the record, behind room for its own length */
+    char *row;                   /* an element */
+    struct row_values *record;   /* its table, and all values */
+    size_t size;                 /* of each record */
 };
 
 static enum status npz_reader_no_memory(const struct record_file *file,
@@ -148,16 +152,18 @@ static enum status read_npy_header(const struct record_file *file,
     return use_header(file, array, wrong, why);
 }
 
-/* Is the array of NAME, of SIZE bytes, read? */
+/* Is the array of NAME, of SIZE bytes, read, as the next one? */
 static bool is_wanted(struct record_file *file, const char *name, size_t size) {
     const struct record_cut *cut = file->cut;
     size_t used = strlen(file->all);
     snprintf(file->all + used, sizeof file->all - used, "%s%.*s",
              used ? ", " : "", (int)size, name);
-    for (uint32_t i = 0; i < cut->num_names; i++)
-        if (strlen(cut->names[i]) == size && !memcmp(cut->names[i], name, size))
-            return true;
-    return !cut->names;
+    uint32_t place = cut->names ? 0 : file->num_arrays;
+    while (place < cut->num_names && (strlen(cut->names[place]) != size ||
+                                      memcmp(cut->names[place], name, size)))
+        place++;
+    file->arrays[file->num_arrays].place = place;
+    return !cut->names || place < cut->num_names;
 }
 
 /* FAILURE_DATA_MISMATCH if FILE, which was looked through, lacks a name. */
@@ -255,31 +261,32 @@ static enum status open_arrays(struct record_file *file, struct failure *why) {
     return status ? status : check_wanted(file, why);
 }
 
-/* A value of a list has up to twice its bytes, and 6 of tag and length. */
-static size_t list_room(const struct npz_array *array) {
-    return array->header.row * (2 * (size_t)array->header.bytes + 16);
-}
-
+/* Makes the table, which is the same in all records. */
 static enum status allocate_record(struct record_file *file,
                                    struct failure *why) {
-    size_t row = file->element + 1, list = 1, all = LENGTH_ROOM + 1;
+    uint32_t places =
+        file->cut->names ? file->cut->num_names : file->num_arrays;
+    file->size = places * sizeof *file->record;
     for (uint32_t a = 0; a < file->num_arrays; a++) {
-        const struct npz_array *array = &file->arrays[a];
-        size_t room = list_room(array);
-        row = array->bytes > row ? array->bytes : row;
-        list = room > list ? room : list;
-        all += room + strlen(array->name) + PARTS_ROOM;
+        file->arrays[a].begin = (uint32_t)file->size;
+        file->size += file->arrays[a].bytes;
     }
-    if (all > RECORD_READER_MAX_BYTES)
+    file->size = (file->size + 3) / 4 * 4; /* the next one is aligned, too */
+    if (file->size > RECORD_READER_MAX_BYTES)
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "%s: found rows that may take more than 64 MiB",
                            file->path);
-    file->row = malloc(row);
-    file->values = malloc(list);
-    file->bytes = malloc(all);
-    return file->row && file->values && file->bytes
-               ? STATUS_OK
-               : npz_reader_no_memory(file, why);
+    file->row = malloc(file->element + 1);
+    file->record = calloc(1, file->size);
+    if (!file->row || !file->record)
+        return npz_reader_no_memory(file, why);
+    for (uint32_t a = 0; a < file->num_arrays; a++) {
+        const struct npz_array *array = &file->arrays[a];
+        file->record[array->place] =
+            (struct row_values){array->begin, (uint32_t)array->header.row,
+                                array->header.bytes, array->header.kind};
+    }
+    return STATUS_OK;
 }
 
 static void close_npz(struct record_file **where) {
@@ -292,8 +299,7 @@ static void close_npz(struct record_file **where) {
     tensor_file_close(&file->tensors);
     free(file->arrays);
     free(file->row);
-    free(file->values);
-    free(file->bytes);
+    free(file->record);
     free(file);
     *where = NULL;
 }
@@ -346,6 +352,7 @@ static enum status take_npy_field(struct record_file *file,
     struct npz_array *array = &file->arrays[file->num_arrays++];
     array->name = strndup(field->name, field->name_bytes);
     array->header = field->header;
+    array->bytes = field->header.row * field->header.bytes;
     array->offset = field->offset;
     if (!array->name)
         return npz_reader_no_memory(file, why);
@@ -436,7 +443,7 @@ static enum status take_tensor(const struct record_file *file,
     struct npy_header *header = &array->header;
     const char *wrong = NULL;
     array->name = strdup(tensor->name);
-    array->begin = tensor->begin;
+    array->first = tensor->begin;
     if (!array->name)
         return npz_reader_no_memory(file, why);
     size_t dims = json_array_size(tensor->shape);
@@ -501,28 +508,56 @@ static enum status open_safetensors(struct record_file **out, const char *path,
     return open_numpy(out, path, cut, open_tensors, why);
 }
 
-static char *put_varint(char *at, uint64_t value) {
-    for (; value > 127; value >>= 7)
-        *at++ = (char)(value | 128);
-    *at++ = (char)value;
-    return at;
+/* Makes the values of ROW, which HEADER describes, little-endian. */
+static void swap_bytes(const struct npy_header *header, char *row) {
+    uint32_t unit = header->kind == 'U' ? 4 : header->bytes;
+    size_t size = header->row * header->bytes;
+    for (char *value = row; value < row + size; value += unit)
+        for (uint32_t i = 0; i < unit / 2; i++) {
+            char byte = value[i];
+            value[i] = value[unit - 1 - i];
+            value[unit - 1 - i] = byte;
+        }
 }
 
-static size_t varint_bytes(uint64_t value) {
-    size_t bytes = 1;
-    for (; value > 127; value >>= 7)
-        bytes++;
-    return bytes;
+/* ARRAY's next row, to the record. */
+static enum status read_array_row(struct record_file *file,
+                                  const struct npz_array *array,
+                                  struct failure *why) {
+    char *to = (char *)file->record + array->begin;
+    enum status status = STATUS_OK;
+    if (file->npy)
+        memcpy(to, file->row + array->offset, array->bytes);
+    else if (file->tensors)
+        status = tensor_file_read_bytes(
+            file->tensors, array->first + file->number * array->bytes, to,
+            array->bytes, why);
+    else if (!read_exactly(array->archive, to, array->bytes))
+        status =
+            fail_of_array(file, array, "fewer rows than its header says", why);
+    else if (file->number + 1 == array->header.rows)
+        status = end_member_of(file, array, why);
+    if (!status && array->header.big)
+        swap_bytes(&array->header, to);
+    return status;
 }
 
-/* Tag and length of a part of SIZE bytes. */
-static char *put_part(char *at, unsigned field, size_t size) {
-    *at++ = (char)(field << 3 | 2);
-    return put_varint(at, size);
-}
-
-static size_t part_bytes(size_t size) {
-    return 1 + varint_bytes(size) + size;
+static enum status next_row(struct record_file *file, struct record *record,
+                            struct failure *why) {
+    *record = (struct record){0};
+    if (file->number == file->arrays->header.rows)
+        return STATUS_OK;
+    enum status status = STATUS_OK;
+    if (file->npy)
+        status = read_npy(file, file->row, file->element,
+                          "fewer elements than its header says", why);
+    for (uint32_t a = 0; !status && a < file->num_arrays; a++)
+        status = read_array_row(file, &file->arrays[a], why);
+    if (!status)
+        *record = (struct record){.bytes = (char *)file->record,
+                                  .size = file->size,
+                                  .number = file->number++};
+    return status;
 }
 
 /* A number of NumPy, sign-extended. */
@@ -536,178 +571,126 @@ static int64_t integer_at(const char *at, char kind, uint32_t bytes) {
 
 /* UTF-8 of the code point CODE. */
 static char *put_utf8(char *at, uint32_t code) {
-    if (code < 0x80) {
-        *at++ = (char)code;
-    } else if (code < 0x800) {
-        *at++ = (char)(0xc0 | code >> 6);
-        *at++ = (char)(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-        *at++ = (char)(0xe0 | code >> 12);
-        *at++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *at++ = (char)(0x80 | (code & 0x3f));
-    } else {
-        *at++ = (char)(0xf0 | (code >> 18 & 7));
-        *at++ = (char)(0x80 | (code >> 12 & 0x3f));
-        *at++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *at++ = (char)(0x80 | (code & 0x3f));
-    }
+    static const unsigned char firsts[] = {0, 0xc0, 0xe0, 0xf0};
+    unsigned more = (code >= 0x80) + (code >= 0x800) + (code >= 0x10000);
+    *at++ = (char)(firsts[more] | (code >> 6 * more & (more == 3 ? 7 : 0x7f)));
+    while (more--)
+        *at++ = (char)(0x80 | (code >> 6 * more & 0x3f));
     return at;
 }
 
-/* A text of NumPy without the zeros at its end, as an element of a list. */
-static char *put_text(char *at, const char *text, char kind, uint32_t bytes) {
-    uint32_t unit = kind == 'U' ? 4 : 1, size = bytes;
-    while (size && !integer_at(text + size - unit, 'u', unit))
+/* The text at AT without the zeros at its end, or the digits of an integer:
+ * either there or at *TO, which moves behind it. */
+static struct record_text text_at(const char *at,
+                                  const struct row_values *values, char **to) {
+    char kind = values->kind, *begin = *to;
+    uint32_t unit = kind == 'U' ? 4 : 1, size = values->bytes;
+    if (kind == 'u')
+        *to += snprintf(begin, VALUE_ROOM, "%" PRIu64,
+                        (uint64_t)integer_at(at, kind, size));
+    while (kind != 'u' && size && !integer_at(at + size - unit, 'u', unit))
         size -= unit;
-    char *begin = at + LENGTH_ROOM, *end = begin;
-    for (uint32_t i = 0; i < size; i += unit) {
-        if (unit == 1)
-            *end++ = text[i];
-        else
-            end = put_utf8(end, (uint32_t)integer_at(text + i, 'u', 4));
-    }
-    at = put_part(at, 1, (size_t)(end - begin));
-    memmove(at, begin, (size_t)(end - begin));
-    return at + (end - begin);
+    for (uint32_t i = 0; kind == 'U' && i < size; i += unit)
+        *to = put_utf8(*to, (uint32_t)integer_at(at + i, 'u', unit));
+    return kind == 'S' ? (struct record_text){at, size}
+                       : (struct record_text){begin, (size_t)(*to - begin)};
 }
 
-/* Makes the values of ROW, which HEADER describes, little-endian. */
-static void swap_bytes(const struct npy_header *header, char *row) {
-    uint32_t unit = header->kind == 'U' ? 4 : header->bytes;
-    size_t size = header->row * header->bytes;
-    for (char *value = row; value < row + size; value += unit)
-        for (uint32_t i = 0; i < unit / 2; i++) {
-            char byte = value[i];
-            value[i] = value[unit - 1 - i];
-            value[unit - 1 - i] = byte;
-        }
-}
-
-static float float_at(const char *at, const struct npy_header *header) {
+static float float_at(const char *at, char kind, uint32_t bytes) {
     double wide;
     float value;
     uint16_t half;
-    if (header->bytes == 4) {
+    if (bytes == 4) {
         memcpy(&value, at, sizeof value);
         return value;
     }
-    if (header->bytes == 8) {
+    if (bytes == 8) {
         memcpy(&wide, at, sizeof wide);
         return (float)wide;
     }
     memcpy(&half, at, sizeof half);
-    return header->kind == BF16 ? bf16_to_float(half) : fp16_to_float(half);
+    return kind == BF16 ? bf16_to_float(half) : fp16_to_float(half);
 }
 
-/* An Example has no integers of 2^63 or more: a row with one is a list of
- * texts, which features read as CSV's. */
-static bool exceeds_int64(const struct npy_header *header, const char *row) {
-    if (header->kind != 'u' || header->bytes != sizeof(uint64_t))
-        return false;
-    for (uint64_t i = 0; i < header->row; i++, row += header->bytes)
-        if (integer_at(row, 'u', sizeof(uint64_t)) < 0)
+/* Cells have no integers of 2^63 or more: a row with one is a list of texts,
+ * which features read as CSV's. */
+static bool exceeds_int64(const struct row_values *values, const char *at) {
+    bool wide = values->kind == 'u' && values->bytes == sizeof(uint64_t);
+    for (uint32_t i = 0; wide && i < values->count; i++, at += sizeof(uint64_t))
+        if (integer_at(at, 'u', sizeof(uint64_t)) < 0)
             return true;
     return false;
 }
 
-static char *put_decimal(char *at, uint64_t value) {
-    char text[24];
-    int size = snprintf(text, sizeof text, "%" PRIu64, value);
-    at = put_part(at, 1, (size_t)size);
-    memcpy(at, text, (size_t)size);
-    return at + size;
-}
-
-/* The values of ROW as TO, a list's content without its tag; *FIELD of a
- * Feature. */
-static size_t npz_put_values(const struct npy_header *header, const char *row,
-                             char *to, unsigned *field) {
-    char *at = to;
-    *field = header->kind == 'f' || header->kind == BF16  ? FEATURE_FLOAT
-             : header->kind == 'S' || header->kind == 'U' ? FEATURE_BYTES
-                                                          : FEATURE_INT64;
-    bool decimal = exceeds_int64(header, row);
-    *field = decimal ? FEATURE_BYTES : *field;
-    for (uint64_t i = 0; i < header->row; i++, row += header->bytes) {
-        if (decimal) {
-            at = put_decimal(at, (uint64_t)integer_at(row, 'u', 8));
-        } else if (*field == FEATURE_INT64) {
-            at = put_varint(
-                at, (uint64_t)integer_at(row, header->kind, header->bytes));
-        } else if (*field == FEATURE_BYTES) {
-            at = put_text(at, row, header->kind, header->bytes);
-        } else {
-            float value = float_at(row, header);
-            memcpy(at, &value, sizeof value);
-            at += sizeof value;
-        }
+/* The VALUES at AT become CELL's, at TO, and behind them the bytes of texts. */
+static void take_values(const struct row_values *values, const char *at,
+                        void *to, struct record_cell *cell) {
+    float *floats = to;
+    int64_t *integers = to;
+    struct record_text *texts = to;
+    uint32_t count = values->count, bytes = values->bytes;
+    char kind = values->kind, *next = (char *)(texts + count);
+    *cell = (struct record_cell){.type = RECORD_INTEGERS,
+                                 .count = count,
+                                 .texts = texts,
+                                 .integers = integers,
+                                 .floats = floats};
+    if (kind == 'f' || kind == BF16) {
+        cell->type = RECORD_FLOATS;
+        for (uint32_t i = 0; i < count; i++)
+            floats[i] = float_at(at + i * bytes, kind, bytes);
+    } else if (kind == 'S' || kind == 'U' || exceeds_int64(values, at)) {
+        cell->type = RECORD_TEXTS;
+        for (uint32_t i = 0; i < count; i++)
+            texts[i] = text_at(at + i * bytes, values, &next);
+    } else {
+        for (uint32_t i = 0; i < count; i++)
+            integers[i] = integer_at(at + i * bytes, kind, bytes);
     }
-    return (size_t)(at - to);
 }
 
-/* An entry of Features: ARRAY's name and the next row. */
-static char *put_array(struct record_file *file, const struct npz_array *array,
-                       char *at) {
-    unsigned field;
-    size_t key = strlen(array->name);
-    if (array->header.big)
-        swap_bytes(&array->header, file->row + array->offset);
-    size_t size = npz_put_values(&array->header, file->row + array->offset,
-                                 file->values, &field);
-    bool packed = field != FEATURE_BYTES; /* else elements have tags */
-    size_t list = packed ? part_bytes(size) : size;
-    size_t feature = part_bytes(list);
-    at = put_part(at, FEATURES_ENTRY, part_bytes(key) + part_bytes(feature));
-    at = put_part(at, ENTRY_KEY, key);
-    memcpy(at, array->name, key);
-    at = put_part(at + key, ENTRY_VALUE, feature);
-    at = put_part(at, field, list);
-    if (packed)
-        at = put_part(at, 1, size);
-    memcpy(at, file->values, size);
-    return at + size;
+/* What take_values writes to. */
+static size_t room_of(const struct row_values *values) {
+    return (values->count * (VALUE_ROOM + (size_t)values->bytes) + 7) / 8 * 8;
 }
 
-static enum status next_row(struct record_file *file, struct record *record,
-                            struct failure *why) {
-    char *begin = file->bytes + LENGTH_ROOM + 1, *at = begin;
-    *record = (struct record){0};
-    bool last = file->number + 1 == file->arrays->header.rows;
-    if (file->number == file->arrays->header.rows)
-        return STATUS_OK;
-    enum status status =
-        file->npy ? read_npy(file, file->row, file->element,
-                             "fewer elements than its header says", why)
-                  : STATUS_OK;
-    if (status)
-        return status;
-    for (uint32_t a = 0; a < file->num_arrays; a++) {
-        const struct npz_array *array = &file->arrays[a];
-        if (array->archive &&
-            !read_exactly(array->archive, file->row, array->bytes))
-            return fail_of_array(file, array, "fewer rows than its header says",
-                                 why);
-        if (array->archive && last)
-            status = end_member_of(file, array, why);
-        if (file->tensors)
-            status = tensor_file_read_bytes(
-                file->tensors, array->begin + file->number * array->bytes,
-                file->row, array->bytes, why);
-        if (status)
-            return status;
-        at = put_array(file, array, at);
+enum status npz_row_read(struct npz_row *row, uint32_t count,
+                         const struct record *record,
+                         const struct record_cell **cells,
+                         struct failure *why) {
+    const struct row_values *table = (const void *)record->bytes;
+    size_t room = count * sizeof *row->cells;
+    for (uint32_t c = 0; c < count; c++)
+        room += room_of(&table[c]);
+    if (room > row->room) {
+        free(row->cells);
+        row->cells = malloc(room);
+        row->room = row->cells ? room : 0;
     }
-    size_t size = (size_t)(at - begin);
-    begin -= 1 + varint_bytes(size);
-    put_part(begin, EXAMPLE_FEATURES, size);
-    *record = (struct record){
-        .bytes = begin, .size = (size_t)(at - begin), .number = file->number++};
+    if (room > row->room)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the values");
+    char *to = (char *)(row->cells + count);
+    for (uint32_t c = 0; c < count; to += room_of(&table[c++]))
+        take_values(&table[c], record->bytes + table[c].begin, to,
+                    &row->cells[c]);
+    *cells = row->cells;
     return STATUS_OK;
 }
 
-const struct record_reader npz_reader = {"npz",     open_npz, next_row,
-                                         close_npz, NULL,     NULL};
-const struct record_reader npy_reader = {"npy",     open_npy, next_row,
-                                         close_npz, NULL,     NULL};
+static void visit_names(const struct record_file *file,
+                        void (*visit)(void *context,
+                                      const struct record_text *name),
+                        void *context) {
+    for (uint32_t a = 0; a < file->num_arrays; a++) {
+        const char *name = file->arrays[a].name;
+        visit(context, &(struct record_text){name, strlen(name)});
+    }
+}
+
+const struct record_reader npz_reader = {"npz", open_npz, next_row,   close_npz,
+                                         NULL,  NULL,     visit_names};
+const struct record_reader npy_reader = {"npy", open_npy, next_row,   close_npz,
+                                         NULL,  NULL,     visit_names};
 const struct record_reader safetensors_reader = {
-    "safetensors", open_safetensors, next_row, close_npz, NULL, NULL};
+    "safetensors", open_safetensors, next_row, close_npz, NULL,
+    NULL,          visit_names};

@@ -210,24 +210,26 @@ static enum status open_field_features(struct record_dataset *dataset,
     return status;
 }
 
-/* Of arrays those are read that the job names: a file may have others, which do
- * not have to fit. */
-static enum status name_arrays(struct record_dataset *dataset,
+/* Of values by name those are read that the job names: files of arrays may have
+ * others, which do not have to fit. */
+static enum status name_values(struct record_dataset *dataset,
                                struct failure *why) {
-    const struct job_data *data = dataset->schema.data;
-    struct record_cut *cut = &dataset->schema.cut;
+    struct record_schema *schema = &dataset->schema;
     uint32_t count = dataset->dataset.num_columns;
     dataset->names = calloc(count + 2, sizeof *dataset->names);
     if (!dataset->names)
         return record_no_memory(why);
     memcpy(dataset->names, dataset->dataset.columns,
            count * sizeof *dataset->names);
-    if (!dataset->options.unlabelled)
-        dataset->names[count++] = data->label;
-    if (!dataset->options.unlabelled && data->weight)
-        dataset->names[count++] = data->weight;
-    cut->names = dataset->names;
-    cut->num_names = count;
+    if (!schema->unlabelled)
+        dataset->names[count++] = schema->data->label;
+    if (!schema->unlabelled && schema->data->weight)
+        dataset->names[count++] = schema->data->weight;
+    schema->names = dataset->names;
+    schema->num_names = count;
+    if (dataset->reader->names)
+        schema->cut =
+            (struct record_cut){schema->cut.delimiter, dataset->names, count};
     return STATUS_OK;
 }
 
@@ -237,7 +239,7 @@ static enum status open_features(struct record_dataset *dataset,
     struct features **features = &dataset->features;
     enum job_data_format format = job->data.format;
     enum status status =
-        record_schema_has_examples(&dataset->schema)
+        record_schema_has_names(&dataset->schema)
             ? features_open(features, job->features, NULL, 0, NULL, why)
         : format == JOB_LIBSVM ? features_open_pairs(features, job->features,
                                                      RECORD_PARSER_PAIRS, why)
@@ -248,9 +250,8 @@ static enum status open_features(struct record_dataset *dataset,
     dataset->dataset.feature_set = dataset->features;
     dataset->dataset.columns =
         features_columns(dataset->features, &dataset->dataset.num_columns);
-    return format == JOB_NPZ || format == JOB_NPY || format == JOB_SAFETENSORS
-               ? name_arrays(dataset, why)
-               : STATUS_OK;
+    return record_schema_has_names(&dataset->schema) ? name_values(dataset, why)
+                                                     : STATUS_OK;
 }
 
 static enum status open_parser(const struct record_dataset *dataset,
@@ -975,7 +976,7 @@ static enum status see_record(struct first_records *first,
     const struct record_cell *const *cells;
     struct record_target target;
     enum status status = STATUS_OK;
-    if (record_schema_has_examples(&first->dataset->schema) &&
+    if (first->dataset->schema.data->format == JOB_TFRECORD &&
         !record->is_damaged)
         status = example_format_names(record, see_name, &first->names, why);
     if (status && why->code == FAILURE_DATA_MISMATCH)
@@ -1052,7 +1053,7 @@ static enum status look_at_records(const struct record_dataset *dataset,
         status = open_parser(dataset, &first.parser, why);
     if (!status)
         status = see_first_records(&first, why);
-    if (!status && record_schema_has_examples(&dataset->schema))
+    if (!status && record_schema_has_names(&dataset->schema))
         status = check_example_names(dataset, &first.names, why);
     for (uint32_t f = 0; first.words && f < features->count; f++) {
         if (!status && first.words[f].count)
@@ -1127,7 +1128,7 @@ enum status record_dataset_open(struct dataset **out,
         status = record_no_memory(why);
     if (!status)
         status = open_features(dataset, why);
-    if (!status && (record_schema_has_examples(&dataset->schema) ||
+    if (!status && (record_schema_has_names(&dataset->schema) ||
                     has_vocabulary(dataset->features)))
         status = look_at_records(dataset, why);
     if (!status && options->count)

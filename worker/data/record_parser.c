@@ -8,17 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One of the formats is open, or it is JOB_LIBSVM. */
+/* One of the formats is open, or it is JOB_LIBSVM, or of arrays. */
 struct record_parser {
     const struct record_schema *schema;
     struct csv_format *csv;
     struct example_format *example;
     struct libsvm_format libsvm;
+    struct npz_row row;
     uint32_t *places;                 /* [columns]: among the format's cells */
     const struct record_cell **cells; /* [columns], of ALL */
     const struct record_cell *all;    /* the format's, of the record before */
     uint32_t num_columns;
-    uint32_t label_place, weight_place; /* of an Example's cells */
+    uint32_t label_place, weight_place; /* among cells that have names */
 };
 
 static enum status parser_no_memory(struct failure *why) {
@@ -42,10 +43,9 @@ const struct record_reader *record_schema_reader(
                                                    : readers[format];
 }
 
-bool record_schema_has_examples(const struct record_schema *schema) {
-    enum job_data_format format = schema->data->format;
-    return format == JOB_TFRECORD || format == JOB_NPZ || format == JOB_NPY ||
-           format == JOB_SAFETENSORS;
+bool record_schema_has_names(const struct record_schema *schema) {
+    return schema->data->format == JOB_TFRECORD ||
+           record_schema_reader(schema)->names;
 }
 
 enum status record_schema_open_csv(const struct record_schema *schema,
@@ -76,38 +76,34 @@ enum status record_schema_open_csv(const struct record_schema *schema,
     return status;
 }
 
-/* The place of NAME among NAMES [*COUNT], behind them if it is none. */
-static uint32_t place_of_name(const char **names, uint32_t *count,
-                              const char *name) {
+/* The place of NAME among NAMES, of which it is one. */
+static uint32_t place_among(const char *const *names, const char *name) {
     uint32_t place = 0;
-    while (place < *count && strcmp(names[place], name) != 0)
+    while (strcmp(names[place], name) != 0)
         place++;
-    names[place] = name;
-    *count += place == *count;
     return place;
 }
 
-/* An Example's cells are those of COLUMNS, then label and weight if they are
- * none of them. */
-static enum status open_example(struct record_parser *parser,
-                                const char *const *columns,
-                                struct failure *why) {
-    uint32_t count = parser->num_columns;
-    const struct job_data *data = parser->schema->data;
-    const char **names = calloc(count + 2, sizeof *names);
-    if (!names)
-        return parser_no_memory(why);
-    for (uint32_t c = 0; c < count; c++) {
-        parser->places[c] = c;
-        names[c] = columns[c];
-    }
-    parser->label_place = place_of_name(names, &count, data->label);
-    if (data->weight)
-        parser->weight_place = place_of_name(names, &count, data->weight);
-    enum status status =
-        example_format_open(&parser->example, names, count, why);
-    free(names);
-    return status;
+static void place_columns(struct record_parser *parser,
+                          const char *const *names,
+                          const char *const *columns) {
+    for (uint32_t c = 0; c < parser->num_columns; c++)
+        parser->places[c] = place_among(names, columns[c]);
+}
+
+static enum status open_named(struct record_parser *parser,
+                              const char *const *columns, struct failure *why) {
+    const struct record_schema *schema = parser->schema;
+    const struct job_data *data = schema->data;
+    place_columns(parser, schema->names, columns);
+    if (!schema->unlabelled)
+        parser->label_place = place_among(schema->names, data->label);
+    if (!schema->unlabelled && data->weight)
+        parser->weight_place = place_among(schema->names, data->weight);
+    return schema->cut.names
+               ? STATUS_OK
+               : example_format_open(&parser->example, schema->names,
+                                     schema->num_names, why);
 }
 
 static enum status open_fields(struct record_parser *parser,
@@ -118,10 +114,7 @@ static enum status open_fields(struct record_parser *parser,
     if (status)
         return status;
     uint32_t count;
-    const char *const *all = csv_format_columns(parser->csv, &count);
-    for (uint32_t c = 0; c < parser->num_columns; c++)
-        while (strcmp(all[parser->places[c]], columns[c]))
-            parser->places[c]++;
+    place_columns(parser, csv_format_columns(parser->csv, &count), columns);
     return STATUS_OK;
 }
 
@@ -140,8 +133,8 @@ enum status record_parser_open(struct record_parser **out,
     parser->cells = calloc(count + 1, sizeof *parser->cells);
     if (!parser->places || !parser->cells)
         status = parser_no_memory(why);
-    else if (record_schema_has_examples(schema))
-        status = open_example(parser, columns, why);
+    else if (record_schema_has_names(schema))
+        status = open_named(parser, columns, why);
     else if (schema->data->format != JOB_LIBSVM)
         status = open_fields(parser, columns, why);
     if (status)
@@ -156,6 +149,7 @@ void record_parser_close(struct record_parser **where) {
     csv_format_close(&parser->csv);
     example_format_close(&parser->example);
     libsvm_format_close(&parser->libsvm);
+    free(parser->row.cells);
     free(parser->places);
     free(parser->cells);
     free(parser);
@@ -212,8 +206,11 @@ static enum status parse(struct record_parser *parser,
         *cells = row.cells;
         *target =
             (struct record_target){.label = row.label, .weight = row.weight};
-    } else if (parser->example) {
-        status = example_format_read(parser->example, record, cells, why);
+    } else if (parser->example || parser->schema->cut.names) {
+        status = parser->schema->cut.names
+                     ? npz_row_read(&parser->row, parser->schema->num_names,
+                                    record, cells, why)
+                     : example_format_read(parser->example, record, cells, why);
         if (!status && labelled)
             status = example_target(parser, *cells, target, why);
     } else {

@@ -16,8 +16,8 @@ struct record_schema {
     const struct job_data *data;
     bool unlabelled; /* labels are 0, weights 1: they are not read, and may be
                         missing, but for the label in JOB_LIBSVM */
-    const char *const *names; /* JOB_CSV: [num_names] those of data.columns, or
-                                 NULL */
+    const char *const *names; /* [num_names] JOB_CSV: those of data.columns, or
+                                 NULL; of values by name: what is read */
     uint32_t num_names;
     const char *const *missing; /* JOB_CSV: [num_missing] those of
                                    data.missing */
@@ -31,9 +31,8 @@ struct record_schema {
 const struct record_reader *record_schema_reader(
     const struct record_schema *schema);
 
-/* Are records Examples (example_format.h), whose columns are not known
- * before? */
-bool record_schema_has_examples(const struct record_schema *schema);
+/* Have records values by name, so that the columns are not known before? */
+bool record_schema_has_names(const struct record_schema *schema);
 
 /* The fields of JOB_CSV and JOB_CRITEO. Fails as csv_format_open. */
 enum status record_schema_open_csv(const struct record_schema *schema,

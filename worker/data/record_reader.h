@@ -51,6 +51,12 @@ struct record_reader {
     enum status (*seek)(struct record_file *file,
                         const struct record_position *position,
                         struct failure *why);
+
+    /* Calls VISIT with the name of each of FILE's arrays, of which records have
+     * a row; NULL where they have none. */
+    void (*names)(const struct record_file *file,
+                  void (*visit)(void *context, const struct record_text *name),
+                  void *context);
 };
 
 /* Lines that end in LF or CRLF, without their ends; empty ones are left out. In
@@ -68,9 +74,10 @@ extern const struct record_reader line_reader, quoted_line_reader,
 extern const struct record_reader tfrecord_reader;
 
 /* Arrays in NumPy's .npz, compressed or not, those that are read all of as many
- * rows. A record has a row of each, as a tf.train.Example with the arrays'
- * names: floats are float32, integers and booleans int64, texts and bytes
- * bytes. Memory is that of a row. */
+ * rows. A record has a row of each, for npz_row_read: floats are float32,
+ * integers and booleans int64, texts and bytes bytes. Sizes of records are
+ * multiples of 4. Memory is that of a row.
+ */
 extern const struct record_reader npz_reader;
 
 /* The same of the tensors of a safetensors file: floats, integers and booleans,
@@ -80,5 +87,18 @@ extern const struct record_reader safetensors_reader;
 /* An array with fields in NumPy's .npy (a structured array): a record has the
  * fields of an element, in the same way. */
 extern const struct record_reader npy_reader;
+
+/* The cells of a record of these three. Zeroed at first. */
+struct npz_row {
+    struct record_cell *cells; /* the caller frees them */
+    size_t room;               /* bytes: theirs, and of values behind them */
+};
+
+/* *CELLS [COUNT], those of the cut's names, are a view of ROW and of RECORD,
+ * whose bytes are aligned to 4. Fails only for lack of memory. */
+enum status npz_row_read(struct npz_row *row, uint32_t count,
+                         const struct record *record,
+                         const struct record_cell **cells,
+                         struct failure *why) MUST_CHECK;
 
 #endif

@@ -163,5 +163,5 @@ static enum status seek_tfrecord(struct record_file *file,
 }
 
 const struct record_reader tfrecord_reader = {
-    "TFRecord",      open_tfrecords,    next_tfrecord,
-    close_tfrecords, tfrecord_position, seek_tfrecord};
+    "TFRecord",        open_tfrecords, next_tfrecord, close_tfrecords,
+    tfrecord_position, seek_tfrecord,  NULL};

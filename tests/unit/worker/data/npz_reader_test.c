@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/test.h"
-#include "worker/data/example_format.h"
 #include "worker/data/loader.h"
 #include "worker/data/npy_header.h"
 #include "worker/data/record_reader.h"
@@ -141,10 +140,9 @@ TEST(a_record_has_a_row_of_each_array) {
     static const char *const filters[] = {NULL, NULL, "gzip", "zstd"};
     static const char *const names[] = {"points", "wide",  "small",
                                         "hashes", "words", "texts"};
+    const struct record_cut named = {.names = names, .num_names = 6};
     struct fixture *fixture = *state;
-    struct example_format *format;
-    assert_int_equal(example_format_open(&format, names, 6, &fixture->why),
-                     STATUS_OK);
+    struct npz_row row = {0};
     for (int k = 0; k < 4; k++) {
         begin_packed(fixture, kinds[k], filters[k]);
         PUT(fixture, "texts", "<U2", "(3,)", texts);
@@ -157,14 +155,14 @@ TEST(a_record_has_a_row_of_each_array) {
         end_archive(fixture);
         struct record_file *file;
         struct record record;
-        if (npz_reader.open(&file, fixture->path, &any, &fixture->why))
+        if (npz_reader.open(&file, fixture->path, &named, &fixture->why))
             fail_msg("%s", fixture->why.text);
         for (int r = 0; r < 3; r++) {
             const struct record_cell *cells;
             assert_int_equal(npz_reader.next(file, &record, &fixture->why),
                              STATUS_OK);
             assert_int_equal(record.number, r);
-            if (example_format_read(format, &record, &cells, &fixture->why))
+            if (npz_row_read(&row, 6, &record, &cells, &fixture->why))
                 fail_msg("%s", fixture->why.text);
             assert_row(cells, r);
         }
@@ -176,7 +174,7 @@ TEST(a_record_has_a_row_of_each_array) {
         npz_reader.close(&file);
         assert_null(file);
     }
-    example_format_close(&format);
+    free(row.cells);
 }
 
 static void assert_refused_by(struct fixture *fixture,
@@ -217,6 +215,7 @@ static void write_npy(struct fixture *fixture, const char *descr,
 TEST(a_record_has_the_fields_of_an_element) {
     static const char *const names[] = {"points", "wide",  "small",
                                         "hashes", "words", "texts"};
+    const struct record_cut named = {.names = names, .num_names = 6};
     static const char descr[] =
         "[('texts', '<U2'), ('small', '|i1'), ('', '|V7'), ('wide', '<f8'),"
         " ('points', '<f4', (2, 1)), (\"it's\", '|u1'), ('words', '|S4'),"
@@ -232,7 +231,7 @@ TEST(a_record_has_the_fields_of_an_element) {
         uint64_t hashes;
     } elements[3] = {0};
     struct fixture *fixture = *state;
-    struct example_format *format;
+    struct npz_row row = {0};
     struct record_file *file;
     struct record record;
     for (int r = 0; r < 3; r++) {
@@ -245,16 +244,14 @@ TEST(a_record_has_the_fields_of_an_element) {
     }
     assert_int_equal(sizeof *elements, 48);
     write_npy(fixture, descr, "(3,)", elements, sizeof elements);
-    assert_int_equal(example_format_open(&format, names, 6, &fixture->why),
-                     STATUS_OK);
-    if (npy_reader.open(&file, fixture->path, &any, &fixture->why))
+    if (npy_reader.open(&file, fixture->path, &named, &fixture->why))
         fail_msg("%s", fixture->why.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
         assert_int_equal(npy_reader.next(file, &record, &fixture->why),
                          STATUS_OK);
         assert_int_equal(record.number, r);
-        if (example_format_read(format, &record, &cells, &fixture->why))
+        if (npz_row_read(&row, 6, &record, &cells, &fixture->why))
             fail_msg("%s", fixture->why.text);
         assert_row(cells, r);
     }
@@ -272,7 +269,7 @@ TEST(a_record_has_the_fields_of_an_element) {
                  FAILURE_DATA_DAMAGED);
     assert_non_null(strstr(fixture->why.text, "fewer elements"));
     npy_reader.close(&file);
-    example_format_close(&format);
+    free(row.cells);
 }
 
 TEST(what_is_no_structured_array_is_refused) {
@@ -482,8 +479,9 @@ static void write_tensors(struct fixture *fixture, const char *header) {
 
 TEST(a_record_has_a_row_of_each_tensor) {
     static const char *const names[] = {"points", "small", "hashes"};
+    const struct record_cut named = {.names = names, .num_names = 3};
     struct fixture *fixture = *state;
-    struct example_format *format;
+    struct npz_row row = {0};
     struct record_file *file;
     struct record record;
     write_tensors(
@@ -492,16 +490,14 @@ TEST(a_record_has_a_row_of_each_tensor) {
         "\"hashes\":{\"dtype\":\"U64\",\"shape\":[3,1],\"data_offsets\":[27,51]},"
         "\"points\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},"
         "\"small\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,27]}}");
-    assert_int_equal(example_format_open(&format, names, 3, &fixture->why),
-                     STATUS_OK);
-    if (safetensors_reader.open(&file, fixture->path, &any, &fixture->why))
+    if (safetensors_reader.open(&file, fixture->path, &named, &fixture->why))
         fail_msg("%s", fixture->why.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
         assert_int_equal(safetensors_reader.next(file, &record, &fixture->why),
                          STATUS_OK);
         assert_int_equal(record.number, r);
-        if (example_format_read(format, &record, &cells, &fixture->why))
+        if (npz_row_read(&row, 3, &record, &cells, &fixture->why))
             fail_msg("%s", fixture->why.text);
         assert_int_equal(cells[0].count, 2);
         assert_memory_equal(cells[0].floats, points[r], sizeof points[r]);
@@ -512,7 +508,7 @@ TEST(a_record_has_a_row_of_each_tensor) {
                      STATUS_OK);
     assert_null(record.bytes);
     safetensors_reader.close(&file);
-    example_format_close(&format);
+    free(row.cells);
 }
 
 TEST(what_is_no_tensor_of_samples_is_refused) {
@@ -546,17 +542,15 @@ TEST(what_is_no_tensor_of_samples_is_refused) {
 static void expect_floats(struct fixture *fixture,
                           const struct record_reader *reader,
                           const struct record_cut *cut, const float *values) {
-    struct example_format *format;
+    struct npz_row row = {0};
     struct record_file *file;
     struct record record;
-    assert_int_equal(example_format_open(&format, cut->names, 1, &fixture->why),
-                     STATUS_OK);
     if (reader->open(&file, fixture->path, cut, &fixture->why))
         fail_msg("%s", fixture->why.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
         assert_int_equal(reader->next(file, &record, &fixture->why), STATUS_OK);
-        if (example_format_read(format, &record, &cells, &fixture->why))
+        if (npz_row_read(&row, 1, &record, &cells, &fixture->why))
             fail_msg("%s", fixture->why.text);
         assert_int_equal(cells[0].count, 1);
         if (cells[0].type == RECORD_FLOATS)
@@ -567,7 +561,7 @@ static void expect_floats(struct fixture *fixture,
     assert_int_equal(reader->next(file, &record, &fixture->why), STATUS_OK);
     assert_null(record.bytes);
     reader->close(&file);
-    example_format_close(&format);
+    free(row.cells);
 }
 
 static void expect_absent(struct fixture *fixture,
@@ -684,7 +678,7 @@ TEST(values_of_any_width_and_order_are_read) {
 /* Each code point in four bytes, the highest first. */
 TEST(big_endian_texts_are_read) {
     struct fixture *fixture = *state;
-    struct example_format *format;
+    struct npz_row row = {0};
     struct record_file *file;
     struct record record;
     const struct record_cell *cells;
@@ -697,18 +691,15 @@ TEST(big_endian_texts_are_read) {
     begin_archive(fixture, "store");
     PUT(fixture, "wide", ">U2", "(3,)", code_points);
     end_archive(fixture);
-    assert_int_equal(example_format_open(&format, one_name, 1, &fixture->why),
-                     STATUS_OK);
     assert_int_equal(npz_reader.open(&file, fixture->path, &one, &fixture->why),
                      STATUS_OK);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(npz_reader.next(file, &record, &fixture->why),
                          STATUS_OK);
-        assert_int_equal(
-            example_format_read(format, &record, &cells, &fixture->why),
-            STATUS_OK);
+        assert_int_equal(npz_row_read(&row, 1, &record, &cells, &fixture->why),
+                         STATUS_OK);
         assert_text(&cells[0], expected[r], strlen(expected[r]));
     }
     npz_reader.close(&file);
-    example_format_close(&format);
+    free(row.cells);
 }
