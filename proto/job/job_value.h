@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_JOB_VALUE_H
 #define CAPSTAN_JOB_VALUE_H
 
+#include "core/tensor/initializer.h"
 #include "proto/job/job_schema.h"
 
 #include <jansson.h>
@@ -30,11 +31,18 @@ void job_value_allowed(const struct job_key *key, char *text, size_t size);
 /* The same as a JSON Schema (draft 7), which the caller frees. */
 json_t *job_value_schema(const struct job_key *key);
 
-/* The JSON Schema of the words of WORDS, separated by "|", in upper or lower
- * case, or of exactly these words; the caller frees both. */
-json_t *job_value_word_schema(const char *words);
-
 /* The same of a rule's IS or MUST. */
 json_t *job_value_condition(const char *text);
+
+/* Initial values. Reads VALUE, a name or {"type": name} with its numbers;
+ * BY_FANS: also a name that needs numbers of inputs and outputs. False: it is
+ * not allowed, and *OUT is unchanged. */
+bool job_init_read(struct job_init *out, const json_t *value, bool by_fans);
+
+/* Writes what job_init_read allows, for a person. */
+void job_init_allowed(bool by_fans, char *text, size_t size);
+
+/* The same as a JSON Schema, which the caller frees. */
+json_t *job_init_schema(bool by_fans);
 
 #endif

@@ -2,7 +2,7 @@
 /* Features from the job's object: first each for itself, then those that name
  * others, which may follow them. */
 #include "core/tensor/layout.h"
-#include "proto/job/job_init.h"
+#include "proto/job/job_value.h"
 #include "worker/data/feature.h"
 
 #include <inttypes.h>

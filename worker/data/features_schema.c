@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One feature of a job as a JSON Schema: every key, then, by the feature's
  * type, the keys that it does not have and those that it needs. */
-#include "proto/job/job_init.h"
+#include "proto/job/job_value.h"
 #include "worker/data/feature.h"
 
 #include <string.h>

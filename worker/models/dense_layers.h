@@ -6,7 +6,7 @@
 #ifndef CAPSTAN_DENSE_LAYERS_H
 #define CAPSTAN_DENSE_LAYERS_H
 
-#include "proto/job/job_init.h"
+#include "core/tensor/initializer.h"
 #include "worker/models/model_pass.h"
 
 struct dense_layers {

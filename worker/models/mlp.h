@@ -7,8 +7,8 @@
 #ifndef CAPSTAN_MLP_H
 #define CAPSTAN_MLP_H
 
+#include "core/tensor/initializer.h"
 #include "proto/job/job.h"
-#include "proto/job/job_init.h"
 #include "proto/job/job_schema.h"
 #include "worker/models/model.h"
 

@@ -13,7 +13,7 @@
 #ifndef CAPSTAN_RANKER_H
 #define CAPSTAN_RANKER_H
 
-#include "proto/job/job_init.h"
+#include "core/tensor/initializer.h"
 #include "proto/job/job_schema.h"
 #include "worker/models/model.h"
 

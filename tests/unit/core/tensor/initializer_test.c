@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/job/job_init.h"
+#include "proto/job/job_value.h"
 
 #include "core/tensor/philox.h"
 #include "tests/lib/test.h"
