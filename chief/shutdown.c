@@ -401,6 +401,27 @@ static void shutdown_stop(struct run *run, int64_t now) {
         run_enter_phase(run, RUN_OVER);
     }
 }
+/* Writes what the command that started RUN does when it is repeated, as the
+ * rest of a sentence: "resumes from /x/step-000000500", if the job allows it.
+ */
+static void resume_hint(const struct run *run, char *text, size_t size) {
+    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
+    static const char *const other =
+        "; with --set checkpoint.resume=auto it resumes from";
+    if (!run->checkpoints.has_saved)
+        snprintf(text, size, "starts over: there is no checkpoint yet");
+    else if (checkpoint->resume == JOB_RESUME_NEVER)
+        snprintf(text, size, "starts over (checkpoint.resume is never)%s %s",
+                 other, run->checkpoints.folder);
+    else if (checkpoint->resume == JOB_RESUME_STEP &&
+             checkpoint->resume_step != run->checkpoints.saved)
+        snprintf(text, size,
+                 "begins at step %llu again (checkpoint.resume)%s %s",
+                 (unsigned long long)checkpoint->resume_step, other,
+                 run->checkpoints.folder);
+    else
+        snprintf(text, size, "resumes from %s", run->checkpoints.folder);
+}
 
 void shutdown_end_text(const struct run *run, char *text, size_t size) {
     char hint[CHECKPOINT_POLICY_RESUME_HINT_SIZE];
@@ -408,7 +429,7 @@ void shutdown_end_text(const struct run *run, char *text, size_t size) {
     snprintf(text, size, "%s", run->text);
     if (!run->resumable || more)
         return;
-    checkpoint_policy_resume_hint(run, hint, sizeof hint);
+    resume_hint(run, hint, sizeof hint);
     size_t used = strlen(text);
     snprintf(text + used, size - used, "; the same command %s", hint);
 }

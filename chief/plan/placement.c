@@ -47,13 +47,6 @@ static void sort_blocks(const struct layout *layout, uint64_t *keys) {
     qsort(keys, layout->num_blocks, sizeof *keys, compare_keys);
 }
 
-void placement_partitions(const struct layout *layout, uint32_t num_ps,
-                          uint32_t *ps_of_block) {
-    for (uint64_t p = 0; p < layout->num_partitions; p++)
-        ps_of_block[layout->num_blocks + p] =
-            (uint32_t)(p * num_ps / layout->num_partitions);
-}
-
 enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
                              uint32_t *ps_of_block, struct failure *why) {
     uint64_t *keys = malloc(layout->num_blocks * sizeof *keys);

@@ -20,9 +20,4 @@ enum status placement_greedy(const struct layout *layout, uint32_t num_ps,
                              uint32_t *ps_of_block,
                              struct failure *why) MUST_CHECK;
 
-/* Fills the rest of PS_OF_BLOCK[layout_units], for the partitions of tables: as
- * hashes make them equal, each ps gets an equal range. */
-void placement_partitions(const struct layout *layout, uint32_t num_ps,
-                          uint32_t *ps_of_block);
-
 #endif

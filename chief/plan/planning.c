@@ -98,6 +98,14 @@ static uint32_t num_ps_used(const struct run *run) {
     uint32_t ps = run->series ? run->series->ps : 0;
     return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
 }
+/* Fills the rest of PS_OF_BLOCK[layout_units], for the partitions of tables: as
+ * hashes make them equal, each ps gets an equal range. */
+static void spread_partitions(const struct layout *layout, uint32_t num_ps,
+                              uint32_t *ps_of_block) {
+    for (uint64_t p = 0; p < layout->num_partitions; p++)
+        ps_of_block[layout->num_blocks + p] =
+            (uint32_t)(p * num_ps / layout->num_partitions);
+}
 
 /* Places the partitions of tables, of which a run that resumes has as many as
  * its checkpoint. */
@@ -115,8 +123,8 @@ static bool place_partitions(struct run *run) {
         run_stop(run, FAILURE_NO_MEMORY, "no memory for the plan");
         return false;
     }
-    placement_partitions(run->plan.layout,
-                         run->allreduce ? 1 : num_ps_used(run), places);
+    spread_partitions(run->plan.layout, run->allreduce ? 1 : num_ps_used(run),
+                      places);
     for (uint32_t b = 0; b < units && !run->allreduce; b++)
         if (places[b] >= run->plan.num_holders)
             run->plan.num_holders = places[b] + 1;
@@ -537,19 +545,6 @@ void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
     if (every && epoch->number && epoch->number % every == 0 &&
         run->job->checkpoint.dir)
         run->checkpoints.requested = true;
-}
-
-void planning_epoch_at(const struct run *run, uint64_t step, uint64_t *number,
-                       uint64_t *epoch_step) {
-    uint64_t first = 0;
-    *number = 0;
-    for (unsigned i = 0; i < RUN_PLAN_EPOCHS; i++)
-        if (run->plan.epochs[i].number >= *number &&
-            run->plan.epochs[i].first_step <= step) {
-            *number = run->plan.epochs[i].number;
-            first = run->plan.epochs[i].first_step;
-        }
-    *epoch_step = step - first;
 }
 
 static bool all_ready(const struct run *run) {

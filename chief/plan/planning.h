@@ -80,10 +80,6 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot,
 void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
                             const Capstan__Epoch *epoch);
 
-/* The epoch that STEP is in, and the steps done in it. */
-void planning_epoch_at(const struct run *run, uint64_t step, uint64_t *number,
-                       uint64_t *epoch_step);
-
 /* A ps holds its blocks. Once all do, job.init is loaded into them, unless the
  * run resumes. */
 void planning_receive_ready(struct run *run, struct roster_slot *slot,

@@ -150,6 +150,19 @@ static bool fill_tables(const struct run *run,
     }
     return manifest->tables;
 }
+/* The epoch that STEP is in, and the steps done in it. */
+static void epoch_at(const struct run *run, uint64_t step, uint64_t *number,
+                     uint64_t *epoch_step) {
+    uint64_t first = 0;
+    *number = 0;
+    for (unsigned i = 0; i < RUN_PLAN_EPOCHS; i++)
+        if (run->plan.epochs[i].number >= *number &&
+            run->plan.epochs[i].first_step <= step) {
+            *number = run->plan.epochs[i].number;
+            first = run->plan.epochs[i].first_step;
+        }
+    *epoch_step = step - first;
+}
 
 static void checkpoint_commit_fill(struct checkpoint_commit *commit,
                                    const struct run *run,
@@ -181,8 +194,8 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .base_name = run->checkpoints.base,
     };
     if (run->job->model.type == JOB_EXTERNAL)
-        planning_epoch_at(run, snapshot->step, &commit->manifest.epoch,
-                          &commit->manifest.epoch_step);
+        epoch_at(run, snapshot->step, &commit->manifest.epoch,
+                 &commit->manifest.epoch_step);
 }
 
 static enum status checkpoint_commit_start(struct run *run,

@@ -406,26 +406,6 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     return STATUS_OK;
 }
 
-void checkpoint_policy_resume_hint(const struct run *run, char *text,
-                                   size_t size) {
-    const struct job_checkpoint *checkpoint = &run->job->checkpoint;
-    static const char *const other =
-        "; with --set checkpoint.resume=auto it resumes from";
-    if (!run->checkpoints.has_saved)
-        snprintf(text, size, "starts over: there is no checkpoint yet");
-    else if (checkpoint->resume == JOB_RESUME_NEVER)
-        snprintf(text, size, "starts over (checkpoint.resume is never)%s %s",
-                 other, run->checkpoints.folder);
-    else if (checkpoint->resume == JOB_RESUME_STEP &&
-             checkpoint->resume_step != run->checkpoints.saved)
-        snprintf(text, size,
-                 "begins at step %llu again (checkpoint.resume)%s %s",
-                 (unsigned long long)checkpoint->resume_step, other,
-                 run->checkpoints.folder);
-    else
-        snprintf(text, size, "resumes from %s", run->checkpoints.folder);
-}
-
 /* A ps, or a trainer that keeps something, with a directory of its own cannot
  * see the manifests. */
 void checkpoint_policy_send_retained(struct run *run) {

@@ -52,12 +52,6 @@ void checkpoint_policy_close(struct run *run);
 enum status checkpoint_policy_find_start(struct run *run,
                                          struct failure *why) MUST_CHECK;
 
-/* Writes what the command that started RUN does when it is repeated, as the
- * rest of a sentence: "resumes from /x/step-000000500", if the job allows it.
- */
-void checkpoint_policy_resume_hint(const struct run *run, char *text,
-                                   size_t size);
-
 /* Tells the ps which checkpoints are complete, and which is the base. */
 void checkpoint_policy_send_retained(struct run *run);
 

@@ -430,19 +430,6 @@ bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
     return false;
 }
 
-bool snapshot_coordinator_take_export(struct run *run, uint64_t *id) {
-    for (uint32_t i = 0; i < run->snapshots.count; i++) {
-        struct run_snapshot *snapshot = &run->snapshots.items[i];
-        if (snapshot->progress.stage != SNAPSHOT_ROUND_HELD ||
-            !snapshot->export || snapshot->exporting)
-            continue;
-        snapshot->exporting = true;
-        *id = snapshot->id;
-        return true;
-    }
-    return false;
-}
-
 void snapshot_coordinator_release(struct run *run, uint64_t id) {
     struct run_snapshot *snapshot = snapshot_coordinator_find(run, id);
     if (!snapshot || !snapshot->readers)

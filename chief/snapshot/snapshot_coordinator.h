@@ -77,9 +77,6 @@ void snapshot_coordinator_receive_report(struct run *run,
 bool snapshot_coordinator_take_evaluation(struct run *run, uint64_t *id,
                                           uint64_t *step);
 
-/* The same for the export of the last snapshot. */
-bool snapshot_coordinator_take_export(struct run *run, uint64_t *id);
-
 /* An evaluation or the export that read snapshot ID is over. */
 void snapshot_coordinator_release(struct run *run, uint64_t id);
 

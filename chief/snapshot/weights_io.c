@@ -220,6 +220,19 @@ static void begin_init(struct run *run) {
     if (status)
         end_init(run, status, &why);
 }
+/* Takes the held snapshot that is to be exported; false: there is none. */
+static bool take_export(struct run *run, uint64_t *id) {
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
+        if (snapshot->progress.stage != SNAPSHOT_ROUND_HELD ||
+            !snapshot->export || snapshot->exporting)
+            continue;
+        snapshot->exporting = true;
+        *id = snapshot->id;
+        return true;
+    }
+    return false;
+}
 
 void weights_io_step(struct run *run) {
     struct weights_io *weights_io = run->weights_io;
@@ -229,7 +242,7 @@ void weights_io_step(struct run *run) {
     if (!weights_io && run->plan.init_wanted) {
         run->plan.init_wanted = false;
         begin_init(run);
-    } else if (!weights_io && snapshot_coordinator_take_export(run, &id)) {
+    } else if (!weights_io && take_export(run, &id)) {
         begin_export(run, id);
     }
     if (!weights_io)

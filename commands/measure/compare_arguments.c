@@ -162,13 +162,6 @@ void compare_batch_update(struct compare_batch *batch, const json_t *run) {
         *batch = found;
 }
 
-void compare_batch_grow(struct compare_batch *batch, uint32_t samples) {
-    uint32_t least =
-        batch->micro ? (samples + batch->micro - 1) / batch->micro : 0;
-    if (batch->accumulation < least)
-        batch->accumulation = least;
-}
-
 double compare_batch_samples(const struct compare_batch *batch) {
     return (double)batch->micro * batch->accumulation;
 }

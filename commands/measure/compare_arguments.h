@@ -31,10 +31,6 @@ enum status compare_batch_find(struct compare_batch *out, const struct job *job,
  */
 void compare_batch_update(struct compare_batch *batch, const json_t *run);
 
-/* Increases the accumulation until a replica's step has at least SAMPLES, if
- * the batch is known. */
-void compare_batch_grow(struct compare_batch *batch, uint32_t samples);
-
 /* Samples of a replica's step. */
 double compare_batch_samples(const struct compare_batch *batch);
 

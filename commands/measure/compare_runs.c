@@ -189,6 +189,14 @@ static bool read_external(struct comparison *comparison,
                         json_real(examples > 0 ? examples / steps : 1));
     return true;
 }
+/* Increases the accumulation until a replica's step has at least SAMPLES, if
+ * the batch is known. */
+static void grow_batch(struct compare_batch *batch, uint32_t samples) {
+    uint32_t least =
+        batch->micro ? (samples + batch->micro - 1) / batch->micro : 0;
+    if (batch->accumulation < least)
+        batch->accumulation = least;
+}
 
 /* Returns the run's object, owned by the caller. NULL: it failed, with the
  * reason in ONE, or the comparison must end, with the reason in STATUS. */
@@ -204,7 +212,7 @@ static json_t *compare_runs_run_once(struct comparison *comparison,
                                                     run_purpose == EQUAL_TIME};
     struct compare_runs_outcome outcome = {0};
     if (run_purpose == FIRST_STEP)
-        compare_batch_grow(&request.batch, FIRST_SAMPLES);
+        grow_batch(&request.batch, FIRST_SAMPLES);
     request.continues[false] =
         run_purpose != FIRST_STEP && has_other_cases(comparison, one);
     request.continues[true] = run_purpose != FIRST_STEP;

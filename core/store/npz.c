@@ -143,32 +143,3 @@ void npz_close(struct npz **where) {
     archive_write_free(npz->archive);
     free(npz);
 }
-
-static enum status append_tensor(struct npz *npz,
-                                 const struct parameter *tensor,
-                                 const float *floats, struct failure *why) {
-    struct npz_array array = {.name = tensor->name,
-                              .descr = "<f4",
-                              .num_dims = tensor->num_dims,
-                              .bytes = tensor->elements * sizeof *floats};
-    for (uint32_t d = 0; d < tensor->num_dims; d++)
-        array.shape[d] = tensor->dims[d];
-    enum status status = npz_begin(npz, &array, why);
-    return status ? status : npz_append(npz, floats, array.bytes, why);
-}
-
-enum status npz_write(struct atomic_file *file,
-                      const struct tensor_source *source, float *floats,
-                      struct failure *why) {
-    struct npz *npz;
-    enum status status = npz_open(&npz, file, why);
-    for (uint32_t t = 0; t < source->count && !status; t++) {
-        status = source->fetch(source->context, t, floats, why);
-        if (!status)
-            status = append_tensor(npz, &source->tensors[t], floats, why);
-    }
-    if (!status)
-        status = npz_finish(npz, why);
-    npz_close(&npz);
-    return status;
-}

@@ -34,10 +34,4 @@ enum status npz_finish(struct npz *npz, struct failure *why) MUST_CHECK;
 /* Frees *NPZ (may be NULL) and clears it. */
 void npz_close(struct npz **npz);
 
-/* Appends the archive of SOURCE to FILE. FLOATS must hold the largest tensor.
- */
-enum status npz_write(struct atomic_file *file,
-                      const struct tensor_source *source, float *floats,
-                      struct failure *why) MUST_CHECK;
-
 #endif

@@ -105,6 +105,36 @@ static enum status safetensors_write(struct atomic_file *file,
     }
     return status;
 }
+static enum status append_tensor(struct npz *npz,
+                                 const struct parameter *tensor,
+                                 const float *floats, struct failure *why) {
+    struct npz_array array = {.name = tensor->name,
+                              .descr = "<f4",
+                              .num_dims = tensor->num_dims,
+                              .bytes = tensor->elements * sizeof *floats};
+    for (uint32_t d = 0; d < tensor->num_dims; d++)
+        array.shape[d] = tensor->dims[d];
+    enum status status = npz_begin(npz, &array, why);
+    return status ? status : npz_append(npz, floats, array.bytes, why);
+}
+
+/* Appends the archive of SOURCE to FILE. FLOATS must hold the largest tensor.
+ */
+static enum status tensor_file_write_npz(struct atomic_file *file,
+                                         const struct tensor_source *source,
+                                         float *floats, struct failure *why) {
+    struct npz *npz;
+    enum status status = npz_open(&npz, file, why);
+    for (uint32_t t = 0; t < source->count && !status; t++) {
+        status = source->fetch(source->context, t, floats, why);
+        if (!status)
+            status = append_tensor(npz, &source->tensors[t], floats, why);
+    }
+    if (!status)
+        status = npz_finish(npz, why);
+    npz_close(&npz);
+    return status;
+}
 
 static enum status tensor_file_write_all(struct atomic_file *file,
                                          enum tensor_format format,
@@ -120,7 +150,7 @@ static enum status tensor_file_write_all(struct atomic_file *file,
                             "%s: a tensor of %" PRIu64 " elements", file->path,
                             largest);
     enum status status = format == TENSOR_NPZ
-                             ? npz_write(file, source, floats, why)
+                             ? tensor_file_write_npz(file, source, floats, why)
                              : safetensors_write(file, source, floats, why);
     free(floats);
     return status;

@@ -136,10 +136,16 @@ static void fill_bias(json_t *tree, const struct job *job) {
     bool done = job_tree_put(tree, "model.bias", json_false());
     (void)done; /* a conflict is reported later as a problem */
 }
+/* True if KEY may apply, because a type that decides it is no known word. */
+static bool may_apply(const struct job_key *key, const struct job *job) {
+    return (job->model_unknown && (key->of_model || key->group)) ||
+           (job->format_unknown &&
+            (key->formats || key->kind == JOB_KIND_FILES));
+}
 
 /* False for the keys of a group's optimizer that the job does not have. */
 static bool has_job_key(const struct job_key *key, const struct job *job) {
-    return job_schema_applies(key, job) && !job_schema_may_apply(key, job) &&
+    return job_schema_applies(key, job) && !may_apply(key, job) &&
            (!key->group || job->groups[key->group].given);
 }
 
@@ -366,8 +372,7 @@ static bool check_leaf(const struct check *check, const char *prefix,
             return true;
         found = key;
     }
-    if (found && !json_is_null(value) &&
-        !job_schema_may_apply(found, check->job))
+    if (found && !json_is_null(value) && !may_apply(found, check->job))
         report_misplaced(check, prefix, path, found);
     return found != NULL;
 }

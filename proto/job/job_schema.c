@@ -641,12 +641,6 @@ bool job_schema_applies(const struct job_key *key, const struct job *job) {
     return !key->schedules || key->schedules & 1u << job->schedule.type;
 }
 
-bool job_schema_may_apply(const struct job_key *key, const struct job *job) {
-    return (job->model_unknown && (key->of_model || key->group)) ||
-           (job->format_unknown &&
-            (key->formats || key->kind == JOB_KIND_FILES));
-}
-
 const char *job_schema_group(enum job_group group, enum job_model_type type) {
     static const struct {
         const char *name;

@@ -113,7 +113,4 @@ const char *job_schema_group(enum job_group group, enum job_model_type type);
 /* True if KEY applies to the model, optimizer and schedule types of JOB. */
 bool job_schema_applies(const struct job_key *key, const struct job *job);
 
-/* True if it may apply, because a type that decides it is no known word. */
-bool job_schema_may_apply(const struct job_key *key, const struct job *job);
-
 #endif
