@@ -74,9 +74,80 @@ static double metrics_rate(struct run_point from, struct run_point to) {
     return seconds > 0 ? (double)(to.samples - from.samples) / seconds : NAN;
 }
 
+static double network_limit(const struct run *run) {
+    if (!run->plan.layout || !(run->bandwidth.gbits > 0))
+        return NAN;
+    bool synchronous = run_synchronous(run);
+    struct network_bound_case given = {
+        .num_trainers = run->roster.num_ranks,
+        .num_ps = (uint32_t)run_holder_count(run),
+        .bytes =
+            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
+        .row_bytes = run_row_bytes(run),
+        .link_gbits = run->bandwidth.gbits,
+        .synchronous = synchronous,
+        .allreduce = run->allreduce,
+        .two_phase =
+            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
+    };
+    return network_bound_steps_per_second(&given);
+}
+
+static void add_trainer_facts(struct run_facts *facts,
+                              const Capstan__Heartbeat *heartbeat) {
+    facts->seconds.input += heartbeat->input_s;
+    facts->seconds.compute += heartbeat->compute_s;
+    facts->seconds.waiting += heartbeat->wire_s;
+    facts->seconds.rule += heartbeat->update_s;
+    facts->seconds.training += heartbeat->training_s;
+    if (heartbeat->skipped > facts->skipped_steps)
+        facts->skipped_steps = heartbeat->skipped;
+}
+
+static double loss_scale(const struct run *run) {
+    double scale = NAN;
+    uint64_t max_step = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
+        if (heartbeat->loss_scale > 0 && heartbeat->clock >= max_step) {
+            max_step = heartbeat->clock;
+            scale = heartbeat->loss_scale;
+        }
+    }
+    return scale;
+}
+
+struct run_facts metrics_facts(const struct run *run, uint64_t step) {
+    const struct layout *layout = run->plan.layout;
+    const struct job *job = run->job;
+    struct run_point total = run_total(run);
+    double steps = (double)(step - run->plan.schedule.start);
+    struct run_facts facts = {
+        .total = total,
+        .loss = isfinite(run->metrics.epoch_loss)
+                    ? run->metrics.epoch_loss
+                    : metrics_mean_loss((struct run_point){0}, total),
+        .steps_per_second = total.seconds > 0 ? steps / total.seconds : NAN,
+        .examples_per_second = metrics_rate((struct run_point){0}, total),
+        .checks_overflow =
+            job && (job->fp16.enabled ||
+                    (job->bf16.enabled && job->bf16.check_overflow)),
+        .loss_scale = loss_scale(run),
+        .row_bytes = run_row_bytes(run),
+        .network_limit = network_limit(run),
+    };
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        add_trainer_facts(&facts, &run->trainers[r].heartbeat);
+    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+        facts.seconds.updates += run->ps[i].update_s;
+    for (uint32_t t = 0; layout && t < layout->num_tables; t++)
+        facts.rows += run_table_rows(run, t);
+    return facts;
+}
+
 /* Extrapolates the mean time of a step since the start. */
-static double seconds_left(const struct run *run, uint64_t step) {
-    double seconds = run_total(run).seconds;
+static double seconds_left(const struct run *run, double seconds,
+                           uint64_t step) {
     uint64_t steps_done = step - run->plan.schedule.start;
     return steps_done && !run_is_endless(run) && seconds > 0
                ? seconds / (double)steps_done *
@@ -115,45 +186,13 @@ static double known_rate(const struct run *run, double rate) {
     return run->job->model.type == JOB_EXTERNAL && rate == 0 ? NAN : rate;
 }
 
-static uint64_t all_rows(const struct run *run) {
-    const struct layout *layout = run->plan.layout;
-    uint64_t rows = 0;
-    for (uint32_t t = 0; layout && t < layout->num_tables; t++)
-        rows += run_table_rows(run, t);
-    return rows;
-}
-
-double metrics_network_limit(const struct run *run) {
-    if (!run->plan.layout || !(run->bandwidth.gbits > 0))
-        return NAN;
-    bool synchronous = run_synchronous(run);
-    struct network_bound_case given = {
-        .num_trainers = run->roster.num_ranks,
-        .num_ps = (uint32_t)run_holder_count(run),
-        .bytes =
-            (double)encoding_bytes(run->job->wire, run->plan.layout->elements),
-        .row_bytes = run_row_bytes(run),
-        .link_gbits = run->bandwidth.gbits,
-        .synchronous = synchronous,
-        .allreduce = run->allreduce,
-        .two_phase =
-            synchronous && !run->allreduce && run->job->gradient_clipping > 0,
-    };
-    return network_bound_steps_per_second(&given);
-}
-
-/* The share of the network's bound that the rate which is shown reaches; 0: it
- * is unknown. */
-static double network_share(const struct run *run) {
-    double limit = metrics_network_limit(run);
+static struct progress_numbers progress_at(const struct run *run,
+                                           const struct run_facts *facts,
+                                           uint64_t step) {
+    double limit = facts->network_limit;
     double samples = (double)run->job->micro_batch * run->job->accumulation *
                      run_step_replicas(run);
     double rate = known_rate(run, run->metrics.shown_rate);
-    return limit > 0 && samples > 0 && rate > 0 ? rate / samples / limit : 0;
-}
-
-static struct progress_numbers progress_at(const struct run *run,
-                                           uint64_t step) {
     return (struct progress_numbers){
         .step = step,
         .total_steps = run_is_endless(run) ? 0 : run->plan.schedule.total,
@@ -163,11 +202,12 @@ static struct progress_numbers progress_at(const struct run *run,
         .accuracy = NAN,
         .auc = NAN,
         .test_loss = NAN,
-        .examples_per_second = known_rate(run, run->metrics.shown_rate),
-        .seconds_left = seconds_left(run, step),
-        .rows = all_rows(run),
-        .row_bytes = run_row_bytes(run),
-        .network_share = network_share(run),
+        .examples_per_second = rate,
+        .seconds_left = seconds_left(run, facts->total.seconds, step),
+        .rows = facts->rows,
+        .row_bytes = facts->row_bytes,
+        .network_share =
+            limit > 0 && samples > 0 && rate > 0 ? rate / samples / limit : 0,
     };
 }
 
@@ -188,57 +228,26 @@ static uint64_t min_step(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-bool metrics_checks_overflow(const struct run *run) {
-    return run->job &&
-           (run->job->fp16.enabled ||
-            (run->job->bf16.enabled && run->job->bf16.check_overflow));
-}
-
-uint64_t metrics_skipped_steps(const struct run *run) {
-    uint64_t most = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->trainers[r].heartbeat.skipped > most)
-            most = run->trainers[r].heartbeat.skipped;
-    return most;
-}
-
-double metrics_loss_scale(const struct run *run) {
-    double scale = NAN;
-    uint64_t max_step = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
-        if (heartbeat->loss_scale > 0 && heartbeat->clock >= max_step) {
-            max_step = heartbeat->clock;
-            scale = heartbeat->loss_scale;
-        }
-    }
-    return scale;
-}
-
-static double current_rate(const struct run *run, uint64_t step) {
+static double current_rate(const struct run *run, uint64_t skipped,
+                           uint64_t step) {
     struct schedule schedule = run->job->schedule;
     if (run->job->scale_lr)
         schedule_scale(&schedule, run->plan.num_replicas);
     /* A skipped step does not advance the schedule of the learning rate. */
-    step -= min_step(step, metrics_skipped_steps(run));
+    step -= min_step(step, skipped);
     return schedule_rate(&schedule, step ? step : 1);
 }
 
 /* Fractions of the trainers' time since the start. */
-static void write_shares(struct run *run, uint64_t step) {
-    double input = 0, compute = 0, waiting = 0, all = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
-        input += heartbeat->input_s;
-        compute += heartbeat->compute_s;
-        waiting += heartbeat->wire_s;
-        all += heartbeat->training_s;
-    }
+static void write_shares(struct run *run, const struct run_facts *facts,
+                         uint64_t step) {
+    double all = facts->seconds.training;
     if (all <= 0)
         return;
-    write_scalar(run, "time/input", step, input / all);
-    write_scalar(run, "time/compute", step, compute / all);
-    write_scalar(run, "time/waiting_for_weights", step, waiting / all);
+    write_scalar(run, "time/input", step, facts->seconds.input / all);
+    write_scalar(run, "time/compute", step, facts->seconds.compute / all);
+    write_scalar(run, "time/waiting_for_weights", step,
+                 facts->seconds.waiting / all);
 }
 
 static uint64_t point_step(const struct run *run, uint64_t number) {
@@ -333,9 +342,10 @@ static void write_point(struct run *run) {
     const struct run_point *reported =
         reported_sums(run, run->metrics.points.next);
     struct run_point *sums = point_sums(run, run->metrics.points.next++);
-    struct progress_numbers point = progress_at(run, step);
     if (!reported)
         return;
+    struct run_facts facts = metrics_facts(run, step);
+    struct progress_numbers point = progress_at(run, &facts, step);
     point.loss = metrics_mean_loss((struct run_point){0}, *reported);
     point.examples_per_second =
         known_rate(run, point_rate(&run->metrics.points, sums));
@@ -343,12 +353,13 @@ static void write_point(struct run *run) {
     write_scalar(run, "train/loss", step, point.loss);
     write_scalar(run, "train/examples_per_second", step,
                  point.examples_per_second);
-    write_scalar(run, "train/learning_rate", step, current_rate(run, step));
-    write_scalar(run, "train/loss_scale", step, metrics_loss_scale(run));
-    if (metrics_checks_overflow(run))
+    write_scalar(run, "train/learning_rate", step,
+                 current_rate(run, facts.skipped_steps, step));
+    write_scalar(run, "train/loss_scale", step, facts.loss_scale);
+    if (facts.checks_overflow)
         write_scalar(run, "train/skipped_steps", step,
-                     (double)metrics_skipped_steps(run));
-    write_shares(run, step);
+                     (double)facts.skipped_steps);
+    write_shares(run, &facts, step);
     if (step != run->plan.schedule.total)
         write_rows(run, step);
     progress_point(&run->metrics.progress, &point);
@@ -453,7 +464,8 @@ void metrics_show(struct run *run, int64_t now) {
         write_points(run, last);
     if (run->phase != RUN_TRAINING || !run->metrics.began)
         return;
-    struct run_point point = run_total(run);
+    struct run_facts facts = metrics_facts(run, step);
+    struct run_point point = facts.total;
     bool turn = now - run->metrics.shown_at >= SHOW_INTERVAL;
     if (turn)
         run->metrics.shown_from = run->metrics.shown;
@@ -467,7 +479,7 @@ void metrics_show(struct run *run, int64_t now) {
         run->metrics.shown_at = now;
     }
     struct progress_numbers shown =
-        progress_at(run, min_step(step, run->plan.schedule.total));
+        progress_at(run, &facts, min_step(step, run->plan.schedule.total));
     char cause[256];
     stall_update(run, now);
     shown.stalled = stall_seconds(run, now, cause, sizeof cause);
@@ -502,7 +514,8 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
                                const struct evaluation_split_result *result,
                                struct binary_scores *scores) {
     struct run_point point = total_at_evaluation(run);
-    struct progress_numbers shown = progress_at(run, step);
+    struct run_facts facts = metrics_facts(run, step);
+    struct progress_numbers shown = progress_at(run, &facts, step);
     uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
     bool epoch_ended = epochs > run->metrics.epochs_ended;
     double loss = metrics_mean_loss(run->metrics.epoch_start, point);

@@ -91,14 +91,26 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
 /* Mean loss per sample between FROM and TO; NAN: no samples. */
 double metrics_mean_loss(struct run_point from, struct run_point to);
 
-/* Are steps with overflowed gradients skipped? And how many were? */
-bool metrics_checks_overflow(const struct run *run);
-uint64_t metrics_skipped_steps(const struct run *run);
+/* How the run stands: progress, TensorBoard and the summary show it. A NAN is
+ * unknown. */
+struct run_facts {
+    struct run_point total; /* since the start */
+    double loss; /* of the last epoch that ended in this run, else of all */
+    double steps_per_second, examples_per_second; /* since the start */
+    /* Seconds since the start, summed over all trainers, updates over all ps.
+     */
+    struct {
+        double input, compute, waiting, rule, training, updates;
+    } seconds;
+    bool checks_overflow; /* steps with overflowed gradients are skipped */
+    uint64_t skipped_steps;
+    double loss_scale;    /* as reported by the trainer that is furthest */
+    uint64_t rows;        /* in tables */
+    double row_bytes;     /* of them that a trainer sends in a step */
+    double network_limit; /* steps a second that the network allows */
+};
 
-/* As reported by the trainer that is furthest; NAN: none has reported. */
-double metrics_loss_scale(const struct run *run);
-
-/* Steps a second that the network allows; NAN: the bandwidth is unknown. */
-double metrics_network_limit(const struct run *run);
+/* After STEP. */
+struct run_facts metrics_facts(const struct run *run, uint64_t step);
 
 #endif

@@ -20,27 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds since the start, summed over all trainers and over all ps. */
-struct seconds {
-    double input, compute, waiting, rule, updates;
-};
-
-static struct seconds sum_seconds(const struct run *run) {
-    struct seconds sum = {0};
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
-        sum.input += heartbeat->input_s;
-        sum.compute += heartbeat->compute_s;
-        sum.waiting += heartbeat->wire_s;
-        sum.rule += heartbeat->update_s;
-    }
-    for (uint32_t i = 0; i < run->roster.num_ps; i++)
-        sum.updates += run->ps[i].update_s;
-    return sum;
-}
-
-static void time_breakdown_set_real(json_t *object, const char *key,
-                                    double value) {
+static void summary_set_real(json_t *object, const char *key, double value) {
     json_object_set_new(object, key,
                         isfinite(value) ? json_real(value) : json_null());
 }
@@ -54,23 +34,27 @@ static bool time_breakdown_is_external(const struct run *run) {
 /* Seconds per step of one trainer and of one ps. Steps are those of each
  * trainer, even if the run's step counts the steps of all. */
 static json_t *seconds_per_step(const struct run *run) {
-    struct seconds sum = sum_seconds(run);
+    struct run_facts facts = metrics_facts(run, run->end_step);
     double trainers = run->roster.num_ranks;
     double steps = (double)(run->end_step - run->plan.schedule.start);
     double each = run_synchronous(run) ? steps : steps / trainers;
     double trainer_steps = trainers * each;
-    double update = run->allreduce ? sum.rule / trainer_steps
-                                   : sum.updates / run_holder_count(run) / each;
+    double update = run->allreduce
+                        ? facts.seconds.rule / trainer_steps
+                        : facts.seconds.updates / run_holder_count(run) / each;
     json_t *object = json_object();
-    time_breakdown_set_real(
-        object, "input",
-        time_breakdown_is_external(run) ? NAN : sum.input / trainer_steps);
-    time_breakdown_set_real(object, "compute", sum.compute / trainer_steps);
-    time_breakdown_set_real(object, "waiting_for_weights",
-                            run->allreduce ? 0 : sum.waiting / trainer_steps);
-    time_breakdown_set_real(object, "waiting_for_gradients",
-                            run->allreduce ? sum.waiting / trainer_steps : 0);
-    time_breakdown_set_real(object, "update", update);
+    summary_set_real(object, "input",
+                     time_breakdown_is_external(run)
+                         ? NAN
+                         : facts.seconds.input / trainer_steps);
+    summary_set_real(object, "compute", facts.seconds.compute / trainer_steps);
+    summary_set_real(object, "waiting_for_weights",
+                     run->allreduce ? 0
+                                    : facts.seconds.waiting / trainer_steps);
+    summary_set_real(object, "waiting_for_gradients",
+                     run->allreduce ? facts.seconds.waiting / trainer_steps
+                                    : 0);
+    summary_set_real(object, "update", update);
     return object;
 }
 
@@ -113,9 +97,9 @@ void time_breakdown_add(json_t *object, const struct run *run) {
         planned ? json_integer((json_int_t)run->plan.layout->elements)
                 : json_null());
     add_batch(object, run);
-    time_breakdown_set_real(object, "wire_bytes", bytes);
-    time_breakdown_set_real(object, "bytes_per_step",
-                            planned ? bytes_per_step(run, bytes) : NAN);
+    summary_set_real(object, "wire_bytes", bytes);
+    summary_set_real(object, "bytes_per_step",
+                     planned ? bytes_per_step(run, bytes) : NAN);
     json_object_set_new(object, "seconds_per_step",
                         planned && run->end_step > run->plan.schedule.start
                             ? seconds_per_step(run)
@@ -162,59 +146,27 @@ static struct time_share silence_wait(const struct run *run, double waited) {
     return share;
 }
 
-/* Finds the largest cause of lost time, its fraction, and the one key to
- * change, if any. */
-static struct time_share largest_loss(const struct run *run, double *all) {
-    double update = 0;
+/* Finds the largest cause of lost time, and the one key to change, if any. */
+static struct time_share largest_loss(const struct run *run,
+                                      const struct run_facts *facts) {
     struct time_share input = {.cause = "input",
+                               .seconds = facts->seconds.input,
                                .key = "data.num_workers (larger)"};
     struct time_share weights = weights_wait(run);
-    *all = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
-        input.seconds += heartbeat->input_s;
-        weights.seconds += heartbeat->wire_s;
-        *all += heartbeat->training_s;
-    }
-    for (uint32_t i = 0; i < run->roster.num_ps; i++)
-        update += run->ps[i].update_s;
+    weights.seconds = facts->seconds.waiting;
     struct time_share silent = silence_wait(run, weights.seconds);
     weights.seconds -= silent.seconds;
     if (silent.seconds > weights.seconds && silent.seconds > input.seconds)
         return silent;
-    double ps =
-        run->allreduce || is_single_process(run)
-            ? 0
-            : update / run_holder_count(run) * (double)run->roster.num_ranks;
+    double ps = run->allreduce || is_single_process(run)
+                    ? 0
+                    : facts->seconds.updates / run_holder_count(run) *
+                          (double)run->roster.num_ranks;
     if (ps > weights.seconds / 2 && weights.seconds > input.seconds)
         return (struct time_share){.cause = "ps arithmetic",
                                    .seconds = ps,
                                    .key = "more ps in the cluster"};
     return weights.seconds > input.seconds ? weights : input;
-}
-
-/* The loss of the last epoch that ended in this run, else of all steps. */
-static double run_loss(const struct run *run) {
-    struct run_point none = {0};
-    return isfinite(run->metrics.epoch_loss)
-               ? run->metrics.epoch_loss
-               : metrics_mean_loss(none, run_total(run));
-}
-
-static double training_seconds(const struct run *run) {
-    return run_total(run).seconds;
-}
-
-static double steps_per_second(const struct run *run) {
-    double seconds = training_seconds(run);
-    return seconds > 0
-               ? (double)(run->end_step - run->plan.schedule.start) / seconds
-               : NAN;
-}
-
-static void summary_set_real(json_t *object, const char *key, double value) {
-    json_object_set_new(object, key,
-                        isfinite(value) ? json_real(value) : json_null());
 }
 
 static void summary_add_table_memory(json_t *object, const struct run *run) {
@@ -261,13 +213,11 @@ static void summary_add_rows(json_t *object, const struct run *run) {
     json_decref(tables);
 }
 
-static void log_rows(const struct run *run) {
+static void log_rows(const struct run *run, const struct run_facts *facts) {
     const struct layout *layout = run->plan.layout;
-    uint64_t rows = 0;
+    uint64_t rows = facts->rows;
     char bytes[16];
-    for (uint32_t t = 0; layout && t < layout->num_tables; t++)
-        rows += run_table_rows(run, t);
-    byte_size_text((uint64_t)run_row_bytes(run), bytes, sizeof bytes);
+    byte_size_text((uint64_t)facts->row_bytes, bytes, sizeof bytes);
     if (rows)
         log_info(run->log, "rows_summarized",
                  "%" PRIu64
@@ -286,8 +236,8 @@ static void log_rows(const struct run *run) {
 }
 
 json_t *summary_object(const struct run *run) {
-    double seconds = training_seconds(run);
     uint64_t step = run->end_step;
+    struct run_facts facts = metrics_facts(run, step);
     json_t *object = json_object();
     json_object_set_new(object, "exit",
                         json_integer(failure_code_status(run->code)));
@@ -295,11 +245,9 @@ json_t *summary_object(const struct run *run) {
     json_object_set_new(object, "rounds",
                         run_synchronous(run) ? json_integer((json_int_t)step)
                                              : json_null());
-    summary_set_real(object, "steps_per_second", steps_per_second(run));
-    summary_set_real(object, "examples_per_second",
-                     seconds > 0 ? (double)run_total(run).samples / seconds
-                                 : NAN);
-    summary_set_real(object, "train_loss", run_loss(run));
+    summary_set_real(object, "steps_per_second", facts.steps_per_second);
+    summary_set_real(object, "examples_per_second", facts.examples_per_second);
+    summary_set_real(object, "train_loss", facts.loss);
     summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
     summary_set_real(object, "test_loss", run->evaluations.test_loss);
     if (run->evaluations.has_scores) {
@@ -320,21 +268,19 @@ json_t *summary_object(const struct run *run) {
             json_integer((json_int_t)run->evaluations.bad_lines));
     }
     untrained_add(object, run);
-    if (metrics_checks_overflow(run)) {
-        summary_set_real(object, "loss_scale", metrics_loss_scale(run));
-        json_object_set_new(
-            object, "skipped_steps",
-            json_integer((json_int_t)metrics_skipped_steps(run)));
+    if (facts.checks_overflow) {
+        summary_set_real(object, "loss_scale", facts.loss_scale);
+        json_object_set_new(object, "skipped_steps",
+                            json_integer((json_int_t)facts.skipped_steps));
     }
     summary_set_real(object, "link_gbits",
                      run->bandwidth.gbits > 0 ? run->bandwidth.gbits : NAN);
     if (run->series)
         summary_set_real(object, "ps_link_gbits",
                          bandwidth_probe_aggregate_gbits(run));
-    summary_set_real(object, "bound_steps_per_second",
-                     metrics_network_limit(run));
+    summary_set_real(object, "bound_steps_per_second", facts.network_limit);
     summary_set_real(object, "share_of_bound",
-                     steps_per_second(run) / metrics_network_limit(run));
+                     facts.steps_per_second / facts.network_limit);
     time_breakdown_add(object, run);
     /* The watchdog moves `opened` forward by each suspension. */
     summary_set_real(
@@ -368,11 +314,12 @@ void summary_save(const struct run *run, const char *path) {
 
 /* Names a key only if the loss of time justifies a change and the key helps. In
  * a failed run trainers waited for what failed, so it names none. */
-static void log_lost_time(const struct run *run) {
-    double all;
+static void log_lost_time(const struct run *run,
+                          const struct run_facts *facts) {
+    double all = facts->seconds.training;
     if (run->code && !run->shutdown.interrupted)
         return;
-    struct time_share share = largest_loss(run, &all);
+    struct time_share share = largest_loss(run, facts);
     double part = all > 0 ? share.seconds / all : 0;
     if (part >= MIN_REPORTED_SHARE)
         log_info(run->log, "lost_time_attributed",
@@ -384,14 +331,13 @@ static void log_lost_time(const struct run *run) {
                  100 * part);
 }
 
-static void log_skipped(const struct run *run) {
+static void log_skipped(const struct run *run, const struct run_facts *facts) {
     char scale[48] = "";
-    if (metrics_loss_scale(run) > 0)
-        snprintf(scale, sizeof scale, "; loss scale %g",
-                 metrics_loss_scale(run));
+    if (facts->loss_scale > 0)
+        snprintf(scale, sizeof scale, "; loss scale %g", facts->loss_scale);
     log_info(run->log, "skipped_steps_counted",
              "steps skipped because of overflowed gradients: %" PRIu64 "%s",
-             metrics_skipped_steps(run), scale);
+             facts->skipped_steps, scale);
 }
 
 /* The loss of the first step, over the trainers that were there from the start:
@@ -478,40 +424,40 @@ static void log_bad_lines(const struct run *run) {
 
 void summary_print(const struct run *run, bool json) {
     uint64_t step = run->end_step;
-    double seconds = training_seconds(run);
-    uint64_t samples = run_total(run).samples;
+    struct run_facts facts = metrics_facts(run, step);
+    double seconds = facts.total.seconds;
     char loss[32], figures[96] = ""; /* a caller may not tell its samples */
-    progress_loss_text(loss, sizeof loss, run_loss(run));
-    if (samples)
+    progress_loss_text(loss, sizeof loss, facts.loss);
+    if (facts.total.samples)
         snprintf(figures, sizeof figures, ", %.0f examples/s; train %s",
-                 (double)samples / seconds, loss);
+                 (double)facts.total.samples / seconds, loss);
     if (run->metrics.began && seconds > 0)
         log_info(run->log, "training_summarized",
                  "%" PRIu64 " step%s in %.1f s: %.1f steps/s%s%s",
                  step - run->plan.schedule.start,
                  log_plural(step - run->plan.schedule.start), seconds,
-                 steps_per_second(run), figures,
+                 facts.steps_per_second, figures,
                  run->code ? "; not complete" : "");
     if (run->metrics.began)
         log_diverged(run);
-    if (run->metrics.began && metrics_checks_overflow(run))
-        log_skipped(run);
+    if (run->metrics.began && facts.checks_overflow)
+        log_skipped(run, &facts);
     log_bad_lines(run);
     if (run->metrics.began)
         untrained_log(run);
-    if (run->metrics.began && seconds > 0 && metrics_network_limit(run) > 0)
+    if (run->metrics.began && seconds > 0 && facts.network_limit > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "
                  "Gbit/s in each direction per host (%s)",
-                 100 * steps_per_second(run) / metrics_network_limit(run),
-                 metrics_network_limit(run), run->bandwidth.gbits,
+                 100 * facts.steps_per_second / facts.network_limit,
+                 facts.network_limit, run->bandwidth.gbits,
                  run->bandwidth.measured ? "measured"
                  : run->no_restart
                      ? "--link-gbits, as if each had a host of its own"
                      : "--link-gbits");
     if (run->metrics.began) {
-        log_rows(run);
-        log_lost_time(run);
+        log_rows(run, &facts);
+        log_lost_time(run, &facts);
     }
     if (run->checkpoints.has_saved)
         log_info(run->log, "final_checkpoint", "checkpoint: %s",
