@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training without ps by real processes: what it computes, what it leaves, and
  * how it ends. */
+#define STATE struct cluster_run *run
+
 #include "core/base/time.h"
 #include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_fixture.h"
@@ -70,149 +72,148 @@ static void expect_close(const struct cluster_run *run, const char *a,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(two_runs_of_a_job_end_in_the_same_bits) {
-    cluster_run_job(*state, NULL);
-    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
-    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
-    cluster_fixture_expect_same_checkpoints(*state, "a", "b");
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a");
+    CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 TEST(ranks_on_one_host_share_memory_unless_tcp_is_requested) {
     static const char said[] = "all-reduce: over shared memory";
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"),
-        said);
+        CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a"), said);
     setenv("CAPSTAN_LANE", "tcp", 1);
     struct cluster_process *tcp =
-        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
+        CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, "checkpoint.dir=b");
     unsetenv("CAPSTAN_LANE");
     assert_false(cluster_fixture_has_logged(tcp, said));
-    cluster_fixture_expect_same_checkpoints(*state, "a", "b");
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 /* 3 workers of 10 samples, 1 worker of 30. */
 TEST(the_weights_are_those_of_ps_and_of_one_process) {
-    cluster_run_job(*state, "{\"train_micro_batch_size_per_gpu\": 10,"
-                            " \"data\": {\"shuffle\": false}}");
-    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
+    cluster_run_job(run, "{\"train_micro_batch_size_per_gpu\": 10,"
+                         " \"data\": {\"shuffle\": false}}");
+    CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, "checkpoint.dir=a",
                         "export.path=a.safetensors");
-    CLUSTER_FIXTURE_RUN(*state, 2, 3, 0, "checkpoint.dir=b",
+    CLUSTER_FIXTURE_RUN(run, 2, 3, 0, "checkpoint.dir=b",
                         "export.path=b.safetensors");
-    CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "checkpoint.dir=c",
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "checkpoint.dir=c",
                         "export.path=c.safetensors",
                         "train_micro_batch_size_per_gpu=30");
-    expect_close(*state, "a.safetensors", "b.safetensors");
-    expect_close(*state, "a.safetensors", "c.safetensors");
+    expect_close(run, "a.safetensors", "b.safetensors");
+    expect_close(run, "a.safetensors", "c.safetensors");
 }
 
 TEST(halving_doubling_ends_in_the_same_weights) {
     static const char said[] = "gloo's halving and doubling algorithm";
-    cluster_run_job(*state, NULL);
-    CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 0, 4, 0, ALLREDUCE, "checkpoint.dir=a",
                         "export.path=a.safetensors");
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES,
-                            "checkpoint.dir=b", "export.path=b.safetensors"),
+        CLUSTER_FIXTURE_RUN(run, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=b",
+                            "export.path=b.safetensors"),
         said);
-    CLUSTER_FIXTURE_RUN(*state, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
-    cluster_fixture_expect_same_checkpoints(*state, "b", "c");
-    expect_close(*state, "a.safetensors", "b.safetensors");
+    CLUSTER_FIXTURE_RUN(run, 0, 4, 0, ALLREDUCE, HALVES, "checkpoint.dir=c");
+    cluster_fixture_expect_same_checkpoints(run, "b", "c");
+    expect_close(run, "a.safetensors", "b.safetensors");
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, HALVES,
+        CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, HALVES,
                             "checkpoint.dir=d"),
         "gloo's ring algorithm (halving and doubling takes");
 }
 
 TEST(clipping_matches_that_of_ps) {
-    cluster_run_job(*state, "{\"gradient_clipping\": 0.1}");
-    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
+    cluster_run_job(run, "{\"gradient_clipping\": 0.1}");
+    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, "checkpoint.dir=a",
                         "export.path=a.safetensors");
-    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=b",
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.dir=b",
                         "export.path=b.safetensors");
-    expect_close(*state, "a.safetensors", "b.safetensors");
+    expect_close(run, "a.safetensors", "b.safetensors");
 }
 
 /* Weights and state, which every rank then holds a part of. */
 TEST(every_stage_of_zero_ends_in_the_same_bits) {
-    cluster_run_job(*state, NULL);
-    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, ADAM, STAGE(0),
                         "checkpoint.dir=stage-0");
-    CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1),
+    CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE, ADAM, STAGE(1),
                         "checkpoint.dir=stage-1");
-    cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(*state, 0, 3, 0,
-                                                      ALLREDUCE, ADAM, STAGE(2),
+    cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(run, 0, 3, 0, ALLREDUCE,
+                                                      ADAM, STAGE(2),
                                                       "checkpoint.dir=stage-2"),
                                   "by gloo or nccl, ZeRO stage 2");
-    cluster_fixture_expect_same_checkpoints(*state, "stage-0", "stage-1");
-    cluster_fixture_expect_same_checkpoints(*state, "stage-0", "stage-2");
+    cluster_fixture_expect_same_checkpoints(run, "stage-0", "stage-1");
+    cluster_fixture_expect_same_checkpoints(run, "stage-0", "stage-2");
 }
 
 TEST(a_resumed_run_ends_in_the_same_bits) {
     static const char *const stages[] = {STAGE(0), STAGE(2)};
     for (int s = 0; s < 2; s++) {
-        cluster_run_job(*state, NULL);
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+        cluster_run_job(run, NULL);
+        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
                             "checkpoint.dir=undisturbed",
                             "checkpoint.resume=never");
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
+        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, ADAM, stages[s],
                             "epochs=null", "steps=40",
                             "checkpoint.resume=never");
         cluster_fixture_expect_logged(
-            CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
+            CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, ADAM, stages[s]),
             "checkpoint/step-000000040, epoch 2");
-        cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
+        cluster_fixture_expect_same_checkpoints(run, "checkpoint",
                                                 "undisturbed");
     }
 }
 
 /* ps, all-reduce, ps: against ps alone. */
 TEST(a_run_switches_between_ps_and_all_reduce) {
-    cluster_run_job(*state, "{\"data\": {\"shuffle\": false}}");
-    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ADAM, "checkpoint.dir=alone",
+    cluster_run_job(run, "{\"data\": {\"shuffle\": false}}");
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, ADAM, "checkpoint.dir=alone",
                         "export.path=alone.safetensors");
-    CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ADAM, "epochs=1");
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, ADAM, "epochs=1");
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
+        CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, ADAM, "epochs=2"),
         "checkpoint/step-000000030, epoch 2");
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, ADAM, "epochs=3",
+        CLUSTER_FIXTURE_RUN(run, 1, 2, 0, ADAM, "epochs=3",
                             "export.path=both.safetensors"),
         "checkpoint/step-000000060, epoch 3");
-    expect_close(*state, "alone.safetensors", "both.safetensors");
+    expect_close(run, "alone.safetensors", "both.safetensors");
 }
 
 TEST(checkpoints_are_saved_as_the_job_says) {
     uint64_t steps[MAXIMUM];
-    cluster_run_job(*state, NULL);
-    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=100",
                         "checkpoint.every_steps=50");
     assert_true(
-        cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM) >= 1);
-    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
+        cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >= 1);
+    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, "epochs=null", "steps=0",
                         "checkpoint.dir=first");
-    assert_int_equal(
-        cluster_fixture_checkpoints(*state, "first", steps, MAXIMUM), 1);
+    assert_int_equal(cluster_fixture_checkpoints(run, "first", steps, MAXIMUM),
+                     1);
     assert_int_equal(steps[0], 0);
-    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2),
-                        "epochs=null", "steps=0", "checkpoint.dir=second");
-    assert_int_equal(
-        cluster_fixture_checkpoints(*state, "second", steps, MAXIMUM), 1);
+    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, ADAM, STAGE(2), "epochs=null",
+                        "steps=0", "checkpoint.dir=second");
+    assert_int_equal(cluster_fixture_checkpoints(run, "second", steps, MAXIMUM),
+                     1);
 }
 
 TEST(a_run_starts_from_a_file_of_weights) {
-    cluster_run_job(*state, NULL);
-    CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "checkpoint.dir=a",
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "checkpoint.dir=a",
                         "export.path=a.safetensors");
-    CLUSTER_FIXTURE_RUN(*state, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b",
+    CLUSTER_FIXTURE_RUN(run, 0, 2, 0, ALLREDUCE, "checkpoint.dir=b",
                         "init=a.safetensors", "epochs=null", "steps=0",
                         "export.path=b.safetensors");
-    expect_close(*state, "a.safetensors", "b.safetensors");
+    expect_close(run, "a.safetensors", "b.safetensors");
 }
 
 TEST(several_trainers_without_ps_select_all_reduce_and_log_it) {
     struct cluster_fixture fixture;
-    cluster_run_job(*state, NULL);
-    cluster_fixture_describe(&fixture, *state, 1, 0, 2);
+    cluster_run_job(run, NULL);
+    cluster_fixture_describe(&fixture, run, 1, 0, 2);
     cluster_fixture_start_all(&fixture);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
                            CLUSTER_RUN_DEADLINE);
@@ -223,20 +224,20 @@ TEST(several_trainers_without_ps_select_all_reduce_and_log_it) {
 
 TEST(listed_ps_hold_no_blocks_and_end_with_the_others) {
     struct cluster_process *local;
-    cluster_run_job(*state, NULL);
-    local = CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, ALLREDUCE);
+    cluster_run_job(run, NULL);
+    local = CLUSTER_FIXTURE_RUN(run, 2, 2, 0, ALLREDUCE);
     cluster_fixture_expect_logged(local, "the listed ps hold nothing");
 }
 
 /* Deadlines of the job are far longer than this test may take. */
 TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     struct cluster_fixture fixture;
-    cluster_run_job(*state, "{\"steps\": 10000000, \"epochs\": null}");
+    cluster_run_job(run, "{\"steps\": 10000000, \"epochs\": null}");
     for (unsigned victim = 1; victim < 3; victim++) {
         cluster_fixture_describe(&fixture, cluster_fixture_reset(state), 1, 0,
                                  2);
-        cluster_run_job(*state, "{\"steps\": 10000000,"
-                                " \"steps_per_epoch\": 10000000}");
+        cluster_run_job(run, "{\"steps\": 10000000,"
+                             " \"steps_per_epoch\": 10000000}");
         cluster_fixture_start_all(&fixture);
         cluster_run_await(fixture.tasks[0].process, "steps 0 to",
                           CLUSTER_RUN_DEADLINE);
@@ -268,14 +269,14 @@ static void await_file(const struct cluster_run *run, const char *pattern) {
  * stood still for 7 s. */
 TEST(rank_0_killed_at_the_last_checkpoint_is_named) {
     struct cluster_fixture fixture;
-    cluster_run_job(*state, "{\"chief\": \"coordinate\", \"steps\": 2,"
-                            " \"epochs\": null, \"data\": {\"test\": null},"
-                            " \"model\": {\"layers\": [64, 4096, 4096, 10]},"
-                            " \"optimizer\": {\"type\": \"Adam\"},"
-                            " \"timeouts\": {\"peer\": 10}}");
-    cluster_fixture_describe(&fixture, *state, 1, 0, 2);
+    cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 2,"
+                         " \"epochs\": null, \"data\": {\"test\": null},"
+                         " \"model\": {\"layers\": [64, 4096, 4096, 10]},"
+                         " \"optimizer\": {\"type\": \"Adam\"},"
+                         " \"timeouts\": {\"peer\": 10}}");
+    cluster_fixture_describe(&fixture, run, 1, 0, 2);
     cluster_fixture_start_all(&fixture);
-    await_file(*state, "checkpoint/step-*/*");
+    await_file(run, "checkpoint/step-*/*");
     cluster_run_signal(fixture.tasks[1].process, SIGKILL);
     cluster_fixture_expect(&fixture, 1, RETRY, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(fixture.tasks[2].process, "worker 0 on host");
@@ -283,10 +284,10 @@ TEST(rank_0_killed_at_the_last_checkpoint_is_named) {
 
 TEST(a_killed_chief_ends_all_with_138) {
     struct cluster_fixture fixture;
-    cluster_run_job(*state, "{\"steps\": 10000000,"
-                            " \"steps_per_epoch\": 10000000,"
-                            " \"timeouts\": {\"peer\": 3}}");
-    cluster_fixture_describe(&fixture, *state, 1, 0, 2);
+    cluster_run_job(run, "{\"steps\": 10000000,"
+                         " \"steps_per_epoch\": 10000000,"
+                         " \"timeouts\": {\"peer\": 3}}");
+    cluster_fixture_describe(&fixture, run, 1, 0, 2);
     cluster_fixture_start_all(&fixture);
     cluster_run_await(fixture.tasks[0].process, "steps 0 to",
                       CLUSTER_RUN_DEADLINE);
@@ -300,7 +301,7 @@ TEST(a_signal_saves_and_ends_all) {
     for (unsigned at = 0; at < 2; at++) {
         struct cluster_fixture fixture;
         uint64_t steps[MAXIMUM];
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         char changes[512];
         snprintf(changes, sizeof changes,
                  "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
@@ -324,7 +325,6 @@ TEST(a_signal_saves_and_ends_all) {
 }
 
 TEST(checkpoints_are_saved_by_seconds) {
-    struct cluster_run *run = *state;
     uint64_t steps[MAXIMUM];
     cluster_run_job(run, "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
                          " \"zero_optimization\": {\"stage\": 1}}");
@@ -343,7 +343,6 @@ TEST(checkpoints_are_saved_by_seconds) {
 TEST(one_trainer_needs_no_plugin) {
     static const char *const arguments[] = {"run", "--set", ALLREDUCE,
                                             "job.json", NULL};
-    struct cluster_run *run = *state;
     char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
     char libraries[PATH_MAX + 32];
     const char *const environment[] = {libraries, NULL};
@@ -361,21 +360,21 @@ TEST(one_trainer_needs_no_plugin) {
 }
 
 TEST(settings_that_need_ps_are_an_error) {
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG,
+        CLUSTER_FIXTURE_RUN(run, 0, 2, CONFIG,
                             "strategy={\"staleness\":\"inf\"}"),
         "staleness");
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG, "wire=bf16"), "bf16");
+        CLUSTER_FIXTURE_RUN(run, 0, 2, CONFIG, "wire=bf16"), "bf16");
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 0, 2, CONFIG, ALLREDUCE, HALVES, STAGE(1)),
+        CLUSTER_FIXTURE_RUN(run, 0, 2, CONFIG, ALLREDUCE, HALVES, STAGE(1)),
         "halving_doubling");
 }
 
 TEST(info_reports_that_gloo_works) {
     const char *const arguments[] = {"info", "--json", NULL};
-    json_t *info = cluster_run_json(cluster_fixture_tool(*state, 0, arguments));
+    json_t *info = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
     json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
     assert_string_equal(json_string_value(json_object_get(gloo, "name")),
                         "gloo");

@@ -2,6 +2,8 @@
 /* The jobs of deploy/azureml, each run here as it is written, in a copy of the
  * folder; and what docs/azureml.md shows of them (cluster_azureml.py). Ports of
  * pytorch's and mpi's jobs are Azure ML's, so one runs at a time. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
@@ -54,7 +56,7 @@ TEST(every_job_trains_as_its_file_says) {
         char name[64], list[128];
         snprintf(name, sizeof name, "deploy/azureml/%s.yml", files[i].name);
         struct cluster_process *process = cluster_run_start(
-            *state, files[i].name,
+            run, files[i].name,
             (const char *[]){"local", "--distribution", name, "--train_steps",
                              "5", "--json", NULL},
             NULL);
@@ -73,13 +75,12 @@ TEST(every_job_trains_as_its_file_says) {
         snprintf(list, sizeof list, "deploy/outputs/%s/run/checkpoint",
                  files[i].name);
         uint64_t step;
-        assert_int_equal(cluster_fixture_checkpoints(*state, list, &step, 1),
-                         1);
+        assert_int_equal(cluster_fixture_checkpoints(run, list, &step, 1), 1);
         assert_int_equal(step, 5);
         snprintf(list, sizeof list,
                  "test -s deploy/outputs/%s/run/model.safetensors",
                  files[i].name);
-        shell(*state, list);
+        shell(run, list);
     }
 }
 
@@ -101,7 +102,6 @@ static struct cluster_process *start_job(struct cluster_run *run,
 }
 
 TEST(a_command_has_its_folder_and_variables) {
-    struct cluster_run *run = *state;
     shell(run, "mkdir src");
     struct cluster_process *process =
         start_job(run, "command: >-\n  cd . && test -d ${{outputs.o}} &&\n"
@@ -117,21 +117,21 @@ TEST(a_command_has_its_folder_and_variables) {
 
 TEST(the_exit_code_is_that_of_the_leading_command) {
     struct cluster_process *process = start_job(
-        *state, "command: >-\n  case $TF_CONFIG in\n"
-                "  *'\"worker\",\"index\":0'*) exit 3;; *) sleep 60;; esac");
+        run, "command: >-\n  case $TF_CONFIG in\n"
+             "  *'\"worker\",\"index\":0'*) exit 3;; *) sleep 60;; esac");
     cluster_run_expect(process, 3, DEADLINE);
 }
 
 TEST(a_signal_reaches_the_command_and_it_saves) {
     uint64_t step;
-    cluster_run_job(*state, "{\"epochs\": 100000}");
+    cluster_run_job(run, "{\"epochs\": 100000}");
     struct cluster_process *process =
-        start_job(*state, "command: capstan run job.json");
+        start_job(run, "command: capstan run job.json");
     cluster_run_await(process, "chief: epoch 1/", DEADLINE);
     cluster_run_signal(process, SIGTERM);
     cluster_run_expect(process, TERMINATED, DEADLINE);
-    assert_int_equal(
-        cluster_fixture_checkpoints(*state, "checkpoint", &step, 1), 1);
+    assert_int_equal(cluster_fixture_checkpoints(run, "checkpoint", &step, 1),
+                     1);
 }
 
 /* As by preemption: no process can save anything, and the same file is started
@@ -140,13 +140,13 @@ TEST(a_killed_job_resumes_from_its_output) {
     static const char text[] =
         "command: capstan run job.json --model_dir ${{outputs.run}}\n"
         "outputs: {run: {path: kept}}";
-    cluster_run_job(*state, "{\"epochs\": 100000, \"checkpoint\": "
-                            "{\"every_steps\": 20, \"keep\": 2}}");
-    struct cluster_process *process = start_job(*state, text);
+    cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
+                         "{\"every_steps\": 20, \"keep\": 2}}");
+    struct cluster_process *process = start_job(run, text);
     cluster_run_await(process, "/kept/step-000000020", DEADLINE);
     cluster_run_signal(process, SIGKILL);
     cluster_run_expect(process, 128 + SIGKILL, DEADLINE);
-    process = start_job(*state, text);
+    process = start_job(run, text);
     cluster_run_await(process, "resuming from ", DEADLINE);
     cluster_run_signal(process, SIGTERM);
     cluster_run_expect(process, TERMINATED, DEADLINE);
@@ -155,7 +155,7 @@ TEST(a_killed_job_resumes_from_its_output) {
 /* Not a job's: the words are the command, here, without the file's folder. */
 TEST(every_process_runs_a_command_of_the_command_line) {
     struct cluster_process *process = cluster_fixture_tool(
-        *state, 0,
+        run, 0,
         (const char *[]){"local", "--distribution", "deploy/azureml/mpi.yml",
                          "--num-ps", "1", "--", "capstan", "cluster", NULL});
     static const char *const processes[] = {
@@ -169,7 +169,6 @@ TEST(every_process_runs_a_command_of_the_command_line) {
 
 TEST(the_page_shows_what_the_program_prints) {
     char command[3 * PATH_MAX], build[PATH_MAX];
-    const struct cluster_run *run = *state;
     assert_true(build_folder_find(build));
     if (system("python3 -c '' 2>/dev/null"))
         skip_test("no python3");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench` with real processes: what its object promises, what many
  * requests and gigabytes of weights cost a ps in memory. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
@@ -93,11 +95,11 @@ static void expect_object(struct cluster_run *run, const char *lane) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(the_json_has_every_documented_figure) {
-    expect_object(*state, "tcp");
+    expect_object(run, "tcp");
 }
 
 TEST(the_json_over_shared_memory_has_every_figure) {
-    expect_object(*state, "shm");
+    expect_object(run, "shm");
 }
 
 /* What the project aims at is its own affair: `make bench` has it. */
@@ -105,7 +107,7 @@ TEST(without_json_bench_prints_only_a_table) {
     static const char *const arguments[] = {
         "bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01", NULL};
     struct cluster_process *bench =
-        cluster_run_start(*state, "bench", arguments, NULL);
+        cluster_run_start(run, "bench", arguments, NULL);
     cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
     const char *output = cluster_run_output(bench);
     assert_int_equal(strncmp(output + 3, ", 1 ps, ", 8), 0); /* tcp, shm */
@@ -122,7 +124,6 @@ TEST(without_json_bench_prints_only_a_table) {
 TEST(without_its_plugin_bench_measures_capstan_alone) {
     static const char *const arguments[] = {
         "bench", "--json", "--sizes", "4K", "--seconds", "0.01", NULL};
-    struct cluster_run *run = *state;
     char built[PATH_MAX], program[PATH_MAX + 32], copy[PATH_MAX + 32];
     assert_true(build_folder_find(built));
     snprintf(program, sizeof program, "%s/capstan", built);
@@ -185,7 +186,7 @@ TEST(each_process_plays_its_role_in_a_described_cluster) {
                                             "4K",        "--repeats", "1",
                                             "--seconds", "0.01",      NULL};
     struct cluster_process *processes[4];
-    start_tasks(*state, 2, arguments, processes);
+    start_tasks(run, 2, arguments, processes);
     for (int i = 0; i < 4; i++)
         cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
     for (int i = 0; i < 3; i++)
@@ -213,7 +214,6 @@ static void expect_given_up(struct cluster_process *process, const char *whom,
 TEST(a_task_that_waits_for_others_names_them) {
     static const char *const arguments[] = {"bench",          "--sizes", "64",
                                             "--join-timeout", "7",       NULL};
-    struct cluster_run *run = *state;
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *ps = start_task(run, "ps", 0, arguments);
     struct cluster_process *worker = start_task(run, "worker", 0, arguments);
@@ -228,7 +228,7 @@ TEST(a_client_that_waits_for_a_ps_names_it) {
         "bench",      "--sizes",   "64", "--requests",
         "1000000000", "--verbose", NULL};
     struct cluster_process *processes[3];
-    start_tasks(*state, 1, arguments, processes);
+    start_tasks(run, 1, arguments, processes);
     cluster_run_await(processes[2], "bench 0: ps 0: over ",
                       CLUSTER_RUN_DEADLINE);
     cluster_run_signal(processes[1], SIGSTOP);
@@ -263,15 +263,15 @@ static void expect_no_growth(struct cluster_run *run, unsigned thousands,
 }
 
 TEST(many_requests_leave_nothing_at_a_ps) {
-    expect_no_growth(*state, 1000, "tcp", NULL);
+    expect_no_growth(run, 1000, "tcp", NULL);
 }
 
 TEST(many_requests_over_shared_memory_leave_nothing) {
-    expect_no_growth(*state, 1000, "auto", NULL);
+    expect_no_growth(run, 1000, "auto", NULL);
 }
 
 TEST(many_requests_a_message_leave_nothing_at_a_ps) {
-    expect_no_growth(*state, 10000, "tcp", "--batched");
+    expect_no_growth(run, 10000, "tcp", "--batched");
 }
 
 /* The most that PROCESS has held, in bytes; 0 when it is gone. */
@@ -312,7 +312,6 @@ static bool has_room(const struct cluster_run *run, double bytes) {
 /* Over TCP: resident memory counts what a ps shows its client as the client's
  * too. In soak 8 GB where there is room. */
 TEST(a_ps_serves_and_saves_within_its_memory) {
-    struct cluster_run *run = *state;
     bool large = soak_count() >= 10 && has_room(run, 8192 * mib);
     double bytes = large ? 8192 * mib : 512 * mib;
     double limit = allowed_share * bytes + credit + besides;
@@ -339,6 +338,6 @@ TEST(ctrl_c_ends_bench_at_once) {
     static const char *const arguments[] = {
         "bench", "--sizes", "64", "--seconds", "1000", "--verbose", NULL};
     struct cluster_process *bench =
-        cluster_run_start(*state, "bench", arguments, NULL);
+        cluster_run_start(run, "bench", arguments, NULL);
     cluster_run_interrupt(bench, "measuring, 1 of 5");
 }

@@ -2,6 +2,8 @@
 /* What the scripts around a build say: what is missing, what is installed for
  * which tests, how many tests ran. Programs in FOLDER/bin stand in for those
  * that would change this machine. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
@@ -82,7 +84,6 @@ GROUP(find_tree, NULL);
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_missing_library_stops_make_with_the_install_command) {
-    struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     arrange(run, "libgloo-dev");
     struct cluster_process *make =
@@ -108,7 +109,6 @@ TEST(a_missing_library_stops_make_with_the_install_command) {
 
 /* Two objects and what is made of .proto files, none of it there yet. */
 TEST(make_counts_what_it_makes) {
-    struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     arrange(run, "-");
     const char *said = cluster_run_output(
@@ -122,7 +122,6 @@ TEST(make_counts_what_it_makes) {
 
 /* That of the tests belongs to `make check` alone. */
 TEST(no_program_for_users_needs_the_test_framework) {
-    struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     arrange(run, "libcmocka-dev");
     const char *said = cluster_run_output(
@@ -137,7 +136,6 @@ TEST(no_program_for_users_needs_the_test_framework) {
 }
 
 TEST(services_are_installed_for_all_tests_only) {
-    struct cluster_run *run = *state;
     arrange(run, "*");
     const char *said =
         cluster_run_output(shell(run, "\"$TREE\"/deploy/deps.sh test", 0));
@@ -153,7 +151,6 @@ TEST(services_are_installed_for_all_tests_only) {
 }
 
 TEST(skipped_tests_are_counted_and_shown_with_reasons) {
-    struct cluster_run *run = *state;
     arrange(run, "-");
     write_script(run, "one_test",
                  "echo 'ok 1 - a'; echo '# skipped: no such thing here'\n"
@@ -178,7 +175,6 @@ TEST(skipped_tests_are_counted_and_shown_with_reasons) {
 
 /* Stages that count like tests/run.sh or unittest, and stages that do not. */
 TEST(the_last_line_of_all_checks_has_the_totals) {
-    struct cluster_run *run = *state;
     if (access(".ci/run", X_OK))
         skip_test("there is no .ci/run here");
     arrange(run, "-");
@@ -198,7 +194,6 @@ TEST(the_last_line_of_all_checks_has_the_totals) {
 
 /* In a small repository, and in what git archive makes of it. */
 TEST(the_commit_comes_from_the_checkout_or_the_export) {
-    struct cluster_run *run = *state;
     skip_unless_installed("make", "make");
     skip_unless_installed("git", "git");
     arrange(run, "-");
@@ -230,7 +225,6 @@ TEST(the_commit_comes_from_the_checkout_or_the_export) {
 }
 
 TEST(an_installation_has_the_program_and_its_licence) {
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
     skip_unless_installed("make", "make");
     assert_true(build_folder_find(build));
@@ -246,7 +240,6 @@ TEST(an_installation_has_the_program_and_its_licence) {
 
 /* With nothing but what `make install` has put there. */
 TEST(a_program_is_built_by_pkg_config_alone) {
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("pkg-config", "pkg-config");
     assert_true(build_folder_find(build));
@@ -273,7 +266,6 @@ TEST(a_program_is_built_by_pkg_config_alone) {
 /* Nothing is built for it. Files of others stay, in folders of theirs and in
  * shared ones. A DESTDIR may be relative. */
 TEST(nothing_is_left_after_uninstall) {
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("make", "make");
     assert_true(build_folder_find(build));
@@ -301,7 +293,6 @@ TEST(nothing_is_left_after_uninstall) {
 
 /* CUDA's libraries are not Debian's, so their plugins are in no package. */
 TEST(packages_of_debian_have_no_errors) {
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
     skip_unless_installed("dh", "debhelper");
     skip_unless_installed("lintian", "lintian");
@@ -334,7 +325,6 @@ TEST(packages_of_debian_have_no_errors) {
 
 /* Sanitizers have guards of their own. */
 TEST(programs_and_libraries_are_hardened) {
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[2 * PATH_MAX];
     assert_true(build_folder_find(build));
     if (strstr(build, "/build-"))
@@ -349,7 +339,6 @@ TEST(programs_and_libraries_are_hardened) {
 
 /* groff warns of all that it cannot set as the page says. */
 TEST(each_page_of_the_manual_is_set_without_a_warning) {
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("groff", "groff-base");
     assert_true(build_folder_find(build));
@@ -386,7 +375,6 @@ TEST(bash_completes_verbs_flags_words_and_files) {
         {"capstan manual capstan-ckpt-v", "capstan-ckpt-verify"},
         {"capstan local -- anything jo", ""},
     };
-    struct cluster_run *run = *state;
     char build[PATH_MAX], command[3 * PATH_MAX], expected[128];
     assert_true(build_folder_find(build));
     arrange(run, "-");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deploy/bundle.sh: what it packs runs where it is put, with the libraries it
  * brings along. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
@@ -83,7 +85,6 @@ static void expect_own_libraries(struct cluster_run *run) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_bundle_runs_anywhere_with_its_own_libraries) {
-    struct cluster_run *run = *state;
     pack(run, "folder");
     expect_own_libraries(run);
     shell(run, "caller",
@@ -108,7 +109,6 @@ TEST(a_bundle_runs_anywhere_with_its_own_libraries) {
 
 /* From where it is unpacked, with the bundle's libraries. */
 TEST(a_program_is_built_with_a_bundle) {
-    struct cluster_run *run = *state;
     skip_unless_installed("pkg-config", "pkg-config");
     pack(run, "folder");
     const char *said =
@@ -128,7 +128,6 @@ TEST(a_program_is_built_with_a_bundle) {
 
 /* What the machine lacks is said; nothing of the emulation goes along. */
 TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings) {
-    struct cluster_run *run = *state;
     if (!build_has("capstan-cuda.so"))
         skip_test("built where CUDA's headers are");
     pack(run, "gpu-folder");
@@ -150,7 +149,6 @@ TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings) {
 
 /* As the machines that they are for take no more. */
 TEST(a_gpu_bundle_above_30_mb_is_refused) {
-    struct cluster_run *run = *state;
     if (!build_has("capstan-cuda.so"))
         skip_test("built where CUDA's headers are");
     char command[4 * PATH_MAX];
@@ -166,7 +164,6 @@ TEST(a_gpu_bundle_above_30_mb_is_refused) {
 
 /* A host that is older than what was built hears it from the program too. */
 TEST(an_old_host_names_what_is_missing) {
-    struct cluster_run *run = *state;
     pack(run, "folder");
     const char *said = shell(run, "old",
                              "echo 99.1 > 'odd place/build/lib/glibc'; "
@@ -179,7 +176,6 @@ TEST(an_old_host_names_what_is_missing) {
 TEST(an_unpackable_file_fails_the_bundle) {
     static const char *const broken[] = {"patchelf", "cp"};
     static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
-    struct cluster_run *run = *state;
     pack(run, "folder");
     for (int i = 0; i < 2; i++) {
         char command[4 * PATH_MAX];

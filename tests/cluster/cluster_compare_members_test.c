@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "compare" in a job: real processes of a described cluster play all runs. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
@@ -51,7 +53,6 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 TEST(a_cluster_executes_all_runs_and_leaves_other_files) {
     static const char *const before[] = {"compare=null", "steps=5",
                                          "export=null", NULL};
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
     cluster_run_job(run, "{\"export\": {\"path\": \"model.npz\"},"
@@ -84,7 +85,6 @@ TEST(a_cluster_executes_all_runs_and_leaves_other_files) {
 }
 
 TEST(tables_are_measured_by_ps_and_all_reduce) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
@@ -103,7 +103,6 @@ TEST(tables_are_measured_by_ps_and_all_reduce) {
 
 /* The chief trains, or coordinates, as the job says. */
 TEST(the_chief_prints_the_table) {
-    struct cluster_run *run = *state;
     struct cluster_process *tasks[3];
     static const char *const arguments[] = {"job.json", NULL};
     cluster_run_job(run, "{\"chief\": \"coordinate\", \"compare\":"
@@ -126,7 +125,6 @@ TEST(the_chief_prints_the_table) {
 }
 
 TEST(without_ps_only_all_reduce_is_measured) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
     cluster_fixture_describe(&fixture, run, 0, 0, 2);
@@ -141,7 +139,6 @@ TEST(without_ps_only_all_reduce_is_measured) {
 }
 
 TEST(a_local_cluster_compares_too) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
     struct cluster_process *local = cluster_fixture_local(run, 1, 2, NULL);
     cluster_run_expect(local, 0, TIMEOUT);
@@ -178,7 +175,7 @@ static unsigned kill_after(struct cluster_fixture *fixture,
 TEST(a_killed_worker_ends_all_and_is_named) {
     for (int runs = 1; runs <= 3; runs += 2) {
         struct cluster_fixture fixture;
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         unsigned dead = kill_after(&fixture, run, "worker", 1, runs);
         cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
         for (unsigned i = 0; i < fixture.count; i++)
@@ -192,7 +189,6 @@ TEST(a_killed_worker_ends_all_and_is_named) {
 
 /* All-reduce has no bf16, so that the first run is by 1 of both ps. */
 TEST(a_ps_run_stops_when_a_worker_dies) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"wire\": \"bf16\","
                          " \"steps_per_print\": 10,"
@@ -215,7 +211,6 @@ TEST(a_ps_run_stops_when_a_worker_dies) {
 /* ps 0, which holds nothing in all-reduce, is stopped while the chief waits for
  * its goodbye; the others are back long before. */
 TEST(a_member_that_returns_early_waits_for_the_next_run) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
                          " \"timeouts\": {\"peer\": 20, \"stop\": 20},"
@@ -238,19 +233,18 @@ TEST(a_member_that_returns_early_waits_for_the_next_run) {
 
 TEST(a_killed_ps_ends_all_and_is_named) {
     struct cluster_fixture fixture;
-    unsigned dead = kill_after(&fixture, *state, "ps", 0, 1);
+    unsigned dead = kill_after(&fixture, run, "ps", 0, 1);
     cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
     assert_true(cluster_fixture_has_logged(fixture.tasks[0].process, "ps 0"));
 }
 
 TEST(members_end_when_their_chief_is_gone) {
     struct cluster_fixture fixture;
-    unsigned dead = kill_after(&fixture, *state, "worker", 0, 2);
+    unsigned dead = kill_after(&fixture, run, "worker", 0, 2);
     cluster_fixture_expect(&fixture, dead, RETRY, PEER + STOP + SLACK);
 }
 
 TEST(a_signal_to_the_chief_ends_all) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 2000}}");
     cluster_fixture_describe(&fixture, run, 0, 1, 2);
@@ -263,7 +257,6 @@ TEST(a_signal_to_the_chief_ends_all) {
 }
 
 TEST(a_run_past_its_time_limit_fails_its_case) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 1000000000,"
                          " \"limit\": 1}}");
@@ -291,7 +284,7 @@ TEST(errors_are_reported_before_any_run_starts) {
     };
     static const char *const arguments[] = {"job.json", NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         cluster_run_job(run, cases[i].changes);
         cluster_run_describe(run, 0, 1, 2);
         struct cluster_process *chief =
@@ -307,7 +300,6 @@ TEST(errors_are_reported_before_any_run_starts) {
 TEST(the_command_reads_its_flags_from_the_compare_block) {
     static const char *const arguments[] = {"compare", "--steps", "7",
                                             "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1,"
                          " \"workers\": 1}}");
     struct cluster_process *process =

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `capstan compare` names as the limit of a cluster, moved on purpose:
  * hosts whose links are made slower, batches made larger, data made dearer. */
+#define STATE struct net_hosts *net
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
 #include "tests/lib/skip.h"
@@ -41,7 +43,6 @@ FIXTURE(net_hosts_setup, net_hosts_teardown);
 
 /* 0.1 Gbit/s, measured at the start. */
 TEST(a_run_reports_the_rate_of_its_links) {
-    struct net_hosts *net = *state;
     net_hosts_require(net);
     json_t *object = play(net, "{" MODEL ", \"steps\": 20}");
     double gbits = number(object, "link_gbits");
@@ -89,7 +90,6 @@ static void limit_all(const struct net_hosts *net, int from, int to,
 /* With all links alike 2 workers fill the link of one ps, and 2 ps those of
  * the workers. */
 TEST(small_batches_are_limited_by_links) {
-    struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
     json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
@@ -103,7 +103,6 @@ TEST(small_batches_are_limited_by_links) {
 /* Medians of three: where the machine stands still for half a second, five
  * steps of one run are not limited by a link. */
 TEST(slower_links_of_ps_are_named) {
-    struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
     limit_all(net, 0, PS, "20mbit");
@@ -116,7 +115,6 @@ TEST(slower_links_of_ps_are_named) {
 }
 
 TEST(slower_links_of_workers_are_named) {
-    struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
     limit_all(net, PS, NET_HOSTS, "20mbit");
@@ -130,7 +128,6 @@ TEST(slower_links_of_workers_are_named) {
 
 /* Of enough steps that the wait for the first samples is little of all. */
 TEST(large_batches_are_limited_by_compute) {
-    struct net_hosts *net = *state;
     need_soak();
     net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
@@ -173,7 +170,6 @@ static void write_many(const struct net_hosts *net) {
 /* Each batch is an epoch, for which the order of 4000000 samples is drawn; a
  * quarter of them is computed on, by a model of 4 values. */
 TEST(slow_input_is_named) {
-    struct net_hosts *net = *state;
     net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
     write_many(net);

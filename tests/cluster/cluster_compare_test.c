@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan compare` with real runs of a tiny job. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -76,7 +78,6 @@ TEST(a_comparison_leaves_only_requested_files) {
     static const char *const arguments[] = {
         "compare", "--json",    "--steps", "20",    "--repeats", "2",
         "--csv",   "table.csv", "--plot",  "a.svg", "job.json",  NULL};
-    struct cluster_run *run = *state;
     skip_unless_installed("gnuplot", "gnuplot-nox");
     cluster_run_job(run, "{\"export\":{\"path\":\"model.npz\"},"
                          "\"tensorboard\":{\"enabled\":true,"
@@ -103,7 +104,6 @@ TEST(tables_that_fit_a_worker_are_compared) {
     static const char *const arguments[] = {
         "compare", "--json",    "--steps", "20",       "--repeats",
         "2",       "--workers", "2",       "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM "}");
     json_t *object = cluster_run_json(compare(run, arguments, 0));
@@ -130,7 +130,6 @@ TEST(tables_that_do_not_fit_a_worker_are_explained) {
         "20",        "--set",    "features.item.size=2000000000",
         "--repeats", "1",        "--workers",
         "2",         "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM "}");
     struct cluster_process *process = compare(run, arguments, 0);
@@ -166,7 +165,6 @@ TEST(tables_that_do_not_fit_a_worker_are_explained) {
 TEST(the_json_of_a_run_has_its_time_breakdown) {
     static const char *const arguments[] = {"local", "--json",   "--ps",
                                             "2",     "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"epochs\":1}");
     json_t *object = cluster_run_json(compare(run, arguments, 0));
     double elements = 64 * 16 + 16 + 16 * 10 + 10;
@@ -181,7 +179,6 @@ TEST(the_json_of_a_run_has_its_time_breakdown) {
 TEST(a_link_rate_given_on_one_host_is_reported_as_unused) {
     static const char *const arguments[] = {"local", "--link-gbits", "1",
                                             "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"epochs\":1}");
     assert_non_null(strstr(cluster_run_errors(compare(run, arguments, 0)),
                            "(--link-gbits, as if each had a host of its own)"));
@@ -191,8 +188,8 @@ TEST(without_json_compare_prints_a_table) {
     static const char *const arguments[] = {
         "compare", "--steps",      "5",     "--repeats", "1", "--ps",
         "1,8",     "--link-gbits", "0.001", "job.json",  NULL};
-    cluster_run_job(*state, NULL);
-    struct cluster_process *process = compare(*state, arguments, 0);
+    cluster_run_job(run, NULL);
+    struct cluster_process *process = compare(run, arguments, 0);
     const char *output = cluster_run_output(process);
     assert_non_null(strstr(output, "job.json: 5 rounds of 10 samples a worker; "
                                    "means of 1 run in turns"));
@@ -211,8 +208,8 @@ TEST(a_nonfinite_loss_is_reported_as_such) {
         "compare", "--steps", "50",       "--repeats",
         "1",       "--json",  "--set",    "optimizer.params.lr=1e30",
         "--ps",    "1",       "job.json", NULL};
-    cluster_run_job(*state, NULL);
-    struct cluster_process *process = compare(*state, arguments, 1);
+    cluster_run_job(run, NULL);
+    struct cluster_process *process = compare(run, arguments, 1);
     assert_non_null(strstr(cluster_run_errors(process), "the loss is nan"));
 }
 
@@ -220,7 +217,7 @@ TEST(a_prediction_starts_no_process) {
     static const char *const arguments[] = {
         "compare", "--predict",    "--params", "25.6M", "--workers",
         "8",       "--link-gbits", "10",       NULL};
-    struct cluster_process *process = compare(*state, arguments, 0);
+    struct cluster_process *process = compare(run, arguments, 0);
     assert_non_null(strstr(cluster_run_output(process), "all-reduce, ring "));
     assert_string_equal(cluster_run_errors(process), "");
 }
@@ -234,9 +231,9 @@ TEST(errors_are_reported_before_any_run_starts) {
     static const char *const texts[] = {"JOB.json, -- COMMAND, or --predict",
                                         "none.json", "needs --params",
                                         "--csv none/a.csv: No such file"};
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     for (int i = 0; i < 4; i++) {
-        struct cluster_process *process = compare(*state, jobs[i], 2);
+        struct cluster_process *process = compare(run, jobs[i], 2);
         assert_string_equal(cluster_run_output(process), "");
         assert_non_null(strstr(cluster_run_errors(process), texts[i]));
     }
@@ -246,10 +243,10 @@ TEST(without_gnuplot_nothing_is_measured_for_a_plot) {
     static const char *const arguments[] = {"compare", "--plot", "a.svg",
                                             "job.json", NULL};
     char *path = strdup(getenv("PATH"));
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     setenv("PATH", "/nonexistent", 1);
     struct cluster_process *process =
-        cluster_run_start(*state, "compare", arguments, NULL);
+        cluster_run_start(run, "compare", arguments, NULL);
     setenv("PATH", path, 1);
     free(path);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
@@ -260,9 +257,9 @@ TEST(without_gnuplot_nothing_is_measured_for_a_plot) {
 TEST(ctrl_c_ends_the_current_run_and_the_comparison) {
     static const char *const arguments[] = {
         "compare", "--steps", "1000000000", "--limit", "60", "job.json", NULL};
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     struct cluster_process *process =
-        cluster_run_start(*state, "compare", arguments, NULL);
+        cluster_run_start(run, "compare", arguments, NULL);
     cluster_run_interrupt(process,
                           "3 cases, 13 runs (3 of each and one for equal time");
 }

@@ -2,6 +2,8 @@
 /* deploy/demo.sh starts over where its own run is, and nowhere else: the
  * program that it trains with leaves a file, as a run does. Its job, installed,
  * is there for everyone. The one with tables, on fewer rows, trains. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -78,7 +80,6 @@ GROUP(find_script, NULL);
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(the_demo_starts_over_in_its_own_folder) {
-    struct cluster_run *run = *state;
     demo(run, "1", 0);
     assert_true(is_there(run, "deploy/run/only-1"));
     struct cluster_process *again = demo(run, "2", 0);
@@ -89,14 +90,12 @@ TEST(the_demo_starts_over_in_its_own_folder) {
 }
 
 TEST(the_demo_starts_over_after_a_failed_demo) {
-    struct cluster_run *run = *state;
     demo(run, "9", FAILED);
     demo(run, "2", 0);
     assert_false(is_there(run, "deploy/run/only-9"));
 }
 
 TEST(a_file_that_it_has_not_created_stays) {
-    struct cluster_run *run = *state;
     demo(run, "1", 0);
     write_file(run, "deploy/run/model.npz", "mine");
     expect_refused(run, "has not made: deploy/run/model.npz\n");
@@ -106,14 +105,12 @@ TEST(a_file_that_it_has_not_created_stays) {
 
 /* Another run of the job has gone on there. */
 TEST(a_file_that_was_written_after_it_stays) {
-    struct cluster_run *run = *state;
     demo(run, "1", 0);
     write_file(run, "deploy/run/checkpoint/manifest", "longer than before");
     expect_refused(run, "has not made: deploy/run/checkpoint/manifest\n");
 }
 
 TEST(files_from_before_the_demo_stay) {
-    struct cluster_run *run = *state;
     make_folder(run, "deploy");
     make_folder(run, "deploy/run");
     write_file(run, "deploy/run/model.npz", "mine");
@@ -121,7 +118,6 @@ TEST(files_from_before_the_demo_stay) {
 }
 
 TEST(a_path_that_is_not_a_folder_stays) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     make_folder(run, "deploy");
     cluster_run_path(run, "deploy/run", path);
@@ -141,7 +137,6 @@ static void shell(struct cluster_run *run, const char *name, const char *words,
 
 /* As a user who may write in her own folder and nowhere else. */
 TEST(the_installed_job_runs_without_write_access_to_its_folder) {
-    struct cluster_run *run = *state;
     char root[PATH_MAX], source[PATH_MAX + 8];
     skip_unless_installed("make", "make");
     assert_non_null(realpath(".", root));
@@ -174,7 +169,6 @@ static double auc_of(const char *said, const char *what) {
 }
 
 TEST(the_demo_with_tables_says_how_good_its_models_are) {
-    struct cluster_run *run = *state;
     char click_log[PATH_MAX], jobs[PATH_MAX];
     const char *environment[] = {click_log, jobs, NULL};
     const char *const arguments[] = {getenv("CAPSTAN"), "./clicks", NULL};
@@ -198,7 +192,6 @@ TEST(the_demo_with_tables_says_how_good_its_models_are) {
 
 /* The digits of README.md and docs/; cluster_shown.py writes them, too. */
 TEST(blocks_of_output_in_the_documentation_are_what_a_run_prints) {
-    struct cluster_run *run = *state;
     static const char data[] = "/usr/share/datasets/fashion-mnist";
     char script_path[PATH_MAX], folder[PATH_MAX], command[3 * PATH_MAX];
     skip_unless_installed("python3", "python3");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Synchronous runs of real processes end in the same bits, weights and state,
  * however the work was spread, slowed or interrupted. */
+#define STATE struct cluster_run *run
+
 #include "core/store/checkpoint.h"
 #include "core/tensor/rule.h"
 #include "tests/lib/test.h"
@@ -139,7 +141,6 @@ static void slow_at_random(int process) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(repeated_runs_end_in_the_same_bits) {
-    struct cluster_run *run = *state;
     unsigned count = soak_count() + 1;
     char dir[32];
     cluster_run_job(run, short_job);
@@ -152,7 +153,6 @@ TEST(repeated_runs_end_in_the_same_bits) {
 }
 
 TEST(any_number_of_ps_ends_in_the_same_bits) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, short_job);
     struct cluster_process *one = start(run, "one", "1");
     struct cluster_process *two = start(run, "two", "2");
@@ -166,7 +166,6 @@ TEST(any_number_of_ps_ends_in_the_same_bits) {
 
 /* With a norm, so that all kinds of work on blocks are done. */
 TEST(any_number_of_threads_ends_in_the_same_bits) {
-    struct cluster_run *run = *state;
     static const unsigned threads[] = {1, 2, 3, 7};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         char job[512], dir[32];
@@ -183,7 +182,6 @@ TEST(any_number_of_threads_ends_in_the_same_bits) {
 }
 
 TEST(any_number_of_readers_ends_in_the_same_bits) {
-    struct cluster_run *run = *state;
     static const unsigned readers[] = {1, 0, 3};
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
         char job[512], dir[32];
@@ -199,7 +197,6 @@ TEST(any_number_of_readers_ends_in_the_same_bits) {
 }
 
 TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps) {
-    struct cluster_run *run = *state;
     static const char *const rules[] = {"Adagrad", "RMSprop", "Adam", "AdamW",
                                         "Ftrl"};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -220,7 +217,6 @@ TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps) {
 }
 
 TEST(a_slow_worker_changes_no_bits) {
-    struct cluster_run *run = *state;
     char dir[32];
     cluster_run_job(run, short_job);
     complete(run, "even", "2");
@@ -265,15 +261,14 @@ static void expect_same_bits_of_variants(struct cluster_run *run,
 }
 
 TEST(every_variant_of_the_loops_ends_in_the_same_bits) {
-    expect_same_bits_of_variants(*state, "float32");
+    expect_same_bits_of_variants(run, "float32");
 }
 
 TEST(every_variant_ends_in_the_same_bits_in_bf16) {
-    expect_same_bits_of_variants(*state, "bf16");
+    expect_same_bits_of_variants(run, "bf16");
 }
 
 TEST(an_unknown_variant_is_refused) {
-    struct cluster_run *run = *state;
     const char *const environment[] = {"CAPSTAN_CPU=sse9", NULL};
     const char *const info[] = {"info", NULL};
     cluster_run_job(run, short_job);
@@ -358,16 +353,15 @@ static uint64_t expect_same_bits_after(struct cluster_run *run,
 }
 
 TEST(a_run_killed_and_resumed_ends_in_the_same_bits) {
-    expect_same_bits_after(*state, "", kill_of_a_ps, "3");
+    expect_same_bits_after(run, "", kill_of_a_ps, "3");
 }
 
 TEST(a_run_terminated_and_resumed_ends_in_the_same_bits) {
-    expect_same_bits_after(*state, "", termination, "1");
+    expect_same_bits_after(run, "", termination, "1");
 }
 
 /* From step 0 too, whose weights one run computes and the other reads. */
 TEST(bf16_on_the_wire_ends_in_the_same_bits) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{" MODEL ", " SGD ", \"steps\": 40,"
                          " \"wire\": \"bf16\"}");
     complete(run, "first", "2");
@@ -390,7 +384,7 @@ TEST(bf16_on_the_wire_ends_in_the_same_bits) {
 }
 
 TEST(a_bf16_run_killed_and_resumed_ends_in_the_same_bits) {
-    expect_same_bits_after(*state, ", \"wire\": \"bf16\"", kill_of_a_ps, "3");
+    expect_same_bits_after(run, ", \"wire\": \"bf16\"", kill_of_a_ps, "3");
 }
 
 /* The loss scale rises and falls all the time, so that any round at which the
@@ -400,7 +394,6 @@ static const char fp16[] =
     " \"loss_scale_window\": 11}";
 
 TEST(an_fp16_run_killed_and_resumed_ends_in_the_same_bits) {
-    struct cluster_run *run = *state;
     uint64_t steps = expect_same_bits_after(run, fp16, kill_of_a_ps, "3");
     write_long_job(run, "", steps);
     complete(run, "float32", "2");
@@ -408,5 +401,5 @@ TEST(an_fp16_run_killed_and_resumed_ends_in_the_same_bits) {
 }
 
 TEST(an_fp16_run_terminated_and_resumed_ends_in_the_same_bits) {
-    expect_same_bits_after(*state, fp16, termination, "1");
+    expect_same_bits_after(run, fp16, termination, "1");
 }

@@ -3,6 +3,8 @@
  * they see: fake ones (tests/gpu/fake_device.h), as many as the environment
  * says, of the machine that it names. And what counts the devices they take by
  * that: comparisons and simulations. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
@@ -49,7 +51,6 @@ GROUP(build_folder_use_fake, NULL);
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(trainers_on_one_host_use_one_device_each) {
-    struct cluster_run *run = *state;
     const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=4", NULL};
     const char *const arguments[] = {"local", "--workers", "2", "job.json",
                                      NULL};
@@ -135,7 +136,6 @@ TEST(devices_without_ids_are_matched_by_host_name) {
 TEST(a_given_local_rank_selects_the_device) {
     static const char *const first[] = {"--local_rank=3", "job.json", NULL};
     static const char *const second[] = {"--local_rank=2", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     describe(run, apart);
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
@@ -166,7 +166,6 @@ static void expect_number(const json_t *object, const char *key,
 TEST(a_comparison_has_the_replicas_of_a_run) {
     static const char *const workers[] = {"--workers=1", "--workers=2"};
     static const json_int_t replicas[] = {4, 2}, samples[] = {10, 20};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{" JOB ", \"train_micro_batch_size_per_gpu\": null,"
                          " \"train_batch_size\": 40}");
     for (int i = 0; i < 2; i++) {
@@ -192,7 +191,6 @@ TEST(a_comparison_across_hosts_has_the_replicas_of_a_run) {
         "--set",  "compare={\"steps\": 3, \"repeats\": 1}",
         "--json", "job.json",
         NULL};
-    struct cluster_run *run = *state;
     size_t c;
     const json_t *one;
     cluster_run_job(run, job);
@@ -224,7 +222,6 @@ TEST(a_simulation_has_the_replicas_of_a_run) {
     static const char *const together[] = {
         "bench",   "--simulate", "--json",   "--workers=2",
         "--place", "one",        "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{" JOB ", \"gradient_accumulation_steps\": 2,"
                          " \"train_micro_batch_size_per_gpu\": null,"
                          " \"train_batch_size\": 96}");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that compute on a GPU: a fake one (tests/gpu/fake_device.h),
  * which lies as a plugin beside a copy of the program. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
@@ -50,7 +52,6 @@ TEST(gpus_with_ps_end_in_the_bits_of_the_cpu) {
                                        "devices=2,order=2",
                                        "devices=2,order=3,seed=9"};
     static const char ps[] = "strategy.type=ps";
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     cluster_run_expect(start(run, "cpu", "1", NULL, ps), 0, DEADLINE);
     for (int i = 0; i < 4; i++) {
@@ -69,7 +70,6 @@ TEST(gpus_with_ps_end_in_the_bits_of_the_cpu) {
 
 TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu) {
     static const char allreduce[] = "strategy.type=allreduce";
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     cluster_run_expect(start(run, "cpu", "0", NULL, allreduce), 0, DEADLINE);
     cluster_run_expect(start(run, "gpu", "0", "devices=2,order=3", allreduce),
@@ -82,7 +82,6 @@ TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu) {
     static const char *const kept[] = {"0", "1", "2"};
     static const char *const gpus[] = {NULL, "devices=2,order=0",
                                        "devices=2,order=3,seed=5"};
-    struct cluster_run *run = *state;
     for (int i = 0; i < 3; i++) {
         char deep[512], dir[16];
         snprintf(deep, sizeof deep,
@@ -103,7 +102,6 @@ TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu) {
     static const char *const gpus[] = {"devices=2,order=0", "devices=2,order=1",
                                        "devices=2,order=3,seed=4"};
     static const char ps[] = "strategy.type=ps";
-    struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(
         run,
@@ -167,7 +165,6 @@ TEST(images_of_any_type_are_evaluated_as_on_the_cpu) {
     static const char *const tests[] = {
         "data.test=[\"test-images\",\"test-labels\"]",
         "data.test=[\"floats\",\"test-labels\"]"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     write_float_images(run);
     double first = test_loss_on(run, "cpu", tests[0]);
@@ -180,7 +177,6 @@ TEST(images_of_any_type_are_evaluated_as_on_the_cpu) {
 
 /* It stops within a pass, whose rows' gradients are awaited. */
 TEST(a_pass_over_rows_may_take_as_long_as_a_step) {
-    struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
                          ", \"steps\": 1000, \"timeouts\": {\"step\": 2}}");
@@ -193,7 +189,6 @@ TEST(a_pass_over_rows_may_take_as_long_as_a_step) {
 }
 
 TEST(more_workers_than_devices_share_them) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     cluster_run_expect(start(run, "cpu", "1", NULL, "strategy.type=ps"), 0,
                        DEADLINE);
@@ -213,7 +208,6 @@ TEST(a_comparison_says_that_workers_share_a_gpu) {
         "device=cuda", "job.json", NULL};
     static const char *const gpus[] = {"CAPSTAN_FAKE_DEVICE=devices=1", NULL};
     static const char *const more[] = {"CAPSTAN_FAKE_DEVICE=devices=2", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *one =
         cluster_run_start(run, "one", arguments, gpus);
@@ -231,7 +225,6 @@ TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
     static const char *const strategies[][2] = {
         {"1", "strategy.type=ps"}, {"0", "strategy.type=allreduce"}};
     char scaled[512];
-    struct cluster_run *run = *state;
     snprintf(scaled, sizeof scaled,
              "%.*s, \"fp16\": {\"enabled\": true, \"hysteresis\": 1,"
              " \"initial_scale_power\": 28, \"loss_scale_window\": 9}}",
@@ -268,7 +261,6 @@ static bool has_opened(const struct cluster_process *process,
 TEST(a_lost_device_ends_the_run_with_its_cause_for_all) {
     static const char text[] = "device cuda 1 (Fake GPU) is lost";
     static const char *const leads[] = {"job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"steps\": 100000, \"device\": \"cuda\"}");
     cluster_run_describe(run, 0, 1, 2);
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2,lose=3000,loser=1", 1);
@@ -293,7 +285,6 @@ TEST(a_lost_device_ends_the_run_with_its_cause_for_all) {
 }
 
 TEST(a_requested_but_missing_gpu_is_exit_2) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
         start(run, "none", "1", "devices=0", "strategy.type=ps");
@@ -306,7 +297,6 @@ TEST(a_requested_but_missing_gpu_is_exit_2) {
 }
 
 TEST(auto_falls_back_to_the_cpu_and_logs_why) {
-    struct cluster_run *run = *state;
     const char *const arguments[] = {"local", "--workers", "1", "job.json",
                                      NULL};
     const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=0",
@@ -320,7 +310,6 @@ TEST(auto_falls_back_to_the_cpu_and_logs_why) {
 }
 
 TEST(a_gpu_that_is_too_small_is_exit_2_at_planning) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local = start(
         run, "small", "1", "devices=2,memory=1048576", "strategy.type=ps");
@@ -340,7 +329,6 @@ TEST(a_gpu_that_is_too_small_is_exit_2_at_planning) {
 
 /* Seven eighths of what it takes are there: it is tried. */
 TEST(a_gpu_without_memory_names_the_keys) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, job);
     struct cluster_process *local =
         start(run, "full", "1", "devices=2,memory=3000000", "strategy.type=ps");
@@ -353,7 +341,6 @@ TEST(a_gpu_without_memory_names_the_keys) {
 }
 
 TEST(info_lists_each_device) {
-    struct cluster_run *run = *state;
     const char *const arguments[] = {"info", "--json", NULL};
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
     json_t *info = cluster_run_json(cluster_fixture_tool(run, 0, arguments));

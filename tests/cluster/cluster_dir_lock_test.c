@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two runs and one checkpoint directory. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
@@ -35,7 +37,6 @@ static void end(const struct cluster_fixture *fixture) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_second_run_is_refused_and_the_first_continues) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
     char text[512], host[256] = "";
@@ -56,7 +57,6 @@ TEST(a_second_run_is_refused_and_the_first_continues) {
 }
 
 TEST(checkpoints_can_be_read_during_a_run) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     begin(&fixture, run);
     cluster_fixture_tool(run, 0,
@@ -71,7 +71,6 @@ TEST(checkpoints_can_be_read_during_a_run) {
 
 /* While the ps of the killed run still wait for its chief. */
 TEST(a_killed_chief_releases_its_directory_at_once) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     struct cluster_process *chief = begin(&fixture, run), *local;
     cluster_run_signal(chief, SIGKILL);
@@ -92,7 +91,6 @@ static void move_away(const struct cluster_run *run) {
 
 /* Cleaned up by somebody who took the run for dead. */
 TEST(a_removed_directory_is_created_and_locked_again) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
     struct cluster_process *chief = begin(&fixture, run);
@@ -111,7 +109,6 @@ TEST(a_removed_directory_is_created_and_locked_again) {
 
 /* The other one has it now, and keeps what it writes there. */
 TEST(a_directory_taken_by_another_run_is_left_alone) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     uint64_t steps[MAXIMUM];
     struct cluster_process *chief = begin(&fixture, run), *second;

@@ -4,6 +4,8 @@
  * that cannot be written, a /dev/shm of 64 MiB of its own, and one folder to
  * write. bubblewrap (Debian's bubblewrap) makes it; tests/check_docker.sh runs
  * the images themselves. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
@@ -55,7 +57,7 @@ static const char *run_contained(struct cluster_run *run, const char *command,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_container_is_as_restricted_as_its_flags_say) {
-    run_contained(*state,
+    run_contained(run,
                   "test \"$(id -u)\" = 54321 && ! getent passwd 54321 &&"
                   " ! touch /usr/a && touch a && test -z \"$HOME\" &&"
                   " grep -q 'CapEff:.0*$' /proc/self/status &&"
@@ -65,7 +67,6 @@ TEST(a_container_is_as_restricted_as_its_flags_say) {
 }
 
 TEST(ps_and_workers_train_with_a_full_shared_memory_folder) {
-    struct cluster_run *run = *state;
     uint64_t steps[8];
     cluster_run_job(run, NULL);
     const char *said = run_contained(
@@ -79,7 +80,6 @@ TEST(ps_and_workers_train_with_a_full_shared_memory_folder) {
 }
 
 TEST(ranks_train_by_allreduce_without_a_shared_memory_folder) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"strategy\": {\"type\": \"allreduce\"}}");
     const char *said =
         run_contained(run,
@@ -92,7 +92,6 @@ TEST(ranks_train_by_allreduce_without_a_shared_memory_folder) {
 TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do) {
     static const char *const keys[] = {"checkpoint.dir", "export.path",
                                        "tensorboard.output_path"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"tensorboard\": {\"enabled\": true}}");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char command[256], expected[256];
@@ -111,7 +110,6 @@ TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do) {
 
 /* The limit of a user's processes, which root does not have. */
 TEST(a_refused_thread_is_named_with_its_limit) {
-    struct cluster_run *run = *state;
     char command[256];
     cluster_run_job(run, NULL);
     skip_unless_installed("setpriv", "util-linux");
@@ -139,7 +137,6 @@ static void judge(const char *arguments, const char *more) {
 }
 
 TEST(the_dockerfiles_name_what_exists) {
-    struct cluster_run *run = *state;
     judge("files", run->folder);
 }
 

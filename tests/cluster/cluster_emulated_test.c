@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* capstan-cuda.so itself where there is no GPU: its kernels run on the CPU
  * (tests/gpu/cuda_on_cpu.h), and the CPU plays CUDA's libraries. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
@@ -46,7 +48,6 @@ static void skip_without_headers(void) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(every_operation_agrees_with_double) {
-    struct cluster_run *run = *state;
     skip_without_headers();
     const char *const nothing[] = {NULL};
     struct cluster_process *process =
@@ -86,12 +87,11 @@ static void check_training(struct cluster_run *run, const char *of_job,
 
 TEST(in_float32_the_emulated_gpu_learns_what_the_cpu_learns) {
     skip_without_headers();
-    check_training(*state, job, "bf16.enabled=false", 1e-3);
+    check_training(run, job, "bf16.enabled=false", 1e-3);
 }
 
 /* The CPU computes in float32. */
 TEST(in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns) {
-    struct cluster_run *run = *state;
     skip_without_headers();
     cluster_run_job(run, job);
     double cpu = loss_on(run, "cpu", "bf16.enabled=false");
@@ -104,12 +104,12 @@ TEST(in_tf32_the_emulated_gpu_learns_about_what_the_cpu_learns) {
 
 TEST(in_bf16_the_emulated_gpu_learns_about_what_the_cpu_learns) {
     skip_without_headers();
-    check_training(*state, job, "bf16.enabled=true", 1e-2);
+    check_training(run, job, "bf16.enabled=true", 1e-2);
 }
 
 TEST(in_fp16_the_emulated_gpu_learns_about_what_the_cpu_learns) {
     skip_without_headers();
-    check_training(*state, job, "fp16.enabled=true", 1e-2);
+    check_training(run, job, "fp16.enabled=true", 1e-2);
 }
 
 /* Other masks, or a pair left out, would leave another loss by far. */
@@ -123,7 +123,7 @@ TEST(with_tables_and_dropout_the_emulated_gpu_learns_the_same) {
          "gradient_accumulation_steps=2"}};
     skip_without_headers();
     for (int i = 0; i < 2; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         cluster_clicks_write(run);
         check_training(run, jobs[i][0], jobs[i][1], 1e-5);
     }
@@ -229,7 +229,6 @@ TEST(graphs_change_no_bits) {
 TEST(each_dropout_mask_comes_of_the_same_graph) {
     enum { STEPS = 40, GRAPHS = 3, BATCHES = 2 };
     static const char dropping[] = "{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 40}";
-    struct cluster_run *run = *state;
     skip_without_headers();
     cluster_clicks_write(run);
     assert_true(check_bits(run, dropping, "1", "model.dropout=0.4") >=
@@ -249,7 +248,6 @@ TEST(three_devices_learn_what_one_learns) {
     static const char *const several[] = {
         "CAPSTAN_EMULATED=devices=3,order=2,seed=5,count",
         "CAPSTAN_EMULATED=devices=3,order=1,refuse=capture,count"};
-    struct cluster_run *run = *state;
     skip_without_headers();
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 33, 20, 10],"
                          " \"activation\": \"tanh\"},"
@@ -303,7 +301,7 @@ TEST(images_come_up_as_bytes) {
                                " \"data\": {\"test\": null}}";
     skip_without_headers();
     struct calls calls =
-        calls_between(*state, flat, "1", "CAPSTAN_EMULATED=order=1,count");
+        calls_between(run, flat, "1", "CAPSTAN_EMULATED=order=1,count");
     assert_int_equal(calls.up,
                      (uint64_t)(MANY - FEW) * (BATCH * (64 + 4) + 4 * WEIGHTS));
     assert_int_equal(calls.pageable, 0);
@@ -315,7 +313,6 @@ TEST(images_come_up_as_bytes) {
 TEST(rows_come_up_once_in_pinned_memory) {
     enum { BATCH = 32, WEIGHTS = 1 + 16 * 16 + 16 + 16 + 1 };
     static const char deepfm[] = "{" CLUSTER_CLICKS_DEEPFM "}";
-    struct cluster_run *run = *state;
     skip_without_headers();
     cluster_clicks_write(run);
     struct calls calls =

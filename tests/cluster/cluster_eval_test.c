@@ -2,6 +2,8 @@
 /* `capstan eval` finds what the run's own evaluation found, and the predictions
  * of `capstan predict` are those that it is of, whatever the samples are read
  * from. */
+#define STATE struct cluster_run *run
+
 #include "core/store/atomic_file.h"
 #include "core/store/npz.h"
 #include "tests/cluster/cluster_clicks.h"
@@ -108,7 +110,6 @@ static void expect_as_run(const struct cluster_process *found,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(an_evaluation_finds_what_the_run_did) {
-    struct cluster_run *run = *state;
     struct cluster_process *trained = train_clicks(run);
     expect_as_run(TOOL(run, 0, "eval", "--json", "job.json"), trained);
     expect_as_run(TOOL(run, 0, "eval", "--json", "checkpoint"), trained);
@@ -139,7 +140,6 @@ TEST(an_evaluation_finds_what_the_run_did) {
 }
 
 TEST(predictions_need_no_labels) {
-    struct cluster_run *run = *state;
     struct cluster_process *trained = train_clicks(run);
     double wanted = number_of(trained, "test_logloss");
     struct cluster_process *process =
@@ -277,7 +277,6 @@ static void write_images(const struct cluster_run *run) {
 TEST(images_may_come_in_any_format) {
     static const char *const inputs[] = {"bytes.npz", "floats.npz",
                                          "images.csv", "images.safetensors"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *trained = CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
     double wanted = number_of(trained, "test_accuracy");
@@ -312,7 +311,6 @@ static void write_csv_images(const struct cluster_run *run, const char *name,
 }
 
 TEST(what_is_no_image_is_refused) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
     write_csv_images(run, "share.csv", "0.5");
@@ -343,7 +341,6 @@ static void write_numbers(const struct cluster_run *run, const char *name,
 
 /* The names in the model count, not the order of the job's object. */
 TEST(features_in_another_order_are_refused) {
-    struct cluster_run *run = *state;
     write_numbers(run, "ab.csv", false);
     cluster_run_job(run, "{" NUMBERS "\"features\": {\"a\": {\"type\":"
                          " \"numeric\"}, \"b\": {\"type\": \"numeric\"}},"
@@ -360,7 +357,6 @@ TEST(features_in_another_order_are_refused) {
 
 /* Columns that no features name count by place. */
 TEST(columns_in_another_order_are_refused) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{" NUMBERS "\"model\": {\"layers\": [2, 2]}}");
     write_numbers(run, "ab.csv", false);
     write_numbers(run, "ba.csv", true);
@@ -379,7 +375,6 @@ TEST(columns_in_another_order_are_refused) {
 }
 
 TEST(a_regression_predicts_its_numbers) {
-    struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DATA
                          "\"model\": {\"type\": \"linear\", \"features\":"
@@ -456,7 +451,6 @@ TEST(what_does_not_fit_is_named) {
          "bad.csv:2: found 2 fields"},
     };
     static const unsigned char bytes[IMAGES * PIXELS];
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     train_clicks(run);
     write_npz(run, "few.npz", "|u1", bytes, sizeof bytes);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluator beside a run: it joins nobody and follows the checkpoints. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/lib/test.h"
 
@@ -38,7 +40,6 @@ static struct cluster_process *follow_run(struct cluster_run *run,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(an_evaluator_follows_a_run_to_its_last_checkpoint) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"checkpoint\": {\"every_steps\": 30}}");
     struct cluster_process *training, *evaluator = follow_run(run, &training);
 
@@ -70,7 +71,6 @@ TEST(an_evaluator_follows_a_run_to_its_last_checkpoint) {
 TEST(an_evaluator_with_tables_finds_what_the_run_does) {
     static const char *const keys[] = {"test_loss", "test_auc", "test_logloss",
                                        "test_accuracy"};
-    struct cluster_run *run = *state;
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 4,"
                          " \"checkpoint\": {\"every_steps\": 100}}");
@@ -91,7 +91,6 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
 }
 
 TEST(a_missing_directory_option_is_named) {
-    struct cluster_run *run = *state;
     const char *const arguments[] = {"run", NULL};
     const char *const environment[] = {tf_config, NULL};
     struct cluster_process *evaluator =
@@ -102,7 +101,7 @@ TEST(a_missing_directory_option_is_named) {
 }
 
 TEST(a_timeout_without_checkpoints_names_the_directory) {
-    struct cluster_process *evaluator = start_evaluator(*state, "0.2");
+    struct cluster_process *evaluator = start_evaluator(run, "0.2");
     cluster_run_expect(evaluator, 138, CLUSTER_RUN_DEADLINE);
     assert_non_null(strstr(cluster_run_errors(evaluator),
                            "no new checkpoint in checkpoint for"));
@@ -116,7 +115,7 @@ static void expect_signal(struct cluster_run *run, int number, int code) {
 }
 
 TEST(a_signal_ends_the_evaluator_with_its_number) {
-    expect_signal(*state, SIGTERM, 143);
-    expect_signal(*state, SIGINT, 130);
-    expect_signal(*state, SIGHUP, 129);
+    expect_signal(run, SIGTERM, 143);
+    expect_signal(run, SIGINT, 130);
+    expect_signal(run, SIGHUP, 129);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights out of a run and into one, over the wire, between real processes. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -99,7 +101,6 @@ static void compare_by_python(const struct cluster_run *run,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(the_exported_safetensors_is_the_last_checkpoint) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"export\": {\"path\": \"out/m.safetensors\"}}");
     run_local(run, "run", "2", "2", NULL);
     export_checkpoint(run, "checkpoint", "same.safetensors");
@@ -112,7 +113,6 @@ TEST(the_exported_safetensors_is_the_last_checkpoint) {
 
 /* The archive has times in it, so only its arrays are compared. */
 TEST(the_exported_npz_is_the_last_checkpoint) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"export\": {\"path\": \"out/m.npz\"},"
                          " \"strategy\": {\"type\": \"ps\","
                          "                \"staleness\": \"inf\"}}");
@@ -126,7 +126,6 @@ TEST(the_exported_npz_is_the_last_checkpoint) {
 }
 
 TEST(one_process_exports_its_own_weights) {
-    struct cluster_run *run = *state;
     const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
     cluster_run_expect(cluster_run_start(run, "alone", arguments, NULL), 0,
@@ -136,7 +135,6 @@ TEST(one_process_exports_its_own_weights) {
 }
 
 TEST(a_run_starts_from_an_exported_file) {
-    struct cluster_run *run = *state;
     static const char *const again[] = {"init=m.safetensors", "steps=0",
                                         "checkpoint.dir=other", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
@@ -151,7 +149,6 @@ TEST(a_run_starts_from_an_exported_file) {
 }
 
 TEST(a_checkpoint_takes_precedence_over_init) {
-    struct cluster_run *run = *state;
     static const char *const again[] = {"init=none.safetensors", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
     run_local(run, "first", "1", "1", NULL);
@@ -168,7 +165,6 @@ static void expect_words(const struct cluster_process *process,
 }
 
 TEST(weights_of_another_shape_are_named) {
-    struct cluster_run *run = *state;
     static const char *const other[] = {"init=m.safetensors",
                                         "model.layers=[64,12,10]",
                                         "checkpoint.dir=other", NULL};
@@ -182,7 +178,6 @@ TEST(weights_of_another_shape_are_named) {
 }
 
 TEST(a_missing_tensor_is_named) {
-    struct cluster_run *run = *state;
     static const char *const other[] = {"init=m.safetensors",
                                         "model.layers=[64,16,10,10]",
                                         "checkpoint.dir=other", NULL};
@@ -198,7 +193,6 @@ TEST(a_missing_tensor_is_named) {
 
 /* The run was not for nothing: its last checkpoint is there. */
 TEST(a_failed_export_is_reported_and_fails_the_run) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_path(run, "m.safetensors", path);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -211,7 +205,6 @@ TEST(a_failed_export_is_reported_and_fails_the_run) {
 }
 
 TEST(an_unwritable_folder_is_reported_at_the_start) {
-    struct cluster_run *run = *state;
     const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"/proc/no/m.npz\"}}");
     struct cluster_process *chief =

@@ -2,6 +2,8 @@
 /* A firewall, or a path that loses large packets, between two processes of a
  * cluster with ps, each on a host of its own (net_hosts.h): who ends, who goes
  * on, and whether both ends are named. */
+#define STATE struct net_hosts *net
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
 #include "tests/lib/test.h"
@@ -114,7 +116,6 @@ TEST(a_ps_that_gets_no_large_packets_ends_the_run) {
 
 /* Worker 0's process leads: its trainer ends, and it leads on. */
 TEST(a_chief_whose_trainer_is_cut_off_leads_on) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
     net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
@@ -147,7 +148,6 @@ static void start_callers(struct net_hosts *net,
 
 /* Its program ends with its trainer, and the chief in it. */
 TEST(a_leading_caller_without_a_ps_ends_the_run) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_callers(net, tasks);
     net_hosts_block(net, 1, NUM_PS, "tcp dport 2222 drop");
@@ -161,7 +161,6 @@ TEST(a_leading_caller_without_a_ps_ends_the_run) {
 }
 
 TEST(a_leading_caller_without_a_network_ends_the_run) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_callers(net, tasks);
     net_hosts_set_link_down(net, NUM_PS, true);
@@ -178,7 +177,6 @@ TEST(a_leading_caller_without_a_network_ends_the_run) {
 
 /* Packets of worker 1 to the chief are dropped, those of the chief pass. */
 TEST(a_worker_that_the_chief_does_not_hear_ends_alone) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
     net_hosts_block(net, NUM_PS, HOSTS - 1, "drop");
@@ -191,7 +189,6 @@ TEST(a_worker_that_the_chief_does_not_hear_ends_alone) {
 }
 
 TEST(a_firewall_for_four_seconds_harms_nobody) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_blockable(net, tasks);
     net_hosts_block(net, 1, HOSTS - 1, "drop");

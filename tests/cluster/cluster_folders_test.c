@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoint folders that hosts do not share: each host is a name and a mount
  * of its own, for which the test has to be root. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
@@ -126,29 +128,28 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 TEST(each_host_keeps_its_shard_and_the_manifest_names_the_hosts) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&fixture, *state);
-    expect_holder(*state, 0, "beta");
-    expect_holder(*state, 1, "gamma");
+    train_two_epochs(&fixture, run);
+    expect_holder(run, 0, "beta");
+    expect_holder(run, 1, "gamma");
+    assert_int_equal(count_beginning(run, "alpha.disk/step-000000060", "ps-"),
+                     0);
     assert_int_equal(
-        count_beginning(*state, "alpha.disk/step-000000060", "ps-"), 0);
+        count_beginning(run, "beta.disk/step-000000060", "ps-0-of-2"), 1);
     assert_int_equal(
-        count_beginning(*state, "beta.disk/step-000000060", "ps-0-of-2"), 1);
-    assert_int_equal(
-        count_beginning(*state, "gamma.disk/step-000000060", "ps-1-of-2"), 1);
+        count_beginning(run, "gamma.disk/step-000000060", "ps-1-of-2"), 1);
 }
 
 TEST(each_host_keeps_as_many_checkpoints_as_the_job_says) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&fixture, *state);
-    assert_int_equal(count_beginning(*state, "alpha.disk", "step-"), 2);
-    assert_int_equal(count_beginning(*state, "beta.disk", "step-"), 2);
-    assert_int_equal(count_beginning(*state, "gamma.disk", "step-"), 2);
+    train_two_epochs(&fixture, run);
+    assert_int_equal(count_beginning(run, "alpha.disk", "step-"), 2);
+    assert_int_equal(count_beginning(run, "beta.disk", "step-"), 2);
+    assert_int_equal(count_beginning(run, "gamma.disk", "step-"), 2);
 }
 
 /* Of a caller's model: beta has the ps and rank 0, gamma has rank 1 alone. */
 TEST(a_host_keeps_no_more_of_what_its_ranks_keep) {
-    struct cluster_run *run = *state;
     char program[PATH_MAX + 16], hosts[3][PATH_MAX];
     skip_unless_hosts_can_be_made();
     make_hosts(run);
@@ -196,26 +197,26 @@ static void gather(const struct cluster_run *run, const char *name) {
 TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&fixture, *state);
-    cluster_run_job(*state, three_epochs);
+    train_two_epochs(&fixture, run);
+    cluster_run_job(run, three_epochs);
     start_all(&fixture, "beta", "gamma");
     cluster_run_await(fixture.tasks[0].process, "step-000000060, epoch 3",
                       CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
                            CLUSTER_RUN_DEADLINE);
-    gather(*state, "gathered");
+    gather(run, "gathered");
     cluster_run_expect(
         cluster_fixture_local(
-            *state, 2, 2, (const char *[]){"checkpoint.dir=undisturbed", NULL}),
+            run, 2, 2, (const char *[]){"checkpoint.dir=undisturbed", NULL}),
         0, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect_same_checkpoints(*state, "gathered", "undisturbed");
+    cluster_fixture_expect_same_checkpoints(run, "gathered", "undisturbed");
 }
 
 TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
     struct cluster_fixture fixture;
     skip_unless_hosts_can_be_made();
-    train_two_epochs(&fixture, *state);
-    cluster_run_job(*state, three_epochs);
+    train_two_epochs(&fixture, run);
+    cluster_run_job(run, three_epochs);
     start_all(&fixture, "gamma", "beta");
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, FAILED,
                            CLUSTER_RUN_DEADLINE);
@@ -224,8 +225,8 @@ TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
         !cluster_fixture_has_logged(chief, "host gamma holds it"))
         fail_msg("the chief names no host; it said:\n%s",
                  cluster_run_errors(chief));
-    assert_int_equal(count_beginning(*state, "alpha.disk", "step-"), 2);
-    assert_int_equal(count_beginning(*state, "beta.disk", "step-"), 2);
+    assert_int_equal(count_beginning(run, "alpha.disk", "step-"), 2);
+    assert_int_equal(count_beginning(run, "beta.disk", "step-"), 2);
 }
 
 /* Beta's folder is that of ps 0, which no chief sees. */
@@ -233,7 +234,6 @@ TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     static const char *const arguments[] = {"local", "--workers", "1",
                                             "job.json", NULL};
     struct cluster_fixture fixture;
-    struct cluster_run *run = *state;
     char beta[PATH_MAX], text[64];
     skip_unless_hosts_can_be_made();
     make_hosts(run);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs over every format, plain and packed, from a file, a list and a pattern:
  * the same records give the same bits. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 
 #include "tests/bench/click_log.h"
@@ -199,7 +201,6 @@ static void expect_alike(struct cluster_run *run, const struct form *form,
 }
 
 TEST(packed_files_train_to_the_bits_of_plain_ones) {
-    struct cluster_run *run = *state;
     for (int f = 0; f < FORMS; f++) {
         bool packs = strcmp(forms[f].name, "safetensors") != 0;
         printf("%s\n", forms[f].name);
@@ -224,7 +225,6 @@ static void write_dialect(const struct cluster_run *run) {
 }
 
 TEST(dialects_of_csv_train_to_the_same_bits) {
-    struct cluster_run *run = *state;
     write_dialect(run);
     cluster_run_job(run, CSV);
     train(run, "xy.csv", "plain", 0);
@@ -240,7 +240,6 @@ TEST(dialects_of_csv_train_to_the_same_bits) {
 }
 
 TEST(packed_tensors_are_refused) {
-    struct cluster_run *run = *state;
     pack(run, "xy.safetensors");
     cluster_run_job(run, "{" POINTS "\"safetensors\"}}");
     for (int s = 1; s < SUFFIXES; s++) {
@@ -311,9 +310,9 @@ static void expect_lists_alike(struct cluster_run *run, const char *name) {
 }
 
 TEST(lists_of_csv_train_as_one_file_does) {
-    expect_lists_alike(*state, "csv");
+    expect_lists_alike(run, "csv");
 }
 
 TEST(lists_of_clicks_train_as_one_file_does) {
-    expect_lists_alike(*state, "criteo");
+    expect_lists_alike(run, "criteo");
 }

@@ -5,6 +5,8 @@
  * jobs come from the tables that read them, and events from the sources. A
  * class that ends with "?" in the list has facts that not every machine shows.
  */
+#define STATE struct cluster_run *run
+
 #include "proto/job/deepspeed.h"
 #include "proto/job/job_schema.h"
 #include "proto/job/job_value.h"
@@ -104,30 +106,30 @@ static void flags_of(struct cluster_run *run, const char *verb,
 
 TEST(verbs_and_flags) {
     static const char *const parts[] = {"ls", "verify", "export"};
-    const char *text = cluster_run_output(TOOL(*state, 0, "--help"));
+    const char *text = cluster_run_output(TOOL(run, 0, "--help"));
     char verb[32];
     while ((text = strstr(text, "\n  capstan "))) {
         assert_int_equal(sscanf(text, "\n  capstan %31s", verb), 1);
         frozen_fact("verb %.*s", (int)strcspn(text + 11, "\n"), text + 11);
-        flags_of(*state, verb, NULL);
+        flags_of(run, verb, NULL);
         text++;
     }
     for (unsigned i = 0; i < 3; i++)
-        flags_of(*state, "ckpt", parts[i]);
+        flags_of(run, "ckpt", parts[i]);
     frozen_expect("verb flag");
 }
 
 TEST(without_a_verb_the_usage_goes_to_standard_error) {
     const struct cluster_process *process =
-        cluster_fixture_tool(*state, 2, (const char *[]){NULL});
+        cluster_fixture_tool(run, 2, (const char *[]){NULL});
     assert_string_equal(cluster_run_output(process), "");
     assert_true(cluster_fixture_has_logged(process, "Usage: capstan VERB"));
     assert_true(cluster_fixture_has_logged(process, "error: no verb"));
 }
 
 TEST(exit_codes) {
-    const char *text = strstr(
-        cluster_run_output(TOOL(*state, 0, "run", "--help")), "Exit codes: ");
+    const char *text = strstr(cluster_run_output(TOOL(run, 0, "run", "--help")),
+                              "Exit codes: ");
     assert_non_null(text);
     for (; *text && *text != '.'; text++)
         if (isdigit(*text)) {
@@ -166,14 +168,13 @@ TEST(variables_of_the_environment) {
     assert_true(build_folder_find(folder));
     snprintf(program, sizeof program, "%s/capstan", folder);
     snprintf(gloo, sizeof gloo, "%s/capstan-gloo.so", folder);
-    const char *line =
-        output_of(*state, "/bin/grep",
-                  (const char *[]){"-aohE", name, program, gloo, NULL});
+    const char *line = output_of(
+        run, "/bin/grep", (const char *[]){"-aohE", name, program, gloo, NULL});
     for (; *line; line = next_line(line))
         frozen_fact("variable %.*s", (int)strcspn(line, "\n"), line);
     const char *outside =
-        output_of(*state, "/usr/bin/env", (const char *[]){NULL});
-    line = cluster_run_output(TOOL(*state, 0, "launch", "--no_python", "env"));
+        output_of(run, "/usr/bin/env", (const char *[]){NULL});
+    line = cluster_run_output(TOOL(run, 0, "launch", "--no_python", "env"));
     for (; *line; line = next_line(line)) {
         snprintf(variable, sizeof variable, "%.*s=", (int)strcspn(line, "="),
                  line);
@@ -267,7 +268,6 @@ static void manifest_of(struct cluster_run *run, const char *dir, int step) {
 }
 
 TEST(commands_that_print_an_object) {
-    struct cluster_run *run = *state;
     static const char job[] =
         "{\"steps\": 20, \"steps_per_print\": 5, \"device\": \"cpu\","
         " \"tensorboard\":"
@@ -338,17 +338,16 @@ static void keys_of(const struct cluster_process *process) {
 }
 
 TEST(keys_of_a_line_of_json_in_the_log) {
-    keys_of(TOOL(*state, 0, "local", "--json-log", "--set=tensorboard=null",
+    keys_of(TOOL(run, 0, "local", "--json-log", "--set=tensorboard=null",
                  "job.json"));
-    keys_of(
-        TOOL(*state, 2, "local", "--json-log", "--set=epochs=no", "job.json"));
+    keys_of(TOOL(run, 2, "local", "--json-log", "--set=epochs=no", "job.json"));
     frozen_expect("log-key");
 }
 
 TEST(columns_and_machines_of_compare) {
     char line[1024], *rest = NULL, path[PATH_MAX], name[64];
     unsigned number = 0;
-    cluster_run_path(*state, "compare.csv", path);
+    cluster_run_path(run, "compare.csv", path);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
@@ -357,7 +356,7 @@ TEST(columns_and_machines_of_compare) {
          column = strtok_r(NULL, ",\r\n", &rest))
         frozen_fact("csv %u %s", ++number, column);
     const char *text = cluster_run_output(
-        TOOL(*state, 0, "compare", "--predict", "--vm", "list"));
+        TOOL(run, 0, "compare", "--predict", "--vm", "list"));
     while (*(text = next_line(text)))
         if (sscanf(text, "%63s", name) == 1)
             frozen_fact("vm %s", name);
@@ -376,19 +375,19 @@ TEST(keys_of_manifests_and_names_of_slots) {
     char set[256];
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         snprintf(set, sizeof set, "optimizer=%s", optimizers[i]);
-        CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "steps=0", "checkpoint.dir=slots",
+        CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "steps=0", "checkpoint.dir=slots",
                             "tensorboard=null", "checkpoint.resume=never", set);
-        manifest_of(*state, "slots", 0);
+        manifest_of(run, "slots", 0);
     }
-    manifest_of(*state, "ps", STEPS);
-    manifest_of(*state, "fp16", STEPS);
+    manifest_of(run, "ps", STEPS);
+    manifest_of(run, "fp16", STEPS);
     frozen_expect("manifest slot");
 }
 
 TEST(tags_and_names_of_event_files) {
     char folder[PATH_MAX], pattern[PATH_MAX + 8], *rest = NULL;
     glob_t files;
-    cluster_run_path(*state, "events", folder);
+    cluster_run_path(run, "events", folder);
     for (char *tag = strtok_r(event_files_tags(folder), " ", &rest); tag;
          tag = strtok_r(NULL, " ", &rest))
         frozen_fact("tag %s", tag);
@@ -466,9 +465,9 @@ static void records_of(struct cluster_run *run, const char *who,
 }
 
 TEST(records_of_a_checkpoint) {
-    records_of(*state, "ps", "ps/step-*/*-0-of-2-*");
-    records_of(*state, "ps", "ps/step-*/*-1-of-2-*");
-    records_of(*state, "all-reduce", "fp16/step-*/*-0-of-1-*");
+    records_of(run, "ps", "ps/step-*/*-0-of-2-*");
+    records_of(run, "ps", "ps/step-*/*-1-of-2-*");
+    records_of(run, "all-reduce", "fp16/step-*/*-0-of-1-*");
     frozen_expect("record");
 }
 
@@ -501,7 +500,6 @@ static int name_of(const char *path, const struct stat *about, int kind,
 
 /* While a run that starts over uses a directory that has one already. */
 TEST(names_in_a_checkpoint_directory) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_path(run, "ps", path);
     walked = strlen(path);

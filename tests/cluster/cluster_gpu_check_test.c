@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deploy/gpu-check.sh and gpu-bench.sh: what they run, where, and how they end.
  * The folder of what was built holds stand-ins for most of it. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
@@ -115,7 +117,6 @@ static struct cluster_process *check(struct cluster_run *run,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(with_a_gpu_every_part_runs_and_each_tool) {
-    struct cluster_run *run = *state;
     arrange(run, true);
     const char *said = cluster_run_output(check(run, "RACE=", NULL, 0));
     assert_non_null(strstr(said, "memcheck_cuda_one_test "));
@@ -129,7 +130,6 @@ TEST(with_a_gpu_every_part_runs_and_each_tool) {
 }
 
 TEST(compute_sanitizer_findings_are_failures) {
-    struct cluster_run *run = *state;
     arrange(run, true);
     const char *said =
         cluster_run_output(check(run, "RACE=1", "sanitizers", 1));
@@ -141,7 +141,7 @@ TEST(four_programs_share_the_gpu_and_three_under_a_tool) {
     static const char *const parts[] = {"tests", "sanitizers"};
     static const char *const jobs[] = {"JOBS=4", "JOBS=3"};
     for (int i = 0; i < 2; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         arrange(run, true);
         write_script(run, "bin/nproc", "echo 16");
         for (char *c = (char[]){"a"}; *c < 'g'; ++*c) {
@@ -155,7 +155,6 @@ TEST(four_programs_share_the_gpu_and_three_under_a_tool) {
 }
 
 TEST(what_does_not_fit_into_the_time_is_named_as_not_run) {
-    struct cluster_run *run = *state;
     arrange(run, true);
     write_script(run, "b/tests/ops_test", "exec sleep 1000");
     write_script(run, "b/gpu/cuda_one_test",
@@ -170,7 +169,6 @@ TEST(what_does_not_fit_into_the_time_is_named_as_not_run) {
 
 /* With the GPU's own check: a loss that is far from the CPU's. */
 TEST(a_training_that_learns_something_else_fails) {
-    struct cluster_run *run = *state;
     char target[PATH_MAX + 16], text[2 * PATH_MAX];
     arrange(run, true);
     snprintf(target, sizeof target, "%s/fake/capstan", built);
@@ -187,7 +185,6 @@ TEST(a_training_that_learns_something_else_fails) {
 }
 
 TEST(without_a_gpu_the_skipped_tests_are_listed) {
-    struct cluster_run *run = *state;
     arrange(run, false);
     const char *said = cluster_run_output(check(run, "RACE=", NULL, NOT_ALL));
     assert_non_null(strstr(said, "did not run: all that needs a GPU: no GPU: "
@@ -197,7 +194,6 @@ TEST(without_a_gpu_the_skipped_tests_are_listed) {
 }
 
 TEST(without_a_gpu_nothing_is_measured) {
-    struct cluster_run *run = *state;
     char script[PATH_MAX + 32], folder[PATH_MAX];
     arrange(run, false);
     cluster_run_path(run, "b", folder);
@@ -215,7 +211,6 @@ TEST(gpu_check_finds_the_cuda_libraries) {
     static const char *const folders[] = {"site", "site/nvidia",
                                           "site/nvidia/cu99",
                                           "site/nvidia/cu99/lib", "given"};
-    struct cluster_run *run = *state;
     char path[PATH_MAX], setting[PATH_MAX + 32];
     arrange(run, false);
     for (int i = 0; i < 5; i++) {

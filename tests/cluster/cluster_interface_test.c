@@ -2,6 +2,8 @@
 /* `--interface`: every socket of every process listens on its address, and
  * every connection is between such addresses. The whole 127.0.0.0/8 is local
  * without root. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
@@ -122,26 +124,25 @@ static void train_there(struct cluster_run *run, const char *ps,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(processes_with_a_ps_use_one_address) {
-    train_there(*state, "1", "strategy.type=ps", "127.0.0.2/32", "0200007F");
+    train_there(run, "1", "strategy.type=ps", "127.0.0.2/32", "0200007F");
 }
 
 TEST(ranks_of_all_reduce_use_one_address) {
-    train_there(*state, "0", "strategy.type=allreduce", "127.0.0.2/32",
+    train_there(run, "0", "strategy.type=allreduce", "127.0.0.2/32",
                 "0200007F");
 }
 
 /* Nobody outside this machine can reach them. */
 TEST(processes_of_local_use_the_loopback_address) {
-    train_there(*state, "2", "strategy.type=ps", NULL, "0100007F");
+    train_there(run, "2", "strategy.type=ps", NULL, "0100007F");
 }
 
 TEST(ranks_of_local_use_the_loopback_address) {
-    train_there(*state, "0", "strategy.type=allreduce", NULL, "0100007F");
+    train_there(run, "0", "strategy.type=allreduce", NULL, "0100007F");
 }
 
 /* The command's processes too. */
 TEST(a_command_of_local_uses_the_loopback_address) {
-    struct cluster_run *run = *state;
     static const char *const num_ps[] = {"2", "0"};
     char caller[PATH_MAX];
     const char *capstan = getenv("CAPSTAN");
@@ -164,12 +165,11 @@ TEST(a_command_of_local_uses_the_loopback_address) {
         cluster_run_signal(local, SIGTERM);
         cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
         cluster_fixture_reset(state);
-        run = *state;
+        run = run;
     }
 }
 
 TEST(an_unknown_network_is_refused_with_those_there_are) {
-    struct cluster_run *run = *state;
     static const char *const unknown[] = {"ib7", "203.0.113.0/24", "10.0.0.0/x",
                                           "127.0.0.1/33"};
     cluster_run_job(run, NULL);
@@ -184,7 +184,6 @@ TEST(an_unknown_network_is_refused_with_those_there_are) {
 }
 
 TEST(the_variable_does_as_the_flag) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process = cluster_run_start(
         run, "alone", (const char *[]){"run", "--alone", "job.json", NULL},

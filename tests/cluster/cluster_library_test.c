@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The library, as a program outside uses it: tests/library/caller.c in the
  * workers of `capstan local`, by ps and by all-reduce. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -94,7 +96,7 @@ TEST(two_runs_of_a_process_do_not_meet) {
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     struct cluster_process *two =
-        cluster_run_program(*state, "two", caller, SETS("two"), NULL);
+        cluster_run_program(run, "two", caller, SETS("two"), NULL);
     cluster_run_expect(two, 0, CLUSTER_RUN_DEADLINE);
     assert_string_equal(cluster_run_errors(two), ""); /* it did not ask */
 }
@@ -152,7 +154,6 @@ TEST(a_wrong_call_is_named_on_every_rank) {
 
 /* Nobody else is started. */
 TEST(a_call_before_the_join_is_named_at_once) {
-    struct cluster_run *run = *state;
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 1);
@@ -203,7 +204,7 @@ TEST(local_does_not_await_a_rank_that_ends_before_it_joins) {
     char caller[PATH_MAX], line[PATH_MAX + 256];
     cluster_fixture_caller(caller);
     for (unsigned i = 0; i < 2; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         snprintf(line, sizeof line,
                  "case $TF_CONFIG in *'\"index\":1}}') touch gone; exit 0;; "
                  "*'\"worker\",\"index\":0}}') %s;; esac; exec %s learns",
@@ -306,7 +307,7 @@ TEST(a_complete_run_takes_no_step_when_started_again) {
             continue; /* all-reduce is synchronous */
         snprintf(staleness, sizeof staleness, "strategy.staleness=%s",
                  stalenesses[c % 2]);
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         for (int s = 0; s < 3; s++) {
             struct cluster_process *local =
                 start(run, num_ps, "2", "resume",
@@ -329,7 +330,7 @@ TEST(a_complete_run_takes_no_step_when_started_again) {
 /* The caller checks rows and weights, and that rows take no memory. */
 TEST(a_complete_run_takes_no_rows_when_started_again) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         for (int s = 0; s < 3; s++) {
             uint64_t steps[8];
             cluster_run_expect(start(run, clusters[c], "2", "rows",
@@ -349,7 +350,7 @@ TEST(a_requested_checkpoint_has_what_ranks_keep) {
         const char *const *sets = SETS("steps=3000", "checkpoint.dir=kept");
         uint64_t steps[8];
         char first[64], resume[64];
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         struct cluster_process *local =
             start(run, clusters[c], "2", "own-asks", sets);
         cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
@@ -380,7 +381,7 @@ TEST(an_optimizer_of_ones_own_gets_exact_means) {
 
 TEST(a_resumed_run_knows_its_place_in_the_data) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         for (int half = 1; half <= 2; half++) {
             struct cluster_process *local =
                 start(run, clusters[c], "2", "epochs",
@@ -396,7 +397,6 @@ TEST(a_resumed_run_knows_its_place_in_the_data) {
 
 /* Its port and its directory lock are free at once. */
 TEST(an_orphan_of_a_killed_process_keeps_nothing) {
-    struct cluster_run *run = *state;
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 0, 1, 1);
@@ -421,15 +421,13 @@ TEST(a_signal_leaves_a_checkpoint) {
         uint64_t steps[8];
         (void)play(state, clusters[c], "2", "interrupt", 128 + SIGTERM,
                    SETS("checkpoint.dir=kept"));
-        assert_int_equal(cluster_fixture_checkpoints(*state, "kept", steps, 8),
-                         1);
+        assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8), 1);
         assert_true(steps[0] > 0);
     }
 }
 
 /* The ps may not have all of its first values yet. */
 TEST(rank_0_is_needed_until_the_first_step) {
-    struct cluster_run *run = *state;
     struct cluster_process *others[3];
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
@@ -489,7 +487,7 @@ TEST(another_rank_has_the_weights_of_a_checkpoint) {
     snprintf(
         whole, sizeof whole, "%s",
         weights_of(play(state, "2", "3", "own-plain", 0, SETS("steps=20"))));
-    struct cluster_run *run = cluster_fixture_reset(state);
+    run = cluster_fixture_reset(state);
     cluster_run_path(run, "summary.json", path);
     setenv("CAPSTAN_SUMMARY", path, 1);
     play_tasks(run, "own-dies",
@@ -549,7 +547,7 @@ TEST(a_rank_that_joins_has_the_state_of_the_others) {
 
 TEST(a_rank_that_cannot_join_gets_the_reason) {
     struct cluster_process *ranks[2];
-    play_joiner(*state, "joins-full", 1, saves, ranks);
+    play_joiner(run, "joins-full", 1, saves, ranks);
     cluster_run_expect(ranks[1], FAILED, CLUSTER_RUN_DEADLINE);
     assert_non_null(strstr(cluster_run_errors(ranks[1]),
                            "and there is no checkpoint of it: what rank 0 "
@@ -558,7 +556,6 @@ TEST(a_rank_that_cannot_join_gets_the_reason) {
 
 /* The ps have the mean of the gradients only. */
 TEST(the_last_rank_takes_weights_of_its_own_along) {
-    struct cluster_run *run = *state;
     char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 1);
@@ -599,9 +596,9 @@ TEST(with_staleness_each_rank_has_its_own_state_back) {
         (void)play(state, "1", "2", "learns-keeps", 0,
                    SETS(staleness, "checkpoint.dir=kept", "steps=2000",
                         "checkpoint.every_steps=500"));
-        assert_true(cluster_fixture_checkpoints(*state, "kept", steps, 8) > 1);
+        assert_true(cluster_fixture_checkpoints(run, "kept", steps, 8) > 1);
         cluster_run_expect(
-            start(*state, "1", "2", "learns-keeps",
+            start(run, "1", "2", "learns-keeps",
                   SETS(staleness, "checkpoint.dir=kept", "steps=2020")),
             0, CLUSTER_RUN_DEADLINE);
     }
@@ -613,7 +610,7 @@ TEST(json_gives_the_summary_and_nothing_else) {
     cluster_fixture_caller(caller);
     for (unsigned c = 0; c < CLUSTERS; c++) {
         struct cluster_process *local =
-            cluster_run_start(*state, "local",
+            cluster_run_start(run, "local",
                               SETS("local", "--json", "--ps", clusters[c],
                                    "--workers", "2", "--", caller, "learns"),
                               NULL);
@@ -631,8 +628,7 @@ TEST(json_gives_the_summary_and_nothing_else) {
 
 TEST(a_command_without_a_run_has_no_summary) {
     struct cluster_process *local = cluster_run_start(
-        *state, "local", SETS("local", "--json", "--ps", "0", "--", "true"),
-        NULL);
+        run, "local", SETS("local", "--json", "--ps", "0", "--", "true"), NULL);
     cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
     assert_string_equal(cluster_run_output(local), "");
     assert_non_null(
@@ -643,7 +639,7 @@ TEST(a_command_without_a_run_has_no_summary) {
  * gives it the reason. */
 TEST(the_reason_why_a_run_cannot_begin_is_said_first) {
     struct cluster_process *local =
-        start(*state, "1", "2", "learns",
+        start(run, "1", "2", "learns",
               SETS("strategy.type=allreduce", "checkpoint.dir=/dev/null/a"));
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
     assert_non_null(
@@ -653,14 +649,14 @@ TEST(the_reason_why_a_run_cannot_begin_is_said_first) {
 
 TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together) {
     char caller[PATH_MAX];
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     cluster_fixture_caller(caller);
     struct cluster_process *local = cluster_run_start(
-        *state, "local", SETS("local", "job.json", "--", caller, "sums"), NULL);
+        run, "local", SETS("local", "job.json", "--", caller, "sums"), NULL);
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
     assert_non_null(
         strstr(cluster_run_errors(local), "model.type is external"));
-    local = cluster_run_start(*state, "program",
+    local = cluster_run_start(run, "program",
                               SETS("local", "--set",
                                    "model={\"type\": \"external\"}", "--set",
                                    "data=null", "job.json"),

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many processes, and processes that come again and again: each gets in. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
@@ -21,7 +23,6 @@ static struct cluster_process *start(struct cluster_run *run, unsigned place) {
 FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
 
 TEST(many_workers_start_in_any_order_and_all_train) {
-    struct cluster_run *run = *state;
     struct cluster_process *processes[TASKS];
     unsigned order[TASKS];
     uint64_t seed = cluster_fixture_seed();
@@ -44,7 +45,6 @@ TEST(many_workers_start_in_any_order_and_all_train) {
 /* By SIGTERM, which is a goodbye, and now and then by SIGKILL, which is found
  * out. */
 TEST(a_worker_rejoins_after_any_number_of_restarts) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 100000000,"
                          " \"steps_per_epoch\": 100000, \"strategy\":"
                          " {\"type\": \"ps\", \"staleness\": \"inf\"},"

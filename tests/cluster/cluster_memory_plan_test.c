@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job that is too large for those who are to hold it ends before anything is
  * had or touched; and activations that are computed anew change no bit. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
@@ -74,7 +76,6 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 /* A terabyte of weights, and more beside; "never" would set the checkpoint of
  * the first run aside. */
 TEST(a_model_larger_than_any_machine_is_refused_at_once) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"epochs\": 1}");
     cluster_run_expect(start_local(run, "small"), 0, CLUSTER_RUN_DEADLINE);
     time_t before = changed(run, "checkpoint/step-000000030");
@@ -96,7 +97,6 @@ static const char medium[] =
     "{\"model\": {\"layers\": [64, 1048576, 10]}, " PEER "}";
 
 TEST(ulimit_limits_the_memory_plan) {
-    struct cluster_run *run = *state;
     if (sanitized)
         skip_test("a sanitizer takes more than ulimit -v leaves");
     cluster_run_job(run, medium);
@@ -158,7 +158,7 @@ TEST(a_ps_full_of_rows_saves_and_the_run_goes_on_with_more_ps) {
     if (sanitized)
         skip_test("a sanitizer has memory of its own");
     for (int i = 0; i < 3; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         write_ids(run, WIDE_IDS);
         cluster_run_job(run, wide_rows);
         struct cluster_process *full =
@@ -221,7 +221,6 @@ static void make_group(struct group *group, const char *bytes) {
 }
 
 TEST(a_control_group_limits_the_memory_plan) {
-    struct cluster_run *run = *state;
     struct group group;
     char enter[256];
     make_group(&group, "536870912\n");
@@ -268,7 +267,7 @@ TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint) {
     const char *const limited[] = {"-c", line, NULL};
     int codes[CASES];
     for (int i = 0; i < CASES; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         snprintf(batch, sizeof batch, "train_micro_batch_size_per_gpu=%s",
                  cases[i].batch);
         const char *const job[] = {"job.json", "--set", cases[i].staleness,
@@ -317,7 +316,6 @@ static pid_t occupy(const struct group *group) {
 
 /* 270 MB for all; killed processes give theirs back some time later. */
 TEST(the_chief_waits_for_memory_to_become_free) {
-    struct cluster_run *run = *state;
     struct group group;
     char enter[256];
     make_group(&group, "536870912\n");
@@ -397,12 +395,11 @@ static void expect_same_with(struct cluster_run *run, const char *strategy) {
 }
 
 TEST(recomputed_activations_end_in_the_same_bits) {
-    expect_same_with(*state, "ps");
-    expect_same_with(*state, "allreduce");
+    expect_same_with(run, "ps");
+    expect_same_with(run, "allreduce");
 }
 
 TEST(the_plan_logs_its_memory) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"epochs\": 1}");
     struct cluster_process *local = start_local(run, "local");
     cluster_run_await(local, "memory: a trainer ", CLUSTER_RUN_DEADLINE);

@@ -2,6 +2,8 @@
 /* What trainers and ps hold is what the plan's sum says: of devices too, whose
  * memory is the process's where they are fake ones (tests/gpu/fake_device.h).
  */
+#define STATE struct cluster_run *run
+
 #include "proto/plan/memory_footprint.h"
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/build_folder.h"
@@ -93,7 +95,6 @@ static void await_rounds(const struct cluster_memory_fixture *cluster) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(members_with_ps_use_the_planned_memory) {
-    struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, false);
     struct memory_footprint trainer, ps;
@@ -111,7 +112,6 @@ TEST(members_with_ps_use_the_planned_memory) {
 /* Over the network: gradients of all trainers wait for the norm of their round.
  * What is on its way after that, all answers at once, is not told. */
 TEST(a_ps_with_clipping_holds_at_least_a_round_of_gradients) {
-    struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, false);
     struct memory_footprint ps;
@@ -148,12 +148,11 @@ static void expect_of_ranks(struct cluster_run *run, uint32_t stage) {
 }
 
 TEST(ranks_in_all_reduce_use_the_planned_memory) {
-    expect_of_ranks(*state, 0);
+    expect_of_ranks(run, 0);
 }
 
 /* The copies are of the largest weights, and few rows. */
 TEST(ranks_in_half_precision_use_the_planned_memory) {
-    struct cluster_run *run = *state;
     struct job job = large_job(OPTIMIZER_SGD, 0);
     struct memory_footprint_case given = footprint_of(&job, true);
     struct memory_footprint trainer;
@@ -168,7 +167,7 @@ TEST(ranks_in_half_precision_use_the_planned_memory) {
 }
 
 TEST(ranks_with_zero_use_the_planned_memory) {
-    expect_of_ranks(*state, 2);
+    expect_of_ranks(run, 2);
 }
 
 /* A cluster with NUM_PS whose workers have two devices each, arranged as MORE
@@ -238,15 +237,15 @@ static void expect_of_devices(struct cluster_run *run, bool allreduce,
 }
 
 TEST(two_devices_summed_by_the_host_use_the_planned_memory) {
-    expect_of_devices(*state, false, "SGD", true);
+    expect_of_devices(run, false, "SGD", true);
 }
 
 TEST(two_devices_with_a_collective_use_the_planned_memory) {
-    expect_of_devices(*state, false, "SGD", false);
+    expect_of_devices(run, false, "SGD", false);
 }
 
 TEST(ranks_of_two_devices_use_the_planned_memory) {
-    expect_of_devices(*state, true, "Adam", true);
+    expect_of_devices(run, true, "Adam", true);
 }
 
 /* 4 million records, each with a user of its own. */
@@ -275,7 +274,6 @@ static void write_many_users(const struct cluster_run *run) {
 /* From an eighth of an epoch to its last eighth: the ps has 2.5 million more
  * rows, a trainer has read 18 MB more. */
 TEST(a_trainer_does_not_grow_with_data_nor_tables) {
-    struct cluster_run *run = *state;
     const unsigned epoch = USERS / USERS_BATCH / WORKERS;
     double before[WORKERS];
     write_many_users(run);

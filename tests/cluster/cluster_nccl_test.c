@@ -2,6 +2,8 @@
 /* capstan-nccl.so and capstan-cuda.so: two ranks on the first GPU. Where there
  * is none, kernels run on the CPU, which plays CUDA's libraries and NCCL
  * (tests/gpu/cuda_runtime_on_cpu.cc, nccl_on_cpu.cc). */
+#define STATE struct cluster_run *run
+
 #include "core/base/plugin.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
@@ -109,7 +111,6 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
  * there, go another way. */
 TEST(updates_on_the_device_have_the_bits_of_the_host) {
     static const char *const rules[] = {"Adam", "SGD", "RMSprop"};
-    struct cluster_run *run = *state;
     skip_without_headers();
     for (int stage = 0; stage < 3; stage++) {
         char host[32], device[32];
@@ -128,7 +129,6 @@ TEST(updates_on_the_device_have_the_bits_of_the_host) {
 TEST(updates_with_state_on_the_host_have_the_same_bits) {
     static const char offload[] =
         "zero_optimization.offload_optimizer.device=cpu";
-    struct cluster_run *run = *state;
     skip_without_headers();
     for (int stage = 0; stage < 3; stage++) {
         char gloo[32], nccl[32];
@@ -146,7 +146,6 @@ TEST(in_fp16_overflows_are_found_on_the_device) {
     static const char scale[] =
         "fp16={\"enabled\": true, \"hysteresis\": 1,"
         " \"initial_scale_power\": 28, \"loss_scale_window\": 5}";
-    struct cluster_run *run = *state;
     skip_without_headers();
     write_job(run, 1, "SGD");
     RUN_TWO(run, GPU, "strategy.backend=gloo", scale, "checkpoint.dir=host");
@@ -157,7 +156,6 @@ TEST(in_fp16_overflows_are_found_on_the_device) {
 }
 
 TEST(a_run_resumes_from_a_checkpoint_of_devices) {
-    struct cluster_run *run = *state;
     skip_without_headers();
     write_job(run, 2, "Adam");
     RUN_TWO(run, GPU, "strategy.backend=nccl", "checkpoint.dir=whole");
@@ -187,21 +185,20 @@ static void expect_end_after_a_kill(struct cluster_run *run, const char *text) {
 
 TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     skip_without_headers();
-    expect_end_after_a_kill(*state, "worker 1 on host");
+    expect_end_after_a_kill(run, "worker 1 on host");
 }
 
 /* Nor does exit(3), which waits for NCCL then. */
 TEST(an_abort_of_nccl_that_hangs_ends_with_138_too) {
     skip_on_a_gpu();
     setenv("NCCL_ON_CPU_ABORT_HANGS", "1", 1);
-    expect_end_after_a_kill(*state, "nccl has not closed its group of ranks");
+    expect_end_after_a_kill(run, "nccl has not closed its group of ranks");
     unsetenv("NCCL_ON_CPU_ABORT_HANGS");
 }
 
 /* Rank 1 of the caller is gone in step 10. */
 TEST(an_abort_of_nccl_that_hangs_fails_a_call_of_the_library) {
     static const char *const gone[] = {"gone-3", NULL};
-    struct cluster_run *run = *state;
     char folder[PATH_MAX], caller[PATH_MAX + 32];
     skip_on_a_gpu();
     (void)build_folder_find(folder);

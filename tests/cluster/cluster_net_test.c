@@ -2,6 +2,8 @@
 /* A cluster with a network between its processes: each on a host of its own,
  * told by TF_CONFIG, or by its rank, alone. Hosts are network namespaces
  * (tests/cluster/net/hosts.sh), which need root. */
+#define STATE struct net_hosts *net
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/net_hosts.h"
 #include "tests/lib/test.h"
@@ -79,7 +81,6 @@ FIXTURE(net_hosts_setup, net_hosts_teardown);
 
 /* A link that is away for less than timeouts.peer is made good. */
 TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100,"
@@ -96,7 +97,6 @@ TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback) {
 }
 
 TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000}");
@@ -115,7 +115,6 @@ TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
 /* Worker 1's connection ends by keepalive, which tells nothing of its process:
  * it keeps its slot beside a second one, and says so once it is back. */
 TEST(a_worker_behind_a_cut_link_keeps_its_slot) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
     cluster_run_job(net->run, "{" LAYERS ", \"steps\": 100000,"
@@ -205,7 +204,6 @@ TEST(ranks_whose_large_packets_are_dropped_are_named) {
 }
 
 TEST(a_firewall_for_four_seconds_harms_no_rank) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     start_all_reduce(net, tasks);
     net_hosts_block(net, 3, 2, "drop");
@@ -221,7 +219,6 @@ TEST(a_firewall_for_four_seconds_harms_no_rank) {
 
 /* Ranks 2 and 3 are ps: others reach them where they joined from. */
 TEST(ranks_need_only_the_address_of_rank_0) {
-    struct net_hosts *net = *state;
     struct cluster_process *tasks[HOSTS];
     char rank[16], name[16];
     net_hosts_require(net);
@@ -297,7 +294,6 @@ static void expect_second_network(struct net_hosts *net, int num_ps) {
 }
 
 TEST(the_chosen_interface_carries_all_traffic) {
-    struct net_hosts *net = *state;
     net_hosts_require(net);
     add_second_network(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 30}");

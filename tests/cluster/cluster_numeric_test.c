@@ -2,6 +2,8 @@
 /* What real processes compute, against the same model in double precision,
  * written here once more: gradients, and whole runs of SGD. All weights are
  * read from what `capstan ckpt export` wrote. */
+#define STATE struct cluster_run *run
+
 #include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/skip.h"
@@ -254,7 +256,6 @@ static void expect_gradients(struct cluster_run *run, const char *from,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(fresh_workers_average_to_the_whole_batch) {
-    struct cluster_run *run = *state;
     static struct model before;
     cluster_run_job(run, job);
     train_processes(run, &(struct training){"fresh", 1, 1, 0, rate, NULL},
@@ -263,7 +264,6 @@ TEST(fresh_workers_average_to_the_whole_batch) {
 }
 
 TEST(trained_workers_average_to_the_whole_batch) {
-    struct cluster_run *run = *state;
     static struct model before;
     cluster_run_job(run, job);
     train_processes(run, &(struct training){"trained", 2, 2, 200, rate, NULL},
@@ -293,7 +293,6 @@ static void expect_numpy_agrees(const struct cluster_run *run, const char *from,
 }
 
 TEST(sgd_of_20_rounds_agrees_with_one_process_and_double) {
-    struct cluster_run *run = *state;
     static struct samples samples;
     static struct model expected, alone, shared;
     cluster_run_job(run, job);

@@ -2,6 +2,8 @@
 /* Runs over files of records: CSV with a planted rule, in parts of different
  * lengths, plain and compressed; and over numbers in IDX, which are learnt as
  * records are. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 
 #include "tests/cluster/cluster_points.h"
@@ -116,7 +118,6 @@ TEST(records_are_learnt_by_every_strategy) {
     static const char *const sets[] = {"threads=1", "wire=bf16",
                                        "strategy.type=allreduce",
                                        "strategy.staleness=inf"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     for (int i = 0; i < 4; i++) {
         struct cluster_process *process =
@@ -130,14 +131,12 @@ TEST(records_are_learnt_by_every_strategy) {
 
 /* Of 5 files two trainers read 257 and 1010 records: 101 rounds an epoch. */
 TEST(an_epoch_is_as_long_as_the_longest_share) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     struct cluster_process *process = run_json(run, "1", "2", "epochs=2");
     assert_int_equal((int)figure(process, "steps"), 202);
 }
 
 TEST(a_number_is_learnt_by_squared_errors) {
-    struct cluster_run *run = *state;
     cluster_run_job(
         run,
         "{\"data\": {\"format\": \"csv\", \"header\": true,"
@@ -171,7 +170,6 @@ static void write_alike(const struct cluster_run *run, const char *name,
  * the trainer's gradient is that one's, not a third of it. All samples have the
  * same gradient, so it does not matter who has how many. */
 TEST(a_short_share_counts_as_much_as_a_long_one) {
-    struct cluster_run *run = *state;
     for (unsigned f = 0; f < 4; f++) {
         write_alike(run, "even", f, f < 2 ? 3 : 0);
         write_alike(run, "uneven", f, f == 0 ? 1 : f == 1 ? 3 : 0);
@@ -215,7 +213,6 @@ TEST(a_resumed_run_reads_on_to_the_same_bits) {
     static const char *const whole[] = {"epochs=2", "steps=150", "epochs=2"};
     static const char *const half[] = {"epochs=1", "steps=67", "epochs=1"};
     static const char *const from[] = {"auto", "auto", "37"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     for (int i = 0; i < 3; i++) {
         char one[64], two[64], resume[64];
@@ -248,7 +245,6 @@ static void append_line(const struct cluster_run *run, const char *name,
 /* Of record 180 of its share trainer 0 dies after 18 batches of 10, long before
  * the other trainer's next heartbeat. */
 TEST(a_bad_record_is_named_or_skipped) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     append_line(run, "part-2.csv", "0.5,n/a,\"red\",1,0\n");
     struct cluster_process *process =
@@ -285,7 +281,6 @@ TEST(a_bad_record_is_named_or_skipped) {
 /* With both lengths, and again from what the run has left behind. */
 TEST(a_run_of_bad_records_alone_fails) {
     static const char *const lengths[] = {"epochs=2", "steps=2000"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     FILE *file = cluster_run_create(run, "bad.csv");
     fputs("a,b,word,label,target\n", file);
@@ -317,7 +312,6 @@ static void space_out(const struct cluster_run *run, const char *name,
 }
 
 TEST(fields_between_spaces_train_to_the_same_bits) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     space_out(run, "part-2.csv", "spaced.csv");
     space_out(run, "test.csv", "spaced-test.csv");
@@ -341,7 +335,6 @@ TEST(fields_between_spaces_train_to_the_same_bits) {
 /* A word that is none of a vocabulary's counts nowhere: of one of which no word
  * is ever found the job is wrong. */
 TEST(a_vocabulary_without_its_words_is_named) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, binary);
     struct cluster_process *process = CLUSTER_FIXTURE_RUN(
         run, 1, 2, 0, "epochs=1",
@@ -359,7 +352,6 @@ TEST(a_vocabulary_without_its_words_is_named) {
 
 /* 5 epochs of 1267 samples are 42.2 of the 150 that the first file has. */
 TEST(a_run_goes_on_in_the_epoch_of_its_samples) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run, binary);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=4");
@@ -387,7 +379,6 @@ TEST(peek_shows_what_the_model_reads) {
                                             "job.json", NULL};
     static const char *const measuring[] = {"data", "bench", "--json",
                                             "job.json", NULL};
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run, binary);
     cluster_run_path(run, "test.csv", path);
@@ -459,7 +450,6 @@ TEST(a_weight_counts_as_copies_do) {
         "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 2]}}",
         "{" WEIGHTED_DATA ", \"model\": {\"type\": \"linear\","
         " \"features\": [\"a\", \"b\"], \"loss\": \"mse\"}}"};
-    struct cluster_run *run = *state;
     write_weighted(run, "weighted.csv", false);
     write_weighted(run, "copies.csv", true);
     for (int i = 0; i < 3; i++) {
@@ -485,7 +475,6 @@ TEST(a_weight_counts_as_copies_do) {
 }
 
 TEST(a_weight_that_does_not_fit_is_named) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run,
                     "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 2]}}");
@@ -505,7 +494,6 @@ TEST(a_weight_that_does_not_fit_is_named) {
 }
 
 TEST(a_feature_that_the_file_lacks_is_named) {
-    struct cluster_run *run = *state;
     cluster_run_job(run,
                     "{" WEIGHTED_DATA ", \"model\": {\"layers\": [1, 2]}}");
     write_weighted(run, "weighted.csv", false);
@@ -550,7 +538,6 @@ TEST(numbers_in_idx_train_as_numpy_s_do) {
                                              NULL};
     static const char *const peeking[] = {"data",   "peek",     "--rows=1",
                                           "--json", "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_points_write(run);
     cluster_run_job(run, POINTS_JOB);
     double loss = figure(CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL), "test_loss");
@@ -578,7 +565,6 @@ TEST(numbers_in_idx_train_as_numpy_s_do) {
 TEST(numbers_are_predicted_as_they_were_trained) {
     static const char *const inputs[] = {"x.idx", "xy.npy"};
     static const char *const outputs[] = {"idx.csv", "npy.csv"};
-    struct cluster_run *run = *state;
     struct cluster_process *process = NULL;
     char path[PATH_MAX];
     cluster_points_write(run);
@@ -601,7 +587,6 @@ TEST(numbers_are_predicted_as_they_were_trained) {
 
 /* Bytes of classes 0 to 9 are numbers to squared errors. */
 TEST(labels_in_idx_have_to_fit_the_model) {
-    struct cluster_run *run = *state;
     struct cluster_process *process;
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 1]}}");
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "model.loss=mse",
@@ -621,7 +606,6 @@ TEST(labels_in_idx_have_to_fit_the_model) {
 
 /* All keys of data in one job. */
 TEST(criteo_s_files_need_no_keys_of_csv) {
-    struct cluster_run *run = *state;
     const char *const arguments[] = {"schema", "job.json", NULL};
     cluster_run_job(
         run,
@@ -646,7 +630,6 @@ TEST(a_pipe_is_refused_where_a_file_is_read) {
     static const char *const sets[] = {
         "data.train=pipe", "data.test=pipe",
         "features.word={\"type\":\"vocabulary\",\"file\":\"pipe\"}"};
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_path(run, "pipe", path);
     assert_int_equal(mkfifo(path, 0600), 0);

@@ -2,6 +2,8 @@
 /* All-reduce whose gradients and state stay on GPUs: fake ones
  * (tests/gpu/fake_device.h), over a collective that joins their streams
  * (tests/gpu/fake_nccl.c), both plugins beside a copy of the program. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
@@ -44,7 +46,6 @@ TEST(gpus_end_in_the_bits_of_the_cpu_in_every_stage) {
     static const char *const gpus[] = {"devices=3,order=0,nccl",
                                        "devices=3,order=1,nccl",
                                        "devices=3,order=3,seed=5,nccl"};
-    struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_FIXTURE_RUN(run, 0, 3, 0, CPU, "checkpoint.dir=cpu");
     for (int stage = 0; stage < 3; stage++) {
@@ -63,7 +64,6 @@ TEST(gpus_without_clipping_or_overlap_end_in_the_same_bits) {
     static const char *const changes[][2] = {
         {"gradient_clipping=0", "steps=41"},
         {"gradient_clipping=0", "zero_optimization.overlap_comm=false"}};
-    struct cluster_run *run = *state;
     for (int i = 0; i < 2; i++) {
         char cpu[64], gpu[64];
         snprintf(cpu, sizeof cpu, "checkpoint.dir=cpu%d", i);
@@ -82,7 +82,6 @@ TEST(gpus_without_clipping_or_overlap_end_in_the_same_bits) {
 
 /* The first steps overflow, which is found on the device. */
 TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
-    struct cluster_run *run = *state;
     static const char scale[] =
         "fp16={\"enabled\": true, \"hysteresis\": 1,"
         " \"initial_scale_power\": 28, \"loss_scale_window\": 9}";
@@ -98,7 +97,6 @@ TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
 /* The device's memory, the host's and the device's again, against the host's
  * alone; the stages change on the way. */
 TEST(a_run_moves_from_gpus_to_the_cpu_and_back) {
-    struct cluster_run *run = *state;
     arrange("devices=2,order=3,seed=3,nccl");
     write_job(run, 0);
     CLUSTER_FIXTURE_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=cpu");
@@ -114,7 +112,6 @@ TEST(a_run_moves_from_gpus_to_the_cpu_and_back) {
 
 /* Without a checkpoint nothing else brings them to the host. */
 TEST(weights_are_imported_and_exported_as_files) {
-    struct cluster_run *run = *state;
     char a[PATH_MAX], b[PATH_MAX], command[3 * PATH_MAX];
     arrange("devices=2,order=0,nccl");
     write_job(run, 1);
@@ -134,7 +131,6 @@ TEST(weights_are_imported_and_exported_as_files) {
 
 /* What nobody trains all hand over when the chief asks. */
 TEST(a_run_of_zero_steps_is_saved) {
-    struct cluster_run *run = *state;
     arrange("devices=2,order=0,nccl");
     for (int stage = 0; stage < 3; stage += 2) {
         char cpu[64], gpu[64];
@@ -149,7 +145,6 @@ TEST(a_run_of_zero_steps_is_saved) {
 }
 
 TEST(one_trainer_alone_needs_no_collective) {
-    struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_FIXTURE_RUN(run, 0, 1, 0, CPU, "checkpoint.dir=cpu");
     arrange("devices=1,order=3,seed=2,nccl");
@@ -158,7 +153,6 @@ TEST(one_trainer_alone_needs_no_collective) {
 }
 
 TEST(auto_falls_back_to_gloo_and_logs_why) {
-    struct cluster_run *run = *state;
     write_job(run, 0);
     CLUSTER_FIXTURE_RUN(run, 0, 2, 0, CPU, "checkpoint.dir=cpu");
     arrange("devices=1,nccl");
@@ -187,7 +181,6 @@ TEST(auto_falls_back_to_gloo_and_logs_why) {
 /* Deadlines of the job are far longer than this test may take. */
 TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     struct cluster_fixture fixture;
-    struct cluster_run *run = *state;
     arrange("devices=2,order=3,nccl");
     cluster_run_job(run, "{\"steps\": 10000000, \"device\": \"cuda\","
                          " \"steps_per_epoch\": 10000000}");
@@ -206,7 +199,7 @@ TEST(a_signal_saves_and_ends_all) {
     for (int stage = 0; stage < 3; stage += 2) {
         struct cluster_fixture fixture;
         uint64_t steps[MAXIMUM];
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         char changes[256];
         arrange("devices=2,order=0,nccl");
         snprintf(changes, sizeof changes,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Real processes that run a replica of the model on each of several devices:
  * the weights of as many workers of one. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_gpus.h"
 #include "tests/lib/build_folder.h"
@@ -106,7 +108,6 @@ GROUP(build_folder_use_fake, NULL);
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(two_workers_of_two_devices_are_four_of_one) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
     struct cluster_process *whole =
         train_cpu(run, "1", "1", "whole",
@@ -138,7 +139,6 @@ TEST(bits_do_not_depend_on_device_timing) {
         {"devices=3,order=1,nccl=unmet", "devices=3,order=1,nccl"},
     };
     const char *const changes[] = {"gradient_accumulation_steps=2", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
     for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
         char dir[16];
@@ -156,7 +156,6 @@ TEST(bits_do_not_depend_on_device_timing) {
 /* Four replicas here, two there: the mean is over six. */
 TEST(workers_may_have_different_numbers_of_devices) {
     static const char *const gpus[] = {"devices=4,order=3", "devices=2"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
     train_cpu(run, "1", "6", "six", NULL);
     struct cluster_process *leader =
@@ -172,7 +171,6 @@ TEST(trainer_counts_count_replicas) {
     static const char *const changes[] = {
         "scale_lr=linear", "gradient_clipping=0.05", "train_batch_size=80",
         "train_micro_batch_size_per_gpu=10", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{" CLUSTER_GPUS_JOB
                          ", \"scheduler\": {\"type\": \"WarmupLR\","
                          " \"params\": {\"warmup_max_lr\": 0.02,"
@@ -184,7 +182,6 @@ TEST(trainer_counts_count_replicas) {
 
 TEST(a_rank_in_all_reduce_may_have_several_replicas) {
     static const char *const gpus[] = {"devices=3", "devices=1,nccl"};
-    struct cluster_run *run = *state;
     static const char *const clipped[] = {"gradient_clipping=0.1", NULL};
     cluster_run_job(run, "{" CLUSTER_GPUS_JOB
                          ", \"strategy\": {\"type\": \"allreduce\"}}");
@@ -205,7 +202,6 @@ TEST(a_rank_in_all_reduce_may_have_several_replicas) {
 /* The first steps overflow, and later ones now and then: one replica's do. */
 TEST(an_overflow_of_one_replica_skips_the_round) {
     static const char *const strategies[] = {"ps", "allreduce"};
-    struct cluster_run *run = *state;
     for (int i = 0; i < 2; i++) {
         char scaled[512];
         run = cluster_fixture_reset(state);
@@ -239,7 +235,6 @@ TEST(with_staleness_a_push_is_the_mean_of_its_replicas) {
     static const char *const whole[] = {
         "strategy.staleness=inf", "gradient_clipping=0.05",
         "train_micro_batch_size_per_gpu=40", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
     train_cpu(run, "2", "1", "whole", whole);
     struct cluster_process *leader =
@@ -250,7 +245,7 @@ TEST(with_staleness_a_push_is_the_mean_of_its_replicas) {
 
 TEST(with_staleness_all_trainers_need_equal_device_counts) {
     static const char *const changes[] = {"strategy.staleness=2", NULL};
-    struct pair pair = start_pair(*state, "devices=4", "devices=2", changes);
+    struct pair pair = start_pair(run, "devices=4", "devices=2", changes);
     cluster_run_expect(pair.leader, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_run_expect(pair.other, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
     cluster_run_expect(pair.ps, EXIT_CONFIG, CLUSTER_GPUS_DEADLINE);
@@ -263,7 +258,7 @@ TEST(a_batch_that_does_not_fit_the_replicas_is_exit_2) {
     static const char *const changes[] = {
         "train_batch_size=20", "gradient_accumulation_steps=1", NULL};
     struct cluster_process *leader =
-        cluster_gpus_run_single(*state, "devices=4", changes, EXIT_CONFIG);
+        cluster_gpus_run_single(run, "devices=4", changes, EXIT_CONFIG);
     cluster_fixture_expect_logged(leader,
                                   "x 4 replicas (1 trainer x 4 devices); give "
                                   "two of the three, or make them fit: "
@@ -279,7 +274,6 @@ TEST(another_number_of_devices_resumes_the_run) {
         {"devices=4", "steps=10", "train_batch_size=40", NULL},
         {"devices=2", "steps=20", "train_batch_size=40", NULL},
         {"devices=1", "steps=30", "train_batch_size=40", NULL}};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{" CLUSTER_GPUS_JOB
                          ", \"train_micro_batch_size_per_gpu\": null}");
     train_cpu(run, "1", "1", "whole",
@@ -292,7 +286,6 @@ TEST(another_number_of_devices_resumes_the_run) {
 /* The round counts on two of it; the other goes on. */
 TEST(a_trainer_that_rejoins_with_fewer_devices_is_refused) {
     static const char *const changes[] = {"steps=100000", NULL};
-    struct cluster_run *run = *state;
     struct pair pair = start_pair(run, "devices=2", "devices=2", changes);
     struct cluster_process *leader = pair.leader, *other = pair.other;
     cluster_run_await(leader, "step ", CLUSTER_GPUS_DEADLINE);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
@@ -30,11 +32,10 @@ static void run_cluster(struct cluster_run *run, unsigned num_chiefs,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(worker_0_is_the_chief_when_none_is_listed) {
-    run_cluster(*state, 0, NULL, "2 trainers, 1 ps", 90);
+    run_cluster(run, 0, NULL, "2 trainers, 1 ps", 90);
 }
 
 TEST(a_listed_chief_trains_too) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX], line[1024];
     run_cluster(run, 1, NULL, "3 trainers, 1 ps", 60);
     cluster_run_path(run, "chief-0.err", path);
@@ -48,8 +49,7 @@ TEST(a_listed_chief_trains_too) {
 }
 
 TEST(a_coordinating_chief_does_not_train) {
-    run_cluster(*state, 1, "{\"chief\": \"coordinate\"}", "2 trainers, 1 ps",
-                90);
+    run_cluster(run, 1, "{\"chief\": \"coordinate\"}", "2 trainers, 1 ps", 90);
 }
 
 static const char *address_of(const struct cluster_run *run, const char *type,
@@ -105,7 +105,6 @@ static void run_roles(struct cluster_run *run, const struct part *parts,
 }
 
 TEST(a_single_process_trains_without_ps) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 0, 0, 1);
     run_roles(run, (const struct part[]){{"alone", "TF_CONFIG="}, {0}},
@@ -133,9 +132,9 @@ TEST(a_ps_that_lists_only_itself_is_discovered_and_joins) {
                      "'P1'], 'worker': ['W0']},"
                      " 'task': {'type': 'worker', 'index': 0}}"},
         {0}};
-    cluster_run_job(*state, NULL);
-    cluster_run_describe(*state, 1, 2, 1);
-    run_roles(*state, parts, "2 trainers, 2 ps", 90);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 2, 1);
+    run_roles(run, parts, "2 trainers, 2 ps", 90);
 }
 
 TEST(a_worker_without_a_chief_address_asks_a_ps) {
@@ -149,9 +148,9 @@ TEST(a_worker_without_a_chief_address_asks_a_ps) {
                      "'W1'}},"
                      " 'task': {'type': 'worker', 'index': 1}}"},
         {0}};
-    cluster_run_job(*state, NULL);
-    cluster_run_describe(*state, 0, 1, 2);
-    run_roles(*state, parts, "2 trainers, 1 ps", 90);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 0, 1, 2);
+    run_roles(run, parts, "2 trainers, 1 ps", 90);
 }
 
 TEST(a_cluster_spec_replaces_a_tf_config) {
@@ -164,9 +163,9 @@ TEST(a_cluster_spec_replaces_a_tf_config) {
         {"ps-0", POOLS "{'type': 'workerpool2', 'index': 0}}"},
         {0}};
 #undef POOLS
-    cluster_run_job(*state, NULL);
-    cluster_run_describe(*state, 1, 1, 1);
-    run_roles(*state, parts, "2 trainers, 1 ps", 90);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    run_roles(run, parts, "2 trainers, 1 ps", 90);
 }
 
 TEST(ports_of_ps_and_workers_may_be_zero) {
@@ -180,9 +179,9 @@ TEST(ports_of_ps_and_workers_may_be_zero) {
         {"ps-1", ZERO "{'type': 'ps', 'index': 1}}"},
         {0}};
 #undef ZERO
-    cluster_run_job(*state, NULL);
-    cluster_run_describe(*state, 1, 0, 0);
-    run_roles(*state, parts, "2 trainers, 2 ps", 90);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 0, 0);
+    run_roles(run, parts, "2 trainers, 2 ps", 90);
 }
 
 static struct cluster_process *start_by_flags(struct cluster_run *run,
@@ -203,11 +202,11 @@ static struct cluster_process *start_by_flags(struct cluster_run *run,
 
 TEST(flags_replace_a_tf_config) {
     struct cluster_process *processes[3];
-    cluster_run_job(*state, NULL);
-    cluster_run_describe(*state, 0, 1, 2);
-    processes[0] = start_by_flags(*state, "worker-0", "worker", "0", true);
-    processes[1] = start_by_flags(*state, "worker-1", "worker", "1", false);
-    processes[2] = start_by_flags(*state, "ps-0", "ps", "0", false);
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 0, 1, 2);
+    processes[0] = start_by_flags(run, "worker-0", "worker", "0", true);
+    processes[1] = start_by_flags(run, "worker-1", "worker", "1", false);
+    processes[2] = start_by_flags(run, "ps-0", "ps", "0", false);
     for (size_t i = 0; i < 3; i++)
         cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
     expect_steps(processes[0], 90);
@@ -227,18 +226,17 @@ static void expect_refused(struct cluster_run *run, unsigned num_chiefs,
 }
 
 TEST(a_cluster_without_trainers_is_refused) {
-    expect_refused(*state, 1, 1, 0, "{\"chief\": \"coordinate\"}",
+    expect_refused(run, 1, 1, 0, "{\"chief\": \"coordinate\"}",
                    "no trainer at all");
 }
 
 TEST(the_strategy_ps_needs_a_ps) {
-    expect_refused(*state, 0, 0, 2, "{\"strategy\": {\"type\": \"ps\"}}",
+    expect_refused(run, 0, 0, 2, "{\"strategy\": {\"type\": \"ps\"}}",
                    "lists no ps");
 }
 
 /* Under names of which only a process on this host knows that they are one. */
 TEST(a_chief_and_a_ps_at_one_port_of_a_host_are_refused) {
-    struct cluster_run *run = *state;
     char host[256] = "", variables[2][1024];
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);

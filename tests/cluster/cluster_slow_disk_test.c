@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Disks that take long for a file of a checkpoint, or refuse it in the end. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/paused_file.h"
 #include "tests/lib/test.h"
@@ -49,7 +51,6 @@ static bool is_complete(struct cluster_run *run, uint64_t step) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_chief_that_writes_is_not_declared_dead) {
-    struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=60");
@@ -64,7 +65,6 @@ TEST(a_chief_that_writes_is_not_declared_dead) {
 }
 
 TEST(a_failed_manifest_write_loses_only_its_checkpoint) {
-    struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=60");
@@ -90,7 +90,6 @@ static void expect_resumable(const struct cluster_run *run,
 /* Nobody trains any more when its manifest is there: the run ends at its
  * step. */
 TEST(a_stopping_chief_logs_which_write_it_waits_for) {
-    struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=20");
@@ -112,7 +111,6 @@ TEST(a_stopping_chief_logs_which_write_it_waits_for) {
 }
 
 TEST(a_late_checkpoint_is_named_at_the_end) {
-    struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     cluster_run_job(run, "{\"steps\": 20, \"checkpoint\": {\"every_steps\":"
@@ -141,7 +139,6 @@ static unsigned count_logged(const char *said, const char *text) {
 
 /* All have trained and wait for it when the signal comes. */
 TEST(a_signal_does_not_repeat_a_checkpoint_in_progress) {
-    struct cluster_run *run = *state;
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     struct cluster_process *local = train(run, "steps=20");
@@ -160,7 +157,6 @@ TEST(a_signal_does_not_repeat_a_checkpoint_in_progress) {
 /* One ps cannot write its part of the last checkpoint while the other still
  * writes: when both have ended it is taken again. */
 TEST(the_last_checkpoint_is_retried_after_a_failed_shard) {
-    struct cluster_run *run = *state;
     struct paused_file first, second;
     paused_file_open(&first, run, "step-000000020", "ps-0");
     paused_file_open(&second, run, "step-000000020", "ps-1");
@@ -179,7 +175,6 @@ TEST(the_last_checkpoint_is_retried_after_a_failed_shard) {
 /* The part of a ps of the last one is refused while the manifest of the one
  * before is written, and that is refused too. */
 TEST(the_last_checkpoint_is_retried_after_two_failures) {
-    struct cluster_run *run = *state;
     struct paused_file manifest, part;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     paused_file_open(&part, run, "step-000000040", "ps-0");
@@ -198,7 +193,6 @@ TEST(the_last_checkpoint_is_retried_after_two_failures) {
 
 /* Its number in the messages is none of a step. */
 TEST(a_requested_part_that_fails_is_named_by_its_step) {
-    struct cluster_run *run = *state;
     struct paused_file manifest, part, again;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
     paused_file_open(&part, run, "step-000000040", "ps-0");

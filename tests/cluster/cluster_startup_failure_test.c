@@ -2,6 +2,8 @@
 /* What a run finds where it is started: ports taken, hosts that are none, full
  * disks, data that cannot be read, a place that another has. Everyone ends, and
  * says what is wrong. */
+#define STATE struct cluster_run *run
+
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -45,7 +47,6 @@ TEST(a_resource_limit_too_low_is_named) {
     static const char *const limits[] = {"-n 12",    "-n 20",     "-n 31",
                                          "-n 66",    "-v 120000", "-v 200000",
                                          "-v 300000"};
-    struct cluster_run *run = *state;
     char command[512], name[32];
     cluster_run_job(run, NULL);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -81,7 +82,6 @@ static int take_port(uint16_t *port) {
 
 TEST(a_port_in_use_is_named) {
     static const char *const types[] = {"chief", "ps", "worker"};
-    struct cluster_run *run = *state;
     struct cluster_process *processes[3];
     char address[32], named[80];
     uint16_t port;
@@ -149,18 +149,17 @@ static void expect_named_and_waited_past(struct cluster_run *run, bool greets,
 }
 
 TEST(another_protocol_on_the_chiefs_port_is_named) {
-    expect_named_and_waited_past(*state, true, "it speaks another protocol");
+    expect_named_and_waited_past(run, true, "it speaks another protocol");
 }
 
 TEST(a_silent_program_on_the_chiefs_port_is_named) {
-    expect_named_and_waited_past(*state, false,
+    expect_named_and_waited_past(run, false,
                                  "it accepts connections and says nothing");
 }
 
 /* As when an address of another run was copied. */
 TEST(a_ps_in_place_of_the_chief_is_named) {
     static const char *const soon[] = {"--join-timeout", "9", NULL};
-    struct cluster_run *run = *state;
     char named[256], address[64];
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
@@ -185,7 +184,6 @@ TEST(a_ps_in_place_of_the_chief_is_named) {
 
 TEST(a_chief_with_an_unknown_host_is_named) {
     static const char *const soon[] = {"--join-timeout", "1.5", NULL};
-    struct cluster_run *run = *state;
     cluster_run_describe(run, 1, 1, 1);
     set_address(run, "chief", 0, "no-such-host.invalid:2222");
     struct cluster_process *worker = cluster_run_task(run, "worker", 0, soon);
@@ -198,7 +196,6 @@ TEST(a_chief_with_an_unknown_host_is_named) {
 
 TEST(a_ps_with_an_unknown_host_is_named) {
     static const char *const tcp[] = {"--lane", "tcp", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"timeouts\": {\"step\": 2}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
@@ -241,7 +238,6 @@ TEST_WITH(cluster_run_setup, teardown_with_disk,
     static const char *const arguments[] = {
         "local", "--ps", "2", "--workers", "2", "job.json", NULL};
     static const char *const verify[] = {"ckpt", "verify", "checkpoint", NULL};
-    struct cluster_run *run = *state;
     if (!mount_disk(run, "checkpoint", 180))
         skip_test("a small disk cannot be mounted: that needs root");
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
@@ -289,7 +285,6 @@ static void expect_bad_data(struct cluster_run *run, const char *file) {
 TEST(a_chief_without_its_folder_ends_a_local_cluster_at_once) {
     static const char *const local[] = {"local", "--ps",     "1", "--workers",
                                         "2",     "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"checkpoint\": {\"dir\": \"/proc/x\"},"
                          " \"timeouts\": {\"stop\": 60}}");
     struct cluster_process *process =
@@ -344,7 +339,6 @@ TEST(a_chief_that_cannot_start_refuses_joiners) {
 
 /* And not waited for once more, until timeouts.stop. */
 TEST(a_process_that_does_not_join_in_time_is_named) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 60}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
@@ -357,9 +351,9 @@ TEST(a_process_that_does_not_join_in_time_is_named) {
 }
 
 TEST(missing_data_ends_all) {
-    cluster_run_job(*state, "{\"data\": {\"train\": [\"nowhere\","
-                            " \"train-labels\"]}}");
-    expect_bad_data(*state, "data.train: /");
+    cluster_run_job(run, "{\"data\": {\"train\": [\"nowhere\","
+                         " \"train-labels\"]}}");
+    expect_bad_data(run, "data.train: /");
 }
 
 /* Here the trainers will be, too. */
@@ -367,7 +361,6 @@ TEST(missing_data_starts_no_local_cluster) {
     static const char *const local[] = {
         "local",    "--workers", "2", "--set", "data.dir=/no/such",
         "job.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process =
         cluster_run_start(run, "local", local, NULL);
@@ -382,7 +375,6 @@ TEST(missing_data_starts_no_local_cluster) {
 TEST(an_invalid_job_given_to_a_worker_is_reported) {
     static const char *const missing[] = {"nowhere.json", NULL};
     static const char *const empty[] = {"empty.json", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     write_file(run, "empty.json", "{}", 2);
     cluster_run_describe(run, 1, 1, 1);
@@ -402,13 +394,12 @@ TEST(an_invalid_job_given_to_a_worker_is_reported) {
 TEST(truncated_data_ends_all) {
     char head[16 + 64 * 100] = {0, 0, 8, 3, 0, 0, 2, 88,
                                 0, 0, 0, 8, 0, 0, 0, 8};
-    cluster_run_job(*state, NULL);
-    write_file(*state, "train-images", head, sizeof head);
-    expect_bad_data(*state, "train-images");
+    cluster_run_job(run, NULL);
+    write_file(run, "train-images", head, sizeof head);
+    expect_bad_data(run, "train-images");
 }
 
 TEST(data_that_cannot_be_read_ends_all) {
-    struct cluster_run *run = *state;
     char path[PATH_MAX];
     cluster_run_job(run, "{\"data\": {\"train\": [\"train-images\","
                          " \"folder\"]}}");
@@ -421,7 +412,6 @@ TEST(data_that_cannot_be_read_ends_all) {
 TEST(trailing_bytes_after_gzip_data_are_logged_and_ignored) {
     static const char *const spoil[] = {
         "-c", "gzip train-images && printf junk >>train-images.gz", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, "{\"data\": {\"train\": [\"train-images.gz\","
                          " \"train-labels\"]}}");
     cluster_run_expect(
@@ -435,7 +425,6 @@ TEST(trailing_bytes_after_gzip_data_are_logged_and_ignored) {
 }
 
 TEST(a_second_joiner_of_a_slot_is_refused_naming_both_hosts) {
-    struct cluster_run *run = *state;
     char host[256] = "", first[512], second[512];
     gethostname(host, sizeof host - 1);
     cluster_run_job(run, NULL);
@@ -456,7 +445,6 @@ TEST(a_second_joiner_of_a_slot_is_refused_naming_both_hosts) {
 
 /* As where one of several manifests was changed, and not the others. */
 TEST(a_process_of_another_cluster_is_refused) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
     json_t *ps = json_object_get(run->cluster, "ps");
@@ -497,7 +485,6 @@ TEST(permission_errors_are_not_retryable) {
     static const char *const refused[] = {"cluster_startup_failure_test",
                                           "a_sandbox_becomes_a_run", NULL};
     static const char *const sandbox[] = {"IN_SANDBOX=1", NULL};
-    struct cluster_run *run = *state;
     cluster_run_job(run, NULL);
     struct cluster_process *process =
         cluster_run_program(run, "refused", "/proc/self/exe", refused, sandbox);

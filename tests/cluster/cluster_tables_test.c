@@ -2,6 +2,8 @@
 /* Runs of models with tables on the ps, over click logs with a planted rule:
  * what they learn, that the bits of rows do not follow from the number of ps,
  * nor from where a run was resumed, and what is refused. */
+#define STATE struct cluster_run *run
+
 #include "core/store/tensor_file.h"
 #include "core/tensor/layout.h"
 #include "core/tensor/row_keys.h"
@@ -96,8 +98,8 @@ TEST(models_with_tables_learn_what_is_planted) {
     static const char *const jobs[] = {linear, deepfm, wide_deep, dlrm,
                                        grouped};
     for (int i = 0; i < 5; i++) {
-        cluster_run_job(*state, jobs[i]);
-        struct cluster_process *process = train(*state, 2, "seed=1");
+        cluster_run_job(run, jobs[i]);
+        struct cluster_process *process = train(run, 2, "seed=1");
         if (figure(process, "test_auc") < 0.93)
             fail_msg("model %d: test_auc %g", i, figure(process, "test_auc"));
         assert_true(figure(process, "row_bytes_per_step") > 0);
@@ -122,8 +124,8 @@ TEST(models_with_tables_learn_a_number) {
                  "{" CLUSTER_CLICKS_DATA "\"model\": %s, \"epochs\": 8, " ADAM
                  "}",
                  models[i]);
-        cluster_run_job(*state, job);
-        double loss = figure(train(*state, 2, "seed=1"), "test_loss");
+        cluster_run_job(run, job);
+        double loss = figure(train(run, 2, "seed=1"), "test_loss");
         if (!(loss < 0.1))
             fail_msg("%s: test_loss %g", models[i], loss);
     }
@@ -178,7 +180,6 @@ static void read_weights(const struct cluster_run *run, const char *name,
  * each rule that moves only the rows pushed, from zeros. */
 TEST(rows_are_the_weights_of_a_dense_run) {
     static const char *const rules[] = {"SGD", "Adagrad", "Ftrl"};
-    struct cluster_run *run = *state;
     write_vocabulary(run);
     for (int r = 0; r < 3; r++) {
         float weights[CLUSTER_CLICKS_USERS];
@@ -209,7 +210,6 @@ TEST(rows_are_the_weights_of_a_dense_run) {
 
 /* Inputs: a number and two embeddings of 8. Classes are integers. */
 TEST(an_mlp_reads_embeddings_and_has_any_number_of_outputs) {
-    struct cluster_run *run = *state;
     char job[2048];
     snprintf(job, sizeof job,
              "{" CLUSTER_CLICKS_DATA "\"model\": {\"layers\": [17, 16, 2]},"
@@ -239,8 +239,8 @@ TEST(an_mlp_reads_embeddings_and_has_any_number_of_outputs) {
 
 /* All ids occur in 4000 records, so each has its row. */
 TEST(each_id_that_was_trained_has_a_row) {
-    cluster_run_job(*state, deepfm);
-    struct cluster_process *process = train(*state, 2, "epochs=2");
+    cluster_run_job(run, deepfm);
+    struct cluster_process *process = train(run, 2, "epochs=2");
     cluster_fixture_expect_logged(process, "memory: rows of 2 tables take at");
     cluster_fixture_expect_logged(process,
                                   "2 tables, such as \"user\", have no");
@@ -251,26 +251,24 @@ TEST(each_id_that_was_trained_has_a_row) {
 }
 
 TEST(staleness_learns_as_well) {
-    cluster_run_job(*state, deepfm);
-    assert_true(figure(train(*state, 2, "strategy.staleness=inf"), "test_auc") >
+    cluster_run_job(run, deepfm);
+    assert_true(figure(train(run, 2, "strategy.staleness=inf"), "test_auc") >
                 0.9);
-    assert_true(figure(train(*state, 1, "strategy.staleness=2"), "test_auc") >
+    assert_true(figure(train(run, 1, "strategy.staleness=2"), "test_auc") >
                 0.9);
 }
 
 TEST(the_number_of_ps_does_not_change_a_bit) {
     static const char *const dirs[] = {"one", "two", "three"};
     char set[64];
-    cluster_run_job(*state, deepfm);
+    cluster_run_job(run, deepfm);
     for (unsigned i = 0; i < 3; i++) {
         snprintf(set, sizeof set, "checkpoint.dir=%s", dirs[i]);
-        CLUSTER_FIXTURE_RUN(*state, i + 1, 2, 0, "epochs=null", "steps=120",
-                            set);
+        CLUSTER_FIXTURE_RUN(run, i + 1, 2, 0, "epochs=null", "steps=120", set);
     }
     for (unsigned i = 1; i < 3; i++) {
-        cluster_clicks_expect_same_rows(*state, dirs[0], dirs[i], "user");
-        cluster_clicks_expect_same_rows(*state, dirs[0], dirs[i],
-                                        "item/factors");
+        cluster_clicks_expect_same_rows(run, dirs[0], dirs[i], "user");
+        cluster_clicks_expect_same_rows(run, dirs[0], dirs[i], "item/factors");
     }
 }
 
@@ -282,7 +280,7 @@ TEST(a_resumed_run_has_the_same_rows_on_more_ps) {
     static const char *const jobs[] = {linear, deepfm, grouped};
     static const char *const tables[] = {"cross", "user/factors", "e_user"};
     for (int i = 0; i < 3; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         assert_non_null(run);
         cluster_clicks_write(run);
         cluster_run_job(run, jobs[i]);
@@ -307,7 +305,7 @@ TEST(all_reduce_has_the_rows_of_ps) {
         "scheduler={\"type\": \"WarmupCosineLR\", \"params\":"
         " {\"total_num_steps\": 200, \"warmup_num_steps\": 8}}";
     for (int i = 0; i < 3; i++) {
-        struct cluster_run *run = cluster_fixture_reset(state);
+        run = cluster_fixture_reset(state);
         struct cluster_process *parts = NULL;
         cluster_clicks_write(run);
         cluster_run_job(run, jobs[i]);
@@ -327,9 +325,8 @@ TEST(all_reduce_has_the_rows_of_ps) {
 
 /* The sums of three ranks are in a ring's order. */
 TEST(three_ranks_learn_as_a_ps_does) {
-    cluster_run_job(*state, deepfm);
-    struct cluster_process *process =
-        CLUSTER_FIXTURE_RUN(*state, 0, 3, 0, NULL);
+    cluster_run_job(run, deepfm);
+    struct cluster_process *process = CLUSTER_FIXTURE_RUN(run, 0, 3, 0, NULL);
     assert_true(figure(process, "test_auc") > 0.9);
     assert_int_equal((int)rows_of(process, "table_rows", "user"),
                      CLUSTER_CLICKS_USERS);
@@ -362,7 +359,6 @@ static const char crowded[] =
 /* 10 MB, more than shared memory carries at once; above 64 MB none does. */
 TEST(rows_of_a_partition_travel_in_one_message) {
     static const char *const lanes[] = {"auto", "tcp"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, crowded);
     write_crowded(run, 600);
     for (int i = 0; i < 2; i++) {
@@ -465,11 +461,11 @@ static void resume_between_deltas(struct cluster_run *run, unsigned num_ps,
 }
 
 TEST(a_run_killed_between_deltas_resumes_to_the_same_rows) {
-    resume_between_deltas(*state, 2, 3);
+    resume_between_deltas(run, 2, 3);
 }
 
 TEST(all_reduce_resumes_from_a_delta_to_the_same_rows) {
-    resume_between_deltas(*state, 0, 0);
+    resume_between_deltas(run, 0, 0);
 }
 
 /* The last value of TAG. */
@@ -489,7 +485,6 @@ TEST(each_epoch_is_evaluated_at_its_end) {
     static const char *const names[] = {"one", "three", "none"};
     char step[32];
     const char *const evaluating[] = {"eval", step, "--json", "job.json", NULL};
-    struct cluster_run *run = *state;
     struct event_point points[8];
     uint64_t saved[8];
     char first[256], set[128], folder[PATH_MAX];
@@ -546,7 +541,6 @@ static void expect_rows_shown(struct cluster_run *run,
 }
 
 TEST(tables_are_in_progress_and_metrics) {
-    struct cluster_run *run = *state;
     const char *events =
         "tensorboard={\"enabled\": true, \"output_path\": \"events\"}";
     cluster_run_job(run, expiring);
@@ -568,7 +562,6 @@ TEST(tables_are_in_progress_and_metrics) {
 /* The same rows from the delta as from a run that ended there; older ones go,
  * and bases only with their last delta. */
 TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
-    struct cluster_run *run = *state;
     char steps[64], path[PATH_MAX];
     cluster_run_job(run, expiring);
     kill_between_deltas(run, 2);
@@ -590,7 +583,6 @@ TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
 }
 
 TEST(a_delta_whose_base_is_gone_is_passed_over) {
-    struct cluster_run *run = *state;
     char name[128], path[PATH_MAX];
     cluster_run_job(run, expiring);
     kill_between_deltas(run, 2);
@@ -611,7 +603,6 @@ TEST(a_delta_whose_base_is_gone_is_passed_over) {
 
 /* One of its files is enough, and its manifest may still be there. */
 TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
-    struct cluster_run *run = *state;
     struct cluster_fixture fixture;
     glob_t files;
     char name[128], path[PATH_MAX];
@@ -653,7 +644,6 @@ static void write_users(const struct cluster_run *run) {
 }
 
 TEST(a_delta_is_small_when_few_rows_have_changed) {
-    struct cluster_run *run = *state;
     write_users(run);
     cluster_run_job(run, expiring);
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "steps=125");
@@ -669,7 +659,6 @@ TEST(a_delta_is_small_when_few_rows_have_changed) {
 }
 
 TEST(an_asynchronous_run_resumes_from_a_delta) {
-    struct cluster_run *run = *state;
     char resumed[64], steps[64];
     cluster_run_job(
         run, EXPIRING("1000000, \"strategy\": {\"staleness\": \"inf\"}"));
@@ -686,16 +675,15 @@ TEST(an_asynchronous_run_resumes_from_a_delta) {
 }
 
 TEST(deltas_without_tables_are_refused) {
-    cluster_run_job(*state, NULL);
+    cluster_run_job(run, NULL);
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 1, 1, 2, "checkpoint.delta_every_steps=5"),
+        CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "checkpoint.delta_every_steps=5"),
         "checkpoint.delta_every_steps: found 5, and the model has no tables");
 }
 
 /* Of all ps together, however they are spread. */
 TEST(max_rows_are_those_of_all_ps) {
     char all[64], fewer[64];
-    struct cluster_run *run = *state;
     cluster_run_job(run, deepfm);
     snprintf(all, sizeof all, "features.item.max_rows=%d",
              CLUSTER_CLICKS_ITEMS);
@@ -725,7 +713,6 @@ TEST(changed_features_are_refused) {
         {"features.item.size=2000000", "feature \"item\" is {"},
         {"features.weight.transform=log1p", "feature \"weight\" is {"},
         {"features.e_user.combiner=sum", "feature \"e_user\" is {"}};
-    struct cluster_run *run = *state;
     cluster_run_job(run, deepfm);
     write_words(run, "u1\nu2\n");
     const char *words = "features.words={\"type\": \"vocabulary\", \"of\":"
@@ -790,7 +777,6 @@ TEST(each_group_is_trained_by_its_own_rule) {
         "optimizers={\"deep\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}}}"};
     static const char *const optimizers[] = {
         "optimizer=null", "optimizer.type=Ftrl", "optimizer.type=Adagrad"};
-    struct cluster_run *run = *state;
     cluster_run_job(run, grouped);
     for (int i = 0; i < 3; i++) {
         char dir[64];
@@ -809,7 +795,6 @@ TEST(each_group_is_trained_by_its_own_rule) {
 }
 
 TEST(a_resumed_group_keeps_its_rule_and_may_change_its_rate) {
-    struct cluster_run *run = *state;
     cluster_run_job(run, grouped);
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=5",
                         "checkpoint.dir=c");
@@ -835,7 +820,6 @@ TEST(all_reduce_has_the_bits_of_a_ps_for_groups) {
     static const char schedule[] =
         "scheduler={\"type\": \"WarmupCosineLR\", \"params\":"
         " {\"total_num_steps\": 40, \"warmup_num_steps\": 8}}";
-    struct cluster_run *run = *state;
     cluster_run_job(run, dense_groups);
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "epochs=null", "steps=30",
                         "checkpoint.dir=ps", "gradient_clipping=0.1", schedule,
@@ -861,9 +845,9 @@ TEST(all_reduce_has_the_bits_of_a_ps_for_groups) {
 }
 
 TEST(rules_that_move_rows_not_pushed_are_refused) {
-    cluster_run_job(*state, deepfm);
-    CLUSTER_FIXTURE_RUN(*state, 1, 1, 2,
+    cluster_run_job(run, deepfm);
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 2,
                         "optimizer={\"type\": \"SGD\", \"params\":"
                         " {\"lr\": 0.1, \"momentum\": 0.9}}");
-    CLUSTER_FIXTURE_RUN(*state, 1, 1, 2, "optimizer={\"type\": \"RMSprop\"}");
+    CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "optimizer={\"type\": \"RMSprop\"}");
 }

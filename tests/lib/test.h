@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmocka, and tests that register themselves: TEST(a_sentence) { ... } is one,
- * and may use cmocka's STATE. The program of a folder runs those of the file
- * that it is called for, in their order (tests/lib/room.c). */
+ * and may use cmocka's state. A file that defines STATE before it includes this
+ * one, such as "struct run *run", gives its tests what state points at by that
+ * name. The program of a folder runs those of the file that it is called for,
+ * in their order (tests/lib/room.c). */
 #ifndef CAPSTAN_TEST_H
 #define CAPSTAN_TEST_H
 
@@ -12,6 +14,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#ifndef STATE
+#define STATE void *no_state
+#endif
 
 struct test {
     struct CMUnitTest unit; /* without a name: the fixture of the GROUP */
@@ -37,24 +43,34 @@ static CMFixtureFunction each_teardown __attribute__((unused));
 
 /* A test with a fixture of its own. */
 #define TEST_WITH(SETUP, TEARDOWN, NAME)                                       \
-    static void NAME(void **state);                                            \
+    TEST_FUNCTION(NAME)                                                        \
     TEST_REGISTER(__COUNTER__, #NAME, SETUP, TEARDOWN, NAME, NULL)             \
-    static void NAME(__attribute__((unused)) void **state)
+    TEST_BODY(NAME)
 
 /* A test for a program where CONDITION holds; elsewhere there is none. */
 #define TEST_IF(CONDITION, NAME)                                               \
-    static void NAME(void **state);                                            \
+    TEST_FUNCTION(NAME)                                                        \
     static bool NAME##_applies(void) {                                         \
         return CONDITION;                                                      \
     }                                                                          \
     TEST_REGISTER(__COUNTER__, #NAME, each_setup, each_teardown, NAME,         \
                   NAME##_applies)                                              \
-    static void NAME(__attribute__((unused)) void **state)
+    TEST_BODY(NAME)
 
 /* The FUNCTION of a test once more, under the name TEXT. */
 #define TEST_AGAIN(TEXT, SETUP, TEARDOWN, FUNCTION)                            \
     TEST_REGISTER(__COUNTER__, TEXT, SETUP, TEARDOWN, FUNCTION, NULL)          \
     struct test /* takes the semicolon */
+
+#define TEST_FUNCTION(NAME)                                                    \
+    static void NAME##_of(void **state, STATE);                                \
+    static void NAME(void **state) {                                           \
+        NAME##_of(state, *state);                                              \
+    }
+
+#define TEST_BODY(NAME)                                                        \
+    static void NAME##_of(__attribute__((unused)) void **state,                \
+                          __attribute__((unused)) STATE)
 
 #define TEST_REGISTER(NUMBER, ...) TEST_REGISTER_AS(NUMBER, __VA_ARGS__)
 #define TEST_REGISTER_AS(NUMBER, TEXT, SETUP, TEARDOWN, FUNCTION, APPLIES)     \

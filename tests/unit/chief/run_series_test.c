@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "chief/run_series.h"
 
 #include "chief/run.h"
@@ -50,7 +52,6 @@ static int teardown(void **state) {
 FIXTURE(setup, teardown);
 
 TEST(the_series_continues_after_success_or_an_independent_failure) {
-    struct fixture *fixture = *state;
     const struct run *run = &fixture->run;
     assert_true(run_series_next_within(run, STATUS_OK) == 8);
     assert_true(run_series_next_within(run, STATUS_FAILED) == 8);
@@ -68,7 +69,6 @@ TEST(the_series_continues_after_success_or_an_independent_failure) {
 
 /* Before the first run members may come, go and come again. */
 TEST(a_missing_member_counts_once_all_have_joined) {
-    struct fixture *fixture = *state;
     fixture->series.first = true;
     assert_false(run_series_requires_all(&fixture->run));
     fixture->run.phase = RUN_READYING;
@@ -81,7 +81,6 @@ TEST(a_missing_member_counts_once_all_have_joined) {
 }
 
 TEST(a_member_that_does_not_return_is_named_in_time) {
-    struct fixture *fixture = *state;
     struct run *run = &fixture->run;
     run_series_step(run, 3 * TIME_S - 1);
     assert_int_equal(run->phase, RUN_JOINING);
@@ -92,14 +91,12 @@ TEST(a_member_that_does_not_return_is_named_in_time) {
 }
 
 TEST(the_first_run_waits_as_long_as_later_runs) {
-    struct fixture *fixture = *state;
     fixture->series.first = true;
     run_series_step(&fixture->run, 3600 * TIME_S);
     assert_int_equal(fixture->run.phase, RUN_JOINING);
 }
 
 TEST(a_runs_time_limit_starts_when_all_members_are_present) {
-    struct fixture *fixture = *state;
     struct run *run = &fixture->run;
     run->phase = RUN_READYING;
     run_series_step(run, 100 * TIME_S);

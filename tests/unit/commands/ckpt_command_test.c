@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#define STATE struct place *place
+
 #include "commands/ckpt_command.h"
 #include "core/store/checkpoint.h"
 #include "tests/lib/assert_fails.h"
@@ -88,7 +90,6 @@ static void remove_manifest(const char *dir, uint64_t step) {
 #define SHARD "ps-0-of-1-0000000000abcdef.mdb"
 
 TEST(ls_prints_one_line_for_each_checkpoint) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
     checkpoint_fixture_write(place->dir, 5, 2);
@@ -109,7 +110,6 @@ TEST(ls_prints_one_line_for_each_checkpoint) {
 }
 
 TEST(ls_json_is_one_object) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     checkpoint_fixture_write(place->dir, 5, 2);
     checkpoint_fixture_write(place->dir, 6, 1);
@@ -128,7 +128,6 @@ TEST(ls_json_is_one_object) {
 }
 
 TEST(a_missing_directory_is_reported) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = "/nowhere",
                                            .out = place->out};
     struct failure why;
@@ -139,7 +138,6 @@ TEST(a_missing_directory_is_reported) {
 }
 
 TEST(a_missing_step_is_reported) {
-    struct place *place = *state;
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .has_step = true, .step = 7};
     struct failure why;
@@ -153,7 +151,6 @@ TEST(a_missing_step_is_reported) {
 
 /* A mistyped path is no healthy checkpoint; an empty list is a list. */
 TEST(verify_of_a_folder_without_checkpoints_fails) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
     free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &why));
@@ -163,7 +160,6 @@ TEST(verify_of_a_folder_without_checkpoints_fails) {
 }
 
 TEST(naming_a_step_folder_suggests_its_parent) {
-    struct place *place = *state;
     char folder[PATH_MAX], wanted[PATH_MAX + 64];
     struct ckpt_command_options options = {.dir = folder, .out = place->out};
     struct failure why;
@@ -181,7 +177,6 @@ TEST(naming_a_step_folder_suggests_its_parent) {
 }
 
 TEST(verify_names_each_defect) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
     for (uint64_t step = 1; step <= 3; step++)
@@ -213,7 +208,6 @@ TEST(verify_names_each_defect) {
 
 /* What a killed run leaves of a checkpoint, and what one that writes has. */
 TEST(a_step_without_a_manifest_is_reported_incomplete) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out};
     struct failure why;
@@ -273,7 +267,6 @@ static void assert_tensor(struct tensor_file *file, const char *name,
 }
 
 TEST(export_uses_the_newest_valid_checkpoint) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out};
     struct tensor_file *file;
@@ -297,7 +290,6 @@ TEST(export_uses_the_newest_valid_checkpoint) {
 }
 
 TEST(export_writes_a_step_with_its_state) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out,
                                            .has_step = true,
@@ -316,7 +308,6 @@ TEST(export_writes_a_step_with_its_state) {
 }
 
 TEST(export_of_a_damaged_step_fails_and_writes_nothing) {
-    struct place *place = *state;
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .has_step = true, .step = 3};
     struct failure why;
@@ -345,7 +336,6 @@ static size_t admitted_ids(uint32_t t, uint64_t *ids) {
 }
 
 TEST(ls_shows_the_tables_with_their_rows) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
@@ -369,7 +359,6 @@ TEST(ls_shows_the_tables_with_their_rows) {
 }
 
 TEST(ls_names_the_base_of_a_delta) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
@@ -395,7 +384,6 @@ TEST(ls_names_the_base_of_a_delta) {
 }
 
 TEST(verify_reads_the_rows_of_tables) {
-    struct place *place = *state;
     struct ckpt_command_options options = {.dir = place->dir};
     struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
@@ -425,7 +413,6 @@ static size_t read_array(const char *path, const char *name, void *to,
 }
 
 TEST(an_npz_has_the_admitted_rows_by_id) {
-    struct place *place = *state;
     char out[PATH_MAX + 32], header[128];
     struct ckpt_command_options options = {.dir = place->dir, .out = out};
     struct failure why;
@@ -465,7 +452,6 @@ TEST(an_npz_has_the_admitted_rows_by_id) {
 }
 
 TEST(a_csv_has_a_line_for_each_admitted_row) {
-    struct place *place = *state;
     char out[PATH_MAX + 32], line[512];
     struct ckpt_command_options options = {
         .dir = place->dir, .out = out, .table = "c"};
@@ -499,7 +485,6 @@ TEST(a_csv_has_a_line_for_each_admitted_row) {
 
 /* Rows that the delta removed are not in it. */
 TEST(a_delta_is_exported_with_its_base) {
-    struct place *place = *state;
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .table = "e2"};
     char line[64];
@@ -520,7 +505,6 @@ TEST(a_delta_is_exported_with_its_base) {
 }
 
 TEST(what_a_table_cannot_be_exported_as_is_named) {
-    struct place *place = *state;
     char out[PATH_MAX + 32];
     struct ckpt_command_options options = {
         .dir = place->dir, .out = out, .table = "e9"};
@@ -541,7 +525,6 @@ TEST(what_a_table_cannot_be_exported_as_is_named) {
 
 /* The hashes are right; only the manifest's number of rows is not. */
 TEST(an_export_with_other_rows_than_its_manifest_says_fails) {
-    struct place *place = *state;
     char out[PATH_MAX + 32], folder[PATH_MAX];
     struct ckpt_command_options options = {
         .dir = place->dir, .out = out, .table = "e2"};

@@ -11,7 +11,7 @@
 #include <zlib.h>
 
 static char *print(bool json) {
-    char *text;
+    static char *text;
     size_t size;
     FILE *to = open_memstream(&text, &size);
     assert_non_null(to);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "simulator/simulator_report.h"
 
 #include "tests/lib/assert_fails.h"
@@ -67,7 +69,6 @@ TEST_WITH(NULL, NULL, link_payload_excludes_frame_overhead) {
 }
 
 TEST(flags_change_the_case) {
-    struct fixture *fixture = *state;
     struct simulator_config config;
     fixture->flags.cores = 8;
     fixture->flags.overhead = 3;
@@ -85,7 +86,7 @@ TEST(flags_change_the_case) {
 }
 
 TEST(one_case_is_printed_with_its_bound) {
-    char *text = print(*state);
+    char *text = print(fixture);
     assert_non_null(strstr(text, "2 ps, 3 workers: a round takes"));
     assert_non_null(strstr(text, "bound by the links: 52.6"));
     assert_non_null(strstr(text, "most used: link"));
@@ -93,7 +94,6 @@ TEST(one_case_is_printed_with_its_bound) {
 }
 
 TEST(json_has_case_and_result) {
-    struct fixture *fixture = *state;
     fixture->simulator_report.json = true;
     char *text = print(fixture);
     json_t *object = json_loads(text, 0, NULL);
@@ -115,7 +115,6 @@ TEST(json_has_case_and_result) {
 }
 
 TEST(a_sweep_has_a_line_for_each_number_of_workers) {
-    struct fixture *fixture = *state;
     fixture->flags.sweep = true;
     fixture->flags.rounds = 1;
     fixture->simulator_report.json = true;
@@ -135,7 +134,6 @@ TEST(a_sweep_has_a_line_for_each_number_of_workers) {
 }
 
 TEST(impossible_settings_are_an_error) {
-    struct fixture *fixture = *state;
     struct failure why;
     fixture->simulator_report.num_ps = 100;
     assert_fails(simulator_report_print(stdout, &fixture->simulator_report,

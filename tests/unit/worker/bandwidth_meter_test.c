@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "worker/bandwidth_meter.h"
 
 #include "core/base/time.h"
@@ -78,7 +80,6 @@ static unsigned echo(struct link_fixture *fixture, uint64_t run) {
 }
 
 TEST(a_ps_on_this_host_is_not_measured) {
-    struct link_fixture *fixture = *state;
     int64_t start = time_now();
     struct bandwidth_meter *probe =
         open_probe(fixture, fixture->address, start);
@@ -91,7 +92,6 @@ TEST(a_ps_on_this_host_is_not_measured) {
 }
 
 TEST(a_peer_that_does_not_answer_is_skipped_at_the_deadline) {
-    struct link_fixture *fixture = *state;
     int64_t now = time_now();
     struct bandwidth_meter *probe = open_probe(fixture, fixture->address, now);
     assert_false(bandwidth_meter_step(probe, now));
@@ -102,7 +102,6 @@ TEST(a_peer_that_does_not_answer_is_skipped_at_the_deadline) {
 }
 
 TEST(an_answer_of_another_run_does_not_count) {
-    struct link_fixture *fixture = *state;
     int64_t start = time_now();
     unsigned seen = 0;
     struct bandwidth_meter *probe =
@@ -118,7 +117,6 @@ TEST(an_answer_of_another_run_does_not_count) {
 }
 
 TEST(an_unresolvable_name_ends_the_probe) {
-    struct link_fixture *fixture = *state;
     int64_t start = time_now();
     struct bandwidth_meter *probe =
         open_probe(fixture, "nobody.invalid:1", start);
@@ -129,7 +127,6 @@ TEST(an_unresolvable_name_ends_the_probe) {
 }
 
 TEST(an_address_without_a_port_is_an_error) {
-    struct link_fixture *fixture = *state;
     struct process process = {.zmq = fixture->zmq};
     struct bandwidth_meter_settings settings = {.process = &process,
                                                 .address = "host"};

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "worker/discovery_listener.h"
 
 #include "core/base/time.h"
@@ -52,7 +54,6 @@ static void await_address(struct discovery_listener *listener, char *address,
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(an_announcement_to_its_port_is_received) {
-    struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
     struct link_settings settings = {.max_frame = 4096};
@@ -125,7 +126,6 @@ static void *call_from_another_host(struct link_fixture *fixture,
 
 TEST(only_announcements_of_listed_hosts_count) {
     static const char *const hosts[] = {"127.0.0.2", "127.0.0.3"};
-    struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     char address[300];
     for (int i = 0; i < 2; i++) {
@@ -149,7 +149,6 @@ TEST(only_announcements_of_listed_hosts_count) {
 /* That of the known chief itself is not even logged. */
 TEST(an_announcement_does_not_replace_a_known_chief) {
     static const char *const addresses[] = {"10.0.0.1:2222", "10.0.0.2:2222"};
-    struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     struct cluster_task chief = {.host = "10.0.0.1", .port = 2222};
     struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
@@ -177,7 +176,6 @@ TEST(an_announcement_does_not_replace_a_known_chief) {
 }
 
 TEST(listed_ps_are_queried_until_one_answers) {
-    struct link_fixture *fixture = *state;
     struct cluster_task tasks[2] = {
         {.index = 0, .port = 1, .host = "127.0.0.1"}, /* nobody is there */
         {.index = 1, .port = fixture->port, .host = "127.0.0.1"}};
@@ -211,7 +209,6 @@ TEST(listed_ps_are_queried_until_one_answers) {
 }
 
 TEST(the_next_deadline_is_never_in_the_past) {
-    struct link_fixture *fixture = *state;
     struct cluster_task task = {.port = fixture->port, .host = "127.0.0.1"};
     struct cluster_job ps = {.count = 1, .tasks = &task};
     struct discovery_listener *listener = open_listener(fixture, NULL, &ps);
@@ -231,7 +228,6 @@ static void step_for_a_while(struct discovery_listener *listener) {
 }
 
 TEST(a_ps_whose_host_is_not_found_is_named) {
-    struct link_fixture *fixture = *state;
     struct cluster_task task = {
         .index = 4, .port = 1, .host = "a host..with-no.name"};
     struct cluster_job ps = {.count = 1, .tasks = &task};
@@ -246,7 +242,6 @@ TEST(a_ps_whose_host_is_not_found_is_named) {
 }
 
 TEST(garbage_at_the_port_logs_one_line) {
-    struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = 0};
     link_fixture_capture_log(fixture);
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
@@ -270,7 +265,6 @@ TEST(garbage_at_the_port_logs_one_line) {
 }
 
 TEST(a_port_in_use_is_an_error) {
-    struct link_fixture *fixture = *state;
     struct cluster_task self = {.port = fixture->port};
     struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
     struct member member = {.self = &self};

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/event_queue.h"
 
 #include "tests/lib/test.h"
@@ -73,7 +75,6 @@ static void start(struct fixture *fixture, uint64_t puts) {
 }
 
 TEST(reports_are_delivered_in_order) {
-    struct fixture *fixture = *state;
     struct value value;
     for (uint64_t number = 0; number < 2 * ROOM; number += 2) {
         put(fixture, number);
@@ -85,7 +86,6 @@ TEST(reports_are_delivered_in_order) {
 }
 
 TEST(the_descriptor_is_readable_while_the_queue_is_nonempty) {
-    struct fixture *fixture = *state;
     assert_false(is_readable(fixture));
     put(fixture, 1);
     assert_true(is_readable(fixture));
@@ -94,7 +94,6 @@ TEST(the_descriptor_is_readable_while_the_queue_is_nonempty) {
 }
 
 TEST(a_full_queue_blocks_and_loses_nothing) {
-    struct fixture *fixture = *state;
     start(fixture, 10000);
     for (uint64_t number = 0; number < fixture->puts; number++)
         take(fixture, number);
@@ -102,7 +101,6 @@ TEST(a_full_queue_blocks_and_loses_nothing) {
 }
 
 TEST(cancelling_ends_blocked_puts) {
-    struct fixture *fixture = *state;
     struct value value;
     start(fixture, 2 * ROOM);
     take(fixture, 0);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "chief/control/control_server.h"
 
 #include "core/base/time.h"
@@ -102,7 +104,6 @@ static bool read_message(struct fixture *fixture,
 
 /* A process of another release asks; its connection is then not read. */
 TEST(a_join_of_another_release_is_answered) {
-    struct fixture *fixture = *state;
     struct control_message incoming;
     struct link_frame frame;
     struct failure why;
@@ -159,7 +160,6 @@ static void send_stop(struct fixture *fixture, const char *text) {
 }
 
 TEST(messages_arrive_once_in_order) {
-    struct fixture *fixture = *state;
     struct link *worker = fixture->wire->client;
     struct control_message incoming;
     write_message(worker, RUN, WORKER, 2, 0); /* too early */
@@ -175,7 +175,6 @@ TEST(messages_arrive_once_in_order) {
 }
 
 TEST(messages_of_unknown_peers_have_no_slot) {
-    struct fixture *fixture = *state;
     struct control_message incoming;
     write_message(fixture->wire->client, RUN, WORKER + 1, 9, 0);
     assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
@@ -198,7 +197,6 @@ TEST(messages_of_unknown_peers_have_no_slot) {
 /* Who has picked up the numbers of a member is not it: it neither speaks in its
  * name nor hears what it is told. */
 TEST(only_a_join_moves_a_session) {
-    struct fixture *fixture = *state;
     struct control_message incoming;
     struct link *other = link_fixture_client(fixture->wire);
     zmq_pollitem_t item = {link_socket(other), 0, ZMQ_POLLOUT, 0};
@@ -222,7 +220,6 @@ TEST(only_a_join_moves_a_session) {
 }
 
 TEST(garbage_closes_the_connection_and_logs_one_line) {
-    struct fixture *fixture = *state;
     struct control_message incoming;
     struct link *unknown_peer = link_fixture_client(fixture->wire);
     link_fixture_capture_log(fixture->wire);
@@ -238,7 +235,6 @@ TEST(garbage_closes_the_connection_and_logs_one_line) {
 }
 
 TEST(sent_messages_are_stamped_and_kept_until_acknowledged) {
-    struct fixture *fixture = *state;
     send_stop(fixture, "one");
     assert_false(
         control_server_is_drained(fixture->control_server, fixture->slot));
@@ -258,7 +254,6 @@ TEST(sent_messages_are_stamped_and_kept_until_acknowledged) {
 }
 
 TEST(after_a_reconnect_all_messages_are_resent_in_order) {
-    struct fixture *fixture = *state;
     struct control_message incoming;
     link_close(&fixture->wire->client);
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
@@ -286,7 +281,6 @@ TEST(after_a_reconnect_all_messages_are_resent_in_order) {
 }
 
 TEST(heartbeats_carry_the_acknowledgement) {
-    struct fixture *fixture = *state;
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
     expect_message(fixture, 1);
     control_server_step(fixture->control_server, time_now(), TIME_S);
@@ -298,7 +292,6 @@ TEST(heartbeats_carry_the_acknowledgement) {
 }
 
 TEST(only_slot_members_receive_messages) {
-    struct fixture *fixture = *state;
     roster_remove(fixture->slot);
     send_stop(fixture, "unheard");
     control_server_step(fixture->control_server, time_now(), 0);
@@ -308,7 +301,6 @@ TEST(only_slot_members_receive_messages) {
 }
 
 TEST(a_new_member_starts_at_sequence_one) {
-    struct fixture *fixture = *state;
     send_stop(fixture, "for the first");
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
     expect_message(fixture, 1);
@@ -330,7 +322,6 @@ TEST(a_new_member_starts_at_sequence_one) {
 }
 
 TEST(a_message_to_a_role_reaches_all_its_members) {
-    struct fixture *fixture = *state;
     struct roster_claim claim = {77, 1, 2, "h", "h:2", 0};
     struct roster_slot *ps = roster_ps(&fixture->roster, 0);
     roster_claim(ps, &claim, time_now());

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct run_fixture *fixture
+
 #include "chief/control/membership.h"
 
 #include "chief/shutdown.h"
@@ -44,7 +46,6 @@ static void receive(struct run_fixture *fixture, Capstan__Control **control) {
 
 /* By a connection that has come anew, or after seconds without a word. */
 TEST(a_member_may_rejoin_in_every_phase) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -70,7 +71,6 @@ TEST(a_member_may_rejoin_in_every_phase) {
  * are done. */
 TEST(a_failing_joiner_ends_alone_in_every_phase) {
     static const enum run_phase phases[] = {RUN_TRAINING, RUN_FINISHING};
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     Capstan__Failed failed = CAPSTAN__FAILED__INIT;
     failed.code = FAILURE_DATA_UNREADABLE;
@@ -103,7 +103,7 @@ TEST(a_failing_trainer_ends_the_run_with_the_code_of_the_cause) {
         {FAILURE_TERMINATED, FAILURE_RUN_INTERRUPTED},
         {FAILURE_DATA_UNREADABLE, FAILURE_MEMBER_MISCONFIGURED},
     };
-    struct run *run = &((struct run_fixture *)*state)->run;
+    struct run *run = &((struct run_fixture *)fixture)->run;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Capstan__Failed failed = CAPSTAN__FAILED__INIT;
         failed.code = cases[i].reported;
@@ -125,7 +125,6 @@ TEST(a_death_for_want_of_memory_is_worth_a_retry) {
         {FAILURE_TOO_LITTLE_MEMORY, FAILURE_PEER_LOST},
         {FAILURE_TERMINATED, FAILURE_TERMINATED},
     };
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         run->phase = RUN_TRAINING;
@@ -139,7 +138,6 @@ TEST(a_death_for_want_of_memory_is_worth_a_retry) {
 
 /* Without a signal a large checkpoint may take timeouts.step. */
 TEST(a_signal_limits_a_save_for_want_of_memory) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.checkpoint.dir = "unused";
     fixture->job.timeouts.step = 1800;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct run_fixture *fixture
+
 #include "chief/plan/device_assignment.h"
 
 #include "chief/plan/device_replicas.h"
@@ -49,7 +51,6 @@ static void expect(struct run_fixture *fixture, uint32_t rank,
 }
 
 TEST(trainers_that_see_the_same_device_share_it) {
-    struct run_fixture *fixture = *state;
     tell(fixture, 0, "a b", 2);
     tell(fixture, 1, "c d", 2);
     tell(fixture, 2, "b a", 2);
@@ -60,7 +61,6 @@ TEST(trainers_that_see_the_same_device_share_it) {
 
 /* One that sees all shares with two who have nothing of each other's. */
 TEST(one_common_device_is_enough_to_share) {
-    struct run_fixture *fixture = *state;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a b c", 3);
     tell(fixture, 2, "c", 1);
@@ -70,7 +70,6 @@ TEST(one_common_device_is_enough_to_share) {
 }
 
 TEST(cpu_trainers_share_nothing) {
-    struct run_fixture *fixture = *state;
     for (uint32_t r = 0; r < WORKERS; r++)
         tell(fixture, r, "", 0);
     for (uint32_t r = 0; r < WORKERS; r++) {
@@ -81,7 +80,6 @@ TEST(cpu_trainers_share_nothing) {
 }
 
 TEST(assignments_are_sent_after_all_have_reported) {
-    struct run_fixture *fixture = *state;
     struct run_trainer *trainers = fixture->run.trainers;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a", 1);
@@ -97,7 +95,6 @@ TEST(assignments_are_sent_after_all_have_reported) {
 
 /* One of an older kind, or in another language. */
 TEST(a_declared_trainer_without_devices_is_not_waited_for) {
-    struct run_fixture *fixture = *state;
     struct run_trainer *trainers = fixture->run.trainers;
     tell(fixture, 0, "a", 1);
     tell(fixture, 1, "a", 1);
@@ -116,7 +113,6 @@ TEST(a_declared_trainer_without_devices_is_not_waited_for) {
 
 /* Others' places do not move meanwhile. */
 TEST(a_rejoining_trainer_is_answered_at_once) {
-    struct run_fixture *fixture = *state;
     struct visible_devices *devices = &fixture->run.trainers[0].visible_devices;
     for (uint32_t r = 0; r < WORKERS; r++)
         tell(fixture, r, "a b c", 3);
@@ -131,7 +127,6 @@ TEST(a_rejoining_trainer_is_answered_at_once) {
 }
 
 TEST(an_impossible_batch_ends_the_run_before_devices_are_opened) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 50;
     tell(fixture, 0, "a b", 2);
@@ -145,7 +140,6 @@ TEST(an_impossible_batch_ends_the_run_before_devices_are_opened) {
 
 /* Who has a device alone takes all; who shares them takes one. */
 TEST(a_predicted_assignment_does_not_keep_a_plan) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 40;
     tell(fixture, 0, "a b", 2);
@@ -159,7 +153,6 @@ TEST(a_predicted_assignment_does_not_keep_a_plan) {
 }
 
 TEST(a_peer_that_reports_too_many_devices_is_refused) {
-    struct run_fixture *fixture = *state;
     tell(fixture, 0, "abcdefghijklmnop", UINT32_MAX);
     tell(fixture, 1, "", 0);
     tell(fixture, 2, "", 0);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct run_fixture *fixture
+
 #include "chief/plan/device_replicas.h"
 
 #include "core/base/time.h"
@@ -55,7 +57,6 @@ static void expect_text(const struct run *run, const char *expected) {
 }
 
 TEST(equal_replica_counts_are_shown_as_a_product) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     uint32_t list[WORKERS];
     declare_all(fixture, 4, 4, 4);
@@ -74,7 +75,6 @@ TEST(equal_replica_counts_are_shown_as_a_product) {
 }
 
 TEST(different_replica_counts_are_listed) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     declare_all(fixture, 2, 1, 3);
     assert_true(device_replicas_resolve(run));
@@ -86,7 +86,6 @@ TEST(different_replica_counts_are_listed) {
 
 /* Worker 1 has come back to the machine of worker 0, who had it for itself. */
 TEST(a_trainer_that_shares_its_host_has_one_replica) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     for (uint32_t r = 0; r < 2; r++) {
         run->trainers[r].visible_devices.count = 1;
@@ -99,7 +98,6 @@ TEST(a_trainer_that_shares_its_host_has_one_replica) {
 }
 
 TEST(cpu_replicas_are_not_shown) {
-    struct run_fixture *fixture = *state;
     Capstan__ModelSpec none = CAPSTAN__MODEL_SPEC__INIT;
     for (uint32_t i = 0; i < WORKERS; i++)
         assert_true(device_replicas_declare(
@@ -112,7 +110,6 @@ TEST(cpu_replicas_are_not_shown) {
 }
 
 TEST(with_staleness_unequal_replica_counts_end_the_run) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.staleness = 1;
     declare_all(fixture, 4, 4, 2);
@@ -129,7 +126,6 @@ TEST(with_staleness_unequal_replica_counts_end_the_run) {
 }
 
 TEST(an_unsolvable_batch_ends_the_run) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.train_batch_size = 100;
     declare_all(fixture, 2, 2, 2);
@@ -139,7 +135,6 @@ TEST(an_unsolvable_batch_ends_the_run) {
 }
 
 TEST(an_epoch_without_a_batch_ends_the_run) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     fixture->job.data.drop_last = true;
     run->plan.train_samples = 59;
@@ -155,7 +150,6 @@ TEST(an_epoch_without_a_batch_ends_the_run) {
 
 /* By even shares, and by the records that each trainer has counted. */
 TEST(a_batch_that_a_share_does_not_fill_is_warned_of) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     run->plan.train_samples = 30;
     declare_all(fixture, 1, 1, 1);
@@ -178,7 +172,6 @@ TEST(a_batch_that_a_share_does_not_fill_is_warned_of) {
 
 /* Memory is reckoned for what the run counts on, whatever a peer says. */
 TEST(a_peer_with_too_many_replicas_is_refused) {
-    struct run_fixture *fixture = *state;
     Capstan__ModelSpec hostile = CAPSTAN__MODEL_SPEC__INIT;
     declare_all(fixture, 1, 1, 1);
     hostile.replicas = UINT32_MAX;
@@ -192,7 +185,6 @@ TEST(a_peer_with_too_many_replicas_is_refused) {
 
 /* It may bring more, which it does not use. */
 TEST(a_trainer_that_rejoins_with_fewer_replicas_is_refused) {
-    struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
     declare_all(fixture, 2, 2, 2);
     assert_true(device_replicas_resolve(run));

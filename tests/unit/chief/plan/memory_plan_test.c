@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "chief/plan/memory_plan.h"
 
 #include "tests/lib/assert_fails.h"
@@ -93,7 +95,6 @@ static void expect_no_text(const struct fixture *fixture, const char *part) {
 static const uint64_t trainers_need = 203;
 
 TEST(a_plan_that_fits_is_accepted) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, trainers_need * mib);
     add(fixture, "ps 0", "b", 16 * mib, 128 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
@@ -101,7 +102,6 @@ TEST(a_plan_that_fits_is_accepted) {
 
 /* The sum is right within an eighth. */
 TEST(a_plan_that_may_still_fit_is_accepted) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, trainers_need * mib * 89 / 100);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[0].limits[0].free = trainers_need * mib * 86 / 100;
@@ -110,7 +110,6 @@ TEST(a_plan_that_may_still_fit_is_accepted) {
 
 /* 100 MB of 300 MB are free; 203 MB are wanted. */
 TEST(memory_held_by_others_may_become_free) {
-    struct fixture *fixture = *state;
     struct free_memory_limit *limit = &fixture->reported[0].limits[0];
     add(fixture, "worker 0", "a", 0, 100 * mib);
     limit->most = 300 * mib;
@@ -123,7 +122,6 @@ TEST(memory_held_by_others_may_become_free) {
 }
 
 TEST(the_largest_reported_figure_is_the_capacity) {
-    struct fixture *fixture = *state;
     struct free_memory_limit again = {.free = 90 * mib, .key = "a"};
     struct free_memory_limit other = {.free = 900 * mib, .key = "b"};
     add(fixture, "worker 0", "a", 0, 100 * mib);
@@ -138,7 +136,6 @@ TEST(the_largest_reported_figure_is_the_capacity) {
 }
 
 TEST(an_error_has_need_capacity_owner_and_parts) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "node7", 0, 100 * mib);
     add(fixture, "ps 0", "b", 16 * mib, 1000 * mib);
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
@@ -150,7 +147,6 @@ TEST(an_error_has_need_capacity_owner_and_parts) {
 }
 
 TEST(roles_on_one_host_add_up) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 500 * mib);
     add(fixture, "worker 1", "a", 0, 490 * mib);
     add(fixture, "worker 2", "b", 0, 500 * mib);
@@ -167,7 +163,6 @@ TEST(roles_on_one_host_add_up) {
 
 /* Containers of one host have the host's memory together and each its own. */
 TEST(the_most_exceeded_limit_is_reported) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 4000 * mib);
     add(fixture, "worker 1", "a", 0, 4000 * mib);
     tell(fixture, 0, "a group 1", "left by control group /one, memory.max",
@@ -183,7 +178,6 @@ TEST(the_most_exceeded_limit_is_reported) {
 }
 
 TEST(device_and_host_memory_are_counted_separately) {
-    struct fixture *fixture = *state;
     struct memory_plan_limits *reported = &fixture->reported[0];
     add(fixture, "worker 0", "a", 0, 133 * mib);
     memory_plan_add_device(reported, "device 7", "free on device cuda 0",
@@ -207,14 +201,12 @@ TEST(device_and_host_memory_are_counted_separately) {
 }
 
 TEST(a_member_without_figures_is_accepted) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 1);
     fixture->reported[0].count = 0;
     assert_int_equal(check(fixture), STATUS_OK);
 }
 
 TEST(only_remedies_that_help_are_suggested) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 120 * mib);
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
     expect_text(fixture,
@@ -237,7 +229,6 @@ TEST(only_remedies_that_help_are_suggested) {
 /* 64 weights, 64 gradients and data are left of a trainer, whatever the keys
  * say: moving others away does not make it fit. */
 TEST(a_change_that_does_not_make_it_fit_is_no_remedy) {
-    struct fixture *fixture = *state;
     add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "worker 1", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
@@ -251,7 +242,6 @@ TEST(a_change_that_does_not_make_it_fit_is_no_remedy) {
 }
 
 TEST(in_all_reduce_the_state_can_be_elsewhere) {
-    struct fixture *fixture = *state;
     fixture->given.allreduce = true;
     add(fixture, "worker 0", "a", 0, 120 * mib);
     assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
@@ -266,7 +256,6 @@ TEST(in_all_reduce_the_state_can_be_elsewhere) {
 }
 
 TEST(members_with_equal_needs_are_reported_together) {
-    struct fixture *fixture = *state;
     for (int i = 0; i < MAXIMUM - 1; i++)
         add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
@@ -277,7 +266,6 @@ TEST(members_with_equal_needs_are_reported_together) {
 }
 
 TEST(the_log_line_has_the_sums) {
-    struct fixture *fixture = *state;
     char text[640];
     add(fixture, "worker 0", "a", 0, 1000 * mib);
     add(fixture, "ps 0", "b", 16 * mib, 800 * mib);
@@ -296,7 +284,6 @@ TEST(the_log_line_has_the_sums) {
  * device; on the host the first's places and a place for the gradients of each
  * other one, and batches of each. */
 TEST(each_device_is_counted_separately) {
-    struct fixture *fixture = *state;
     struct memory_plan_limits *reported = &fixture->reported[0];
     add(fixture, "worker 0", "a", 0, 500 * mib);
     for (int i = 0; i < 3; i++) {
@@ -321,7 +308,6 @@ TEST(each_device_is_counted_separately) {
 
 /* The others evaluate nothing. */
 TEST(only_the_first_device_holds_the_test_set) {
-    struct fixture *fixture = *state;
     struct memory_plan_limits *reported = &fixture->reported[0];
     fixture->job.micro_batch = 16;
     fixture->given.test_samples = 1000;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "chief/plan/table_memory.h"
 
 #include "core/base/time.h"
@@ -61,7 +63,6 @@ static int teardown(void **state) {
 FIXTURE(setup, teardown);
 
 TEST(rows_are_bounded_by_ids_and_by_max_rows) {
-    struct fixture *fixture = *state;
     struct table_memory memory = table_memory_of(&fixture->run);
     assert_int_equal(memory.rows, 300 + 10 + 50);
     assert_int_equal(memory.unbounded, 1);
@@ -72,7 +73,6 @@ TEST(rows_are_bounded_by_ids_and_by_max_rows) {
 }
 
 TEST(rows_of_a_table_without_a_bound_are_those_there_are) {
-    struct fixture *fixture = *state;
     struct table_memory before = table_memory_of(&fixture->run);
     fixture->rows[0][3] = 5;
     fixture->rows[1][3] = 7;
@@ -91,7 +91,6 @@ static void limit(struct fixture *fixture, uint32_t slot, const char *key,
 }
 
 TEST(a_limit_is_shared_by_those_who_have_it) {
-    struct fixture *fixture = *state;
     assert_int_equal(table_memory_free(&fixture->run, true), 0);
     limit(fixture, 0, "host a", 1000);
     limit(fixture, 1, "host a", 900);
@@ -105,7 +104,6 @@ TEST(a_limit_is_shared_by_those_who_have_it) {
 
 /* Two ps share what each trainer would have. */
 TEST(rows_that_a_trainer_has_no_room_for_are_refused) {
-    struct fixture *fixture = *state;
     struct run *run = &fixture->run;
     struct failure why;
     uint64_t all = table_memory_of(run).bytes;
@@ -120,7 +118,6 @@ TEST(rows_that_a_trainer_has_no_room_for_are_refused) {
 }
 
 TEST(memory_of_devices_is_none_of_the_host) {
-    struct fixture *fixture = *state;
     limit(fixture, 0, "host a", 1000);
     memory_plan_add_device(&fixture->limits[0], "gpu", "GPU 0", 10);
     assert_int_equal(table_memory_free(&fixture->run, true), 1000);

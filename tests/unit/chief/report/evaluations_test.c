@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "chief/report/evaluations.h"
 #include "chief/run.h"
 #include "tests/lib/test.h"
@@ -67,7 +69,6 @@ static void report(struct fixture *fixture, uint32_t rank, uint64_t step,
 }
 
 TEST(an_epoch_ends_with_the_last_trainers_split) {
-    struct fixture *fixture = *state;
     report(fixture, 1, EPOCH, 3);
     assert_int_equal(fixture->run.evaluations.evaluated, 0);
     report(fixture, 0, EPOCH, 1);
@@ -79,7 +80,6 @@ TEST(an_epoch_ends_with_the_last_trainers_split) {
 /* Rank 0 has ended its second epoch before it is heard that rank 1 has ended
  * its first. */
 TEST(an_epochs_loss_is_that_of_its_step) {
-    struct fixture *fixture = *state;
     report(fixture, 0, EPOCH, 4);
     report(fixture, 0, 2 * EPOCH, 3);
     assert_int_equal(fixture->run.evaluations.evaluated, 0);
@@ -93,7 +93,6 @@ TEST(an_epochs_loss_is_that_of_its_step) {
 
 /* What it had read when it took part is not counted once more. */
 TEST(a_trainer_that_rejoins_during_an_evaluation_counts_once) {
-    struct fixture *fixture = *state;
     report(fixture, 0, EPOCH, 4);
     fixture->slots[0].incarnation++;
     fixture->trainers[0] =

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct metrics_fixture *measured
+
 #include "chief/report/metrics.h"
 
 #include "chief/shutdown.h"
@@ -29,25 +31,25 @@ static void heartbeat_and_show(struct metrics_fixture *measured, uint64_t steps,
 
 TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
           the_shown_loss_includes_the_newest_heartbeat) {
-    heartbeat_and_show(*state, 100, 200, 10, 2);
-    heartbeat_and_show(*state, 200, 250, 10.5, 1.25);
-    heartbeat_and_show(*state, 300, 280, 10.9, 280.0 / 300);
+    heartbeat_and_show(measured, 100, 200, 10, 2);
+    heartbeat_and_show(measured, 200, 250, 10.5, 1.25);
+    heartbeat_and_show(measured, 300, 280, 10.9, 280.0 / 300);
 }
 
 TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
           samples_shown_a_second_ago_no_longer_count) {
-    heartbeat_and_show(*state, 100, 200, 10, 2);
-    heartbeat_and_show(*state, 200, 250, 11, 0.5);
-    heartbeat_and_show(*state, 300, 280, 11.5, 0.4);
-    shows(*state, 12, 0.3);
+    heartbeat_and_show(measured, 100, 200, 10, 2);
+    heartbeat_and_show(measured, 200, 250, 11, 0.5);
+    heartbeat_and_show(measured, 300, 280, 11.5, 0.4);
+    shows(measured, 12, 0.3);
 }
 
 TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
           without_a_new_sample_the_last_loss_is_kept) {
-    heartbeat_and_show(*state, 100, 200, 10, 2);
-    shows(*state, 11, 2);
-    shows(*state, 12, 2);
-    heartbeat_and_show(*state, 200, 250, 12.1, 0.5);
+    heartbeat_and_show(measured, 100, 200, 10, 2);
+    shows(measured, 11, 2);
+    shows(measured, 12, 2);
+    heartbeat_and_show(measured, 200, 250, 12.1, 0.5);
 }
 
 static char folder[] = "/tmp/measures-test-XXXXXX";
@@ -86,7 +88,6 @@ static void expect_losses(const char *expected) {
 }
 
 TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
-    struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);
     expect_losses("");
@@ -98,7 +99,6 @@ TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
 }
 
 TEST(dead_and_departed_trainers_are_not_waited_for) {
-    struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);
     roster_remove(&measured->run.roster.slots[1]);
@@ -112,7 +112,6 @@ TEST(dead_and_departed_trainers_are_not_waited_for) {
 
 /* A joiner takes part from a round on; before that nobody waits for it. */
 TEST(a_returning_trainer_is_waited_for_from_its_first_step) {
-    struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     measured->trainers[1].from = 15;
     reaches(measured, 0, 10, 2);
@@ -123,7 +122,6 @@ TEST(a_returning_trainer_is_waited_for_from_its_first_step) {
 }
 
 TEST(the_last_step_has_a_metric) {
-    struct metrics_fixture *measured = *state;
     measured->run.plan.schedule.total = 13;
     adds_trainer(measured);
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -134,7 +132,6 @@ TEST(the_last_step_has_a_metric) {
 }
 
 TEST(steps_outside_the_run_are_ignored) {
-    struct metrics_fixture *measured = *state;
     measured->run.plan.schedule.start = 40;
     adds_trainer(measured);
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -148,10 +145,10 @@ TEST(steps_outside_the_run_are_ignored) {
 /* Its heartbeat may be lost with a connection; its end is sent again. */
 TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
           a_trainer_that_ends_early_has_reached_its_last_step) {
-    struct run *run = &((struct metrics_fixture *)*state)->run;
+    struct run *run = &((struct metrics_fixture *)measured)->run;
     Capstan__Finished finished = CAPSTAN__FINISHED__INIT;
     run->phase = RUN_FINISHING;
-    metrics_fixture_heartbeat(*state, 2, 0);
+    metrics_fixture_heartbeat(measured, 2, 0);
     finished.clock = 3;
     finished.early = true;
     shutdown_receive_finished(run, &run->roster.slots[0], &finished);
@@ -160,7 +157,6 @@ TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
 
 /* Trainer 1 stands still while 0 goes on: room ends some time. */
 TEST(a_trainer_far_behind_counts_toward_a_later_metric) {
-    struct metrics_fixture *measured = *state;
     measured->job.steps_per_print = 1;
     measured->run.plan.schedule.total = 2 * RUN_POINTS;
     measured->run.plan.schedule.epoch_batches =
@@ -176,7 +172,6 @@ TEST(a_trainer_far_behind_counts_toward_a_later_metric) {
 
 /* Of the run that is interrupted the next one takes them again. */
 TEST(steps_after_the_checkpoint_have_no_metrics) {
-    struct metrics_fixture *measured = *state;
     adds_trainer(measured);
     measured->run.shutdown.interrupted = FAILURE_TERMINATED;
     measured->run.checkpoints.has_saved = true;
@@ -191,7 +186,6 @@ TEST(steps_after_the_checkpoint_have_no_metrics) {
 
 /* The line of an epoch's result comes before those of the next. */
 TEST(an_epoch_has_its_result_before_the_next_epochs_metrics) {
-    struct metrics_fixture *measured = *state;
     struct evaluation_split_result result = {.count = 1};
     measured->run.plan.schedule.epoch_batches = 15;
     measured->run.plan.test_samples = 1;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct metrics_fixture *measured
+
 #include "chief/report/stall.h"
 
 #include "core/base/time.h"
@@ -50,7 +52,6 @@ static void expect(struct metrics_fixture *measured, double now, double stalled,
 FIXTURE(metrics_fixture_setup, metrics_fixture_teardown);
 
 TEST(a_trainer_that_has_not_finished_the_step_is_named) {
-    struct metrics_fixture *measured = *state;
     prepare(measured, 100, 0.01);
     measured->trainers[0].heartbeat.clock = 101;
     receive(measured, 0, 4);
@@ -61,7 +62,6 @@ TEST(a_trainer_that_has_not_finished_the_step_is_named) {
 }
 
 TEST(a_silent_trainer_is_named_before_a_slow_one) {
-    struct metrics_fixture *measured = *state;
     prepare(measured, 100, 0.01);
     measured->trainers[0].heartbeat.clock = 101;
     receive(measured, 1, 4);
@@ -69,7 +69,6 @@ TEST(a_silent_trainer_is_named_before_a_slow_one) {
 }
 
 TEST(a_step_may_take_its_usual_time) {
-    struct metrics_fixture *measured = *state;
     prepare(measured, 10, 10);
     receive(measured, 0, 29);
     receive(measured, 1, 29);
@@ -78,7 +77,6 @@ TEST(a_step_may_take_its_usual_time) {
 }
 
 TEST(without_a_silence_no_time_is_lost) {
-    struct metrics_fixture *measured = *state;
     prepare(measured, 100, 0.01);
     for (double second = 1; second <= 4; second++) {
         measured->run.roster.slots[1].last_seen = at(second);
@@ -93,7 +91,6 @@ TEST(without_a_silence_no_time_is_lost) {
 /* One that comes back, then one that is declared gone: the other waits, and has
  * finished before progress is shown again. */
 TEST(time_without_a_step_is_charged_to_the_silent_peer) {
-    struct metrics_fixture *measured = *state;
     const struct run_wait_loss *lost = &measured->run.stall.lost;
     prepare(measured, 100, 0.01);
     receive(measured, 0, 3);
@@ -116,7 +113,6 @@ TEST(time_without_a_step_is_charged_to_the_silent_peer) {
 
 /* The silent trainer has not brought its part of it either. */
 TEST(an_open_evaluation_hides_no_silence) {
-    struct metrics_fixture *measured = *state;
     struct run_evaluation evaluation = {.open = true};
     prepare(measured, 100, 0.01);
     measured->run.evaluations.items = &evaluation;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct metrics_fixture *measured
+
 #include "chief/report/summary.h"
 
 #include "chief/report/metrics.h"
@@ -39,7 +41,6 @@ static char *summary_of(struct metrics_fixture *measured) {
 FIXTURE(metrics_fixture_setup, metrics_fixture_teardown);
 
 TEST(the_object_is_also_written_to_a_file) {
-    struct metrics_fixture *measured = *state;
     char path[] = "/tmp/capstan-summary-XXXXXX";
     struct log log;
     int file = mkstemp(path);
@@ -59,7 +60,6 @@ TEST(the_object_is_also_written_to_a_file) {
 
 /* An epoch had ended before it: that one's loss is not its own. */
 TEST(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps) {
-    struct metrics_fixture *measured = *state;
     measured->run.metrics.epochs_ended = 1;
     metrics_fixture_heartbeat(measured, 100, 150);
     char *said = summary_of(measured);
@@ -86,7 +86,6 @@ static void waits(struct metrics_fixture *measured, uint32_t trainers) {
 }
 
 TEST(the_suggested_key_is_one_of_the_job) {
-    struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     expect_summary(measured,
@@ -100,7 +99,6 @@ TEST(the_suggested_key_is_one_of_the_job) {
 
 /* Nothing is on a wire, and there is nobody else to wait for. */
 TEST(a_single_process_gets_advice_for_its_own_ps) {
-    struct metrics_fixture *measured = *state;
     measured->run.ps_inproc = "ps";
     measured->job.batch_key = "train_micro_batch_size_per_gpu";
     waits(measured, 1);
@@ -111,7 +109,6 @@ TEST(a_single_process_gets_advice_for_its_own_ps) {
 }
 
 TEST(a_silent_peer_is_named_without_a_key) {
-    struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     measured->run.stall.lost = (struct run_wait_loss){1.2, 1.2, "worker 1"};
@@ -124,7 +121,6 @@ TEST(a_silent_peer_is_named_without_a_key) {
 }
 
 TEST(failed_peers_are_no_cause_of_lost_time) {
-    struct metrics_fixture *measured = *state;
     measured->job.batch_key = "train_batch_size";
     waits(measured, 2);
     measured->run.code = FAILURE_PEER_LOST;
@@ -154,41 +150,41 @@ static struct metrics_fixture *learns(struct metrics_fixture *measured,
 }
 
 TEST(a_learning_rate_too_large_is_reported_with_one_to_try) {
-    learns(*state, 2.3, 4, 2.25);
-    expect_summary(*state,
+    learns(measured, 2.3, 4, 2.25);
+    expect_summary(measured,
                    "warning: the run has diverged: train loss 2.3 at first, 4 "
                    "at its highest, 2.25 at the end. With staleness each push "
                    "of the 2 trainers is an update of its own, while a "
                    "synchronous run averages them: try optimizer.params.lr "
                    "0.05, which is 0.1 over 2\n",
                    true);
-    learns(*state, 2.3, 0.5, 0.8)->job.schedule =
+    learns(measured, 2.3, 0.5, 0.8)->job.schedule =
         (struct schedule){.type = SCHEDULE_WARMUP_DECAY, .warmup_max_lr = 0.2};
-    expect_summary(*state,
+    expect_summary(measured,
                    "train loss 0.5 at its lowest, 0.8 at its highest, 0.8 at "
                    "the end. ",
                    true);
-    expect_summary(*state,
+    expect_summary(measured,
                    "try scheduler.params.warmup_max_lr 0.1, which is 0.2 over "
                    "2\n",
                    true);
-    learns(*state, 2.3, 2.2, 1)->run.metrics.diverged = true;
-    expect_summary(*state, "diverged: the loss is NaN. With", true);
+    learns(measured, 2.3, 2.2, 1)->run.metrics.diverged = true;
+    expect_summary(measured, "diverged: the loss is NaN. With", true);
 }
 
 TEST(a_decreasing_loss_has_not_diverged) {
-    learns(*state, 2.3, 2.4, 1);
-    expect_summary(*state, "diverged", false);
-    learns(*state, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
-    expect_summary(*state, "diverged", false);
-    learns(*state, 0.15, 0.2, 0.2)->run.plan.has_restored = true;
-    expect_summary(*state, "diverged", false);
+    learns(measured, 2.3, 2.4, 1);
+    expect_summary(measured, "diverged", false);
+    learns(measured, 2.3, 2.3, 2.2); /* little, but nothing went wrong */
+    expect_summary(measured, "diverged", false);
+    learns(measured, 0.15, 0.2, 0.2)->run.plan.has_restored = true;
+    expect_summary(measured, "diverged", false);
 }
 
 /* There the rate is no other than elsewhere. */
 TEST(synchronous_and_single_runs_get_no_advice_about_pushes) {
-    learns(*state, 2.3, 4, 4)->job.staleness = 0;
-    expect_summary(*state, "diverged", false);
-    learns(*state, 2.3, 4, 4)->run.roster.num_ranks = 1;
-    expect_summary(*state, "diverged", false);
+    learns(measured, 2.3, 4, 4)->job.staleness = 0;
+    expect_summary(measured, "diverged", false);
+    learns(measured, 2.3, 4, 4)->run.roster.num_ranks = 1;
+    expect_summary(measured, "diverged", false);
 }

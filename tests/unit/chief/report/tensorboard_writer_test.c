@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct folder *folder
+
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
@@ -140,7 +142,6 @@ TEST_WITH(NULL, NULL, the_oracle_knows_the_published_check_value) {
 }
 
 TEST(every_record_is_framed_and_reads_back) {
-    struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     add(writer, "train/loss", 1, 2.25);
     add(writer, "train/loss", 2, 0);
@@ -163,7 +164,6 @@ TEST(every_record_is_framed_and_reads_back) {
 }
 
 TEST(a_resumed_run_records_the_step_it_restarts_before) {
-    struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
     assert_int_equal(tensorboard_writer_restart(writer, 501, &why), STATUS_OK);
@@ -182,7 +182,6 @@ TEST(a_resumed_run_records_the_step_it_restarts_before) {
 }
 
 TEST(a_flush_makes_records_visible_to_readers) {
-    struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
     add(writer, "train/loss", 7, 0.5);
@@ -197,7 +196,7 @@ TEST(a_flush_makes_records_visible_to_readers) {
 }
 
 TEST(a_tag_beyond_the_limit_is_refused) {
-    struct tensorboard_writer *writer = open_events(*state);
+    struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
     char tag[514];
     memset(tag, 'x', sizeof tag);
@@ -210,7 +209,6 @@ TEST(a_tag_beyond_the_limit_is_refused) {
 }
 
 TEST(a_folder_that_cannot_be_created_is_named) {
-    struct folder *folder = *state;
     struct tensorboard_writer *writer;
     struct failure why = {0};
     char below[256];
@@ -226,7 +224,6 @@ TEST(a_folder_that_cannot_be_created_is_named) {
 }
 
 TEST(a_write_failure_names_the_file) {
-    struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     struct failure why = {0};
     struct rlimit before, small = {.rlim_cur = 64};
@@ -257,7 +254,6 @@ static const char *const reader =
     "        print(tag, e.step, e.value)\n";
 
 TEST(tensorboard_reads_the_same_scalars) {
-    struct folder *folder = *state;
     struct tensorboard_writer *writer = open_events(folder);
     add(writer, "test/accuracy", 10, 0.875);
     add(writer, "train/loss", 1, 2.25);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "chief/snapshot/weights_transfer.h"
 
 #include "core/base/time.h"
@@ -242,13 +244,12 @@ static void start_all(struct fixture *fixture) {
 }
 
 TEST(assigned_weights_read_back_from_a_snapshot) {
-    start_all(*state);
-    open_transfer(*state);
-    assign_all_and_read_back(*state);
+    start_all(fixture);
+    open_transfer(fixture);
+    assign_all_and_read_back(fixture);
 }
 
 TEST(a_lost_request_is_resent) {
-    struct fixture *fixture = *state;
     fixture->servers[1].to_lose = 2;
     start_all(fixture);
     open_transfer(fixture);
@@ -268,7 +269,6 @@ static void expect_refusal(struct fixture *fixture, enum status status,
 }
 
 TEST(nothing_is_assigned_after_the_first_view) {
-    struct fixture *fixture = *state;
     struct gate_slot slot = {.incarnation = 5, .from = 1, .live = true};
     for (uint32_t p = 0; p < NUM_PS; p++)
         update_core_set_view(server_update_core(fixture->servers[p].server), 1,
@@ -282,7 +282,6 @@ TEST(nothing_is_assigned_after_the_first_view) {
 }
 
 TEST(only_the_chief_assigns_weights) {
-    struct fixture *fixture = *state;
     fixture->settings.incarnation = CHIEF + 1;
     start_all(fixture);
     open_transfer(fixture);
@@ -293,7 +292,6 @@ TEST(only_the_chief_assigns_weights) {
 }
 
 TEST(a_snapshot_that_is_not_held_is_refused) {
-    struct fixture *fixture = *state;
     start_all(fixture);
     open_transfer(fixture);
     expect_refusal(fixture,
@@ -304,7 +302,6 @@ TEST(a_snapshot_that_is_not_held_is_refused) {
 }
 
 TEST(a_silent_ps_is_named_at_the_deadline) {
-    struct fixture *fixture = *state;
     char name[400];
     fixture->settings.step_timeout = 0.2;
     start(&fixture->servers[1]);
@@ -319,7 +316,6 @@ TEST(a_silent_ps_is_named_at_the_deadline) {
 }
 
 TEST(a_cancelled_transfer_ends_at_once) {
-    struct fixture *fixture = *state;
     int64_t began = time_now();
     eventfd_write(fixture->settings.cancel, 1);
     open_transfer(fixture);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct folder *folder
+
 #include "commands/launch/azureml_command.h"
 
 #include "tests/lib/test.h"
@@ -67,7 +69,6 @@ static void expect_text(const struct folder *folder, const char *text,
 }
 
 TEST(inputs_and_outputs_are_replaced) {
-    struct folder *folder = *state;
     struct azureml_command command;
     struct failure why = {0};
     static const char text[] =
@@ -110,7 +111,6 @@ TEST(inputs_and_outputs_are_replaced) {
 }
 
 TEST(an_input_of_the_command_line_replaces_the_files) {
-    struct folder *folder = *state;
     struct azureml_command command;
     struct failure why = {0};
     char here[PATH_MAX];
@@ -134,7 +134,6 @@ TEST(an_input_of_the_command_line_replaces_the_files) {
 }
 
 TEST(run_configurations_of_v1_have_commands_and_scripts) {
-    struct folder *folder = *state;
     struct azureml_command command;
     static const char *const files[][2] = {
         {"command: capstan run j.json\n", "capstan run j.json"},
@@ -162,7 +161,6 @@ TEST(run_configurations_of_v1_have_commands_and_scripts) {
 }
 
 TEST(what_cannot_be_had_here_is_refused_with_its_key) {
-    struct folder *folder = *state;
     static const char *const files[][3] = {
         {"command: ${{inputs.a}}\ninputs: {a: {path: azureml:x@latest}}\n",
          NULL,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the processes of a launch end: by the chief, by a signal, by their own
  * fault, or because whoever launched them is gone. */
+#define STATE struct launch_fixture *set
+
 #include "commands/launch/launch.h"
 
 #include "core/base/time.h"
@@ -19,7 +21,6 @@
 FIXTURE(launch_fixture_setup, launch_fixture_teardown);
 
 TEST(the_exit_code_is_the_chiefs) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(set, "[ $me = chief ] && exit 7; exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
     assert_int_equal(set->exit_code, 7);
@@ -27,7 +28,6 @@ TEST(the_exit_code_is_the_chiefs) {
 }
 
 TEST(a_killed_chief_is_named_with_its_signal) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(set, "[ $me = chief ] && kill -9 $$; exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
     assert_int_equal(set->exit_code, 128 + SIGKILL);
@@ -36,7 +36,6 @@ TEST(a_killed_chief_is_named_with_its_signal) {
 
 /* A command without a handler, because a ps has found its job wrong. */
 TEST(a_leader_that_dies_with_the_others_is_not_reported) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(set, "[ $me = chief ] && exec sleep 60; exit 2");
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_CONFIG);
@@ -45,7 +44,6 @@ TEST(a_leader_that_dies_with_the_others_is_not_reported) {
 }
 
 TEST(what_a_process_leaves_behind_is_killed) {
-    struct launch_fixture *set = *state;
     char path[128], byte;
     snprintf(path, sizeof path, "%s/first", set->dir);
     struct pollfd left = {open(path, O_RDONLY | O_NONBLOCK), POLLIN, 0};
@@ -58,7 +56,6 @@ TEST(what_a_process_leaves_behind_is_killed) {
 
 /* The server ends on SIGTERM, the worker does not. */
 TEST(a_process_that_outlives_the_chief_is_terminated_then_killed) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "case $me in\n"
              "chief) read x < first; exit 0 ;;\n"
@@ -79,7 +76,6 @@ TEST(a_process_that_outlives_the_chief_is_terminated_then_killed) {
 }
 
 TEST(a_failed_chief_is_not_waited_for_long) {
-    struct launch_fixture *set = *state;
     int64_t began = time_now();
     launch_fixture_set_program(set,
                                "[ $me = chief ] && exit 138\nexec sleep 60");
@@ -109,15 +105,14 @@ static void forward(struct launch_fixture *set, const char *name, int code) {
 }
 
 TEST(sigterm_is_forwarded_only_to_the_chief) {
-    forward(*state, "TERM", 143);
+    forward(set, "TERM", 143);
 }
 
 TEST(sigint_is_forwarded_only_to_the_chief) {
-    forward(*state, "INT", 130);
+    forward(set, "INT", 130);
 }
 
 TEST(a_chief_that_ignores_the_signal_is_killed) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(set,
                                "[ $me = chief ] || exit 0\n"
                                "trap '' TERM; kill -TERM $PPID; exec sleep 60");
@@ -131,7 +126,6 @@ TEST(a_chief_that_ignores_the_signal_is_killed) {
 #define JOIN "echo > /proc/self/fd/${CAPSTAN_MEMBER_RECORD%:*}; "
 
 TEST(an_early_death_is_named_and_the_run_continues) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "case $me in\n"
              "chief) read pid < first\n"
@@ -147,7 +141,6 @@ TEST(an_early_death_is_named_and_the_run_continues) {
 
 /* The chief would wait for it, and nobody starts it again. */
 TEST(a_death_before_the_join_ends_the_run) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; kill -9 $$; }\n"
              "trap 'exit 143' TERM; exec 3<> second\n"
@@ -160,7 +153,6 @@ TEST(a_death_before_the_join_ends_the_run) {
 }
 
 TEST(a_chief_that_fails_after_a_childs_death_is_the_cause) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; exit 138; }\n"
              "trap 'exit 1' TERM; exec 3<> second\n"
@@ -171,7 +163,6 @@ TEST(a_chief_that_fails_after_a_childs_death_is_the_cause) {
 }
 
 TEST(a_configuration_error_of_one_process_ends_the_run) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || exit 2\n"
              "trap 'exit 143' TERM; exec 3<> second; read x <&3");
@@ -182,7 +173,6 @@ TEST(a_configuration_error_of_one_process_ends_the_run) {
 
 /* Its end with the code of the run is noticed before the chief's. */
 TEST(a_process_informed_of_a_configuration_error_is_not_its_cause) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; exit 2; }\n"
              "trap 'exit 2' TERM; exec 3<> second\n"
@@ -196,7 +186,6 @@ TEST(a_process_informed_of_a_configuration_error_is_not_its_cause) {
 
 /* Each process holds the pipe open: its end is theirs. */
 TEST(no_process_outlives_a_killed_launcher) {
-    struct launch_fixture *set = *state;
     char path[128], byte;
     snprintf(path, sizeof path, "%s/first", set->dir);
     launch_fixture_set_program(set, "exec 3> first; echo >&3; exec sleep 60");
@@ -218,14 +207,12 @@ TEST(no_process_outlives_a_killed_launcher) {
 }
 
 TEST(a_missing_program_is_named) {
-    struct launch_fixture *set = *state;
     assert_fails(launch_fixture_run(set, 1, 1, 1), &set->why,
                  FAILURE_PROGRAM_MISSING);
     assert_non_null(strstr(set->why.text, set->program));
 }
 
 TEST(signal_handlers_are_restored) {
-    struct launch_fixture *set = *state;
     sigset_t before, after;
     struct sigaction ignored = {.sa_handler = SIG_IGN}, child;
     sigaction(SIGCHLD, &ignored, NULL);

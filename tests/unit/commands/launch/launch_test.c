@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each process of a launch is given: its task and no other's, its words,
  * its streams. */
+#define STATE struct launch_fixture *set
+
 #include "commands/launch/launch.h"
 
 #include "tests/lib/assert_fails.h"
@@ -24,7 +26,6 @@ static const char *const clusters =
 FIXTURE(launch_fixture_setup, launch_fixture_teardown);
 
 TEST(every_process_gets_its_own_task_of_one_cluster) {
-    struct launch_fixture *set = *state;
     setenv("CLUSTER_SPEC", "{}", 1);
     setenv("LOCAL_RANK", "3", 1);
     setenv("TF_CONFIG", "{}", 1);
@@ -113,7 +114,6 @@ static unsigned count_exits(const struct launch_fixture *set, unsigned count,
 }
 
 TEST(ranks_of_a_distribution_have_its_variables) {
-    struct launch_fixture *set = *state;
     const char *torch =
         "{\"type\": \"pytorch\", \"process_count_per_instance\": 2}";
     assert_int_equal(launch_distribution(set, torch), STATUS_OK);
@@ -131,7 +131,6 @@ TEST(ranks_of_a_distribution_have_its_variables) {
 }
 
 TEST(mpi_processes_have_mpi_variables) {
-    struct launch_fixture *set = *state;
     assert_int_equal(launch_distribution(set, "{\"type\": \"mpi\"}"),
                      STATUS_OK);
     assert_int_equal(count_exits(set, 2,
@@ -145,7 +144,6 @@ TEST(mpi_processes_have_mpi_variables) {
 
 /* The leader prints it: worker 0, and no chief. */
 TEST(tensorflow_processes_have_a_cluster_without_a_chief) {
-    struct launch_fixture *set = *state;
     struct azureml_distribution distribution;
     struct launch_settings options = {
         .grace = 60, .stop = 60, .azureml_distribution = &distribution};
@@ -177,7 +175,6 @@ TEST(tensorflow_processes_have_a_cluster_without_a_chief) {
 }
 
 TEST(only_the_chief_gets_the_job) {
-    struct launch_fixture *set = *state;
     char text[256] = "";
     launch_fixture_set_program(set, clusters);
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
@@ -200,7 +197,6 @@ TEST(only_the_chief_gets_the_job) {
 }
 
 TEST(only_the_chief_has_stdout_and_no_process_has_stdin) {
-    struct launch_fixture *set = *state;
     int ends[2], saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "input\n", 6), 6);
@@ -217,7 +213,6 @@ TEST(only_the_chief_has_stdout_and_no_process_has_stdin) {
 }
 
 TEST(nobody_has_stdout_if_that_is_asked_for) {
-    struct launch_fixture *set = *state;
     struct launch_settings options = {.writers = LAUNCH_STDOUT_NOBODY,
                                       .num_ps = 1,
                                       .num_workers = 1,
@@ -231,7 +226,6 @@ TEST(nobody_has_stdout_if_that_is_asked_for) {
 }
 
 TEST(another_verb_forwards_its_arguments_and_workers_have_stdout) {
-    struct launch_fixture *set = *state;
     struct launch_settings options = {.verb = "bench",
                                       .writers = LAUNCH_STDOUT_WORKERS,
                                       .arguments_for_all = true,
@@ -253,7 +247,6 @@ TEST(another_verb_forwards_its_arguments_and_workers_have_stdout) {
 
 /* In the order chief, ps, workers. */
 TEST(processes_serve_their_status_on_ports_of_their_own) {
-    struct launch_fixture *set = *state;
     struct launch_settings options = {.num_ps = 1,
                                       .num_workers = 1,
                                       .grace = 60,
@@ -277,7 +270,6 @@ TEST(processes_serve_their_status_on_ports_of_their_own) {
 
 /* A terminal's Ctrl-C goes to the launcher's process group. */
 TEST(every_process_leads_a_process_group) {
-    struct launch_fixture *set = *state;
     launch_fixture_set_program(
         set, "[ $(cut -d ' ' -f 5 /proc/$$/stat) = $$ ] && : > head-$$\n"
              "exit 0");

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "commands/measure/bench_stream_client.h"
 
 #include "core/base/time.h"
@@ -213,7 +215,6 @@ static void expect_updates(struct fixture *fixture, bool small,
 }
 
 TEST(only_pushes_count_as_updates) {
-    struct fixture *fixture = *state;
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
         fail_msg("%s", why.text);
@@ -231,7 +232,6 @@ TEST(only_pushes_count_as_updates) {
 }
 
 TEST(small_vectors_share_a_message_to_each_ps) {
-    struct fixture *fixture = *state;
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
         fail_msg("%s", why.text);
@@ -245,7 +245,6 @@ TEST(small_vectors_share_a_message_to_each_ps) {
 }
 
 TEST(each_sequential_request_has_a_latency) {
-    struct fixture *fixture = *state;
     struct failure why;
     if (open_stream(fixture, ME, TIMEOUT, &why))
         fail_msg("%s", why.text);
@@ -263,7 +262,6 @@ TEST(each_sequential_request_has_a_latency) {
 }
 
 TEST(a_ps_that_refuses_is_named_with_its_reason) {
-    struct fixture *fixture = *state;
     struct failure why;
     struct bench_iteration iteration = {.times = 1};
     uint32_t first, count;
@@ -277,7 +275,6 @@ TEST(a_ps_that_refuses_is_named_with_its_reason) {
 }
 
 TEST(a_ps_that_does_not_answer_is_named) {
-    struct fixture *fixture = *state;
     struct failure why;
     struct bench_iteration iteration = {.times = 1};
     uint32_t first, count;
@@ -292,7 +289,6 @@ TEST(a_ps_that_does_not_answer_is_named) {
 }
 
 TEST(a_missing_ps_is_named) {
-    struct fixture *fixture = *state;
     struct failure why;
     snprintf(fixture->places[0].address, sizeof fixture->places[0].address,
              "127.0.0.1:1");
@@ -303,7 +299,6 @@ TEST(a_missing_ps_is_named) {
 }
 
 TEST(a_waiting_client_stops_at_once) {
-    struct fixture *fixture = *state;
     struct failure why;
     atomic_bool stop = true;
     struct bench_iteration iteration = {.times = 1000, .stop = &stop};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparisons across a cluster that only pretends to run: which jobs are made
  * of the one that is given, and what a cluster must have. */
+#define STATE struct fake *fake
+
 #include "commands/measure/compare_cluster.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
@@ -82,7 +84,6 @@ static enum status settle(struct fake *fake, const char *setting,
 }
 
 TEST(runs_are_of_the_job_and_leave_nothing_behind) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     assert_int_equal(settle(fake, "compare={}",
@@ -103,7 +104,6 @@ TEST(runs_are_of_the_job_and_leave_nothing_behind) {
 }
 
 TEST(a_lost_member_ends_the_comparison_with_the_runs_error) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->last = 3;
@@ -116,7 +116,6 @@ TEST(a_lost_member_ends_the_comparison_with_the_runs_error) {
 }
 
 TEST(without_ps_only_all_reduce_is_compared) {
-    struct fake *fake = *state;
     struct failure why;
     assert_int_equal(settle(fake, "compare={}",
                             (struct strategy_case){3, 0, false, 0}, &why),
@@ -126,7 +125,6 @@ TEST(without_ps_only_all_reduce_is_compared) {
 }
 
 TEST(many_ps_are_counted_by_doubling) {
-    struct fake *fake = *state;
     struct failure why;
     assert_int_equal(settle(fake, "compare={}",
                             (struct strategy_case){3, 24, false, 0}, &why),
@@ -154,7 +152,6 @@ TEST(missing_resources_of_the_cluster_are_named) {
          "...; allowed: 2"},
         {"compare={}", {1, 0, true, 0}, "trains alone"},
     };
-    struct fake *fake = *state;
     struct failure why;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_fails(settle(fake, cases[i].setting, cases[i].topology, &why),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole comparisons of a program that only pretends to train: what it is asked
  * for, in which order, and what becomes of those that fail. */
+#define STATE struct fixture *fixture
+
 #include "commands/measure/compare_local.h"
 
 #include "tests/lib/assert_fails.h"
@@ -124,7 +126,6 @@ static const json_t *case_at(const json_t *result, size_t index) {
 }
 
 TEST(cases_take_turns_with_the_same_batch) {
-    struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
     fixture->options.sets[fixture->options.num_sets++] = "seed=7";
@@ -158,7 +159,6 @@ TEST(cases_take_turns_with_the_same_batch) {
 
 /* 20 steps at 10 a second: 2 s, for the others 20 steps too. */
 TEST(the_final_round_has_equal_time_and_the_test_set) {
-    struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
@@ -172,7 +172,6 @@ TEST(the_final_round_has_equal_time_and_the_test_set) {
 }
 
 TEST(a_failed_case_is_reported_and_not_repeated) {
-    struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
@@ -186,7 +185,6 @@ TEST(a_failed_case_is_reported_and_not_repeated) {
 }
 
 TEST(without_a_successful_case_there_is_no_result) {
-    struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
     write_program(fixture, "echo 'error: no data' >&2; exit 2");
@@ -199,7 +197,6 @@ TEST(without_a_successful_case_there_is_no_result) {
 }
 
 TEST(a_run_past_its_time_limit_is_a_failure) {
-    struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
     fixture->options.limit = 0.3;
@@ -212,7 +209,6 @@ TEST(a_run_past_its_time_limit_is_a_failure) {
 }
 
 TEST(a_signal_ends_the_comparison) {
-    struct fixture *fixture = *state;
     struct failure why;
     json_t *result;
     char more[128];
@@ -224,7 +220,6 @@ TEST(a_signal_ends_the_comparison) {
 }
 
 TEST(each_number_of_workers_and_ps_is_a_case) {
-    struct fixture *fixture = *state;
     struct options *flags = &fixture->options;
     struct failure why;
     json_t *result;

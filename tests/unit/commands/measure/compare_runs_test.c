@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole comparisons by a way that makes no runs: in which order it is asked, of
  * what, and what becomes of its answers. */
+#define STATE struct fake *fake
+
 #include "commands/measure/compare_runs.h"
 
 #include "tests/lib/assert_fails.h"
@@ -136,7 +138,6 @@ static const json_t *case_at(const json_t *result, size_t index) {
 TEST(cases_take_turns_and_then_use_the_test_set) {
     static const enum cost_model_mode modes[] = {COST_MODEL_RING, COST_MODEL_PS,
                                                  COST_MODEL_PS_ASYNC};
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
@@ -159,7 +160,6 @@ TEST(cases_take_turns_and_then_use_the_test_set) {
 
 /* So a chief can tell its members whether to stay. */
 TEST(each_run_knows_whether_others_follow) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
@@ -173,7 +173,6 @@ TEST(each_run_knows_whether_others_follow) {
 }
 
 TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->fails_from = 0;
@@ -187,7 +186,6 @@ TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
 }
 
 TEST(a_failed_case_is_reported_and_not_repeated) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->fails_from = 5;
@@ -204,7 +202,6 @@ TEST(a_failed_case_is_reported_and_not_repeated) {
 }
 
 TEST(an_impossible_case_is_never_run) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->impossible = COST_MODEL_RING;
@@ -219,7 +216,6 @@ TEST(an_impossible_case_is_never_run) {
 }
 
 TEST(a_lost_member_ends_the_comparison) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->end_at = 4;
@@ -231,7 +227,6 @@ TEST(a_lost_member_ends_the_comparison) {
 }
 
 TEST(a_signal_reports_the_progress) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->end_at = 4;
@@ -242,7 +237,6 @@ TEST(a_signal_reports_the_progress) {
 
 /* 640 examples a second, 24 of each of 6 replicas in a step. */
 TEST(the_first_run_sets_a_batch_that_depends_on_devices) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->batch = (struct compare_batch){0};
@@ -267,7 +261,7 @@ TEST(a_loss_above_that_at_the_start_is_marked) {
     json_t *result;
     for (int i = 0; i < 3; i++) {
         setup(state);
-        struct fake *fake = *state;
+        fake = *state;
         fake->first_loss = starts[i];
         assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
         const json_t *mark = json_object_get(case_at(result, 2), "diverged");
@@ -280,7 +274,6 @@ TEST(a_loss_above_that_at_the_start_is_marked) {
 
 /* 640 a second in 10 steps of 2 workers, or asynchronously in 10 of one. */
 TEST(a_commands_samples_are_those_that_it_reports) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->batch = (struct compare_batch){0};
@@ -306,7 +299,6 @@ TEST(a_commands_samples_are_those_that_it_reports) {
 }
 
 TEST(without_samples_a_command_s_steps_are_counted) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->external = fake->has_loss = true;
@@ -325,7 +317,6 @@ TEST(without_samples_a_command_s_steps_are_counted) {
 
 /* After 20 steps, of 40 asynchronous ones. */
 TEST(a_command_that_ends_itself_has_no_number_of_rounds) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->external = fake->ends_early = true;
@@ -335,7 +326,6 @@ TEST(a_command_that_ends_itself_has_no_number_of_rounds) {
 }
 
 TEST(without_a_loss_no_run_compares_it) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->external = fake->has_samples = true;
@@ -348,7 +338,6 @@ TEST(without_a_loss_no_run_compares_it) {
 }
 
 TEST(a_command_that_makes_no_step_fails) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->external = fake->ends_at_once = true;
@@ -358,7 +347,6 @@ TEST(a_command_that_makes_no_step_fails) {
 
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
 TEST(measurements_identify_the_slower_link) {
-    struct fake *fake = *state;
     struct failure why;
     json_t *result;
     fake->gbits[0] = 1e-3;

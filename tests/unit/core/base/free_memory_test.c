@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct machine *machine
+
 #include "core/base/free_memory.h"
 
 #include "core/base/limits.h"
@@ -71,7 +73,6 @@ static const struct free_memory_limit *find(const struct machine *machine,
 }
 
 TEST(host_memory_is_available_memory_plus_swap) {
-    struct machine *machine = *state;
     look(machine);
     assert_int_equal(machine->count, 1);
     assert_int_equal(machine->limits[0].free, 1500 << 10);
@@ -81,7 +82,6 @@ TEST(host_memory_is_available_memory_plus_swap) {
 }
 
 TEST(the_zfs_cache_counts_as_free) {
-    struct machine *machine = *state;
     write_file(machine, "/proc/spl/kstat/zfs/arcstats",
                "name type data\nc_min 4 1000\nsize 4 7000\n"
                "compressed_size 4 99\n");
@@ -90,7 +90,6 @@ TEST(the_zfs_cache_counts_as_free) {
 }
 
 TEST(each_control_group_around_a_process_is_a_limit) {
-    struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup", "0::/all/job\n");
     write_file(machine, "/sys/fs/cgroup/all/job/memory.max", "9000000\n");
     write_file(machine, "/sys/fs/cgroup/all/job/memory.current", "5000000\n");
@@ -113,7 +112,6 @@ TEST(each_control_group_around_a_process_is_a_limit) {
 }
 
 TEST(cgroup_v1_is_a_limit_too) {
-    struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup",
                "5:cpu:/cpus\n4:memory:/job\n1:name=systemd:/\n");
     write_file(machine, "/sys/fs/cgroup/memory/job/memory.limit_in_bytes",
@@ -134,7 +132,6 @@ TEST(cgroup_v1_is_a_limit_too) {
 
 /* A container sees its own group as the root, whatever its name is outside. */
 TEST(an_invisible_control_group_is_replaced_by_the_visible_root) {
-    struct machine *machine = *state;
     write_file(machine, "/proc/self/cgroup", "0::/docker/1234\n");
     write_file(machine, "/sys/fs/cgroup/memory.max", "20000000\n");
     write_file(machine, "/sys/fs/cgroup/memory.current", "19000000\n");
@@ -144,7 +141,6 @@ TEST(an_invisible_control_group_is_replaced_by_the_visible_root) {
 }
 
 TEST(a_full_group_leaves_nothing) {
-    struct machine *machine = *state;
     write_file(machine, "/proc/meminfo", "MemAvailable: 1000 kB\n");
     write_file(machine, "/proc/self/cgroup", "0::/\n");
     write_file(machine, "/sys/fs/cgroup/memory.max", "1000\n");
@@ -154,7 +150,6 @@ TEST(a_full_group_leaves_nothing) {
 }
 
 TEST(a_missing_file_is_no_limit) {
-    struct machine *machine = *state;
     write_file(machine, "/proc/meminfo", "nothing\n");
     write_file(machine, "/proc/self/cgroup", "nonsense\n0::/job\n");
     look(machine);
@@ -162,7 +157,6 @@ TEST(a_missing_file_is_no_limit) {
 }
 
 TEST(an_rlimit_limits_only_the_process) {
-    struct machine *machine = *state;
     struct rlimit before, less;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     less = before;
@@ -188,7 +182,6 @@ TEST_WITH(NULL, NULL, free_memory_is_above_zero_and_below_all_memory) {
 }
 
 TEST(a_quota_of_processor_time_limits_the_cores) {
-    const struct machine *machine = *state;
     assert_int_equal(cores_limited(machine->root, 8), 8);
     write_file(machine, "/proc/self/cgroup", "0::/all/job\n");
     write_file(machine, "/sys/fs/cgroup/all/job/cpu.max", "max 100000\n");

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "core/base/log.h"
 
 #include "core/base/time.h"
@@ -25,7 +27,6 @@ static void print_date(char text[24], time_t at) {
 GROUP(link_fixture_setup, link_fixture_teardown);
 
 TEST(a_line_has_date_role_and_index_before_its_text) {
-    struct link_fixture *fixture = *state;
     struct log log;
     time_t began = time(NULL);
     link_fixture_capture_log(fixture);
@@ -79,14 +80,12 @@ TEST(an_index_below_zero_is_left_out) {
 }
 
 TEST(a_null_log_is_silent) {
-    struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     log_info(NULL, "listening", "unheard");
     assert_string_equal(link_fixture_captured_log(fixture), "");
 }
 
 TEST(a_quiet_log_has_waits_warnings_and_errors) {
-    struct link_fixture *fixture = *state;
     struct log log;
     link_fixture_capture_log(fixture);
     log_open(&log, "ps", 1);
@@ -102,7 +101,6 @@ TEST(a_quiet_log_has_waits_warnings_and_errors) {
 
 TEST(a_long_text_is_cut_between_characters_to_one_line) {
     static const char euro[] = "\xe2\x82\xac";
-    struct link_fixture *fixture = *state;
     char text[9001];
     for (unsigned shift = 0; shift < 3; shift++) {
         memset(text, 'y', shift);
@@ -120,7 +118,6 @@ TEST(a_long_text_is_cut_between_characters_to_one_line) {
 }
 
 TEST(the_progress_bar_of_a_terminal_is_cleared_first) {
-    struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     fixture->log.terminal = true;
     log_info(&fixture->log, "listening", "x");
@@ -169,7 +166,6 @@ static void open_json(struct link_fixture *fixture, struct log *log,
 }
 
 TEST(a_line_of_json_has_time_role_index_level_event_and_text) {
-    struct link_fixture *fixture = *state;
     struct log log;
     struct tm calendar;
     int milli;
@@ -189,7 +185,6 @@ TEST(a_line_of_json_has_time_role_index_level_event_and_text) {
 }
 
 TEST(a_role_without_a_number_has_no_index_in_json) {
-    struct link_fixture *fixture = *state;
     struct log log;
     open_json(fixture, &log, "chief", -1);
     log_info(&log, "listening", "on port 1");
@@ -200,7 +195,6 @@ TEST(a_role_without_a_number_has_no_index_in_json) {
 }
 
 TEST(text_that_is_not_utf8_does_not_lose_its_line_of_json) {
-    struct link_fixture *fixture = *state;
     struct log log;
     open_json(fixture, &log, "ps", 1);
     log_info(&log, "listening", "\xc3\xa4 \xff \"\x1b[K\n\x7f");
@@ -212,7 +206,6 @@ TEST(text_that_is_not_utf8_does_not_lose_its_line_of_json) {
 TEST(a_long_text_is_cut_between_characters_to_a_line_of_json) {
     static const char *const characters[] = {"y", "\xc3\xa4",
                                              "\xf0\x9f\x9a\x82", "\x01"};
-    struct link_fixture *fixture = *state;
     struct log log;
     for (unsigned i = 0; i < 4; i++) {
         char text[9000] = "";
@@ -230,7 +223,6 @@ TEST(a_long_text_is_cut_between_characters_to_a_line_of_json) {
 }
 
 TEST(a_failure_of_a_command_keeps_its_lines_and_its_code) {
-    struct link_fixture *fixture = *state;
     struct failure why;
     (void)status_fail(&why, FAILURE_JOB_INVALID, "two\nlines");
     link_fixture_capture_log(fixture);

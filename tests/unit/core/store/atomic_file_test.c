@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#define STATE struct checkpoint_fixture_file *place
+
 #include "core/store/atomic_file.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
@@ -34,7 +36,6 @@ static void write_old(const struct checkpoint_fixture_file *place) {
 }
 
 TEST(a_published_file_replaces_the_old_one) {
-    struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
     struct failure why;
     write_old(place);
@@ -49,7 +50,6 @@ TEST(a_published_file_replaces_the_old_one) {
 }
 
 TEST(an_abandoned_file_keeps_the_old_one) {
-    struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
     struct failure why;
     write_old(place);
@@ -63,7 +63,6 @@ TEST(an_abandoned_file_keeps_the_old_one) {
 
 /* Another user of the folder may leave anything under the temporary name. */
 TEST(what_has_the_temporary_name_is_replaced_unopened) {
-    struct checkpoint_fixture_file *place = *state;
     char victim[2 * PATH_MAX], temporary[2 * PATH_MAX];
     struct atomic_file file;
     struct failure why;
@@ -91,7 +90,6 @@ TEST(what_has_the_temporary_name_is_replaced_unopened) {
 }
 
 TEST(a_file_that_cannot_be_renamed_is_removed) {
-    struct checkpoint_fixture_file *place = *state;
     struct atomic_file file;
     struct failure why;
     assert_int_equal(mkdir(place->path, 0777), 0);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#define STATE const char *dir
+
 #include "core/rows/row_table.h"
 #include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
@@ -54,7 +56,6 @@ static void assert_block(struct checkpoint_reader *reader,
 FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
 
 TEST(blocks_are_read_back_for_any_number_of_ps) {
-    const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
     struct failure why;
@@ -74,7 +75,6 @@ TEST(blocks_are_read_back_for_any_number_of_ps) {
 }
 
 TEST(a_missing_slot_is_reported) {
-    const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
     struct failure why;
@@ -105,7 +105,6 @@ static void expect_damage(const char *dir, uint64_t step,
 }
 
 TEST(damage_fails_verification_and_is_named) {
-    const char *dir = *state;
     char path[PATH_MAX + 128];
     struct failure why;
     for (uint64_t step = 1; step <= 4; step++)
@@ -166,7 +165,6 @@ static void write_without_rows(const char *dir, uint64_t step) {
 }
 
 TEST(a_block_without_its_row_fails_verification) {
-    const char *dir = *state;
     write_without_rows(dir, 1);
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "slot 65535");
 }
@@ -184,7 +182,6 @@ static void assert_newest(const char *dir, uint64_t upto, uint64_t step) {
 }
 
 TEST(the_newest_valid_checkpoint_is_chosen) {
-    const char *dir = *state;
     char path[PATH_MAX + 128];
     for (uint64_t step = 10; step <= 40; step += 10)
         checkpoint_fixture_write(dir, step, 1);
@@ -198,7 +195,6 @@ TEST(the_newest_valid_checkpoint_is_chosen) {
 }
 
 TEST(an_empty_folder_succeeds_and_only_damaged_ones_fail) {
-    const char *dir = *state;
     struct manifest manifest;
     struct failure why;
     bool found = true;
@@ -231,7 +227,6 @@ static void set_host(const char *dir, uint64_t step, const char *host) {
 }
 
 TEST(a_file_on_another_host_is_skipped_and_its_host_named) {
-    const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
     struct failure why;
@@ -334,7 +329,7 @@ TEST(rows_are_read_back_sorted_for_any_number_of_partitions) {
         struct manifest manifest;
         struct checkpoint_reader *reader;
         uint64_t counts[CHECKPOINT_FIXTURE_TABLES] = {0};
-        open_tables(*state, step, cases[step][0], cases[step][1], &manifest,
+        open_tables(dir, step, cases[step][0], cases[step][1], &manifest,
                     &reader);
         count_rows(reader, manifest.layout, counts);
         expect_counts(&manifest, counts);
@@ -416,7 +411,7 @@ static void expect_lookups_of_a_ps(const struct manifest *manifest,
 TEST(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    open_tables(*state, 1, 2, 3, &manifest, &reader);
+    open_tables(dir, 1, 2, 3, &manifest, &reader);
     expect_lookups_of_a_ps(&manifest, reader);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
@@ -424,7 +419,6 @@ TEST(a_lookup_in_the_file_is_that_of_a_ps_which_restored_it) {
 
 /* The base is of two ps, the delta of three. */
 TEST(a_delta_is_read_with_its_base) {
-    const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
     uint64_t counts[CHECKPOINT_FIXTURE_TABLES] = {0}, base = 0, delta = 0;
@@ -457,7 +451,6 @@ static void expect_newest(const char *dir, uint64_t step) {
 }
 
 TEST(a_delta_without_its_very_base_is_passed_over) {
-    const char *dir = *state;
     struct manifest manifest;
     struct failure why;
     char path[PATH_MAX + 128], folder[PATH_MAX];
@@ -486,7 +479,6 @@ TEST(a_delta_without_its_very_base_is_passed_over) {
 
 /* A file that is damaged in between shows which steps read it. */
 TEST(the_deltas_of_a_verified_base_do_not_read_it_again) {
-    const char *dir = *state;
     struct manifest_name base = {0}, other = {0};
     struct failure why;
     char path[PATH_MAX + 128];
@@ -510,7 +502,6 @@ TEST(the_deltas_of_a_verified_base_do_not_read_it_again) {
 
 /* The file of the base on the other host is not here. */
 TEST(a_base_on_another_host_is_counted) {
-    const char *dir = *state;
     struct manifest manifest;
     struct failure why;
     const struct shard_info *remote;
@@ -530,7 +521,6 @@ TEST(a_base_on_another_host_is_counted) {
 }
 
 TEST(a_partition_that_its_file_lacks_fails_verification) {
-    const char *dir = *state;
     struct manifest manifest;
     struct checkpoint_reader *reader;
     struct failure why;

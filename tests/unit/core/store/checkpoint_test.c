@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#define STATE const char *dir
+
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
@@ -66,7 +68,6 @@ TEST_WITH(NULL, NULL, names_are_as_documented) {
 }
 
 TEST(only_step_folders_with_a_manifest_are_listed) {
-    const char *dir = *state;
     assert_steps("/nowhere/at/all", NO_STEPS);
     assert_steps(dir, NO_STEPS);
     checkpoint_fixture_write(dir, 20, 1);
@@ -84,7 +85,6 @@ TEST(only_step_folders_with_a_manifest_are_listed) {
 }
 
 TEST(an_unreadable_directory_is_reported) {
-    const char *dir = *state;
     char path[PATH_MAX + 16];
     uint64_t *steps;
     size_t count;
@@ -98,7 +98,6 @@ TEST(an_unreadable_directory_is_reported) {
 }
 
 TEST(removing_a_step_leaves_foreign_files) {
-    const char *dir = *state;
     struct failure why;
     checkpoint_fixture_write(dir, 3, 2);
     checkpoint_fixture_write(dir, 4, 2);
@@ -114,7 +113,6 @@ TEST(removing_a_step_leaves_foreign_files) {
 }
 
 TEST(a_failed_removal_has_removed_the_manifest) {
-    const char *dir = *state;
     char name[64];
     struct failure why;
     checkpoint_fixture_write(dir, 3, 1);
@@ -129,7 +127,6 @@ TEST(a_failed_removal_has_removed_the_manifest) {
 
 /* Whoever may write into DIR may leave a link there. */
 TEST(a_link_named_as_a_step_is_not_followed) {
-    const char *dir = *state;
     char other[2 * PATH_MAX], target[PATH_MAX], path[PATH_MAX];
     struct failure why;
     snprintf(other, sizeof other, "%s/other", dir);
@@ -150,7 +147,6 @@ TEST(a_link_named_as_a_step_is_not_followed) {
 }
 
 TEST(pruning_keeps_the_newest_and_those_in_progress) {
-    const char *dir = *state;
     struct failure why;
     for (uint64_t step = 1; step <= 5; step++)
         checkpoint_fixture_write(dir, 10 * step, 1);
@@ -184,7 +180,6 @@ static void expect_pruned(const char *dir, uint32_t keep,
 }
 
 TEST(a_base_lives_as_long_as_a_delta_needs_it) {
-    const char *dir = *state;
     write_deltas(dir);
     expect_pruned(dir, 5, STEPS(10, 20, 30, 40, 50, 60));
     expect_pruned(dir, 4, STEPS(30, 40, 50, 60));
@@ -196,7 +191,6 @@ TEST(a_base_lives_as_long_as_a_delta_needs_it) {
 }
 
 TEST(partial_steps_stay_until_one_is_complete) {
-    const char *dir = *state;
     struct failure why;
     make(dir, "step-000000035/");
     assert_int_equal(checkpoint_prune(dir, 1, &why), STATUS_OK);
@@ -204,7 +198,6 @@ TEST(partial_steps_stay_until_one_is_complete) {
 }
 
 TEST(steps_of_an_earlier_run_are_moved_aside_whole) {
-    const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
     struct failure why;
@@ -224,7 +217,6 @@ TEST(steps_of_an_earlier_run_are_moved_aside_whole) {
 
 /* Step 30 stays, and the deltas that move need it too. */
 TEST(a_delta_is_moved_aside_with_its_base) {
-    const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
     struct failure why;
@@ -245,7 +237,6 @@ TEST(a_delta_is_moved_aside_with_its_base) {
 
 /* As after a kill: step 40 cannot move, as a file is in its place. */
 TEST(moving_aside_may_end_anywhere_between_a_delta_and_its_base) {
-    const char *dir = *state;
     char aside[PATH_MAX + 32];
     size_t moved;
     struct failure why;
@@ -271,7 +262,6 @@ TEST(moving_aside_may_end_anywhere_between_a_delta_and_its_base) {
 /* A checkpoint that somebody keeps on another file system, by a symbolic link:
  * its files cannot have a further name here. */
 TEST(a_base_on_another_file_system_is_copied_aside) {
-    const char *dir = *state;
     char base[PATH_MAX], aside[PATH_MAX + 32], other[] = "/dev/shm/base.XXXXXX",
                                                command[3 * PATH_MAX];
     struct stat here, there;
@@ -298,7 +288,6 @@ TEST(a_base_on_another_file_system_is_copied_aside) {
 }
 
 TEST(folders_are_created_with_parents_and_idempotently) {
-    const char *dir = *state;
     char deep[PATH_MAX + 16], folder[PATH_MAX];
     struct failure why;
     struct stat about;
@@ -335,7 +324,6 @@ static void write_until_killed(const char *dir, uint64_t first,
 }
 
 TEST(after_a_kill_every_listed_step_verifies) {
-    const char *dir = *state;
     unsigned seed = (unsigned)time(NULL);
     uint64_t newest = 1, *steps;
     size_t count;

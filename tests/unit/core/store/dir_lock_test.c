@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE const char *dir
+
 #include "core/store/dir_lock.h"
 
 #include "core/store/checkpoint.h"
@@ -51,7 +53,6 @@ static struct dir_lock *lock_in_child(const char *dir, uint64_t run,
 FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
 
 TEST(a_directory_belongs_to_one_run_at_a_time) {
-    const char *dir = *state;
     struct dir_lock *one = take(dir, ONE), *two;
     assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     assert_null(two);
@@ -75,7 +76,6 @@ TEST(a_directory_of_another_host_is_worth_a_retry) {
         {"", FAILURE_DIRECTORY_HELD},
         {"the chief, pid 7 on host here\n", FAILURE_DIRECTORY_LOCKED},
     };
-    const char *dir = *state;
     char path[PATH_MAX];
     bool shares;
     struct dir_lock *one = take(dir, ONE), *two;
@@ -96,7 +96,6 @@ TEST(a_directory_of_another_host_is_worth_a_retry) {
 }
 
 TEST(the_owner_of_the_lock_is_named) {
-    const char *dir = *state;
     char host[256] = "", named[512];
     struct dir_lock *one = take(dir, ONE), *two;
     assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
@@ -109,7 +108,6 @@ TEST(the_owner_of_the_lock_is_named) {
 }
 
 TEST(a_lock_left_by_a_killed_process_is_removed) {
-    const char *dir = *state;
     char path[PATH_MAX];
     int ready[2], end;
     char word = 0;
@@ -136,7 +134,6 @@ TEST(a_lock_left_by_a_killed_process_is_removed) {
 
 /* Whoever may open the file may lock it. */
 TEST(only_its_user_may_open_a_lock) {
-    const char *dir = *state;
     char path[PATH_MAX];
     struct stat about;
     struct dir_lock *one = take(dir, ONE);
@@ -159,7 +156,6 @@ static void leave_lock(const char *dir, uint64_t run) {
 }
 
 TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody) {
-    const char *dir = *state;
     char path[PATH_MAX];
     struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     leave_lock(dir, ONE);
@@ -176,24 +172,23 @@ TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody) {
 
 /* The last to join has ended, the one before it has not. */
 TEST(one_living_owner_of_a_lock_is_enough) {
-    char dir[PATH_MAX];
+    char beside[PATH_MAX];
     bool shares, ended = false;
     struct dir_lock *two;
     int end;
-    snprintf(dir, sizeof dir, "%s/beside", (const char *)*state);
-    struct dir_lock *first = lock_in_child(dir, ONE, &shares);
+    snprintf(beside, sizeof beside, "%s/beside", dir);
+    struct dir_lock *first = lock_in_child(beside, ONE, &shares);
     pid_t child = fork();
     if (!child) {
-        (void)lock_in_child(dir, ONE, &ended);
+        (void)lock_in_child(beside, ONE, &ended);
         _exit(0);
     }
     assert_int_equal(waitpid(child, &end, 0), child);
-    assert_fails(try(&two, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
+    assert_fails(try(&two, beside, TWO), &why, FAILURE_DIRECTORY_LOCKED);
     dir_lock_release(&first);
 }
 
 TEST(a_pipe_or_link_named_as_a_lock_stops_nobody) {
-    const char *dir = *state;
     char pipe_path[PATH_MAX], link_path[PATH_MAX], victim[PATH_MAX];
     struct stat about;
     struct dir_lock *lock;
@@ -215,7 +210,6 @@ TEST(a_pipe_or_link_named_as_a_lock_stops_nobody) {
 }
 
 TEST(a_process_under_the_chiefs_lock_takes_none) {
-    const char *dir = *state;
     bool shares = false;
     struct dir_lock *chief = take(dir, ONE);
     struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
@@ -228,28 +222,27 @@ TEST(a_process_under_the_chiefs_lock_takes_none) {
 
 /* The chief has another directory of that name. */
 TEST(processes_of_one_run_share_a_directory) {
-    char dir[PATH_MAX];
+    char elsewhere[PATH_MAX];
     bool shares = true;
     struct dir_lock *two;
-    snprintf(dir, sizeof dir, "%s/not/there", (const char *)*state);
-    struct dir_lock *first = lock_in_child(dir, ONE, &shares);
+    snprintf(elsewhere, sizeof elsewhere, "%s/not/there", dir);
+    struct dir_lock *first = lock_in_child(elsewhere, ONE, &shares);
     assert_false(shares);
-    struct dir_lock *second = lock_in_child(dir, ONE, &shares);
+    struct dir_lock *second = lock_in_child(elsewhere, ONE, &shares);
     assert_false(shares);
     for (int i = 0; i < 2; i++) {
-        assert_fails(try_lock_in_child(&two, &shares, dir, TWO), &why,
+        assert_fails(try_lock_in_child(&two, &shares, elsewhere, TWO), &why,
                      FAILURE_DIRECTORY_LOCKED);
         assert_non_null(strstr(why.text, "ps 0, pid "));
         dir_lock_release(i ? &second : &first);
     }
-    two = lock_in_child(dir, TWO, &shares);
+    two = lock_in_child(elsewhere, TWO, &shares);
     assert_non_null(two);
     dir_lock_release(&two);
-    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+    assert_int_equal(checkpoint_fixture_entries(elsewhere), 0);
 }
 
 TEST(a_chief_is_refused_beside_another_runs_ps) {
-    const char *dir = *state;
     bool shares;
     struct dir_lock *ps = lock_in_child(dir, ONE, &shares), *chief;
     assert_fails(try(&chief, dir, TWO), &why, FAILURE_DIRECTORY_LOCKED);
@@ -259,7 +252,6 @@ TEST(a_chief_is_refused_beside_another_runs_ps) {
 TEST(foreign_files_stay) {
     static const char *const names[] = {".run-", ".run-me", ".runs",
                                         ".run-00000000000000zz"};
-    const char *dir = *state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[PATH_MAX + 64];
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
@@ -280,7 +272,6 @@ static void move_away(const char *dir) {
 
 /* Whoever writes next claims it for all of the run. */
 TEST(a_removed_directory_is_locked_again) {
-    const char *dir = *state;
     bool shares;
     struct dir_lock *chief = take(dir, ONE), *other;
     struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
@@ -299,7 +290,6 @@ TEST(a_removed_directory_is_locked_again) {
 }
 
 TEST(a_lock_replaced_by_another_run_is_left_alone) {
-    const char *dir = *state;
     bool shares;
     struct dir_lock *chief = take(dir, ONE);
     struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
@@ -331,7 +321,6 @@ TEST(an_unwritable_directory_is_an_error) {
 }
 
 TEST(a_reader_sees_a_lock_while_it_is_held) {
-    const char *dir = *state;
     assert_false(dir_lock_is_locked("/no/such/folder"));
     assert_false(dir_lock_is_locked(dir));
     struct dir_lock *one = take(dir, ONE);

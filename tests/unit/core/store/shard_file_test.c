@@ -2,6 +2,8 @@
 /* A ps's file of a checkpoint: what was put comes back, and a file that is cut,
  * of other bits or not to be written at all is refused by name. */
 
+#define STATE struct checkpoint_fixture_file *place
+
 #include "core/store/shard_reader.h"
 #include "core/store/shard_writer.h"
 #include "tests/lib/assert_fails.h"
@@ -102,7 +104,6 @@ static void assert_all_there(struct shard_reader *reader) {
 }
 
 TEST(values_put_in_any_order_read_back) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -135,7 +136,6 @@ TEST_WITH(NULL, NULL, keys_sort_by_parameter_then_offset_then_slot) {
 }
 
 TEST(values_beyond_one_commit_read_back) {
-    struct checkpoint_fixture_file *place = *state;
     enum { VALUE = 1 << 20, COUNT = 70 };
     struct shard_writer *writer;
     struct shard_reader *reader;
@@ -169,7 +169,6 @@ TEST(values_beyond_one_commit_read_back) {
 }
 
 TEST(a_key_put_twice_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
     assert_int_equal(shard_writer_open(&writer, place->path, 100, 2, &why),
@@ -184,7 +183,6 @@ TEST(a_key_put_twice_is_refused) {
 }
 
 TEST(a_missing_key_is_named) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -213,7 +211,6 @@ static void assert_refused(const struct checkpoint_fixture_file *place,
 }
 
 TEST(a_truncated_file_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
     for (off_t size = (off_t)info.size - 1; size > 0; size /= 3) {
@@ -224,7 +221,6 @@ TEST(a_truncated_file_is_refused) {
 }
 
 TEST(any_flipped_bit_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     write_shard(place, place->folder, 0, &info);
     int fd = open(place->path, O_RDWR);
@@ -242,7 +238,6 @@ TEST(any_flipped_bit_is_refused) {
 }
 
 TEST(an_invalid_file_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     assert_refused(place, &info, FAILURE_FILE_UNREADABLE, "No such file");
     assert_int_equal(mkdir(place->path, 0777), 0);
@@ -253,7 +248,6 @@ TEST(an_invalid_file_is_refused) {
 }
 
 TEST(a_file_with_the_right_hash_that_is_no_database_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info = {.name = "shard.mdb"};
     struct failure why;
     int fd = open(place->path, O_RDWR | O_CREAT, 0666);
@@ -268,7 +262,6 @@ TEST(a_file_with_the_right_hash_that_is_no_database_is_refused) {
 /* As when a ps wrote what it had wrongly in memory: the file's hash is right.
  */
 TEST(a_value_that_does_not_match_its_hash_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info info;
     struct shard_reader *reader;
     struct failure why;
@@ -292,7 +285,6 @@ TEST(a_value_that_does_not_match_its_hash_is_refused) {
 }
 
 TEST(a_file_built_in_another_folder_is_identical) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_info here, copied;
     struct shard_reader *reader;
     struct failure why;
@@ -314,7 +306,6 @@ TEST(a_file_built_in_another_folder_is_identical) {
 }
 
 TEST(too_little_space_is_reported_before_writing) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
     assert_fails(
@@ -382,7 +373,7 @@ static int fill_small_mount(const struct checkpoint_fixture_file *place) {
 }
 
 TEST(a_full_disk_is_reported_and_nothing_remains) {
-    int found = in_child(fill_small_mount, *state);
+    int found = in_child(fill_small_mount, place);
     if (found == SKIPPED)
         skip_test("a small disk cannot be mounted: that needs root");
     assert_int_equal(found, 0);
@@ -403,11 +394,10 @@ static int reach_the_size_limit(const struct checkpoint_fixture_file *place) {
 }
 
 TEST(a_file_size_limit_is_reported_and_nothing_remains) {
-    assert_int_equal(in_child(reach_the_size_limit, *state), 0);
+    assert_int_equal(in_child(reach_the_size_limit, place), 0);
 }
 
 TEST(a_missing_folder_is_reported) {
-    struct checkpoint_fixture_file *place = *state;
     struct shard_writer *writer;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
@@ -418,7 +408,6 @@ TEST(a_missing_folder_is_reported) {
 
 /* More than the map that the writer was opened with has room for. */
 TEST(values_announced_later_read_back) {
-    const struct checkpoint_fixture_file *place = *state;
     enum { MIB = 1 << 20, VALUES = 80 };
     struct shard_writer *writer;
     struct shard_reader *reader;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "core/store/shard_rows.h"
 
 #include "proto/holder/snapshots.h"
@@ -136,7 +138,6 @@ static void read_changes(struct fixture *fixture, bool removed,
  * twice; row 9 came again, row 12 was removed before. */
 TEST(a_delta_has_what_changed_and_what_is_gone) {
     enum { ROWS = 10 };
-    struct fixture *fixture = *state;
     struct buffer *page = buffer_open(ROWS * ROW_BYTES, NULL, NULL);
     struct buffer *removed = buffer_open(5 * sizeof(struct row), NULL, NULL);
     static const uint32_t gone[5][2] = {
@@ -195,7 +196,6 @@ TEST(a_list_of_any_length_ends_where_it_ends) {
     static const uint32_t lengths[] = {0,    1,        30,      FULL - 1,
                                        FULL, FULL + 1, 2 * FULL};
     for (int i = 0; i < 7; i++) {
-        struct fixture *fixture;
         struct failure why;
         uint32_t count = 0;
         uint64_t before = 0;
@@ -222,7 +222,6 @@ TEST(a_list_of_any_length_ends_where_it_ends) {
 
 /* By a search from the begin. */
 TEST(a_row_is_found_or_the_one_after_it) {
-    struct fixture *fixture = *state;
     struct failure why;
     write_list(fixture, 1, 2 * FULL + 5);
     assert_int_equal(read_list(fixture, 0, &why), STATUS_OK);
@@ -267,7 +266,6 @@ TEST(damaged_rows_are_refused_by_name) {
         {"a row of another partition", 3 * ROW_BYTES, 0, 0, 3},
     };
     for (int i = 0; i < 7; i++) {
-        struct fixture *fixture;
         struct failure why;
         char bytes[3 * ROW_BYTES];
         struct row *rows = (struct row *)bytes;
@@ -316,7 +314,6 @@ static void put_value(struct fixture *fixture, uint64_t number,
 }
 
 TEST(a_full_value_is_followed_by_another) {
-    struct fixture *fixture = *state;
     struct failure why;
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
     fill_rows(fixture->layout, 0, bytes, FULL + 1);
@@ -329,7 +326,6 @@ TEST(a_full_value_is_followed_by_another) {
 TEST(values_ascend_and_have_no_more_rows_than_fit) {
     struct failure why;
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
-    struct fixture *fixture = *state;
     fill_rows(fixture->layout, 0, bytes, FULL + 1);
     put_value(fixture, 0, bytes, FULL);
     put_value(fixture, 1, bytes, 1);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#define STATE struct checkpoint_fixture_file *place
+
 #include "core/store/tensor_file.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
@@ -61,7 +63,6 @@ static void write_file(const struct checkpoint_fixture_file *place,
 }
 
 TEST(written_tensors_read_back) {
-    struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
@@ -78,7 +79,6 @@ TEST(written_tensors_read_back) {
 }
 
 TEST(a_compiled_models_tensor_is_read_by_its_plain_name) {
-    struct checkpoint_fixture_file *place = *state;
     struct parameter tensor = tensors[0];
     const struct tensor_source source = {&tensor, 1, fetch, NULL};
     struct tensor_file *file;
@@ -99,7 +99,6 @@ TEST(a_compiled_models_tensor_is_read_by_its_plain_name) {
 }
 
 TEST(a_difference_from_the_model_is_named) {
-    struct checkpoint_fixture_file *place = *state;
     static const struct {
         struct parameter tensor;
         enum failure_code code;
@@ -151,7 +150,6 @@ TEST_WITH(NULL, NULL, the_file_extension_selects_the_format) {
 }
 
 TEST(a_failed_fetch_keeps_the_existing_file) {
-    struct checkpoint_fixture_file *place = *state;
     struct failure why;
     struct stat before, after;
     for (int format = 0; format < 2; format++) {
@@ -168,7 +166,6 @@ TEST(a_failed_fetch_keeps_the_existing_file) {
 }
 
 TEST(a_file_that_cannot_be_created_is_named) {
-    struct checkpoint_fixture_file *place = *state;
     struct failure why;
     checkpoint_fixture_remove(place->folder);
     assert_fails(try_write(place, TENSOR_NPZ, NULL, &why), &why,
@@ -188,7 +185,6 @@ static void write_raw(const struct checkpoint_fixture_file *place,
 }
 
 TEST(a_bad_header_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     static const char *const headers[] = {
         "",
         "[]",
@@ -224,7 +220,6 @@ TEST(a_bad_header_is_refused) {
 }
 
 TEST(a_length_beyond_the_file_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     static const uint64_t lengths[] = {
         3, 100, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63, 100000001};
     struct tensor_file *file;
@@ -243,7 +238,6 @@ TEST(a_length_beyond_the_file_is_refused) {
 }
 
 TEST(every_shorter_file_is_refused) {
-    struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
     struct stat about;
@@ -257,7 +251,6 @@ TEST(every_shorter_file_is_refused) {
 }
 
 TEST(a_file_truncated_after_opening_is_reported) {
-    struct checkpoint_fixture_file *place = *state;
     struct tensor_file *file;
     struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
@@ -304,7 +297,6 @@ static void check_by_python(const struct checkpoint_fixture_file *place,
     "    assert (a.ravel() == want.astype(numpy.float32)).all(), n\n"
 
 TEST(numpy_loads_the_npz) {
-    struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_NPZ);
     check_by_python(
         place, "numpy",
@@ -312,7 +304,6 @@ TEST(numpy_loads_the_npz) {
 }
 
 TEST(the_safetensors_package_loads_the_file) {
-    struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     check_by_python(place, "safetensors.numpy",
                     "import sys\nfrom safetensors.numpy import load_file\n"
@@ -321,7 +312,6 @@ TEST(the_safetensors_package_loads_the_file) {
 
 /* The published format, field by field, for where that package is missing. */
 TEST(the_safetensors_file_follows_its_format) {
-    struct checkpoint_fixture_file *place = *state;
     write_file(place, TENSOR_SAFETENSORS);
     FILE *file = fopen(place->path, "r");
     uint64_t length;

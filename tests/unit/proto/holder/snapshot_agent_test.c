@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An agent over a source of two blocks that a test moves by hand. */
+#define STATE struct fixture *fixture
+
 #include "proto/holder/snapshot_agent.h"
 
 #include "core/store/checkpoint.h"
@@ -215,7 +217,6 @@ static void prepare(struct fixture *fixture) {
 
 /* In a folder of this host's own, so the report names the host. */
 TEST(a_planned_round_is_written_and_reported_with_its_file) {
-    struct fixture *fixture = *state;
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     open_agent(fixture);
@@ -231,7 +232,6 @@ TEST(a_planned_round_is_written_and_reported_with_its_file) {
 }
 
 TEST(only_the_first_blocks_holder_reports_step_and_scaler) {
-    struct fixture *fixture = *state;
     char path[PATH_MAX];
     checkpoint_run_file(fixture->folder, 7, path, sizeof path);
     fclose(fopen(path, "w")); /* the chief's, which shares the folder */
@@ -249,7 +249,6 @@ TEST(only_the_first_blocks_holder_reports_step_and_scaler) {
 }
 
 TEST(a_requested_round_is_agreed_on_held_and_written) {
-    struct fixture *fixture = *state;
     open_agent(fixture);
     fixture->version = 8;
     prepare(fixture);
@@ -272,7 +271,6 @@ TEST(a_requested_round_is_agreed_on_held_and_written) {
 
 /* With staleness: the step is known when it is held. */
 TEST(a_snapshot_of_now_is_written_when_the_order_follows) {
-    struct fixture *fixture = *state;
     open_agent(fixture);
     fixture->version = 12;
     command(fixture, (Capstan__Snapshot){.id = REQUESTED, .retain = true});
@@ -296,7 +294,6 @@ static void retain(struct fixture *fixture, uint64_t base) {
 
 /* Round 5 of every 5 is a delta, round 20 full; and so a request says. */
 TEST(a_delta_is_full_until_there_is_a_base) {
-    struct fixture *fixture = *state;
     fixture->plan.run_schedule.checkpoints = true;
     fixture->plan.run_schedule.epoch_batches = TOTAL;
     fixture->plan.run_schedule.accumulation = 1;
@@ -346,7 +343,6 @@ TEST(a_delta_is_full_until_there_is_a_base) {
 }
 
 TEST(a_run_that_resumed_has_a_base) {
-    struct fixture *fixture = *state;
     fixture->plan.run_schedule.checkpoints = true;
     fixture->plan.run_schedule.epoch_batches = TOTAL;
     fixture->plan.run_schedule.accumulation = 1;
@@ -359,7 +355,6 @@ TEST(a_run_that_resumed_has_a_base) {
 }
 
 TEST(a_planned_id_only_lifts_the_freeze) {
-    struct fixture *fixture = *state;
     open_agent(fixture);
     fixture->hold_at = 77;
     command(fixture, (Capstan__Snapshot){.id = 9, .step = 9});
@@ -372,7 +367,6 @@ TEST(a_planned_id_only_lifts_the_freeze) {
 
 /* The file of round 3 lacks a block until round 4 was due. */
 TEST(a_round_due_during_a_write_is_skipped_and_said) {
-    struct fixture *fixture = *state;
     open_agent(fixture);
     reach(fixture, 0, 3);
     reach_all(fixture, 4);
@@ -390,7 +384,6 @@ TEST(a_round_due_during_a_write_is_skipped_and_said) {
 }
 
 TEST(a_request_that_is_released_is_not_begun) {
-    struct fixture *fixture = *state;
     open_agent(fixture);
     command(fixture,
             (Capstan__Snapshot){
@@ -406,7 +399,6 @@ TEST(a_request_that_is_released_is_not_begun) {
 
 /* The bytes of all rows do not even fit into a size_t. */
 TEST(a_lack_of_memory_is_reported_with_its_reason) {
-    struct fixture *fixture = *state;
     fixture->settings.blocks.row_bytes = SIZE_MAX / 2;
     open_agent(fixture);
     command(fixture, (Capstan__Snapshot){.id = REQUESTED, .retain = true});
@@ -427,7 +419,6 @@ TEST(a_lack_of_memory_is_reported_with_its_reason) {
 }
 
 TEST(a_holder_without_blocks_answers_nothing) {
-    struct fixture *fixture = *state;
     fixture->settings.blocks.num_blocks = 0;
     open_agent(fixture);
     prepare(fixture);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "proto/holder/snapshots.h"
 
 #include "core/base/time.h"
@@ -156,7 +158,6 @@ static void check_file(struct fixture *fixture,
 }
 
 TEST(a_planned_snapshot_is_reported_once_when_it_is_written) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 9, false, FULL);
     assert_true(snapshots_has(fixture->snapshots, 9));
     add_all(fixture, 9, 4);
@@ -175,7 +176,6 @@ TEST(a_planned_snapshot_is_reported_once_when_it_is_written) {
 }
 
 TEST(a_requested_snapshot_is_reported_as_held_before_it_is_written) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     add_all(fixture, REQUESTED, 4);
     order(fixture, REQUESTED, "shard.mdb");
@@ -187,7 +187,6 @@ TEST(a_requested_snapshot_is_reported_as_held_before_it_is_written) {
 }
 
 TEST(blocks_may_arrive_after_the_command) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 1, false, FULL);
     order(fixture, 1, "shard.mdb");
     for (uint32_t b = 0; b < BLOCKS; b++) {
@@ -201,7 +200,6 @@ TEST(blocks_may_arrive_after_the_command) {
 
 /* As in all-reduce, where reads are answered from the current weights. */
 TEST(a_promised_snapshot_is_held_before_its_blocks_arrive) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     snapshots_promise(fixture->snapshots, REQUESTED, 30);
     struct snapshots_report report = await(fixture);
@@ -214,7 +212,6 @@ TEST(a_promised_snapshot_is_held_before_its_blocks_arrive) {
 }
 
 TEST(only_retained_weights_may_be_read) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 4, false, FULL);
     add(fixture, 4, 0, 1);
     assert_null(snapshots_weights(fixture->snapshots, 4, 0));
@@ -231,7 +228,6 @@ TEST(only_retained_weights_may_be_read) {
 }
 
 TEST(a_retained_snapshot_stays_after_it_was_written) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, true, FULL);
     add_all(fixture, 5, 1);
     order(fixture, 5, "shard.mdb");
@@ -245,7 +241,6 @@ TEST(a_retained_snapshot_stays_after_it_was_written) {
 
 /* Its later blocks do not begin it again, and nothing waits for them. */
 TEST(a_missing_folder_is_a_failure_with_its_reason) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
     snapshots_write(fixture->snapshots, 5, 5, NULL, "/proc/nowhere/at/all",
@@ -266,7 +261,6 @@ TEST(a_missing_folder_is_a_failure_with_its_reason) {
 }
 
 TEST(a_requested_snapshot_that_is_not_written_is_still_held) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, true, FULL);
     snapshots_write(fixture->snapshots, REQUESTED, 3, NULL,
                     "/proc/nowhere/at/all", "shard.mdb");
@@ -283,7 +277,6 @@ TEST(a_requested_snapshot_that_is_not_written_is_still_held) {
 }
 
 TEST(a_block_without_memory_for_a_copy_fails_the_file) {
-    struct fixture *fixture = *state;
     uint64_t version = 1;
     struct buffer *none[TENSORS] = {NULL};
     struct snapshots_block block = {.tensors = none, .row = &version};
@@ -297,7 +290,6 @@ TEST(a_block_without_memory_for_a_copy_fails_the_file) {
 
 /* The bytes of all rows do not even fit into a size_t. */
 TEST(a_snapshot_without_memory_is_reported_with_its_reason) {
-    struct fixture *fixture = *state;
     snapshots_close(&fixture->snapshots);
     open_snapshots(fixture, SIZE_MAX / 2);
     snapshots_begin(fixture->snapshots, REQUESTED, true, FULL);
@@ -316,7 +308,6 @@ TEST(a_snapshot_without_memory_is_reported_with_its_reason) {
 }
 
 TEST(a_skipped_snapshot_takes_no_blocks) {
-    struct fixture *fixture = *state;
     snapshots_skip(fixture->snapshots, 8);
     assert_true(snapshots_has(fixture->snapshots, 8));
     assert_false(snapshots_accepts(fixture->snapshots, 8));
@@ -330,7 +321,6 @@ TEST(a_skipped_snapshot_takes_no_blocks) {
 }
 
 TEST(several_snapshots_are_written_in_sequence) {
-    struct fixture *fixture = *state;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
         snapshots_begin(fixture->snapshots, id, false, FULL);
@@ -345,7 +335,6 @@ TEST(several_snapshots_are_written_in_sequence) {
 }
 
 TEST(snapshots_that_end_together_are_reported_in_order) {
-    struct fixture *fixture = *state;
     int64_t end = time_now() + 60 * TIME_S;
     char name[32];
     for (uint64_t id = 1; id <= 3; id++) {
@@ -361,7 +350,6 @@ TEST(snapshots_that_end_together_are_reported_in_order) {
 }
 
 TEST(a_partial_file_is_removed_at_the_end) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 1, false, FULL);
     order(fixture, 1, "shard.mdb");
     add(fixture, 1, 0, 0); /* the others never come */
@@ -373,7 +361,6 @@ TEST(a_partial_file_is_removed_at_the_end) {
 /* The last planned file fails before its last block has come, and the snapshot
  * of the end begins meanwhile. */
 TEST(a_failed_round_is_not_begun_again_by_its_later_blocks) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, 5, false, FULL);
     add(fixture, 5, 0, 1);
     snapshots_write(fixture->snapshots, 5, 5, NULL, "/proc/nowhere/at/all",
@@ -387,7 +374,6 @@ TEST(a_failed_round_is_not_begun_again_by_its_later_blocks) {
 
 /* As the chief does if another holder cannot hold it, or no trainer is left. */
 TEST(a_snapshot_released_before_it_is_held_does_not_block_the_writer) {
-    struct fixture *fixture = *state;
     snapshots_begin(fixture->snapshots, REQUESTED, false, FULL);
     order(fixture, REQUESTED, "given-up.mdb");
     add(fixture, REQUESTED, 0, 1); /* the others never come */
@@ -490,7 +476,7 @@ static uint64_t check_partition(struct tables *tables,
 TEST_WITH(setup_tables, teardown_tables,
           partitions_are_written_with_blocks_and_their_rows_counted) {
     struct tables *tables = *state;
-    struct fixture *fixture = &tables->fixture;
+    fixture = &tables->fixture;
     struct shard_reader *reader;
     struct failure why;
     snapshots_begin(fixture->snapshots, 9, false, FULL);
@@ -545,7 +531,7 @@ TEST_WITH(setup_tables, teardown_tables, only_retained_rows_may_be_read) {
 TEST_WITH(setup_tables, teardown_tables,
           a_partition_without_memory_for_a_copy_fails_the_file) {
     struct tables *tables = *state;
-    struct fixture *fixture = &tables->fixture;
+    fixture = &tables->fixture;
     uint64_t version = 1;
     struct snapshots_block block = {.row = &version};
     snapshots_begin(fixture->snapshots, 5, false, FULL);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct job_fixture *fixture
+
 #include "proto/job/deepspeed.h"
 
 #include "proto/job/job_schema.h"
@@ -53,7 +55,6 @@ static unsigned occurrences(const char *text, const char *part) {
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(a_configuration_loads_unchanged_by_the_flag) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
     const struct job *job = fixture->job;
@@ -73,7 +74,6 @@ TEST(a_configuration_loads_unchanged_by_the_flag) {
 }
 
 TEST(a_configuration_loads_unchanged_inside_the_job) {
-    struct job_fixture *fixture = *state;
     char text[4096];
     snprintf(text, sizeof text, "%.*s, %s", (int)strlen(model_and_data) - 1,
              model_and_data, typical + 1);
@@ -105,7 +105,6 @@ static void expect_offloaded(const struct job *job) {
 }
 
 TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce) {
-    struct job_fixture *fixture = *state;
     const char *const allreduce[] = {"strategy.type=allreduce",
                                      "zero_optimization.reduce_scatter=false",
                                      NULL};
@@ -124,7 +123,6 @@ TEST(stage_2_with_the_state_on_the_cpu_loads_for_all_reduce) {
 }
 
 TEST(stage_2_is_satisfied_by_design_with_ps) {
-    struct job_fixture *fixture = *state;
     const char *const ps[] = {"strategy.type=ps", NULL};
     const char *const *const cases[] = {ps, NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -139,7 +137,6 @@ TEST(stage_2_is_satisfied_by_design_with_ps) {
 }
 
 TEST(a_configuration_loads_with_fp16_enabled) {
-    struct job_fixture *fixture = *state;
     const char *const half[] = {"fp16.enabled=true", NULL};
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, model_and_data, offloaded, half));
@@ -154,14 +151,12 @@ TEST(a_configuration_loads_with_fp16_enabled) {
 }
 
 TEST(the_old_name_of_bf16_is_accepted) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_set(fixture, "bfloat16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_BF16);
 }
 
 TEST(zero_and_overlap_have_their_documented_defaults) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
     assert_int_equal(fixture->job->zero.stage, 0);
@@ -174,7 +169,6 @@ TEST(zero_and_overlap_have_their_documented_defaults) {
 }
 
 TEST(settings_satisfied_by_design_are_logged_once) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, model_and_data, typical, NULL));
     assert_int_equal(
@@ -190,7 +184,6 @@ TEST(settings_satisfied_by_design_are_logged_once) {
 }
 
 TEST(deepspeed_defaults_apply_with_only_the_flag) {
-    struct job_fixture *fixture = *state;
     const char *adamw = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": "
                         "\"AdamW\"}, \"tensorboard\": {\"enabled\": true}}";
     job_fixture_expect_loaded(
@@ -222,7 +215,6 @@ static void expect_adam(struct job_fixture *fixture, const char *params,
 }
 
 TEST(deepspeed_adam_is_adamw_unless_adam_w_mode_is_false) {
-    struct job_fixture *fixture = *state;
     expect_adam(fixture, "{}", OPTIMIZER_ADAMW, 0);
     expect_adam(fixture, "{\"adam_w_mode\": false}", OPTIMIZER_ADAM, 0);
     expect_adam(fixture, "{\"torch_adam\": true}", OPTIMIZER_ADAMW, 0.01);
@@ -246,7 +238,6 @@ static const char drops[] =
 static const char keeps_none[] = "{\"dataloader_drop_last\": false}";
 
 TEST(two_values_for_one_key_are_refused) {
-    struct job_fixture *fixture = *state;
     assert_fails(job_fixture_load(fixture, job_fixture_least,
                                   "{\"optimizer\": {\"type\": \"Adam\"}}",
                                   NULL),
@@ -265,7 +256,6 @@ TEST(two_values_for_one_key_are_refused) {
 }
 
 TEST(set_overrides_conflicting_files) {
-    struct job_fixture *fixture = *state;
     static const char theirs[] =
         "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 2}}}";
     static const char *const sets[][2] = {{"optimizer.type=AdamW"},
@@ -299,7 +289,6 @@ TEST(set_overrides_conflicting_files) {
 }
 
 TEST(unsupported_settings_are_refused_with_the_reason) {
-    struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"zero_optimization.stage=3", "stage 3 cuts the weights"},
         {"zero_optimization.stage=false", "allowed: 0, 1, 2"},
@@ -328,7 +317,6 @@ TEST(unsupported_settings_are_refused_with_the_reason) {
 }
 
 TEST(number_checkpoints_sets_the_number_of_kept_outputs) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_set(
                      fixture, "activation_checkpointing.number_checkpoints=2"));
@@ -384,7 +372,6 @@ TEST(each_row_of_the_table_is_complete) {
 
 /* Sets the key of each row to VALUE; none may end without an answer. */
 TEST(every_key_handles_any_value) {
-    struct job_fixture *fixture = *state;
     static const char *const values[] = {"true", "false", "null", "3",
                                          "auto", "{}",    "[1]"};
     size_t count;
@@ -436,7 +423,6 @@ static void expect_logged(const struct job_fixture *fixture, const char *text) {
 }
 
 TEST(auto_is_the_trainers_default_and_is_logged) {
-    struct job_fixture *fixture = *state;
     const struct job *job = load(fixture, model_and_data, NULL);
     assert_int_equal(job->micro_batch, 8);
     assert_int_equal(job->train_batch_size, 0);
@@ -456,7 +442,6 @@ TEST(auto_is_the_trainers_default_and_is_logged) {
 }
 
 TEST(auto_takes_the_jobs_value) {
-    struct job_fixture *fixture = *state;
     static const char mine[] =
         "{\"model\": {\"layers\": [4, 2]}, \"data\": {\"train\": [\"i\","
         " \"l\"]}, \"steps\": 10, \"train_batch_size\": 64,"
@@ -472,7 +457,6 @@ TEST(auto_takes_the_jobs_value) {
 }
 
 TEST(auto_takes_the_value_of_set) {
-    struct job_fixture *fixture = *state;
     const char *const sets[] = {"train_micro_batch_size_per_gpu=32",
                                 "optimizer.params.lr=0.2", NULL};
     const struct job *job = load(fixture, model_and_data, sets);
@@ -482,7 +466,6 @@ TEST(auto_takes_the_value_of_set) {
 }
 
 TEST(an_auto_schedule_length_is_the_jobs_steps) {
-    struct job_fixture *fixture = *state;
     const char *const decays[] = {"scheduler.type=WarmupDecayLR",
                                   "scheduler.params.total_num_steps=auto",
                                   NULL};
@@ -499,7 +482,6 @@ TEST(an_auto_schedule_length_is_the_jobs_steps) {
 }
 
 TEST(an_unknown_auto_is_refused_and_its_key_named) {
-    struct job_fixture *fixture = *state;
     assert_fails(
         job_fixture_load(fixture, model_and_data, huggingface,
                          (const char *[]){"steps_per_print=auto", NULL}),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct job_fixture *fixture
+
 #include "proto/job/job.h"
 
 #include "tests/lib/job_fixture.h"
@@ -10,7 +12,6 @@
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(an_unknown_backend_is_answered_with_the_known_ones) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_set_refused(
         fixture, "strategy.backend=mpi",
         "strategy.backend: found \"mpi\" (a string); allowed: "
@@ -18,7 +19,6 @@ TEST(an_unknown_backend_is_answered_with_the_known_ones) {
 }
 
 TEST(an_unknown_key_is_answered_with_the_nearest) {
-    struct job_fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"optimizer.params.mometum=1", "nearest: optimizer.params.momentum"},
         {"optimizer.parms.lr=1", "optimizer.parms: unknown key; nearest: "
@@ -45,7 +45,6 @@ TEST(an_unknown_key_is_answered_with_the_nearest) {
 }
 
 TEST(all_errors_are_reported_together) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_refused(
         fixture,
         job_fixture_load(fixture, "{\"model\": 3, \"seed\": -1, \"a\": 1}",
@@ -65,7 +64,6 @@ TEST(all_errors_are_reported_together) {
 
 /* Keys that depend on it are neither missing nor misplaced. */
 TEST(an_unknown_type_is_the_only_error) {
-    struct job_fixture *fixture = *state;
     static const char wide[] =
         "{\"model\": {\"type\": \"wide_deep\", \"wide\": [\"C1\"], \"deep\":"
         " [\"I1\"], \"hidden\": [8]}, \"data\": {\"format\": \"csv\", \"header\":"

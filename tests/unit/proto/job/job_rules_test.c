@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct job_fixture *fixture
+
 #include "proto/job/job_rules.h"
 
 #include "tests/lib/job_fixture.h"
@@ -10,7 +12,6 @@
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(only_one_precision_may_be_enabled) {
-    struct job_fixture *fixture = *state;
     const char *const both[] = {"fp16.enabled=true", "bf16.enabled=true", NULL};
     job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, both),
@@ -28,7 +29,6 @@ TEST(only_one_precision_may_be_enabled) {
 }
 
 TEST(tf32_is_for_float32_on_gpus) {
-    struct job_fixture *fixture = *state;
     static const char *const each[][2] = {
         {"bf16.enabled=true", "tf32: found true beside bf16.enabled"},
         {"fp16.enabled=true", "tf32: found true beside fp16.enabled"},
@@ -51,7 +51,6 @@ TEST(tf32_is_for_float32_on_gpus) {
 }
 
 TEST(each_optimizer_has_its_own_keys_and_defaults) {
-    struct job_fixture *fixture = *state;
     static const struct {
         const char *type, *params;
     } cases[] = {
@@ -101,7 +100,6 @@ static const char grouped_job[] =
     " \"optimizers\": {\"wide\": {\"type\": \"Ftrl\"}}}";
 
 TEST(groups_have_optimizers_of_their_own) {
-    struct job_fixture *fixture = *state;
     const char *const sets[] = {
         "optimizers.wide.params.lr=0.25",
         "optimizers.deep={\"type\":\"Adagrad\",\"params\":{\"eps\":1e-5}}",
@@ -129,7 +127,6 @@ TEST(groups_have_optimizers_of_their_own) {
 }
 
 TEST(a_job_with_an_optimizer_for_each_group_needs_no_other) {
-    struct job_fixture *fixture = *state;
     const char *const none[] = {"optimizer=null", NULL};
     const char *const all[] = {"optimizer=null", "optimizers.deep.type=Adagrad",
                                NULL};
@@ -150,7 +147,6 @@ TEST(a_job_with_an_optimizer_for_each_group_needs_no_other) {
 }
 
 TEST(a_rate_that_no_group_takes_is_warned_of) {
-    struct job_fixture *fixture = *state;
     static const char *const warning =
         "warning: optimizer.params.lr: 0.5 is not used: each group";
     const char *const both[] = {"optimizers.deep.type=Adagrad",
@@ -165,7 +161,6 @@ TEST(a_rate_that_no_group_takes_is_warned_of) {
 }
 
 TEST(groups_that_a_model_lacks_are_refused) {
-    struct job_fixture *fixture = *state;
     static const struct {
         const char *set, *text;
     } cases[] = {
@@ -196,7 +191,6 @@ TEST(groups_that_a_model_lacks_are_refused) {
 }
 
 TEST(each_schedule_has_its_own_keys) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture,
         job_fixture_set(
@@ -225,7 +219,6 @@ TEST(each_schedule_has_its_own_keys) {
 }
 
 TEST(decays_have_the_keys_of_tensorflow_and_torch) {
-    struct job_fixture *fixture = *state;
     static const char *const loaded[] = {
         "{\"type\":\"ExponentialDecay\",\"params\":{\"decay_steps\":9,"
         "\"decay_rate\":0.5,\"staircase\":true}}",
@@ -262,7 +255,6 @@ TEST(decays_have_the_keys_of_tensorflow_and_torch) {
 
 /* Those of tf.keras.optimizers of TensorFlow 2.15. */
 TEST(keys_left_out_may_have_the_defaults_of_keras) {
-    struct job_fixture *fixture = *state;
     static const struct {
         const char *type;
         double lr, eps, accumulator, alpha, weight_decay;
@@ -296,7 +288,6 @@ TEST(keys_left_out_may_have_the_defaults_of_keras) {
 
 /* As TensorFlow's schedules do. */
 TEST(an_initial_learning_rate_replaces_the_optimizers) {
-    struct job_fixture *fixture = *state;
     const char *sets[] = {"optimizer.params.lr=1e-9",
                           "scheduler={\"type\":\"InverseTimeDecay\","
                           "\"params\":{\"decay_steps\":9,\"decay_rate\":0.5,"
@@ -313,7 +304,6 @@ TEST(an_initial_learning_rate_replaces_the_optimizers) {
 }
 
 TEST(keys_that_contradict_each_other_are_refused) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_set_refused(fixture, "steps=null", "epochs: missing");
     job_fixture_expect_set_refused(fixture,
                                    "train_micro_batch_size_per_gpu=null",
@@ -360,7 +350,6 @@ TEST(errors_name_the_batch_key_that_was_given) {
          "train_batch_size and train_micro_batch_size_per_gpu"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct job_fixture *fixture = *state;
         job_fixture_expect_loaded(
             fixture,
             job_fixture_load(fixture, job_fixture_least, NULL, cases[i].sets));
@@ -370,7 +359,6 @@ TEST(errors_name_the_batch_key_that_was_given) {
 
 /* DeepSpeed's schedules of this kind take no notice of the optimizer's rate. */
 TEST(a_rate_that_a_scheduler_replaces_warns) {
-    struct job_fixture *fixture = *state;
     const char *sets[] = {"optimizer.params.lr=1e-9", "scheduler.type=WarmupLR",
                           "scheduler.params.warmup_max_lr=0.1", NULL};
     job_fixture_expect_loaded(
@@ -395,7 +383,6 @@ TEST(a_rate_that_a_scheduler_replaces_warns) {
 }
 
 TEST(scale_lr_without_a_warm_up_warns) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "scale_lr=linear"));
     assert_non_null(strstr(fixture->log, "warning: scale_lr: "));
@@ -407,7 +394,6 @@ TEST(scale_lr_without_a_warm_up_warns) {
 }
 
 TEST(checkpoints_default_to_time_only_without_other_intervals) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_set(fixture, "checkpoint.every_epochs=1"));
     assert_true(fixture->job->checkpoint.every_seconds == 0);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each key of a job file, by one table of what it takes and what it refuses,
  * which has to have every key of the schema; and texts spoilt at random. */
+#define STATE struct job_fixture *fixture
+
 #include "proto/job/job.h"
 
 #include "proto/job/job_schema.h"
@@ -19,7 +21,6 @@
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(the_documented_example_loads_unchanged) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_example, NULL, NULL));
     const struct job *job = fixture->job;
@@ -50,7 +51,6 @@ TEST(the_documented_example_loads_unchanged) {
 }
 
 TEST(the_minimal_job_has_the_documented_defaults) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, NULL));
     const struct job *job = fixture->job;
@@ -300,12 +300,12 @@ static void check_settings(struct job_fixture *fixture, const char *job,
 }
 
 TEST(each_key_accepts_valid_and_refuses_invalid_values) {
-    check_settings(*state, job_fixture_least, settings,
+    check_settings(fixture, job_fixture_least, settings,
                    sizeof settings / sizeof *settings);
-    check_settings(*state, csv_job, record_settings,
+    check_settings(fixture, csv_job, record_settings,
                    sizeof record_settings / sizeof *record_settings);
     for (int i = 0; i < MODEL_SETTINGS; i++)
-        check_settings(*state, with_model(model_settings[i].model),
+        check_settings(fixture, with_model(model_settings[i].model),
                        &model_settings[i].row, 1);
 }
 
@@ -346,7 +346,6 @@ TEST_WITH(NULL, NULL, a_schema_has_any_number_of_words) {
 }
 
 TEST(a_model_has_its_own_keys_and_defaults) {
-    struct job_fixture *fixture = *state;
     const struct ranker_settings *ranker;
     job_fixture_expect_loaded(fixture,
                               set(fixture, with_model(LINEAR), "seed=7"));
@@ -370,7 +369,6 @@ TEST(a_model_has_its_own_keys_and_defaults) {
 #define PAIRS(format) "data={\"format\":\"" format "\",\"train\":\"a.svm\"}"
 
 TEST(a_linear_model_of_libsvms_pairs_has_no_bias_by_default) {
-    struct job_fixture *fixture = *state;
     static const struct {
         const char *sets[3];
         bool bias;
@@ -400,7 +398,6 @@ TEST(a_linear_model_of_libsvms_pairs_has_no_bias_by_default) {
 }
 
 TEST(a_job_with_records_says_how_they_are_read) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(
         fixture, set(fixture, csv_job, "data.train=[\"/x/b*.csv\",\"c.csv\"]"));
     assert_string_equal(fixture->job->data.train.paths[0], "/x/b*.csv");
@@ -434,7 +431,6 @@ TEST(a_job_with_records_says_how_they_are_read) {
 }
 
 TEST(a_format_whose_columns_are_not_known_needs_features) {
-    struct job_fixture *fixture = *state;
     for (int format = 0; format < JOB_DATA_FORMATS; format++) {
         char setting[64];
         snprintf(setting, sizeof setting, "data.format=%s",
@@ -447,7 +443,6 @@ TEST(a_format_whose_columns_are_not_known_needs_features) {
 }
 
 TEST(null_is_the_same_as_leaving_a_key_out) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(fixture,
                               set(fixture, with_model(DLRM), "model.dim=null"));
     job_fixture_expect_loaded(fixture,
@@ -526,7 +521,6 @@ TEST(the_documentation_has_each_key_with_its_default) {
 }
 
 TEST(a_syntax_error_has_line_and_column) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_refused(
         fixture,
         job_fixture_load(fixture, "{\n  \"seed\": 1,\n  seed\n}", NULL, NULL),
@@ -548,7 +542,6 @@ TEST(a_syntax_error_has_line_and_column) {
 
 /* Of both files, with the bits of the same job in JSON. */
 TEST(comments_and_trailing_commas_change_nothing) {
-    struct job_fixture *fixture = *state;
     static const char least[] =
         "{\"model\": {\"type\": \"mlp\", \"layers\": [784, 10]}, \"data\": "
         "{\"format\": \"idx\", \"train\": [\"a#b\", \"c\"]}, \"steps\": 1,"
@@ -572,7 +565,6 @@ TEST(comments_and_trailing_commas_change_nothing) {
 
 /* What YAML alone would take for something else. */
 TEST(a_mistake_in_json_is_no_yaml) {
-    struct job_fixture *fixture = *state;
     static const char *const texts[] = {
         "{\"seed\": 1, \"steps\"}",
         "{\"seed\": 1, \"steps\":}",
@@ -590,7 +582,6 @@ TEST(a_mistake_in_json_is_no_yaml) {
 }
 
 TEST(the_text_of_a_job_reads_back_to_the_same_job) {
-    struct job_fixture *fixture = *state;
     size_t count = sizeof settings / sizeof *settings;
     for (size_t i = 0; i <= count; i++) {
         enum status loaded =
@@ -620,7 +611,6 @@ TEST(the_text_of_a_job_reads_back_to_the_same_job) {
 }
 
 TEST(an_empty_compare_block_enables_comparison) {
-    struct job_fixture *fixture = *state;
     struct failure why;
     struct job *again;
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "seed=1"));
@@ -641,7 +631,6 @@ TEST(an_empty_compare_block_enables_comparison) {
 }
 
 TEST(a_text_with_relative_paths_is_refused) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_refused(fixture,
                                job_parse(&fixture->job, job_fixture_least,
                                          &model_schemas, &fixture->why),
@@ -680,7 +669,6 @@ static void mutate(char *text, size_t size, uint64_t *random) {
 }
 
 TEST(no_mutation_of_a_job_crashes_or_fails_silently) {
-    struct job_fixture *fixture = *state;
     uint64_t random = 20240611, right = 0;
     print_message("seed %llu\n", (unsigned long long)random);
     job_fixture_expect_loaded(
@@ -702,7 +690,6 @@ TEST(no_mutation_of_a_job_crashes_or_fails_silently) {
 }
 
 TEST(no_override_crashes_or_fails_silently) {
-    struct job_fixture *fixture = *state;
     uint64_t random = 7;
     for (int i = 0; i < 1000; i++) {
         char text[256];

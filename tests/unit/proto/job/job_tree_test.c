@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct job_fixture *fixture
+
 #include "proto/job/job_tree.h"
 
 #include "tests/lib/job_fixture.h"
@@ -11,7 +13,6 @@
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(overrides_reach_into_objects_and_arrays) {
-    struct job_fixture *fixture = *state;
     const char *const overrides[] = {"model.layers.0=8",
                                      "model.layers.2=3",
                                      "checkpoint.dir=some/where",
@@ -40,7 +41,6 @@ TEST(overrides_reach_into_objects_and_arrays) {
 }
 
 TEST(an_override_of_steps_replaces_epochs) {
-    struct job_fixture *fixture = *state;
     const char *const overrides[] = {"steps=7", NULL};
     job_fixture_expect_loaded(
         fixture,
@@ -51,7 +51,6 @@ TEST(an_override_of_steps_replaces_epochs) {
 }
 
 TEST(an_override_of_an_unknown_path_is_refused) {
-    struct job_fixture *fixture = *state;
     static const char *const wrong[] = {"seed",
                                         "=1",
                                         "steps.x=1",
@@ -66,7 +65,6 @@ TEST(an_override_of_an_unknown_path_is_refused) {
 }
 
 TEST(a_tilde_is_an_ordinary_name) {
-    struct job_fixture *fixture = *state;
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "checkpoint.dir=~/x"));
     char dir[128];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A member of a run with the test for its chief: messages and time are the
  * test's. */
+#define STATE struct link_fixture *fixture
+
 #include "proto/messages/control_client.h"
 
 #include "core/base/time.h"
@@ -152,7 +154,6 @@ static void order_stop(struct link_fixture *fixture, uint32_t peer,
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(a_client_joins_and_receives_the_welcome_first) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     assert_false(control_client_is_joined(client));
     join(fixture, client);
@@ -165,7 +166,6 @@ TEST(a_client_joins_and_receives_the_welcome_first) {
 }
 
 TEST(commands_arrive_once_in_order_and_from_this_run) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     assert_int_equal(await_order(client)->body_case,
@@ -206,7 +206,6 @@ static void send_ready(struct control_client *client) {
 }
 
 TEST(messages_are_resent_until_acknowledged) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     await_order(client);
@@ -235,7 +234,6 @@ TEST(messages_are_resent_until_acknowledged) {
 /* What waits for an acknowledgement may be long, and the chief ends connections
  * that send much before it knows their sender. */
 TEST(a_new_connection_resends_once_the_chief_has_answered) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     await_order(client);
@@ -261,7 +259,6 @@ TEST(a_new_connection_resends_once_the_chief_has_answered) {
 }
 
 TEST(a_heartbeat_carries_the_roles_figures) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     await_order(client);
@@ -276,7 +273,6 @@ TEST(a_heartbeat_carries_the_roles_figures) {
 }
 
 TEST(free_memory_is_reported_until_there_is_a_plan) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     await_order(client);
@@ -306,7 +302,6 @@ TEST(free_memory_is_reported_until_there_is_a_plan) {
 }
 
 TEST(a_refusal_ends_the_client_with_its_code_and_text) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer;
     Capstan__Control *received =
@@ -334,7 +329,6 @@ TEST(a_refusal_ends_the_client_with_its_code_and_text) {
 
 /* A chief of another job answers; then mine does. */
 TEST(a_refusal_from_another_run_is_ignored) {
-    struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
     uint32_t peer;
@@ -359,7 +353,6 @@ TEST(a_refusal_from_another_run_is_ignored) {
 
 /* It may be replaced by one of this release. */
 TEST(a_chief_of_another_release_is_named_and_waited_past) {
-    struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
     struct failure why;
@@ -392,7 +385,6 @@ TEST(a_chief_of_another_release_is_named_and_waited_past) {
 
 /* As a ps does that gets a join. */
 TEST(a_link_that_does_not_answer_a_join_is_named) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     struct failure why;
     uint32_t peer;
@@ -417,7 +409,6 @@ TEST(a_link_that_does_not_answer_a_join_is_named) {
 }
 
 TEST(garbage_from_the_chief_is_logged_and_ignored) {
-    struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -443,7 +434,6 @@ static enum status step_until(struct control_client *client, int64_t now,
 
 /* Time is an argument: nobody waits for it here. */
 TEST(deadlines_name_the_chief_and_their_key) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     struct failure why;
     char name[64];
@@ -471,7 +461,6 @@ TEST(deadlines_name_the_chief_and_their_key) {
 /* A stopped process finds its clock far on, and blames nobody else: its chief
  * has as long as before, and where it then says nothing, that may be why. */
 TEST(a_suspended_member_reports_its_suspension) {
-    struct link_fixture *fixture = *state;
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
     struct failure why;
@@ -493,7 +482,6 @@ TEST(a_suspended_member_reports_its_suspension) {
 }
 
 TEST(the_next_deadline_is_never_in_the_past) {
-    struct link_fixture *fixture = *state;
     for (int known = 0; known < 2; known++) {
         struct control_client *client = open_client(fixture, known);
         struct failure why;
@@ -510,7 +498,6 @@ TEST(the_next_deadline_is_never_in_the_past) {
 }
 
 TEST(a_stop_gives_its_code_or_announces_another_run) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
     struct failure why = {0};
@@ -536,7 +523,6 @@ TEST(a_stop_gives_its_code_or_announces_another_run) {
 }
 
 TEST(an_announcement_gives_a_member_its_chief) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, false);
     char text[300];
     static const char *const wrong[] = {"",        "host",      ":1",
@@ -562,7 +548,6 @@ TEST(an_announcement_gives_a_member_its_chief) {
 }
 
 TEST(a_host_of_any_length_does_no_harm) {
-    struct link_fixture *fixture = *state;
     struct control_client *client = open_client(fixture, false);
     char address[400];
     memset(address, 'h', sizeof address);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all clients of ps rely on: how a ps is found, who may answer. */
+#define STATE struct link_fixture *fixture
+
 #include "proto/messages/ps_links.h"
 
 #include "core/base/time.h"
@@ -88,7 +90,6 @@ static void expect_answer(struct ps_links *links, uint64_t seq) {
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(only_answers_of_its_ps_and_run_are_passed_on) {
-    struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
     int64_t now = time_now();
@@ -104,7 +105,6 @@ TEST(only_answers_of_its_ps_and_run_are_passed_on) {
 }
 
 TEST(a_malformed_answer_is_logged_and_dropped) {
-    struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
     int64_t now = time_now();
@@ -128,7 +128,6 @@ static void drain(struct link_fixture *fixture) {
 
 /* It has moved: its link still goes to the place before. */
 TEST(only_a_silent_ps_is_looked_up_again) {
-    struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
     struct link *link = ps_links_all(links)[0];
@@ -149,7 +148,6 @@ TEST(only_a_silent_ps_is_looked_up_again) {
 }
 
 TEST(a_name_that_is_not_found_is_looked_up_later) {
-    struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, "nobody.invalid:1");
     int64_t now = time_now(), end = now + LINK_FIXTURE_DEADLINE;
@@ -167,7 +165,6 @@ TEST(a_name_that_is_not_found_is_looked_up_later) {
 }
 
 TEST(an_address_without_a_port_is_an_error) {
-    struct link_fixture *fixture = *state;
     struct ps_links_peer ps = {.address = "host"};
     struct process process = {.zmq = fixture->zmq};
     struct ps_links_settings settings = {
@@ -206,7 +203,6 @@ static Capstan__DataHeader next_sent(struct link_fixture *fixture,
 }
 
 TEST(a_request_waits_until_its_greeting_is_answered) {
-    struct link_fixture *fixture = *state;
     struct ps_links_peer ps;
     struct ps_links *links = open_links(fixture, &ps, fixture->address);
     static const Capstan__DataHeader__Kind

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan goes over the wire and back; each test spoils one thing of it. */
+#define STATE struct fixture *fixture
+
 #include "proto/plan/plan.h"
 
 #include "tests/lib/assert_fails.h"
@@ -67,7 +69,6 @@ static int teardown(void **state) {
 FIXTURE(setup, teardown);
 
 TEST(a_plan_is_transmitted_unchanged) {
-    struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
     fixture->message.checkpoint_dir = "/run/checkpoint";
@@ -103,7 +104,6 @@ TEST(a_plan_is_transmitted_unchanged) {
 }
 
 TEST(the_start_checkpoint_is_transmitted_too) {
-    struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
     fixture->message.restore_folder = "/run/step-10";
@@ -120,7 +120,6 @@ TEST(the_start_checkpoint_is_transmitted_too) {
 
 /* Those that the cluster lists hold nothing, and there may be none. */
 TEST(in_all_reduce_no_ps_holds_a_block) {
-    struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
     uint32_t ids[BLOCKS], blocks;
@@ -151,7 +150,6 @@ static void refused(struct fixture *fixture, enum failure_code code,
 }
 
 TEST(a_loss_scaler_is_transmitted_with_the_plan) {
-    struct fixture *fixture = *state;
     struct loss_scaler scaler = {
         .scale = 512, .good = 4, .hysteresis = 1, .skipped = 10};
     Capstan__LossScaler message = plan_scaler_message(&scaler);
@@ -173,7 +171,6 @@ TEST(a_loss_scaler_is_transmitted_with_the_plan) {
 }
 
 TEST(fields_out_of_range_are_named) {
-    struct fixture *fixture = *state;
     Capstan__Plan sound = fixture->message, *message = &fixture->message;
     message->trainers = 0;
     refused(fixture, FAILURE_BAD_MESSAGE, "0 trainers");
@@ -205,7 +202,6 @@ TEST(fields_out_of_range_are_named) {
 }
 
 TEST(parameters_out_of_range_are_refused) {
-    struct fixture *fixture = *state;
     Capstan__Parameter *parameter = fixture->parameters[0];
     Capstan__Parameter sound = *parameter;
     uint32_t dims[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, none[] = {0},
@@ -234,7 +230,6 @@ TEST(parameters_out_of_range_are_refused) {
 }
 
 TEST(replicas_are_numbered_by_rank) {
-    struct fixture *fixture = *state;
     uint32_t replicas[] = {4, 2};
     struct plan *plan;
     struct failure why;
@@ -258,7 +253,6 @@ TEST(replicas_are_numbered_by_rank) {
 }
 
 TEST(a_plan_is_of_the_trainers_that_were_counted) {
-    struct fixture *fixture = *state;
     struct plan *plan;
     struct failure why;
     assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
@@ -271,7 +265,6 @@ TEST(a_plan_is_of_the_trainers_that_were_counted) {
 }
 
 TEST(the_batch_is_solved_for_the_replicas_of_the_plan) {
-    struct fixture *fixture = *state;
     uint32_t replicas[] = {4, 2};
     struct job job = {.train_batch_size = 48, .accumulation = 2};
     struct failure why;
@@ -302,7 +295,6 @@ TEST(the_batch_is_solved_for_the_replicas_of_the_plan) {
 
 /* The sum over several devices of a trainer is in its host's memory. */
 TEST(device_gradients_need_exactly_one_device) {
-    struct fixture *fixture = *state;
     uint32_t replicas[] = {1, 2};
     struct plan *plan;
     struct failure why;
@@ -320,7 +312,6 @@ TEST(device_gradients_need_exactly_one_device) {
 /* A batch is not divided by a number that no run can have. */
 TEST(a_batch_is_not_solved_for_zero_trainers) {
     static const uint32_t wrong[] = {0, PLAN_MAX_TRAINERS + 1, UINT32_MAX};
-    struct fixture *fixture = *state;
     struct failure why;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct job job = {.train_batch_size = 48, .accumulation = 2};

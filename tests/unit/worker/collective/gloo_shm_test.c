@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/collective/gloo_shm.h"
 
 #include "core/base/time.h"
@@ -94,7 +96,6 @@ static void expect_bytes(struct gloo_shm *connection, size_t size,
 }
 
 TEST(a_message_may_arrive_in_pieces) {
-    struct fixture *fixture = *state;
     connect_pair(fixture);
     for (unsigned i = 0; i < 300; i++) {
         size_t size = i * UINT64_C(2654435761) % MAXIMUM + 1;
@@ -107,7 +108,6 @@ TEST(a_message_may_arrive_in_pieces) {
 
 /* One thread: nobody would read meanwhile. */
 TEST(a_bounded_amount_can_be_sent_before_a_read) {
-    struct fixture *fixture = *state;
     struct philox_sequence chance;
     seed_open(&chance);
     connect_pair(fixture);
@@ -132,7 +132,6 @@ static void *read_all(void *context) {
 }
 
 TEST(a_sender_waits_for_a_slow_reader) {
-    struct fixture *fixture = *state;
     static unsigned char bytes[MAXIMUM];
     pthread_t reader;
     connect_pair(fixture);
@@ -163,7 +162,6 @@ static void wait_until_closed(struct gloo_shm *connection, bool sends) {
 
 /* At any moment of the wait. */
 TEST(a_shutdown_ends_waits_on_both_sides) {
-    struct fixture *fixture = *state;
     for (int i = 0; i < 200; i++) {
         bool sends = i & 1, own = i & 2;
         pthread_t cutter;
@@ -183,7 +181,6 @@ TEST(a_shutdown_ends_waits_on_both_sides) {
 }
 
 TEST(a_shutdown_ends_calls_that_could_continue) {
-    struct fixture *fixture = *state;
     connect_pair(fixture);
     send_bytes(fixture->there, 7, 0);
     gloo_shm_shutdown(fixture->here);
@@ -192,7 +189,6 @@ TEST(a_shutdown_ends_calls_that_could_continue) {
 }
 
 TEST(data_sent_before_the_close_still_arrives) {
-    struct fixture *fixture = *state;
     connect_pair(fixture);
     send_bytes(fixture->there, MAXIMUM, 9);
     gloo_shm_close(&fixture->there);
@@ -209,7 +205,6 @@ static void share_and_modify(struct fixture *fixture, struct buffer *buffer) {
 }
 
 TEST(a_shared_buffer_is_read_in_place) {
-    struct fixture *fixture = *state;
     struct buffer *buffer = buffer_open_shared(MAXIMUM);
     connect_pair(fixture);
     for (int i = 0; i < 100; i++) {
@@ -222,7 +217,6 @@ TEST(a_shared_buffer_is_read_in_place) {
 }
 
 TEST(an_unshareable_buffer_is_copied) {
-    struct fixture *fixture = *state;
     struct buffer *buffer = buffer_open(MAXIMUM, NULL, NULL);
     connect_pair(fixture);
     share_and_modify(fixture, buffer);
@@ -231,7 +225,6 @@ TEST(an_unshareable_buffer_is_copied) {
 }
 
 TEST(connecting_without_a_listener_or_reply_fails) {
-    struct fixture *fixture = *state;
     char text[128] = "";
     assert_null(gloo_shm_connect("capstan-gloo-of-nobody", text, sizeof text));
     assert_non_null(strstr(text, "not on this host"));
@@ -243,7 +236,6 @@ TEST(connecting_without_a_listener_or_reply_fails) {
 }
 
 TEST(two_pairs_have_two_names) {
-    struct fixture *fixture = *state;
     char name[GLOO_SHM_NAME], text[128];
     int listener = gloo_shm_listen(name, text, sizeof text);
     assert_true(listener >= 0);
@@ -307,7 +299,6 @@ TEST(a_misbehaving_peer_is_reported_and_does_no_harm) {
         {send_more, "sends an unexpected message"},
         {release_too_much, "sends an unexpected message"},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++) {
         struct shm_connection *connection = accept_bad_peer(fixture);
         deeds[i].deed(connection);

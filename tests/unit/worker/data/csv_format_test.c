@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines and fields, as they are read from a file. */
+#define STATE struct fixture *fixture
+
 #include "worker/data/csv_format.h"
 
 #include "tests/lib/assert_fails.h"
@@ -103,7 +105,6 @@ static void expect_end(struct fixture *fixture) {
 
 /* Of the values of a row of the Kaggle set: the first two and the last. */
 TEST(a_criteo_line_has_its_named_columns) {
-    struct fixture *fixture = *state;
     static const char text[] =
         "1\t1\t\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t\t2\t68fd1e64\t80e26c9b\t"
         "fb936136\t7b4723c4\t25c83c98\t7e0ccccf\tde7995b8\t1f89b562\ta73ee510\t"
@@ -147,7 +148,6 @@ TEST(a_label_that_is_not_needed_may_be_missing) {
          .unlabelled = true}};
     static const char *const texts[][2] = {{"none\t7" TAIL "\n", "7" TAIL "\n"},
                                            {"7,bad,9\n", "7,9\n"}};
-    struct fixture *fixture = *state;
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++) {
             open_format(fixture, &options[i]);
@@ -173,7 +173,6 @@ TEST(a_label_that_is_not_needed_may_be_missing) {
 }
 
 TEST(quotes_and_line_ends_are_those_of_rfc_4180) {
-    struct fixture *fixture = *state;
     static const char text[] = "city,clicked,w,note\r\n"
                                "\"Rio, \"\"RJ\"\"\",0,2.5,\"two\nlines\"\r\n"
                                "\n"
@@ -207,7 +206,6 @@ TEST(quotes_and_line_ends_are_those_of_rfc_4180) {
 
 /* HEADER's faults, where the first file's is "a,clicked,w". */
 TEST(a_header_that_does_not_fit_is_named) {
-    struct fixture *fixture = *state;
     static const struct {
         const char *header, *text;
     } cases[] = {
@@ -249,7 +247,6 @@ TEST(a_header_that_does_not_fit_is_named) {
 }
 
 TEST(a_bad_line_is_named_by_its_column) {
-    struct fixture *fixture = *state;
     static const char *const names[] = {"clicked", "city"};
     static const struct csv_format_options options = {
         .delimiter = ';', .names = names, .num_names = 2, .label = "clicked"};
@@ -286,7 +283,6 @@ static void expect_one_bad(struct fixture *fixture, const char *text,
 }
 
 TEST(a_quote_that_does_not_end_costs_its_line) {
-    struct fixture *fixture = *state;
     static const char *const names[] = {"city", "clicked"};
     static const struct csv_format_options options = {
         .delimiter = ';', .names = names, .num_names = 2, .label = "clicked"};
@@ -314,7 +310,6 @@ TEST(a_quote_that_does_not_end_costs_its_line) {
 
 /* Whatever it is; behind another letter a quote is text. */
 TEST(a_quote_begins_a_field_behind_a_delimiter) {
-    struct fixture *fixture = *state;
     static const char *const names[] = {"clicked", "city"};
     static const char delimiters[] = ",;|\t .";
     for (const char *delimiter = delimiters; *delimiter; delimiter++) {
@@ -345,7 +340,6 @@ static const char spaced[] = " a , \"b\"  ,clicked \n"
                              "   \n";
 
 TEST(spaces_around_a_field_are_no_part_of_it) {
-    struct fixture *fixture = *state;
     uint32_t count;
     open_format(fixture, &(struct csv_format_options){.delimiter = ',',
                                                       .trim = true,
@@ -374,7 +368,6 @@ TEST(spaces_around_a_field_are_no_part_of_it) {
 
 /* As RFC 4180 says, and where the fields are between spaces. */
 TEST(spaces_that_are_not_trimmed_are_read) {
-    struct fixture *fixture = *state;
     static const char *const names[] = {"a", "b"};
     for (int i = 0; i < 2; i++) {
         open_format(fixture,
@@ -392,7 +385,6 @@ TEST(spaces_that_are_not_trimmed_are_read) {
 
 /* Whole fields alone, as they are without spaces and quotes. */
 TEST(words_may_mean_no_value) {
-    struct fixture *fixture = *state;
     static const char *const names[] = {"a", "b", "clicked"};
     static const char *const words[] = {"NA", "?"};
     static const char text[] = "NA, ? ,1\n"
@@ -484,7 +476,6 @@ static void expect_no_text(struct fixture *fixture, const char *found,
 }
 
 TEST(what_is_no_text_is_refused_with_a_way_out) {
-    struct fixture *fixture = *state;
     static const char *const archives[][4] = {
         {"zip", NULL, "a zip archive", "unzip"},
         {"raw", "xz", "xz", "xz -d"},
@@ -565,13 +556,12 @@ static void expect_random_fields(struct fixture *fixture, bool trim) {
 }
 
 TEST(random_fields_come_back) {
-    expect_random_fields(*state, false);
-    expect_random_fields(*state, true);
+    expect_random_fields(fixture, false);
+    expect_random_fields(fixture, true);
 }
 
 /* Bytes at random: an error or rows, and never a read outside of them. */
 TEST(no_bytes_do_harm) {
-    struct fixture *fixture = *state;
     static const char letters[] = "01.,\"\n\r\t;e-\0x ";
     static const char *const names[] = {"clicked", "b"};
     const struct csv_format_options options[] = {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ids of features against hashes that are computed here, and against some that
  * Python's xxhash gave. */
+#define STATE struct fixture *fixture
+
 #include "worker/data/features.h"
 
 #include "tests/lib/assert_fails.h"
@@ -101,7 +103,6 @@ static uint64_t word_hash(const char *feature, const char *word) {
 }
 
 TEST(a_hash_is_that_of_the_value_and_the_features_name) {
-    struct fixture *fixture = *state;
     open_features(fixture,
                   "{\"a\": {\"type\": \"hash_bucket\"}, \"n\": {\"type\":"
                   " \"hash_bucket\", \"of\": \"b\", \"size\": 1e3}}");
@@ -117,7 +118,6 @@ TEST(ids_are_the_hash_modulo_any_size) {
     static const uint64_t sizes[] = {1,           2,          3,
                                      1000000,     1u << 31,   UINT32_MAX,
                                      0x100000001, 1ull << 62, INT64_MAX};
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char text[96];
         snprintf(text, sizeof text,
@@ -135,7 +135,6 @@ TEST(ids_are_the_hash_modulo_any_size) {
 }
 
 TEST(integers_are_hashed_in_decimal) {
-    struct fixture *fixture = *state;
     const int64_t numbers[] = {-7, 0, INT64_MIN, INT64_MAX};
     open_features(fixture, "{\"a\": {\"type\": \"hash_bucket\"}}");
     fixture->cells[0] = (struct record_cell){
@@ -148,7 +147,6 @@ TEST(integers_are_hashed_in_decimal) {
 }
 
 TEST(an_empty_value_of_a_list_gives_no_id) {
-    struct fixture *fixture = *state;
     const struct record_text words[] = {{"x", 1}, {"", 0}, {"x", 1}};
     open_features(fixture, "{\"a\": {\"type\": \"hash_bucket\"}}");
     fixture->cells[0] =
@@ -157,7 +155,6 @@ TEST(an_empty_value_of_a_list_gives_no_id) {
 }
 
 TEST(words_and_buckets_are_ids_as_well) {
-    struct fixture *fixture = *state;
     open_features(
         fixture,
         "{\"v\": {\"type\": \"vocabulary\", \"of\": \"a\", \"values\":"
@@ -177,7 +174,6 @@ TEST(words_and_buckets_are_ids_as_well) {
 }
 
 TEST(a_missing_number_has_no_bucket) {
-    struct fixture *fixture = *state;
     open_features(fixture,
                   "{\"k\": {\"type\": \"bucketized\", \"of\": \"b\","
                   " \"boundaries\": [-1, 10]}, \"axk\": {\"type\":"
@@ -190,7 +186,6 @@ TEST(a_missing_number_has_no_bucket) {
 }
 
 TEST(an_identity_is_the_value_itself) {
-    struct fixture *fixture = *state;
     const int64_t negative = -1;
     open_features(fixture, "{\"a\": {\"type\": \"identity\"}, \"b\": {\"type\":"
                            " \"identity\", \"size\": 10}}");
@@ -212,7 +207,6 @@ TEST(an_identity_is_the_value_itself) {
 }
 
 TEST(a_cross_hashes_its_parts_ids_before_any_modulo) {
-    struct fixture *fixture = *state;
     open_features(
         fixture,
         "{\"axb\": {\"type\": \"crossed\", \"of\": [\"a\", \"b\"], \"size\":"
@@ -225,7 +219,6 @@ TEST(a_cross_hashes_its_parts_ids_before_any_modulo) {
 }
 
 TEST(a_cross_has_all_combinations_of_its_parts) {
-    struct fixture *fixture = *state;
     const struct record_text a[] = {{"x", 1}, {"y", 1}}, b[] = {{"2", 1}};
     const int64_t c[] = {5, 6, 7};
     const uint64_t size = UINT64_C(1) << 62;
@@ -251,7 +244,6 @@ TEST(a_cross_has_all_combinations_of_its_parts) {
 }
 
 TEST(a_cross_of_too_many_combinations_is_refused) {
-    struct fixture *fixture = *state;
     static int64_t many[1 << 16];
     open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
                            " \"b\"], \"size\": 10}}");
@@ -269,7 +261,6 @@ TEST(a_cross_of_too_many_combinations_is_refused) {
 }
 
 TEST(pairs_keep_their_weights) {
-    struct fixture *fixture = *state;
     const int64_t keys[] = {3, -1};
     const float weights[] = {0.5f, -2};
     if (features_open_pairs(
@@ -299,7 +290,6 @@ TEST(pairs_keep_their_weights) {
 }
 
 TEST(pairs_without_features_are_one_of_their_own) {
-    struct fixture *fixture = *state;
     if (features_open_pairs(&fixture->features, NULL, "x", &fixture->why))
         fail_msg("%s", fixture->why.text);
     assert_int_equal(features_count(fixture->features), 1);
@@ -317,7 +307,6 @@ TEST(pairs_without_features_are_one_of_their_own) {
 
 /* What was there before the sample stays as it was. */
 TEST(a_sample_that_fails_leaves_no_ids) {
-    struct fixture *fixture = *state;
     const float number = 1;
     open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
                            " \"b\"], \"size\": 10000}}");
@@ -335,7 +324,6 @@ TEST(a_sample_that_fails_leaves_no_ids) {
 }
 
 TEST(an_embeddings_rows_begin_as_it_says) {
-    struct fixture *fixture = *state;
     open_features(fixture,
                   "{\"a\": {\"type\": \"identity\"}, \"e\": {\"type\":"
                   " \"embedding\", \"of\": \"a\", \"dim\": 16, \"init\":"
@@ -346,7 +334,6 @@ TEST(an_embeddings_rows_begin_as_it_says) {
 }
 
 TEST(an_embedding_names_ids_and_its_table) {
-    struct fixture *fixture = *state;
     open_features(
         fixture,
         "{\"e\": {\"type\": \"embedding\", \"of\": \"a\", \"dim\": 16},"
@@ -378,7 +365,6 @@ TEST(an_embedding_names_ids_and_its_table) {
 
 TEST(what_limits_ids_says_how_many_there_are) {
     static const uint64_t expected[] = {0, 9, 5, 0, 7, 2, 3};
-    struct fixture *fixture = *state;
     open_features(
         fixture,
         "{\"any\": {\"type\": \"hash_bucket\", \"of\": \"a\"},"
@@ -454,7 +440,6 @@ TEST(wrong_settings_of_ids_are_refused) {
          " \"of\": [\"e\", \"a\"], \"size\": 9}}",
          "features.x.of: found \"e\""},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_fails(features_open(&fixture->features, wrong[i].text, columns,
                                    COLUMNS, NULL, &fixture->why),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/data/idx_dataset.h"
 
 #include "tests/lib/assert_fails.h"
@@ -56,7 +58,6 @@ static const struct idx_dataset *stored(const struct fixture *fixture) {
 }
 
 TEST(images_and_labels_are_counted) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels);
     assert_int_equal(load(fixture), STATUS_OK);
@@ -69,7 +70,6 @@ TEST(images_and_labels_are_counted) {
 }
 
 TEST(pixels_are_bytes_over_255_in_float) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels);
     assert_int_equal(load(fixture), STATUS_OK);
@@ -105,7 +105,6 @@ static enum status load_labels(struct fixture *fixture, enum idx_file_type type,
 TEST(other_pixels_than_bytes_are_not_scaled) {
     static const uint32_t none[3];
     static const float expected[3][2] = {{255, -1}, {256, 254}, {0, -32768}};
-    struct fixture *fixture = *state;
     assert_int_equal(load_labels(fixture, IDX_FILE_INT, none), STATUS_OK);
     assert_int_equal(fixture->dataset->features, 2);
     for (uint32_t i = 0; i < 3; i++) {
@@ -152,7 +151,6 @@ TEST(a_label_that_the_model_has_not_is_named) {
          &two_values,
          "sample 2: label: found 2, expected 0 or 1"},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(load_labels(fixture, cases[i].type, cases[i].bits),
                          STATUS_OK);
@@ -194,7 +192,6 @@ TEST(a_batch_has_classes_or_numbers_as_the_model) {
     static const uint32_t integers[3] = {7, 0, 2}, halves[3] = {HALF, TWO, 0};
     static const float numbers[3] = {7, 0, 2}, reals[3] = {0.5f, 2, 0};
     static const float pixels[6] = {255, -1, 256, 254, 0, -32768};
-    struct fixture *fixture = *state;
     float inputs[6], found[3];
     struct batch batch = {.columns = {inputs, found}};
     assert_int_equal(load_labels(fixture, IDX_FILE_INT, integers), STATUS_OK);
@@ -210,7 +207,6 @@ TEST(a_batch_has_classes_or_numbers_as_the_model) {
 }
 
 TEST(without_a_file_labels_are_0) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->images, shorts, sizeof shorts);
     assert_int_equal(idx_dataset_load(&fixture->dataset, fixture->images, NULL,
                                       NULL, &fixture->why),
@@ -221,7 +217,6 @@ TEST(without_a_file_labels_are_0) {
 }
 
 TEST(another_number_of_labels_is_refused) {
-    struct fixture *fixture = *state;
     uint8_t fewer[10];
     memcpy(fewer, labels, sizeof fewer);
     fewer[7] = 2;
@@ -235,7 +230,6 @@ TEST(another_number_of_labels_is_refused) {
 }
 
 TEST(swapped_files_are_refused_with_the_guess) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->images, labels, sizeof labels);
     file_bytes_write(fixture->labels, images, sizeof images);
     assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
@@ -243,7 +237,6 @@ TEST(swapped_files_are_refused_with_the_guess) {
 }
 
 TEST(a_corrupt_file_of_labels_is_refused) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels - 1);
     assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
@@ -252,7 +245,6 @@ TEST(a_corrupt_file_of_labels_is_refused) {
 }
 
 TEST(a_check_reports_a_missing_file) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->images, images, sizeof images);
     assert_fails(idx_dataset_check_files(fixture->images, fixture->labels,
                                          &fixture->why),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/data/idx_file.h"
 
 #include "tests/lib/assert_fails.h"
@@ -78,7 +80,6 @@ static void assert_small(const struct idx_file *file) {
 }
 
 TEST(plain_and_compressed_files_give_the_same) {
-    struct fixture *fixture = *state;
     file_bytes_write(fixture->path, small, sizeof small);
     assert_int_equal(read_images(fixture), STATUS_OK);
     assert_small(&fixture->file);
@@ -104,7 +105,6 @@ static uint8_t *large_content(void) {
 
 /* What a supervisor's next try may find mended. */
 TEST(running_out_of_descriptors_is_retryable) {
-    struct fixture *fixture = *state;
     struct rlimit before, none;
     file_bytes_gzip(fixture->path, small, sizeof small);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -118,7 +118,6 @@ TEST(running_out_of_descriptors_is_retryable) {
 }
 
 TEST(a_file_larger_than_one_read_is_read_whole) {
-    struct fixture *fixture = *state;
     uint8_t *bytes = large_content();
     file_bytes_gzip(fixture->path, bytes, LARGE);
     assert_int_equal(read_images(fixture), STATUS_OK);
@@ -204,7 +203,6 @@ static size_t make_numbers(const struct numbers *numbers, uint8_t bytes[52]) {
 }
 
 TEST(every_type_is_read_to_its_values) {
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof all_numbers / sizeof *all_numbers; i++) {
         const struct numbers *numbers = &all_numbers[i];
         uint8_t bytes[52];
@@ -251,7 +249,6 @@ TEST(a_number_that_float32_has_not_is_refused) {
          "byte 20: found -3.40282367e+38, expected a finite number of float32, "
          "-3.40282347e38 to 3.40282347e38 (images)"},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct numbers numbers = {cases[i].type, cases[i].element, 2, {0}, {0}};
         uint8_t bytes[52];
@@ -263,7 +260,6 @@ TEST(a_number_that_float32_has_not_is_refused) {
 }
 
 TEST(corrupt_content_is_refused_with_its_position) {
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof corruptions / sizeof *corruptions; i++) {
         const struct corruption *corruption = &corruptions[i];
         uint8_t bytes[sizeof small + 1] = {0};
@@ -277,7 +273,6 @@ TEST(corrupt_content_is_refused_with_its_position) {
 }
 
 TEST(sizes_beyond_the_limit_are_refused_unread) {
-    struct fixture *fixture = *state;
     uint8_t bytes[sizeof small];
     memcpy(bytes, small, sizeof small);
     memset(bytes + 4, 255, 12);
@@ -287,7 +282,6 @@ TEST(sizes_beyond_the_limit_are_refused_unread) {
 }
 
 TEST(a_header_that_claims_a_terabyte_allocates_nothing) {
-    struct fixture *fixture = *state;
     uint8_t bytes[sizeof small];
     memcpy(bytes, small, sizeof small);
     memset(bytes + 4, 0, 12);
@@ -319,7 +313,6 @@ static void check_trailer(struct fixture *fixture) {
 }
 
 TEST(a_wrong_checksum_or_length_is_refused) {
-    struct fixture *fixture = *state;
     file_bytes_gzip(fixture->path, small, sizeof small);
     check_trailer(fixture);
     uint8_t *bytes = large_content();
@@ -329,7 +322,6 @@ TEST(a_wrong_checksum_or_length_is_refused) {
 }
 
 TEST(a_compressed_file_truncated_anywhere_is_refused) {
-    struct fixture *fixture = *state;
     uint8_t bytes[256];
     for (int i = 0; i < 2; i++) {
         compressors[i](fixture->path, small, sizeof small);
@@ -343,7 +335,6 @@ TEST(a_compressed_file_truncated_anywhere_is_refused) {
 
 /* Content that just fills a buffer of zlib's, and a byte less or more. */
 TEST(a_gzip_file_truncated_in_its_trailer_is_refused) {
-    struct fixture *fixture = *state;
     for (uint32_t buffer = 8192; buffer <= 65536; buffer *= 2)
         for (uint32_t size = buffer - 1; size <= buffer + 1; size++) {
             uint8_t *content = calloc(1, size), *packed = malloc(2 * size);
@@ -375,7 +366,6 @@ TEST(a_gzip_file_truncated_in_its_trailer_is_refused) {
 }
 
 TEST(no_flipped_bit_changes_the_content) {
-    struct fixture *fixture = *state;
     uint8_t bytes[256];
     for (int i = 0; i < 2; i++) {
         compressors[i](fixture->path, small, sizeof small);
@@ -400,7 +390,6 @@ static void write_behind(const char *path, const void *bytes, size_t count) {
 /* Two members or frames are one content (RFC 1952, 2.2; RFC 8878, 3); a third
  * with more than the header counts is too much, whatever comes of it. */
 TEST(members_and_frames_follow_each_other) {
-    struct fixture *fixture = *state;
     uint8_t rest[256];
     for (int i = 0; i < 2; i++) {
         compressors[i](fixture->path, small + 20, sizeof small - 20);
@@ -420,7 +409,6 @@ TEST(members_and_frames_follow_each_other) {
 TEST(skippable_frames_of_zstandard_are_skipped) {
     static const uint8_t skippable[] = {0x50, 0x2a, 0x4d, 0x18, 4, 0,
                                         0,    0,    1,    2,    3, 4};
-    struct fixture *fixture = *state;
     uint8_t rest[2][256];
     size_t sizes[2];
     for (int i = 0; i < 2; i++) {
@@ -439,7 +427,6 @@ TEST(skippable_frames_of_zstandard_are_skipped) {
 }
 
 TEST(bytes_after_a_zstandard_frame_are_refused) {
-    struct fixture *fixture = *state;
     file_bytes_zstd(fixture->path, small, sizeof small);
     write_behind(fixture->path, "junk", 4);
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "Unknown frame descriptor");
@@ -447,7 +434,6 @@ TEST(bytes_after_a_zstandard_frame_are_refused) {
 
 /* Also where they come with another read of the file than its end. */
 TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored) {
-    struct fixture *fixture = *state;
     static const uint8_t junk[200000] = {0x1f, 'x'};
     uint8_t *bytes = large_content();
     file_bytes_gzip(fixture->path, small, sizeof small);
@@ -465,7 +451,6 @@ TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored) {
 }
 
 TEST(an_unreadable_file_is_named) {
-    struct fixture *fixture = *state;
     assert_refused(fixture, FAILURE_DATA_UNREADABLE,
                    "cannot open the file of images: No such file");
     char path[sizeof fixture->path];

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/data/loader.h"
 
 #include "tests/lib/test.h"
@@ -83,7 +85,6 @@ static void assert_batch(struct fixture *fixture, struct sampler *sampler,
 GROUP(setup, NULL);
 
 TEST(batches_do_not_depend_on_readers_or_queue_depth) {
-    struct fixture *fixture = *state;
     static const uint32_t depths[] = {1, 2, 3, 8, 100};
     static const uint64_t firsts[] = {0, 1, 4, 5, 1234567};
     struct sampler *sampler = NULL;
@@ -104,7 +105,6 @@ TEST(batches_do_not_depend_on_readers_or_queue_depth) {
 /* The batch on view outlives all that the reader can do in the meantime: it
  * reads only ahead of the view. */
 TEST(a_batch_stays_until_the_next_call) {
-    struct fixture *fixture = *state;
     float inputs[BATCH * FEATURES];
     for (uint32_t readers = 0; readers < 4; readers++) {
         struct loader *loader = open_loader(fixture, 0, readers, 1);
@@ -121,7 +121,6 @@ TEST(a_batch_stays_until_the_next_call) {
 }
 
 TEST(a_loader_can_close_at_any_moment) {
-    struct fixture *fixture = *state;
     for (uint32_t taken = 0; taken < 60; taken++) {
         struct loader *loader =
             open_loader(fixture, 0, taken % 4, 1 + taken % 5);
@@ -135,7 +134,6 @@ TEST(a_loader_can_close_at_any_moment) {
 }
 
 TEST(a_failed_open_leaves_nothing_open) {
-    struct fixture *fixture = *state;
     struct sampler_options bad = options;
     bad.rank = bad.num_ranks;
     struct loader *loader = NULL;

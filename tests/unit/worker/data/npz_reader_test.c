@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "tests/lib/test.h"
 #include "worker/data/loader.h"
 #include "worker/data/npy_header.h"
@@ -141,7 +143,6 @@ TEST(a_record_has_a_row_of_each_array) {
     static const char *const names[] = {"points", "wide",  "small",
                                         "hashes", "words", "texts"};
     const struct record_cut named = {.names = names, .num_names = 6};
-    struct fixture *fixture = *state;
     struct npz_row row = {0};
     for (int k = 0; k < 4; k++) {
         begin_packed(fixture, kinds[k], filters[k]);
@@ -230,7 +231,6 @@ TEST(a_record_has_the_fields_of_an_element) {
         char words[4], more_padding[3];
         uint64_t hashes;
     } elements[3] = {0};
-    struct fixture *fixture = *state;
     struct npz_row row = {0};
     struct record_file *file;
     struct record record;
@@ -293,7 +293,6 @@ TEST(what_is_no_structured_array_is_refused) {
         {"[('', '|V4')]", "(3,)", "no field"},
         {"[]", "(3,)", "no field"},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_npy(fixture, wrong[i].descr, wrong[i].shape, points,
                   sizeof points);
@@ -322,7 +321,6 @@ TEST(what_is_no_array_of_rows_is_refused) {
         {SHAPED("<f4", "(3, 4294967296, 4294967296)"), "too many values"},
         {SHAPED("<f4", "(3, 4194304)"), "a row of more than 8 MiB"},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         begin_archive(fixture, "store");
         put_array(fixture, "points", 1, wrong[i].type_and_shape, points,
@@ -350,7 +348,6 @@ TEST(what_is_no_array_of_rows_is_refused) {
 /* Every fourth record is its first again: epochs follow each other. */
 TEST(archives_are_files_of_records) {
     static const uint8_t labels[3] = {2, 0, 1};
-    struct fixture *fixture = *state;
     struct job job = {
         .features = "{\"points\": {\"type\": \"numeric\", \"shape\": 2},"
                     " \"small\": {\"type\": \"identity\"}}",
@@ -391,7 +388,6 @@ TEST(archives_are_files_of_records) {
 }
 
 TEST(an_array_with_too_few_rows_is_named) {
-    struct fixture *fixture = *state;
     struct record_file *file;
     struct record record;
     begin_archive(fixture, "store");
@@ -411,7 +407,6 @@ TEST(an_array_with_too_few_rows_is_named) {
 /* As NumPy's savez writes them: not compressed, so only the checksum differs.
  */
 TEST(an_array_with_another_checksum_is_named) {
-    struct fixture *fixture = *state;
     struct record_file *file;
     struct record record;
     char bytes[4096];
@@ -480,7 +475,6 @@ static void write_tensors(struct fixture *fixture, const char *header) {
 TEST(a_record_has_a_row_of_each_tensor) {
     static const char *const names[] = {"points", "small", "hashes"};
     const struct record_cut named = {.names = names, .num_names = 3};
-    struct fixture *fixture = *state;
     struct npz_row row = {0};
     struct record_file *file;
     struct record record;
@@ -530,7 +524,6 @@ TEST(what_is_no_tensor_of_samples_is_refused) {
          "a tensor lies outside the file", FAILURE_WEIGHTS_INVALID},
         {"[]", "not a JSON object", FAILURE_WEIGHTS_INVALID},
     };
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_tensors(fixture, wrong[i].header);
         assert_refused_by(fixture, &safetensors_reader, wrong[i].code,
@@ -583,7 +576,6 @@ static const float narrow[3] = {0.1f, -3, 7};
 /* A scalar, objects, other lengths and types; what a field has beside it is
  * stepped over. */
 TEST(arrays_that_are_not_named_need_not_fit) {
-    struct fixture *fixture = *state;
     struct __attribute__((packed)) {
         double complex_number[2];
         float wide;
@@ -619,7 +611,6 @@ TEST(arrays_that_are_not_named_need_not_fit) {
 
 /* Bytes as IEEE 754, two's complement and bf16 have them. */
 TEST(values_of_any_width_and_order_are_read) {
-    struct fixture *fixture = *state;
     static const struct {
         const char *type;
         unsigned char bytes[24], size;
@@ -677,7 +668,6 @@ TEST(values_of_any_width_and_order_are_read) {
 
 /* Each code point in four bytes, the highest first. */
 TEST(big_endian_texts_are_read) {
-    struct fixture *fixture = *state;
     struct npz_row row = {0};
     struct record_file *file;
     struct record record;

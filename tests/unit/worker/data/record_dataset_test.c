@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of several files through datasets of several trainers and devices. */
+#define STATE struct fixture *fixture
+
 #include "worker/data/loader.h"
 
 #include "tests/lib/assert_fails.h"
@@ -127,7 +129,6 @@ static void take(struct fixture *fixture, struct loader *loader, unsigned count,
 /* By file where there are two each, else by record; the plan's epoch is that of
  * the longest share. */
 TEST(an_epoch_has_each_record_once) {
-    struct fixture *fixture = *state;
     for (uint32_t ranks = 1; ranks < 7; ranks++) {
         unsigned seen[RECORDS] = {0};
         uint64_t batches = 0, all = 0;
@@ -154,7 +155,6 @@ TEST(an_epoch_has_each_record_once) {
 }
 
 TEST(the_longer_epoch_has_empty_batches) {
-    struct fixture *fixture = *state;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     struct loader *loader = open_loader(
         fixture, dataset, (struct sampler_options){.epoch_batches = 60}, 0, 2);
@@ -174,7 +174,6 @@ TEST(the_longer_epoch_has_empty_batches) {
 /* The same batches, wherever the loader begins and however many threads read;
  * shuffled, and otherwise in each epoch. */
 TEST(a_loader_may_begin_anywhere) {
-    struct fixture *fixture = *state;
     for (int counted = 0; counted < 2; counted++) {
         struct dataset *dataset = open_dataset(fixture, 1, 2, counted);
         static float all[130][BATCH];
@@ -204,7 +203,6 @@ TEST(a_loader_may_begin_anywhere) {
 }
 
 TEST(devices_part_their_trainers_share) {
-    struct fixture *fixture = *state;
     unsigned seen[RECORDS] = {0}, once = 0;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     for (uint32_t device = 0; device < 4; device++) {
@@ -221,7 +219,6 @@ TEST(devices_part_their_trainers_share) {
 }
 
 TEST(a_range_is_in_the_files_order) {
-    struct fixture *fixture = *state;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     const struct batch_source_table *table = dataset->table->batches;
     struct batch_source *source;
@@ -283,7 +280,6 @@ TEST(a_bad_record_ends_the_run_or_is_skipped) {
     static const char *const bad[] = {"1,3,2\n",   "1,-1,2\n", "1,0.5,2\n",
                                       "1,,2\n",    "1,0\n",    "x,0,2\n",
                                       "1,nan,2\n", "1,0,5\"\n"};
-    struct fixture *fixture = *state;
     unsigned seen, count = sizeof bad / sizeof *bad;
     for (unsigned i = 0; i < count; i++) {
         write_parts(fixture);
@@ -309,7 +305,6 @@ TEST(a_label_is_one_of_its_columns_bounds) {
                {"1,0.3,2\n", "label: found 0.3, expected 0 or 1"},
                {"1,1e39,2\n", "found \"1e39\", expected a number"},
                {"1e39,1,2\n", "found \"1e39\", expected a number"}};
-    struct fixture *fixture = *state;
     struct batch_column *label = &fixture->spec.columns[1];
     unsigned seen;
     for (int f = 0; f < FILES; f++)
@@ -329,7 +324,6 @@ TEST(a_label_is_one_of_its_columns_bounds) {
 }
 
 TEST(a_file_that_shrinks_is_noticed) {
-    struct fixture *fixture = *state;
     struct dataset *dataset = open_dataset(fixture, 0, 1, true);
     struct loader *loader =
         open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
@@ -353,7 +347,6 @@ TEST(a_file_that_grows_is_named) {
         uint64_t buffer;
         unsigned epochs;
     } cases[] = {{16, 0}, {7, 0}, {7, 1}};
-    struct fixture *fixture = *state;
     char path[MOST];
     path_of(fixture, FILES - 1, path);
     assert_int_equal(RECORDS % 7, 0);
@@ -382,7 +375,6 @@ TEST(a_file_that_grows_is_named) {
 /* Nothing depends on how many records there are, also where a resumed run has
  * counted them to find its place; the first file has none then. */
 TEST(without_epochs_a_file_may_grow) {
-    struct fixture *fixture = *state;
     fixture->job.data.shuffle_buffer = 7;
     for (unsigned first = 0; first < 3; first += 2) {
         const struct batch *batch;
@@ -409,7 +401,6 @@ TEST(without_epochs_a_file_may_grow) {
  * zeros behind the last one, with which files are padded, are none. */
 TEST(bytes_between_gzip_members_are_damage) {
     static const char zeros[100];
-    struct fixture *fixture = *state;
     char path[MOST];
     unsigned seen;
     struct stat about;
@@ -454,7 +445,6 @@ static bool always(void *context) {
 
 /* Reading that takes long ends when the trainer has to. */
 TEST(counting_can_be_ended) {
-    struct fixture *fixture = *state;
     struct dataset *dataset;
     unsigned asked = 0;
     struct dataset_options options = {.job = &fixture->job,
@@ -476,7 +466,6 @@ TEST(counting_can_be_ended) {
 }
 
 TEST(a_batch_may_have_only_bad_records) {
-    struct fixture *fixture = *state;
     unsigned seen;
     fixture->job.data.skip_bad_lines = true;
     fixture->job.data.shuffle = false;
@@ -488,7 +477,6 @@ TEST(a_batch_may_have_only_bad_records) {
 
 /* Without features the columns' order is the inputs'. */
 TEST(a_test_set_has_the_training_sets_columns) {
-    struct fixture *fixture = *state;
     struct dataset *train = open_dataset(fixture, 0, 1, false), *test;
     for (int f = 0; f < FILES; f++) {
         char path[MOST];
@@ -510,7 +498,6 @@ TEST(a_test_set_has_the_training_sets_columns) {
 
 /* A name with brackets is no pattern where there is such a file. */
 TEST(a_file_may_have_brackets_in_its_name) {
-    struct fixture *fixture = *state;
     char plain[MOST], path[MOST];
     path_of(fixture, 0, plain);
     snprintf(path, sizeof path, "%s/part[0].csv", fixture->folder);
@@ -523,7 +510,6 @@ TEST(a_file_may_have_brackets_in_its_name) {
 }
 
 TEST(a_share_without_records_is_refused) {
-    struct fixture *fixture = *state;
     struct dataset *dataset;
     struct dataset_options options = {.job = &fixture->job,
                                       .files = &fixture->files,
@@ -545,7 +531,6 @@ TEST(a_share_without_records_is_refused) {
 }
 
 TEST(missing_files_and_columns_are_named) {
-    struct fixture *fixture = *state;
     struct dataset *dataset;
     struct dataset_options options = {.job = &fixture->job,
                                       .files = &fixture->files,
@@ -587,7 +572,6 @@ static void write_npy(const struct fixture *fixture) {
 
 /* An Example may lack any name, but not the label. */
 TEST(a_label_that_no_example_has_is_an_error_at_once) {
-    struct fixture *fixture = *state;
     struct dataset *dataset;
     struct log log;
     struct dataset_options options = {.job = &fixture->job,

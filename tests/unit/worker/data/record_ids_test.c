@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files with ids through dataset_open and a loader: what batches have of them.
  */
+#define STATE struct fixture *fixture
+
 #include "tests/lib/test.h"
 #include "worker/data/features.h"
 #include "worker/data/loader.h"
@@ -100,7 +102,6 @@ static void assert_ids(const struct batch *batch, const struct batch_ids *ids,
 
 /* The lines of one epoch are two batches, of 4 and of 2 samples. */
 TEST(a_file_of_libsvm_is_one_feature_with_weights) {
-    struct fixture *fixture = *state;
     static const uint64_t ids[] = {7, UINT64_MAX, 3, 7, 1};
     static const float weights[] = {0.5f, -1, 2, 1, 1e3f};
     open_data(fixture, "# made by hand\n"
@@ -131,7 +132,6 @@ TEST(a_file_of_libsvm_is_one_feature_with_weights) {
 
 /* -1 is the first of two classes, but an ordinary number to regress on. */
 TEST(only_two_classes_may_be_minus_and_plus_one) {
-    struct fixture *fixture = *state;
     struct batch_column *label = &fixture->spec.columns[1];
     const struct batch *batch;
     open_data(fixture, "-1 1:1\n1 2:1\n");
@@ -154,7 +154,6 @@ TEST(only_two_classes_may_be_minus_and_plus_one) {
 }
 
 TEST(a_bad_line_leaves_no_ids_behind) {
-    struct fixture *fixture = *state;
     fixture->job.data.skip_bad_lines = true;
     open_data(fixture, "1 5:1 6:1\n"
                        "1 7:1 8:x\n"  /* no number */
@@ -172,7 +171,6 @@ TEST(a_bad_line_leaves_no_ids_behind) {
 }
 
 TEST(a_bad_line_is_named_by_its_place) {
-    struct fixture *fixture = *state;
     const struct batch *batch;
     open_data(fixture, "# a comment counts as a line\n1 7:1 8:x\n");
     open_loader(fixture);
@@ -185,7 +183,6 @@ TEST(a_bad_line_is_named_by_its_place) {
 /* Wide and deep: columns of numbers, of which two have the same, ids of two
  * features, the label last. */
 TEST(columns_and_ids_have_the_features_they_list) {
-    struct fixture *fixture = *state;
     fixture->job.data.format = JOB_CSV;
     fixture->job.features =
         "{\"C\": {\"type\": \"identity\"}, \"p\": {\"type\": \"numeric\"},"
@@ -229,7 +226,6 @@ TEST(columns_and_ids_have_the_features_they_list) {
 }
 
 TEST(labels_are_the_last_column_without_rows) {
-    struct fixture *fixture = *state;
     fixture->spec.columns[0] =
         (struct batch_column){BATCH_FLOATS, .width = 1, .max = 1};
     fixture->spec.columns[1] = (struct batch_column){BATCH_ROWS, .width = 8};
@@ -244,7 +240,6 @@ TEST(labels_are_the_last_column_without_rows) {
 
 /* Ids of a batch grow with it; later ones reuse the memory. */
 TEST(ids_have_room_for_any_number) {
-    struct fixture *fixture = *state;
     enum { MANY = 5000 };
     char *text = malloc(2 * MANY * 16), *at = text;
     for (int line = 0; line < 2; line++) {
@@ -267,7 +262,6 @@ TEST(ids_have_room_for_any_number) {
 
 /* With the batch's columns the label is the model's: a class, or an error. */
 TEST(peek_shows_ids_weights_and_labels) {
-    struct fixture *fixture = *state;
     fixture->job.features =
         "{\"x\": {\"type\": \"identity\"}, \"x2\": {\"type\": \"crossed\","
         " \"of\": [\"x\", \"x\"], \"size\": 1}, \"e\": {\"type\":"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Indices of large files: what is counted, what is kept for others, and that a
  * stream goes to any place without reading all that is before it. */
+#define STATE struct fixture *fixture
+
 #include "worker/data/record_index.h"
 
 #include "tests/lib/assert_fails.h"
@@ -105,7 +107,6 @@ static void kept_file(const struct fixture *fixture, char *path) {
 }
 
 TEST(a_file_is_read_once_while_it_stays_the_same) {
-    struct fixture *fixture = *state;
     const char *path = fixture->paths[0];
     assert_int_equal(open_index(fixture, path, 3), RECORDS + 2);
     assert_int_equal(open_index(fixture, path, 3), 0);
@@ -116,7 +117,6 @@ TEST(a_file_is_read_once_while_it_stays_the_same) {
 }
 
 TEST(a_damaged_or_shorter_index_is_made_again) {
-    struct fixture *fixture = *state;
     char kept[128], byte;
     struct stat about;
     open_index(fixture, fixture->paths[0], 3);
@@ -136,13 +136,11 @@ TEST(a_damaged_or_shorter_index_is_made_again) {
 }
 
 TEST(a_compressed_file_has_no_marks) {
-    struct fixture *fixture = *state;
     assert_int_equal(open_index(fixture, fixture->packed, 0), RECORDS + 2);
     assert_int_equal(open_index(fixture, fixture->packed, 0), 0);
 }
 
 TEST(a_folder_that_cannot_be_written_keeps_nothing) {
-    struct fixture *fixture = *state;
     strcpy(fixture->kept, "/dev/null/kept");
     assert_int_equal(open_index(fixture, fixture->paths[0], 3), RECORDS + 2);
     assert_int_equal(open_index(fixture, fixture->paths[0], 3), RECORDS + 2);
@@ -155,7 +153,6 @@ static bool always(void *context) {
 
 /* Here a process that does not end its work. */
 TEST(another_process_is_waited_for) {
-    struct fixture *fixture = *state;
     struct record_index_options options = {.path = fixture->paths[0],
                                            .reader = &counting,
                                            .kept_in = fixture->kept,
@@ -183,7 +180,6 @@ static enum status take_header(void *context, const struct record *record,
 /* By file, and by record among three; the window at a mark, and those beside
  * it; and one behind the end. */
 TEST(a_stream_reads_no_more_than_from_the_last_mark) {
-    struct fixture *fixture = *state;
     for (uint32_t ranks = 1; ranks <= 3; ranks += 2) {
         struct record_stream_options options = {.paths = fixture->list,
                                                 .num_paths = 2,

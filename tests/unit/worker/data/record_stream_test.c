@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/data/record_stream.h"
 
 #include "tests/lib/assert_fails.h"
@@ -125,7 +127,6 @@ static unsigned read_epoch(struct fixture *fixture,
 
 /* With 1 to 3 trainers by file, with 4 and more by record. */
 TEST(each_record_is_read_once_an_epoch_by_one_trainer) {
-    struct fixture *fixture = *state;
     unsigned orders[2][RECORDS];
     for (uint32_t ranks = 1; ranks <= 6; ranks++)
         for (uint64_t epoch = 0; epoch < 2; epoch++) {
@@ -164,7 +165,6 @@ TEST(each_record_is_read_once_an_epoch_by_one_trainer) {
 }
 
 TEST(without_shuffling_records_come_in_order) {
-    struct fixture *fixture = *state;
     struct record_stream_options options = options_of(fixture, 0, 1);
     struct record_stream *stream;
     unsigned seen[RECORDS] = {0}, order[RECORDS];
@@ -190,7 +190,6 @@ static void count_all(struct fixture *fixture) {
 /* By reading what is before it, and by the indices of files that were
  * counted. */
 TEST(a_place_is_found_again) {
-    struct fixture *fixture = *state;
     for (unsigned i = 0; i < 4; i++) {
         uint32_t ranks = i % 2 ? 5 : 1;
         struct record_stream_options options =
@@ -224,7 +223,6 @@ TEST(a_place_is_found_again) {
 }
 
 TEST(a_wrong_header_and_a_missing_file_are_named) {
-    struct fixture *fixture = *state;
     struct record_stream_options options = options_of(fixture, 0, 1);
     struct record_stream *stream;
     uint64_t count;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What models of ranker.h make of features: columns, tables, parameters. */
+#define STATE struct form_fixture *f
+
 #include "worker/models/ranker_form.h"
 
 #include "core/tensor/initializer.h"
@@ -76,7 +78,6 @@ static void expect_lookup(const struct form_fixture *fixture, uint32_t l,
 }
 
 TEST(what_gives_ids_has_rows_and_a_number_a_weight) {
-    struct form_fixture *f = *state;
     must_build(f, JOB_LINEAR, &(struct ranker_settings){.loss = JOB_MSE});
     assert_int_equal(f->parts.width[RANKER_WIDE], 2);
     assert_int_equal(f->parts.width[RANKER_SUMS], 1);
@@ -96,7 +97,6 @@ TEST(what_gives_ids_has_rows_and_a_number_a_weight) {
 }
 
 TEST(factors_lie_side_by_side) {
-    struct form_fixture *f = *state;
     static char names[] = "[\"C1\", \"I1\", \"C2\"]";
     must_build(f, JOB_DEEPFM,
                &(struct ranker_settings){
@@ -114,7 +114,6 @@ TEST(factors_lie_side_by_side) {
 }
 
 TEST(wide_and_deep_read_columns_of_their_own) {
-    struct form_fixture *f = *state;
     static char wide[] = "[\"I2\", \"C1\"]",
                 deep[] = "[\"e1\", \"I1\", \"age\"]";
     must_build(f, JOB_WIDE_DEEP,
@@ -135,7 +134,6 @@ TEST(wide_and_deep_read_columns_of_their_own) {
 }
 
 TEST(dlrm_takes_all_numbers_and_embeddings) {
-    struct form_fixture *f = *state;
     must_build(f, JOB_DLRM,
                &(struct ranker_settings){.bottom = {1, {4}}, .top = {1, {8}}});
     assert_int_equal(f->parts.width[RANKER_DEEP], 2);
@@ -148,7 +146,6 @@ TEST(dlrm_takes_all_numbers_and_embeddings) {
 
 /* Of model.init, model.factors_init and optimizers. */
 TEST(layers_and_factors_begin_as_the_job_says) {
-    struct form_fixture *f = *state;
     struct parameter parameters[16];
     const struct ranker_settings settings = {
         .dim = 3,
@@ -168,7 +165,6 @@ TEST(layers_and_factors_begin_as_the_job_says) {
 }
 
 TEST(parts_are_in_the_groups_of_their_models) {
-    struct form_fixture *f = *state;
     struct parameter parameters[16];
     const struct ranker_settings settings = {
         .dim = 3, .hidden = {1, {8}}, .loss = JOB_MSE};
@@ -188,7 +184,6 @@ TEST(parts_are_in_the_groups_of_their_models) {
 }
 
 TEST(matrix_factorization_has_biases_and_factors) {
-    struct form_fixture *f = *state;
     static char user[] = "C1", item[] = "C2";
     must_build(f, JOB_MATRIX_FACTORIZATION,
                &(struct ranker_settings){.user = user, .item = item, .dim = 5});
@@ -209,7 +204,6 @@ static void expect_form_refused(struct form_fixture *f,
 }
 
 TEST(a_feature_that_does_not_fit_is_refused) {
-    struct form_fixture *f = *state;
     static char none[] = "[\"C3\"]", row[] = "[\"e1\"]", id[] = "[\"C1\"]";
     static char user[] = "I1", item[] = "C2";
     expect_form_refused(f, JOB_LINEAR,

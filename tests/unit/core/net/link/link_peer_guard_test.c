@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "core/net/link/link.h"
 
 #include "core/base/time.h"
@@ -56,7 +58,6 @@ static void await_close(int peer_socket) {
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(a_header_of_four_gib_closes_the_connection) {
-    struct link_fixture *fixture = *state;
     static const unsigned char four_gib[] = {2, 0, 0, 0, 1, 0, 0, 0, 0, 'x'};
     link_fixture_connect(fixture);
     int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
@@ -70,7 +71,6 @@ TEST(a_header_of_four_gib_closes_the_connection) {
 LINK_FIXTURE_SHM(a_header_of_four_gib_closes_the_connection);
 
 TEST(an_http_request_logs_one_line_about_a_bad_peer) {
-    struct link_fixture *fixture = *state;
     static const char request[] = "GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: "
                                   "curl/7.88.1\r\nAccept: */*\r\n\r\n";
     char text[128];
@@ -91,7 +91,6 @@ LINK_FIXTURE_SHM(an_http_request_logs_one_line_about_a_bad_peer);
 /* ZMTP 1.0, which takes nearly every byte for its own: an empty name and a
  * message of five bytes, each after its length and a zero. */
 TEST(a_message_of_the_oldest_protocol_is_refused) {
-    struct link_fixture *fixture = *state;
     static const unsigned char old[] = "\x01\x00\x06\x00hello";
     char text[128];
     int peer_socket = link_fixture_connect_plain(fixture->port);
@@ -102,7 +101,6 @@ TEST(a_message_of_the_oldest_protocol_is_refused) {
 }
 
 TEST(a_silent_connection_is_logged_and_dropped) {
-    struct link_fixture *fixture = *state;
     char text[128];
     int peer_socket = link_fixture_connect_plain(fixture->port);
     link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
@@ -124,7 +122,6 @@ static void run_until_closed(struct link_fixture *fixture, int peer_socket) {
 }
 
 TEST(a_connection_not_admitted_in_time_is_closed) {
-    struct link_fixture *fixture = *state;
     struct link_frame frame;
     link_fixture_connect(fixture);
     assert_true(link_renewed(fixture->client));
@@ -151,7 +148,6 @@ TEST(a_connection_not_admitted_in_time_is_closed) {
  * others are answered all the same. */
 TEST(replies_do_not_accumulate_for_a_peer_that_does_not_read) {
     enum { ASKED = 20000, SAID = 1500 };
-    struct link_fixture *fixture = *state;
     static char word[SAID];
     struct link_frame frame;
     unsigned sent = 0;
@@ -175,7 +171,6 @@ TEST(replies_do_not_accumulate_for_a_peer_that_does_not_read) {
  * that this process can open files and members get in. */
 TEST(bad_peers_do_not_exhaust_descriptors) {
     enum { BAD_PEERS = 60, FILES = 8 }; /* both sides are of this process */
-    struct link_fixture *fixture = *state;
     struct rlimit before, few;
     char text[128];
     int peer_sockets[BAD_PEERS], files[FILES];
@@ -219,7 +214,6 @@ static bool send_kibs(int peer_socket, int count) {
 
 /* The server views nothing, as while it computes. */
 TEST(an_unknown_peer_with_much_unread_is_disconnected) {
-    struct link_fixture *fixture = *state;
     char text[128];
     link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
     int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
@@ -235,7 +229,6 @@ TEST(an_unknown_peer_with_much_unread_is_disconnected) {
 /* As health checks and scanners do it, while the server reads nothing. */
 TEST(connections_that_end_keep_nobody_out_for_long) {
     enum { CHECKS = 12 };
-    struct link_fixture *fixture = *state;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct timeval limit = {.tv_usec = 300000};
     bool stays = false;
@@ -263,7 +256,6 @@ TEST(connections_that_end_keep_nobody_out_for_long) {
 
 /* Its credit, and a frame of LINK_FIXTURE_MAX_FRAME. */
 TEST(an_admitted_peer_may_have_its_credit_unread) {
-    struct link_fixture *fixture = *state;
     struct link_frame frame;
     link_admit_within(fixture->server_link, 60 * TIME_S, CREDIT);
     int peer_socket = exchange_messages(fixture->port, "\0\5small", 7);
@@ -282,7 +274,6 @@ TEST(an_admitted_peer_may_have_its_credit_unread) {
 }
 
 TEST(a_client_does_not_guard_against_bad_peers) {
-    struct link_fixture *fixture = *state;
     int64_t since, deadline = time_now() + LINK_FIXTURE_DEADLINE;
     char text[128];
     link_fixture_connect(fixture);
@@ -295,7 +286,6 @@ TEST(a_client_does_not_guard_against_bad_peers) {
 }
 
 TEST(the_same_warning_about_peers_is_logged_once) {
-    struct link_fixture *fixture = *state;
     assert_true(link_may_log(fixture->server_link, "one thing"));
     assert_false(link_may_log(fixture->server_link, "one thing"));
     assert_true(link_may_log(fixture->server_link, "another"));
@@ -303,7 +293,6 @@ TEST(the_same_warning_about_peers_is_logged_once) {
 }
 
 TEST(peers_cannot_flood_the_log_with_different_warnings) {
-    struct link_fixture *fixture = *state;
     char text[32];
     unsigned said = 0;
     for (int i = 0; i < 1000; i++) {
@@ -334,7 +323,6 @@ LINK_FIXTURE_SHM(a_client_that_does_not_read_is_dropped);
 
 /* What has no member behind it is of no interest. */
 TEST(a_connection_closed_by_its_peer_is_reported) {
-    struct link_fixture *fixture = *state;
     struct link_frame frame;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     uint32_t peer = 0;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "core/net/link/link.h"
 
 #include "core/base/time.h"
@@ -15,7 +17,6 @@
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(nothing_is_sent_without_a_connection) {
-    struct link_fixture *fixture = *state;
     struct link_payload payload;
     assert_false(link_commit(fixture->client, 0, "x", 1, NULL));
     assert_true(link_reserve(fixture->client, 0, &payload, 100));
@@ -26,7 +27,6 @@ TEST(nothing_is_sent_without_a_connection) {
 LINK_FIXTURE_SHM(nothing_is_sent_without_a_connection);
 
 TEST(a_borrowed_buffer_is_held_until_it_is_sent) {
-    struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     struct buffer *buffer = buffer_open(4000, NULL, NULL);
     struct link_payload payload;
@@ -103,7 +103,6 @@ static void kernel_buffers(uint16_t port, int *server_link, int *client) {
 
 /* A rate so low that the kernel's least is more. */
 TEST(a_known_rate_bounds_the_kernel_queue) {
-    struct link_fixture *fixture = *state;
     const int little = 2 * (12 << 10);
     int server_link, client;
     link_limit_rate(fixture->server_link, 0.001, 2);

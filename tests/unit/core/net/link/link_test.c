@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "core/net/link/link.h"
 
 #include "core/base/time.h"
@@ -24,7 +26,6 @@
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(an_inproc_name_is_free_once_its_link_is_closed) {
-    struct link_fixture *fixture = *state;
     static const struct link_settings settings = {.max_frame = 100};
     for (int i = 0; i < 100; i++) {
         struct link *link;
@@ -39,7 +40,6 @@ TEST(an_inproc_name_is_free_once_its_link_is_closed) {
 
 /* The next one has the memory of the one before, mostly. */
 TEST(a_link_opened_after_another_sees_its_connection) {
-    struct link_fixture *fixture = *state;
     static const struct link_settings settings = {.max_frame = 100};
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE, since;
     for (int i = 0; i < 100; i++) {
@@ -69,7 +69,6 @@ static void *raw_socket(struct link_fixture *fixture, const char *name,
 }
 
 TEST(header_and_payload_arrive_both_ways) {
-    struct link_fixture *fixture = *state;
     struct link_frame frame;
     uint32_t peer = link_fixture_connect(fixture);
     link_fixture_send(fixture->client, 0, "push", "floats");
@@ -87,7 +86,6 @@ TEST(header_and_payload_arrive_both_ways) {
 LINK_FIXTURE_SHM(header_and_payload_arrive_both_ways);
 
 TEST(a_server_distinguishes_its_peers) {
-    struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     struct link *other = link_fixture_client(fixture);
     struct link_frame frame;
@@ -123,7 +121,6 @@ static void expect_own_answer(struct link_fixture *fixture, void *raw) {
 }
 
 TEST(each_of_many_connections_in_turn_is_answered) {
-    struct link_fixture *fixture = *state;
     for (int i = 0; i < MANY; i++) {
         void *raw = raw_socket(fixture, NULL, 0);
         expect_own_answer(fixture, raw);
@@ -133,7 +130,6 @@ TEST(each_of_many_connections_in_turn_is_answered) {
 
 /* Who speaks first came last. */
 TEST(each_of_many_connections_at_once_is_answered) {
-    struct link_fixture *fixture = *state;
     struct rlimit before, most;
     void *raw[MANY];
     getrlimit(RLIMIT_NOFILE, &before);
@@ -151,7 +147,6 @@ TEST(each_of_many_connections_at_once_is_answered) {
 }
 
 TEST(roles_of_one_process_connect_over_inproc) {
-    struct link_fixture *fixture = *state;
     struct link_settings settings = {.max_frame = 64};
     struct failure why;
     struct link *server_link, *client;
@@ -170,7 +165,6 @@ TEST(roles_of_one_process_connect_over_inproc) {
 }
 
 TEST(a_kept_payload_outlives_its_frame) {
-    struct link_fixture *fixture = *state;
     struct link_frame frame;
     struct link_held held;
     link_fixture_connect(fixture);
@@ -193,7 +187,6 @@ TEST(a_kept_payload_outlives_its_frame) {
 LINK_FIXTURE_SHM(a_kept_payload_outlives_its_frame);
 
 TEST(a_port_in_use_is_named) {
-    struct link_fixture *fixture = *state;
     struct link_settings settings = {.max_frame = 64};
     struct link *second;
     struct failure why;
@@ -208,7 +201,6 @@ TEST(a_port_in_use_is_named) {
 }
 
 TEST(an_invalid_address_is_an_error) {
-    struct link_fixture *fixture = *state;
     struct failure why;
     assert_fails(link_connect(fixture->client, "nowhere", &why), &why,
                  FAILURE_CONNECTION_FAILED);
@@ -217,7 +209,6 @@ TEST(an_invalid_address_is_an_error) {
 }
 
 TEST(a_new_address_replaces_the_earlier_one) {
-    struct link_fixture *fixture = *state;
     struct failure why;
     assert_int_equal(link_connect(fixture->client, "127.0.0.1:1", &why), 0);
     link_fixture_connect(fixture);
@@ -227,7 +218,6 @@ TEST(a_new_address_replaces_the_earlier_one) {
 }
 
 TEST(a_message_of_three_parts_closes_its_connection) {
-    struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
     void *raw = raw_socket(fixture, NULL, 0);
     for (int part = 0; part < 3; part++)
@@ -242,7 +232,6 @@ TEST(a_message_of_three_parts_closes_its_connection) {
 LINK_FIXTURE_SHM(a_message_of_three_parts_closes_its_connection);
 
 TEST(only_a_banned_peer_is_not_read) {
-    struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     struct link *other = link_fixture_client(fixture);
     link_ban(fixture->server_link, peer);
@@ -257,7 +246,6 @@ LINK_FIXTURE_SHM(only_a_banned_peer_is_not_read);
 
 /* Any name but a counter's with a zero before it is a stranger's own. */
 TEST(a_peer_with_anothers_identity_is_not_read) {
-    struct link_fixture *fixture = *state;
     uint32_t peer = link_fixture_connect(fixture);
     char name[5] = {1};
     memcpy(name + 1, &peer, sizeof peer);
@@ -276,7 +264,6 @@ TEST(a_peer_with_anothers_identity_is_not_read) {
 LINK_FIXTURE_SHM(a_peer_with_anothers_identity_is_not_read);
 
 TEST(a_frame_beyond_the_limit_is_never_delivered) {
-    struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
     void *raw = raw_socket(fixture, NULL, 0);
     char *huge = calloc(1, LINK_FIXTURE_MAX_FRAME + 1);
@@ -308,7 +295,6 @@ static uint16_t take_few(struct link_fixture *fixture) {
 /* Their queues are full when one goes and the other is silent for long. */
 TEST(a_peer_that_leaves_unread_does_no_harm) {
     enum { SENT = 50, WHILE_MS = 500, LONG_MS = 4000 };
-    struct link_fixture *fixture = *state;
     uint16_t port = take_few(fixture);
     struct link_frame frame;
     int stays = bad_peers_send_unread(port, "x", 1, SENT);
@@ -331,7 +317,6 @@ TEST(a_peer_that_leaves_unread_does_no_harm) {
 /* A ping could come when the server's queue is full, and end it. */
 TEST(an_idle_link_sends_nothing) {
     enum { LONG_MS = 1500 };
-    struct link_fixture *fixture = *state;
     struct failure why;
     uint16_t port;
     char address[32];
@@ -372,7 +357,6 @@ static int64_t busy_poll(struct link_fixture *fixture, bool traffic) {
 }
 
 TEST(busy_polling_is_brief_and_only_after_traffic) {
-    struct link_fixture *fixture = *state;
     link_fixture_connect(fixture);
     assert_true(busy_poll(fixture, true) < TIME_MS / 2);
     assert_true(busy_poll(fixture, false) < 40 * TIME_US);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "core/net/link/link.h"
 
 #include "core/base/time.h"
@@ -18,7 +20,6 @@ FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 /* A client without a server of its run on this host. */
 TEST(a_peer_on_another_host_is_reached_over_tcp) {
-    struct link_fixture *fixture = *state;
     struct failure why;
     char text[128];
     link_prefer_shm(fixture->client, (uint64_t)getpid());
@@ -163,7 +164,6 @@ TEST(what_answers_in_place_of_a_link_is_known) {
         {"", false, LINK_ANSWER_CLOSED},
         {"", true, LINK_ANSWER_SILENT},
     };
-    struct link_fixture *fixture = *state;
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         char address[32];
         uint16_t port;
@@ -181,7 +181,6 @@ TEST(what_answers_in_place_of_a_link_is_known) {
 
 /* libzmq itself would not try again. */
 TEST(a_link_that_takes_the_port_of_another_program_is_reached) {
-    struct link_fixture *fixture = *state;
     char address[32];
     uint16_t port;
     int64_t since, before = time_now();

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct link_fixture *fixture
+
 #include "core/net/link/multi_connect.h"
 
 #include "core/base/time.h"
@@ -38,7 +40,6 @@ static void exchange_messages(struct link_fixture *fixture,
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(the_peer_is_found_at_one_of_the_ports) {
-    struct link_fixture *fixture = *state;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct multi_connect multi_connect;
     struct link_frame frame;
@@ -67,7 +68,6 @@ TEST(the_peer_is_found_at_one_of_the_ports) {
 }
 
 TEST(the_number_of_ports_is_bounded) {
-    struct link_fixture *fixture = *state;
     struct multi_connect multi_connect;
     assert_int_equal(
         multi_connect_open(&multi_connect, fixture->zmq, &settings, 0, NULL),

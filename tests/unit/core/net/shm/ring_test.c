@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "core/net/shm/ring.h"
 
 #include "tests/lib/seed.h"
@@ -74,7 +76,6 @@ static void expect_message(struct ring_reader *reader, uint32_t number) {
 }
 
 TEST(messages_are_read_in_order_and_whole) {
-    struct fixture *fixture = *state;
     struct ring_message message;
     struct philox_sequence chance;
     uint32_t written = 0, read = 0;
@@ -92,7 +93,6 @@ TEST(messages_are_read_in_order_and_whole) {
 }
 
 TEST(an_empty_ring_fits_the_longest_message) {
-    struct fixture *fixture = *state;
     for (uint32_t i = 0; i < 5000; i++) {
         assert_non_null(ring_reserve(&fixture->writer, PAYLOAD));
         assert_true(write_message(&fixture->writer, i));
@@ -124,7 +124,6 @@ TEST(only_part_of_a_large_ring_is_used) {
 }
 
 TEST(a_full_ring_refuses_until_it_is_read) {
-    struct fixture *fixture = *state;
     uint32_t count = 0;
     while (write_message(&fixture->writer, count))
         count++;
@@ -138,7 +137,6 @@ TEST(a_full_ring_refuses_until_it_is_read) {
 }
 
 TEST(a_sleeping_side_requests_a_wakeup) {
-    struct fixture *fixture = *state;
     struct ring_payload none = {.inside = true};
     ring_reserve(&fixture->writer, 0);
     assert_false(ring_commit(&fixture->writer, "x", 1, &none));
@@ -159,7 +157,6 @@ TEST(a_sleeping_side_requests_a_wakeup) {
 }
 
 TEST(an_invalid_head_breaks_the_ring) {
-    struct fixture *fixture = *state;
     struct ring_message message;
     assert_true(write_message(&fixture->writer, 7));
     const uint64_t heads[] = {1, 63, fixture->capacity + 64, UINT64_MAX - 63,
@@ -171,7 +168,6 @@ TEST(an_invalid_head_breaks_the_ring) {
 }
 
 TEST(an_invalid_tail_gives_no_space) {
-    struct fixture *fixture = *state;
     while (write_message(&fixture->writer, 7))
         ;
     uint64_t head = fixture->writer.head;
@@ -189,7 +185,6 @@ TEST(an_invalid_tail_gives_no_space) {
 
 /* Whatever the other side writes: what is read lies in the ring. */
 TEST(garbage_is_never_followed_out_of_the_ring) {
-    struct fixture *fixture = *state;
     struct philox_sequence chance;
     unsigned messages = 0, broken = 0;
     seed_open(&chance);
@@ -244,7 +239,6 @@ static void *read_all(void *argument) {
 }
 
 TEST(two_threads_agree) {
-    struct fixture *fixture = *state;
     struct reading reading = {fixture, 50000};
     pthread_t thread;
     pthread_create(&thread, NULL, read_all, &reading);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is on the other end is not trusted: a client that breaks the protocol, is
  * another user or another release is left, and harms nobody. */
+#define STATE struct shm_fixture *fixture
+
 #include "core/net/shm/shm_connection.h"
 
 #include "core/base/time.h"
@@ -28,7 +30,6 @@ static void forge(struct shm_fixture *fixture, struct ring_payload payload) {
 FIXTURE(shm_fixture_setup, shm_fixture_teardown);
 
 TEST(a_payload_outside_the_segment_closes_the_connection) {
-    struct shm_fixture *fixture = *state;
     static const struct ring_payload payloads[] = {
         {.shm_segment = 1, .bytes = 8},
         {.shm_segment = UINT32_MAX, .bytes = 8},
@@ -57,7 +58,6 @@ TEST(a_payload_outside_the_segment_closes_the_connection) {
 }
 
 TEST(a_frame_too_long_closes_the_connection) {
-    struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     assert_false(shm_connection_send(
         fixture->called, "h", 1,
@@ -68,14 +68,12 @@ TEST(a_frame_too_long_closes_the_connection) {
 
 /* Such parts could follow each other for ever. */
 TEST(an_empty_part_closes_the_connection) {
-    struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     forge(fixture, (struct ring_payload){.inside = true, .more = true});
     shm_fixture_expect_dropped(fixture, "an invalid ring");
 }
 
 TEST(a_ring_full_of_garbage_closes_the_connection) {
-    struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     memset(fixture->called->writer.bytes, 0xa5, 256);
     atomic_store(&fixture->called->writer.shared->head, 256);
@@ -114,7 +112,6 @@ static void say(int descriptor, const void *bytes, size_t size, int passed) {
 }
 
 TEST(a_bad_peer_on_the_socket_is_dropped) {
-    struct shm_fixture *fixture = *state;
     static const char web[] = "GET / HTTP/1.1\r\n\r\n";
     static const uint32_t other[] = {0x6c614373, 99, 1, 0, 0, 0, 0, 0};
     static const uint32_t odd[] = {0x6c614373, 2, 7, 0, 0, 0, 0, 0};
@@ -167,7 +164,6 @@ static void handshake(struct shm_fixture *fixture, int shm_segment,
 }
 
 TEST(memory_that_could_shrink_is_not_mapped) {
-    struct shm_fixture *fixture = *state;
     uint64_t bytes = 4096 + 2 * ring_capacity(SHM_FIXTURE_FRAME);
     int shm_segment = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(shm_segment, (off_t)bytes), 0);
@@ -183,7 +179,6 @@ TEST(memory_that_could_shrink_is_not_mapped) {
 }
 
 TEST(a_silent_peer_is_dropped_after_a_second) {
-    struct shm_fixture *fixture = *state;
     int descriptor = connect_bad_peer(fixture);
     int64_t start = time_now();
     shm_fixture_await_client(fixture);
@@ -193,7 +188,6 @@ TEST(a_silent_peer_is_dropped_after_a_second) {
 }
 
 TEST(a_peer_of_another_user_is_refused) {
-    struct shm_fixture *fixture = *state;
     if (geteuid())
         skip_test("only root can become another user");
     int descriptor = -1, status;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames between two processes of a host: their order, the bells, memory that
  * is shown, and an end that is killed. */
+#define STATE struct shm_fixture *fixture
+
 #include "core/net/shm/shm_connection.h"
 
 #include "core/base/time.h"
@@ -45,7 +47,6 @@ static void expect_bytes(struct shm_connection *connection, uint32_t number,
 FIXTURE(shm_fixture_setup, shm_fixture_teardown);
 
 TEST(messages_pass_in_both_directions) {
-    struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
     for (uint32_t i = 0; i < 1000; i++) {
@@ -62,7 +63,6 @@ TEST(messages_pass_in_both_directions) {
 }
 
 TEST(messages_beyond_the_ring_wait_and_arrive_in_order) {
-    struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     for (uint32_t i = 0; i < 100; i++) {
         if (i % 3 == 0) {
@@ -88,7 +88,6 @@ TEST(messages_beyond_the_ring_wait_and_arrive_in_order) {
  * and from a buffer of the sender. */
 TEST(a_long_payload_arrives_whole_and_in_order) {
     enum { LONG = 40 * SHM_FIXTURE_FRAME + 7, ROUNDS = 4 };
-    struct shm_fixture *fixture = *state;
     static unsigned char expected[LONG];
     shm_fixture_connect(fixture);
     fixture->served->max_frame = fixture->called->max_frame = LONG;
@@ -127,7 +126,6 @@ TEST(a_long_payload_arrives_whole_and_in_order) {
 /* The reader has a smaller limit than the sender. */
 TEST(parts_of_too_long_a_payload_end_the_connection) {
     enum { LONG = 8 * SHM_FIXTURE_FRAME };
-    struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
     fixture->served->max_frame = LONG;
@@ -170,7 +168,6 @@ static unsigned count_ahead(struct shm_fixture *fixture, unsigned count) {
 }
 
 TEST(the_send_limit_holds_at_any_ring_position) {
-    struct shm_fixture *fixture = *state;
     unsigned least = 4;
     shm_fixture_connect(fixture);
     for (unsigned i = 0; i < 40; i++) {
@@ -193,7 +190,6 @@ static bool has_wakeup(struct shm_connection *connection) {
 }
 
 TEST(wakeups_are_sent_for_messages_and_for_space) {
-    struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     unsigned sent = 0;
     shm_fixture_connect(fixture);
@@ -213,7 +209,6 @@ TEST(wakeups_are_sent_for_messages_and_for_space) {
 }
 
 TEST(a_reserved_message_is_written_in_place) {
-    struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
     char *capacity = shm_connection_reserve(fixture->called, 100);
@@ -231,7 +226,6 @@ TEST(a_reserved_message_is_written_in_place) {
 }
 
 TEST(shared_memory_is_read_in_place_and_released) {
-    struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
     struct shm_segment *segment =
@@ -257,7 +251,6 @@ TEST(shared_memory_is_read_in_place_and_released) {
 }
 
 TEST(payloads_beyond_the_shareable_memory_are_copied) {
-    struct shm_fixture *fixture = *state;
     struct shm_connection_view view;
     shm_fixture_connect(fixture);
     for (int i = 0; i < SHM_CONNECTION_SEGMENTS + 3; i++) {
@@ -280,7 +273,6 @@ TEST(payloads_beyond_the_shareable_memory_are_copied) {
 }
 
 TEST(connecting_to_an_unknown_name_fails) {
-    struct shm_fixture *fixture = *state;
     char text[128];
     assert_int_equal(shm_endpoint_connect(fixture->client, "capstan-none", text,
                                           sizeof text),
@@ -305,7 +297,6 @@ static void flood(struct shm_fixture *fixture) {
 }
 
 TEST(a_killed_client_is_dropped) {
-    struct shm_fixture *fixture = *state;
     struct shm_endpoint_message message;
     unsigned read = 0;
     pid_t child = fork();
@@ -336,7 +327,6 @@ TEST(a_killed_client_is_dropped) {
 }
 
 TEST(a_killed_server_is_detected) {
-    struct shm_fixture *fixture = *state;
     char text[128], name[SHM_ENDPOINT_NAME];
     shm_endpoint_name(name, message_random());
     int ready = eventfd(0, EFD_CLOEXEC);
@@ -369,7 +359,6 @@ TEST(a_killed_server_is_detected) {
 
 /* A child waits for a bell that only rings when it sleeps. */
 TEST(a_sleeping_peer_is_woken) {
-    struct shm_fixture *fixture = *state;
     pid_t child = fork();
     if (!child) {
         struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
@@ -421,7 +410,6 @@ static unsigned count_lines(const char *path, const char *text) {
 }
 
 TEST(nothing_is_left_in_the_file_system) {
-    struct shm_fixture *fixture = *state;
     shm_fixture_connect(fixture);
     assert_true(count_lines("/proc/self/maps", "/memfd:") > 0);
     assert_int_equal(count_lines("/proc/self/maps", "/dev/shm/"), 0);
