@@ -6,6 +6,7 @@
 #include "core/base/time.h"
 #include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
@@ -40,13 +41,11 @@ static void read_tensors(const struct cluster_run *run, const char *name,
          .elements = 160},
         {.name = "layer1.bias", .num_dims = 1, .dims = {10}, .elements = 10}};
     struct tensor_file *file;
-    struct failure why;
     char path[PATH_MAX];
     cluster_run_path(run, name, path);
-    assert_int_equal(tensor_file_open(&file, path, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, path, &failure));
     for (int p = 0; p < 4; p++)
-        assert_int_equal(
-            tensor_file_read(file, &parameters[p], floats[p], &why), STATUS_OK);
+        assert_ok(tensor_file_read(file, &parameters[p], floats[p], &failure));
     tensor_file_close(&file);
 }
 

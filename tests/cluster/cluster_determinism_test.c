@@ -5,6 +5,7 @@
 
 #include "core/store/checkpoint.h"
 #include "core/tensor/rule.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include "tests/cluster/cluster_run.h"
@@ -298,9 +299,8 @@ static uint64_t last_step(const struct cluster_run *run, const char *dir) {
     char path[PATH_MAX];
     uint64_t *steps;
     size_t count;
-    struct failure why;
     cluster_run_path(run, dir, path);
-    assert_int_equal(checkpoint_list(path, &steps, &count, &why), STATUS_OK);
+    assert_ok(checkpoint_list(path, &steps, &count, &failure));
     assert_true(count > 0);
     uint64_t last = steps[count - 1];
     free(steps);

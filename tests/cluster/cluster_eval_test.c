@@ -8,6 +8,7 @@
 #include "core/store/npz.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/record_reader.h"
 
@@ -159,7 +160,6 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     struct record_file *file;
     struct npz_row row = {0};
     struct record record;
-    struct failure why;
     snprintf(file_name, sizeof file_name, "%s.csv", name);
     char *text = read_all(run, file_name), *at = strchr(text, '\n') + 1;
     snprintf(file_name, sizeof file_name, "%s.npz", name);
@@ -167,14 +167,13 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     assert_int_equal(
         npz_reader.open(&file, path,
                         &(struct record_cut){.names = names, .num_names = 2},
-                        &why),
+                        &failure),
         STATUS_OK);
     for (int s = 0; s < IMAGES; s++) {
         const struct record_cell *cells;
         double sum = 0;
-        assert_int_equal(npz_reader.next(file, &record, &why), STATUS_OK);
-        assert_int_equal(npz_row_read(&row, 2, &record, &cells, &why),
-                         STATUS_OK);
+        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_row_read(&row, 2, &record, &cells, &failure));
         assert_int_equal(cells[0].integers[0], strtol(at, &at, 10));
         assert_int_equal(cells[1].count, CLASSES);
         for (int c = 0; c < CLASSES; c++) {
@@ -229,15 +228,14 @@ static void write_npz(const struct cluster_run *run, const char *name,
     char path[PATH_MAX];
     struct atomic_file file;
     struct npz *npz;
-    struct failure why;
     cluster_run_path(run, name, path);
-    assert_int_equal(atomic_file_create(&file, path, size, &why), STATUS_OK);
-    assert_int_equal(npz_open(&npz, &file, &why), STATUS_OK);
-    assert_int_equal(npz_begin(npz, &array, &why), STATUS_OK);
-    assert_int_equal(npz_append(npz, bytes, size, &why), STATUS_OK);
-    assert_int_equal(npz_finish(npz, &why), STATUS_OK);
+    assert_ok(atomic_file_create(&file, path, size, &failure));
+    assert_ok(npz_open(&npz, &file, &failure));
+    assert_ok(npz_begin(npz, &array, &failure));
+    assert_ok(npz_append(npz, bytes, size, &failure));
+    assert_ok(npz_finish(npz, &failure));
     npz_close(&npz);
-    assert_int_equal(atomic_file_commit(&file, &why), STATUS_OK);
+    assert_ok(atomic_file_commit(&file, &failure));
 }
 
 /* The same images in other formats: bytes, and floats from 0 to 1. */

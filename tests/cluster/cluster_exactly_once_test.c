@@ -8,6 +8,7 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
@@ -144,12 +145,11 @@ static void run_over_proxies(struct faulty_run *faulty, uint64_t seed) {
 static void read_tensor(const struct cluster_run *run, const char *name,
                         const struct parameter *tensor, float *floats) {
     struct tensor_file *file;
-    struct failure why;
     char path[PATH_MAX];
     cluster_run_path(run, name, path);
-    if (tensor_file_open(&file, path, &why) ||
-        tensor_file_read(file, tensor, floats, &why))
-        fail_msg("%s", why.text);
+    if (tensor_file_open(&file, path, &failure) ||
+        tensor_file_read(file, tensor, floats, &failure))
+        fail_msg("%s", failure.text);
     tensor_file_close(&file);
 }
 
@@ -183,11 +183,9 @@ static enum status fill(void *context, uint32_t index, float *floats,
 static void write_start(const struct cluster_run *run,
                         const struct parameter *tensors, uint32_t count) {
     const struct tensor_source source = {tensors, count, fill, (void *)tensors};
-    struct failure why;
     char path[PATH_MAX];
     cluster_run_path(run, "start.safetensors", path);
-    assert_int_equal(tensor_file_write(path, TENSOR_SAFETENSORS, &source, &why),
-                     STATUS_OK);
+    assert_ok(tensor_file_write(path, TENSOR_SAFETENSORS, &source, &failure));
 }
 
 static void write_idx(const struct cluster_run *run, const char *name,

@@ -8,6 +8,7 @@
 #include "tests/bench/click_log.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_points.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
 
@@ -28,13 +29,11 @@ static const struct {
 static void write_clicks(const struct cluster_run *run) {
     struct click_log_options options = click_log_defaults();
     struct click_log *log;
-    struct failure why;
     char text[CLICK_LOG_ROW_BYTES];
     struct click_row row;
     for (int f = 0; f < CLICK_LOG_FIELDS; f++)
         options.cardinality[f] = 10;
-    if (click_log_open(&log, &options, &why))
-        fail_msg("%s", why.text);
+    assert_ok(click_log_open(&log, &options, &failure));
     for (int f = 0; f < 2; f++) {
         FILE *file = cluster_run_create(run, click_files[f].name);
         for (unsigned i = 0; i < CLICKS; i++) {

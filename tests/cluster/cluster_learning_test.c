@@ -4,6 +4,7 @@
  * updates, and the AUC and the log loss of what came out. */
 #include "tests/bench/click_log.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_oracle.h"
 #include "tests/lib/test.h"
 
@@ -22,10 +23,8 @@ static const double tolerance = 1e-5;
 
 static struct click_log *open_log(struct click_log_options *options) {
     struct click_log *log;
-    struct failure why;
     *options = click_log_defaults();
-    if (click_log_open(&log, options, &why))
-        fail_msg("%s", why.text);
+    assert_ok(click_log_open(&log, options, &failure));
     return log;
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/plugin.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -27,12 +28,11 @@ static bool is_built; /* the program beside those plugins */
 static bool has_gpu;  /* and they are the real ones */
 
 static bool works_here(const char *plugin) {
-    struct failure why;
     const void *table;
-    enum status status =
-        plugin_load(&table, plugin, COLLECTIVE_SYMBOL, COLLECTIVE_ABI, &why);
+    enum status status = plugin_load(&table, plugin, COLLECTIVE_SYMBOL,
+                                     COLLECTIVE_ABI, &failure);
     const struct plugin_head *head = table;
-    return !status && !head->check(&why);
+    return !status && !head->check(&failure);
 }
 
 static int find_program(void **state) {

@@ -6,6 +6,7 @@
 
 #include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
@@ -149,18 +150,15 @@ static void read_model(struct cluster_run *run, const char *dir,
     char name[64], path[PATH_MAX];
     float floats[WIDEST * WIDEST];
     struct tensor_file *file;
-    struct failure why;
     snprintf(name, sizeof name, "%s.safetensors", dir);
     const char *const export[] = {"ckpt", "export", dir, name, NULL};
     cluster_run_expect(cluster_run_start(run, "export", export, NULL), 0,
                        CLUSTER_RUN_DEADLINE);
     cluster_run_path(run, name, path);
-    if (tensor_file_open(&file, path, &why))
-        fail_msg("%s", why.text);
+    assert_ok(tensor_file_open(&file, path, &failure));
     for (unsigned p = 0; p < PARAMETERS; p++) {
         struct parameter parameter = describe(p);
-        if (tensor_file_read(file, &parameter, floats, &why))
-            fail_msg("%s", why.text);
+        assert_ok(tensor_file_read(file, &parameter, floats, &failure));
         for (uint64_t i = 0; i < parameter.elements; i++)
             model->values[p][i] = floats[i];
     }

@@ -2,6 +2,7 @@
 #include "tests/cluster/cluster_points.h"
 
 #include "core/store/tensor_file.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/example_message.h"
 #include "tests/lib/test.h"
 
@@ -122,11 +123,9 @@ static void write_tensors(const struct cluster_run *run, struct points *points,
         {.name = "y", .num_dims = 1, .dims = {POINTS}, .elements = POINTS}};
     struct tensor_source source = {
         .tensors = tensors, .count = 2, .fetch = fetch, .context = points};
-    struct failure why;
     char path[PATH_MAX];
     cluster_run_path(run, name, path);
-    if (tensor_file_write(path, format, &source, &why))
-        fail_msg("%s", why.text);
+    assert_ok(tensor_file_write(path, format, &source, &failure));
 }
 
 void cluster_points_write(const struct cluster_run *run) {

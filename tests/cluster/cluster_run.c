@@ -3,6 +3,7 @@
 
 #include "commands/launch/port.h"
 #include "tests/cluster/cluster_process.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
@@ -128,11 +129,10 @@ void cluster_run_job(const struct cluster_run *run, const char *changes) {
 }
 
 static void describe_task(struct cluster_run *run, const char *type) {
-    struct failure why;
     char address[32];
     uint16_t port;
-    if (port_reserve(&port, &run->port_sockets[run->num_port_sockets], &why))
-        fail_msg("%s", why.text);
+    assert_ok(port_reserve(&port, &run->port_sockets[run->num_port_sockets],
+                           &failure));
     run->num_port_sockets++;
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     if (!json_object_get(run->cluster, type))

@@ -4,6 +4,7 @@
 #include "commands/service_notify.h"
 #include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <dirent.h>
@@ -133,9 +134,8 @@ TEST(a_process_that_succeeds_was_ready) {
     open_manager(&manager, path);
     for (int succeeds = 0; succeeds < 2; succeeds++) {
         struct service_notify *notify;
-        struct failure why;
         assert_int_equal(setenv("NOTIFY_SOCKET", path, 1), 0);
-        assert_int_equal(service_notify_open(&notify, &why), STATUS_OK);
+        assert_ok(service_notify_open(&notify, &failure));
         assert_null(getenv("NOTIFY_SOCKET"));
         service_notify_close(&notify, succeeds);
         assert_non_null(next_message(&manager, time_now()));

@@ -6,6 +6,7 @@
 #include "core/store/checkpoint_reader.h"
 #include "ps/consistency/ledger.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -71,16 +72,14 @@ static struct clocks read_clocks(const char *folder) {
     struct clocks clocks = {.apart = 0};
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    struct failure why;
     memset(clocks.lowest, 0xff, sizeof clocks.lowest);
-    if (manifest_read(&manifest, folder, &why) ||
-        checkpoint_reader_open(&reader, folder, &manifest, &why))
-        fail_msg("%s", why.text);
+    if (manifest_read(&manifest, folder, &failure) ||
+        checkpoint_reader_open(&reader, folder, &manifest, &failure))
+        fail_msg("%s", failure.text);
     for (uint32_t b = 0; b < manifest.layout->num_blocks; b++) {
         const void *row;
         size_t bytes;
-        if (checkpoint_reader_row(reader, b, &row, &bytes, &why))
-            fail_msg("%s", why.text);
+        assert_ok(checkpoint_reader_row(reader, b, &row, &bytes, &failure));
         add_row(&clocks, row, bytes);
     }
     checkpoint_reader_close(&reader);

@@ -5,6 +5,7 @@
 #include "commands/launch/port.h"
 #include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
@@ -141,10 +142,9 @@ static void expect_steps(unsigned port, const char *role, int index) {
  * SO_REUSEADDR: the first. */
 static unsigned hold_ports(unsigned count, int *sockets) {
     for (unsigned i = 0; i < TRIES; i++) {
-        struct failure why;
         uint16_t first;
         unsigned held = 1;
-        assert_int_equal(port_reserve(&first, &sockets[0], &why), STATUS_OK);
+        assert_ok(port_reserve(&first, &sockets[0], &failure));
         for (; held < count; held++) {
             struct sockaddr_in next = {.sin_family = AF_INET,
                                        .sin_port =

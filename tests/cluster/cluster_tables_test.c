@@ -9,6 +9,7 @@
 #include "core/tensor/row_keys.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/test.h"
 
@@ -168,11 +169,10 @@ static void read_weights(const struct cluster_run *run, const char *name,
                                             .dims = {1, CLUSTER_CLICKS_USERS},
                                             .elements = CLUSTER_CLICKS_USERS};
     struct tensor_file *file;
-    struct failure why;
     char path[PATH_MAX];
     cluster_run_path(run, name, path);
-    assert_int_equal(tensor_file_open(&file, path, &why), STATUS_OK);
-    assert_int_equal(tensor_file_read(file, &tensor, weights, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, path, &failure));
+    assert_ok(tensor_file_read(file, &tensor, weights, &failure));
     tensor_file_close(&file);
 }
 

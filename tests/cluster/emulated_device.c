@@ -2,6 +2,7 @@
 #include "tests/cluster/emulated_device.h"
 
 #include "core/base/plugin.h"
+#include "tests/lib/assert_fails.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -22,12 +23,11 @@ static void find(const char *file, char path[PATH_MAX]) {
 const struct device_ops *emulated_device_ops(void) {
     char path[PATH_MAX];
     const void *table = NULL;
-    struct failure why;
     find("capstan-cuda.so", path);
     if (access(path, R_OK))
         return NULL;
-    if (plugin_load(&table, path, DEVICE_SYMBOL, DEVICE_ABI, &why)) {
-        fprintf(stderr, "%s: %s\n", path, why.text);
+    if (plugin_load(&table, path, DEVICE_SYMBOL, DEVICE_ABI, &failure)) {
+        fprintf(stderr, "%s: %s\n", path, failure.text);
         abort();
     }
     return table;

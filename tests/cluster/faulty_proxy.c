@@ -5,6 +5,7 @@
 #include "core/base/time.h"
 #include "core/tensor/philox.h"
 #include "proto/messages/message.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
@@ -189,10 +190,9 @@ static void pass(struct faulty_proxy *proxy, struct queued_message *message) {
 static const Capstan__DataHeader *read_header(struct faulty_proxy *proxy,
                                               struct queued_message *message) {
     Capstan__DataHeader *header;
-    struct failure why;
     if (message_read_data(&header, &proxy->arena,
                           zmq_msg_data(&message->parts[0]),
-                          zmq_msg_size(&message->parts[0]), &why) ||
+                          zmq_msg_size(&message->parts[0]), &failure) ||
         (unsigned)header->kind >= FAULTY_PROXY_KINDS)
         return NULL;
     message->kind = header->kind;
@@ -302,7 +302,6 @@ static void *run(void *argument) {
 struct faulty_proxy *faulty_proxy_open(
     const struct faulty_proxy_settings *settings, uint16_t *port) {
     struct faulty_proxy *proxy = calloc(1, sizeof *proxy);
-    struct failure why;
     assert_non_null(proxy);
     proxy->settings = *settings;
     philox_sequence_open(&proxy->chance, settings->seed, 0);
@@ -310,8 +309,7 @@ struct faulty_proxy *faulty_proxy_open(
     pthread_cond_init(&proxy->pushed, NULL);
     proxy->zmq = zmq_ctx_new();
     proxy->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (port_reserve(&proxy->port, &proxy->holder, &why))
-        fail_msg("%s", why.text);
+    assert_ok(port_reserve(&proxy->port, &proxy->holder, &failure));
     assert_true(open_front(proxy));
     setenv("CAPSTAN_LANE", "tcp", 1); /* nothing may go past it */
     assert_int_equal(pthread_create(&proxy->thread, NULL, run, proxy), 0);

@@ -2,6 +2,16 @@
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
+_Thread_local struct failure failure;
+
+void assert_ok_at(enum status status, const char *file, int line) {
+    if (!status)
+        return;
+    print_error("status %d, %s: %s\n", (int)status,
+                failure_code_name(failure.code), failure.text);
+    _fail(file, line);
+}
+
 void assert_fails_at(enum status status, const struct failure *why,
                      enum failure_code code, const char *file, int line) {
     if (status == failure_code_status(code) && why->code == code)

@@ -4,6 +4,7 @@
 #include "core/store/checkpoint.h"
 #include "core/store/shard_rows.h"
 #include "core/store/shard_writer.h"
+#include "tests/lib/assert_fails.h"
 
 #include <dirent.h>
 #include <ftw.h>
@@ -92,7 +93,6 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
         {.name = "layer0.bias", .num_dims = 1, .dims = {300}},
         {.name = "layer1.weight", .num_dims = 2, .dims = {100, 300}},
     };
-    struct failure why;
     *manifest = (struct manifest){
         .run = CHECKPOINT_FIXTURE_RUN,
         .step = step,
@@ -106,7 +106,7 @@ void checkpoint_fixture_manifest(struct manifest *manifest, uint64_t step,
         .files = calloc(num_ps, sizeof *manifest->files),
     };
     *manifest->rules = (struct manifest_rule){"Adam", 2, {"a", "b"}};
-    must(layout_build(&manifest->layout, parameters, 3, &why), &why);
+    must(layout_build(&manifest->layout, parameters, 3, &failure), &failure);
     uint32_t num_blocks = manifest->layout->num_blocks;
     manifest->block_file = calloc(num_blocks, sizeof *manifest->block_file);
     for (uint32_t b = 0; b < num_blocks; b++)
@@ -125,7 +125,6 @@ uint64_t checkpoint_fixture_rule_step(const struct manifest *manifest,
 static void put_block(struct shard_writer *writer,
                       const struct manifest *manifest, uint32_t b) {
     const struct block *block = &manifest->layout->blocks[b];
-    struct failure why;
     float *floats = malloc(block->elements * sizeof *floats);
     struct shard_key key = {.parameter = block->parameter,
                             .offset = block->offset};
@@ -136,16 +135,17 @@ static void put_block(struct shard_writer *writer,
             floats[e] = checkpoint_fixture_value(
                 manifest->step, block->parameter, key.slot, block->offset + e);
         must(shard_writer_put(writer, key, floats,
-                              block->elements * sizeof *floats, &why),
-             &why);
+                              block->elements * sizeof *floats, &failure),
+             &failure);
     }
     uint64_t rule_step = checkpoint_fixture_rule_step(manifest, b);
     key.slot = SHARD_RULE_STEP;
     if (block->parameter)
-        must(shard_writer_put(writer, key, &rule_step, sizeof rule_step, &why),
-             &why);
+        must(shard_writer_put(writer, key, &rule_step, sizeof rule_step,
+                              &failure),
+             &failure);
     key.slot = SHARD_ROW;
-    must(shard_writer_put(writer, key, "row", 3, &why), &why);
+    must(shard_writer_put(writer, key, "row", 3, &failure), &failure);
     free(floats);
 }
 
@@ -156,10 +156,9 @@ void checkpoint_fixture_tables(struct manifest *manifest, uint32_t num_tables,
         {.name = "e2", .dim = 3, .init_bound = 0.25f, .max_rows = 1 << 20},
         {.name = "c", .dim = 8, .optimizer = 1, .admit = 2, .expire = 1000},
     };
-    struct failure why;
     must(layout_add_tables(manifest->layout, tables, num_tables, num_partitions,
-                           &why),
-         &why);
+                           &failure),
+         &failure);
     uint32_t units = layout_units(manifest->layout);
     manifest->tables =
         calloc(CHECKPOINT_FIXTURE_TABLES, sizeof *manifest->tables);
@@ -272,15 +271,14 @@ void checkpoint_fixture_free_rows(struct shard_rows_source *rows,
 static void put_partition(struct shard_writer *writer,
                           struct manifest *manifest, uint32_t partition) {
     struct shard_rows_count counts[CHECKPOINT_FIXTURE_TABLES] = {{0}};
-    struct failure why;
     struct shard_key key = {.parameter = SHARD_ROWS | partition,
                             .slot = SHARD_ROW};
     struct shard_rows_source *rows =
         checkpoint_fixture_rows(manifest, partition);
     must(shard_rows_write(writer, manifest->layout, partition, rows, counts,
-                          &why),
-         &why);
-    must(shard_writer_put(writer, key, "row", 3, &why), &why);
+                          &failure),
+         &failure);
+    must(shard_writer_put(writer, key, "row", 3, &failure), &failure);
     checkpoint_fixture_free_rows(rows, manifest->layout->num_stacks);
     for (uint32_t t = 0; t < manifest->layout->num_tables; t++) {
         manifest->tables[t].count.rows += counts[t].rows;
@@ -290,25 +288,25 @@ static void put_partition(struct shard_writer *writer,
 
 void checkpoint_fixture_write_manifest(const char *dir,
                                        struct manifest *manifest) {
-    struct failure why;
     char folder[PATH_MAX];
     uint32_t num_ps = manifest->num_files;
     uint32_t num_blocks = manifest->layout->num_blocks;
-    must(checkpoint_make_folder(dir, manifest->step, &why), &why);
+    must(checkpoint_make_folder(dir, manifest->step, &failure), &failure);
     checkpoint_folder(dir, manifest->step, folder, sizeof folder);
     for (uint32_t f = 0; f < num_ps; f++) {
         struct shard_writer *writer;
         char path[2 * PATH_MAX];
         snprintf(path, sizeof path, "%s/%s", folder, manifest->files[f].name);
-        must(shard_writer_open(&writer, path, 2 << 20, 64, &why), &why);
+        must(shard_writer_open(&writer, path, 2 << 20, 64, &failure), &failure);
         for (uint32_t b = f; b < layout_units(manifest->layout); b += num_ps)
             if (b < num_blocks)
                 put_block(writer, manifest, b);
             else
                 put_partition(writer, manifest, b - num_blocks);
-        must(shard_writer_finish(&writer, &manifest->files[f], &why), &why);
+        must(shard_writer_finish(&writer, &manifest->files[f], &failure),
+             &failure);
     }
-    must(manifest_write(manifest, folder, &why), &why);
+    must(manifest_write(manifest, folder, &failure), &failure);
     manifest_clear(manifest);
 }
 
@@ -330,10 +328,9 @@ void checkpoint_fixture_write_tables(const char *dir, uint64_t step,
 void checkpoint_fixture_write_delta(const char *dir, uint64_t step,
                                     uint32_t num_ps, uint64_t base) {
     struct manifest manifest, full;
-    struct failure why;
     char folder[PATH_MAX];
     checkpoint_folder(dir, base, folder, sizeof folder);
-    must(manifest_read(&full, folder, &why), &why);
+    must(manifest_read(&full, folder, &failure), &failure);
     checkpoint_fixture_manifest(&manifest, step, num_ps);
     checkpoint_fixture_tables(&manifest, CHECKPOINT_FIXTURE_TABLES,
                               full.layout->num_partitions);

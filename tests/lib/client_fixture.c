@@ -2,6 +2,7 @@
 #include "tests/lib/client_fixture.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -60,9 +61,7 @@ void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
                                        .credit = credit,
                                        .step_timeout = CLIENT_STEP_TIMEOUT,
                                        .scaler = {.scale = 4096}};
-    struct failure why;
-    if (client_open(&fixture->client, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(client_open(&fixture->client, &settings, &failure));
 }
 
 int client_fixture_teardown(void **state) {
@@ -101,16 +100,15 @@ static bool is_lost(struct client_fixture *fixture) {
 static void serve(struct client_fixture *fixture) {
     struct link_frame frame;
     Capstan__DataHeader *header;
-    struct failure why;
     while (link_view(fixture->server->wire->server_link, &frame)) {
         if (is_lost(fixture)) {
             link_release(&frame);
             continue;
         }
         if (message_read_data(&header, &fixture->server->arena,
-                              frame.header.data, frame.header.size, &why) ||
-            server_handle(fixture->server->server, &frame, header, &why))
-            fail_msg("%s", why.text);
+                              frame.header.data, frame.header.size, &failure) ||
+            server_handle(fixture->server->server, &frame, header, &failure))
+            fail_msg("%s", failure.text);
     }
 }
 
@@ -127,17 +125,15 @@ Capstan__DataHeader *client_fixture_view_request(struct client_fixture *fixture,
     struct server_fixture *server = fixture->server;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     Capstan__DataHeader *header;
-    struct failure why;
     for (;;) {
         while (!link_view(server->wire->server_link, frame)) {
             assert_true(time_now() < deadline);
-            assert_int_equal(client_step(fixture->client, fixture->now, &why),
-                             0);
+            assert_int_equal(
+                client_step(fixture->client, fixture->now, &failure), 0);
             client_fixture_poll(fixture);
         }
-        if (message_read_data(&header, &server->arena, frame->header.data,
-                              frame->header.size, &why))
-            fail_msg("%s", why.text);
+        assert_ok(message_read_data(&header, &server->arena, frame->header.data,
+                                    frame->header.size, &failure));
         if (header->kind != CAPSTAN__DATA_HEADER__KIND__PROBE)
             return header;
         ps_links_answer_probe(server->wire->server_link, &server->process,
@@ -148,11 +144,9 @@ Capstan__DataHeader *client_fixture_view_request(struct client_fixture *fixture,
 
 void client_fixture_run(struct client_fixture *fixture) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
-    struct failure why;
     while (!atomic_load(&fixture->done)) {
         assert_true(time_now() < deadline);
-        if (client_step(fixture->client, fixture->now, &why))
-            fail_msg("%s", why.text);
+        assert_ok(client_step(fixture->client, fixture->now, &failure));
         serve(fixture);
         int64_t before = time_now(), now = fixture->now;
         bool ready = client_fixture_poll(fixture);

@@ -2,6 +2,7 @@
 #include "tests/lib/link_fixture.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
@@ -18,19 +19,16 @@ static const struct link_settings settings = {.max_frame =
 
 static struct link *open_link(void *zmq, enum link_kind kind) {
     struct link *link;
-    struct failure why;
-    if (link_open(&link, zmq, kind, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(link_open(&link, zmq, kind, &settings, &failure));
     return link;
 }
 
 struct link *link_fixture_server(struct link_fixture *fixture, uint16_t port) {
     struct link *link = open_link(fixture->zmq, LINK_SERVER);
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
-    struct failure why;
-    while (link_bind(link, port, &why)) {
+    while (link_bind(link, port, &failure)) {
         if (!port || time_now() > deadline)
-            fail_msg("%s", why.text);
+            fail_msg("%s", failure.text);
         zmq_poll(NULL, 0, 10); /* libzmq closes a port behind link_close */
     }
     return link;
@@ -52,13 +50,11 @@ int link_fixture_setup(void **state) {
 }
 
 int link_fixture_setup_shm(void **state) {
-    struct failure why;
     link_fixture_setup(state);
     struct link_fixture *fixture = *state;
     fixture->lane = true;
     fixture->word = message_random();
-    if (link_listen_shm(fixture->server_link, fixture->word, &why))
-        fail_msg("%s", why.text);
+    assert_ok(link_listen_shm(fixture->server_link, fixture->word, &failure));
     return 0;
 }
 
@@ -93,11 +89,9 @@ static void meet(struct link_fixture *fixture, struct link *client) {
 }
 
 static void connect_client(struct link_fixture *fixture, struct link *client) {
-    struct failure why;
     if (fixture->lane)
         meet(fixture, client);
-    if (link_connect(client, fixture->address, &why))
-        fail_msg("%s", why.text);
+    assert_ok(link_connect(client, fixture->address, &failure));
 }
 
 struct link *link_fixture_client(struct link_fixture *fixture) {

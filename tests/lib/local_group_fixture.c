@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/local_group_fixture.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -34,7 +35,6 @@ static void fill_data(struct local_group_fixture *fixture) {
 
 void local_group_fixture_open(struct local_group_fixture *fixture,
                               const uint32_t *widths) {
-    struct failure why;
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     *fixture = (struct local_group_fixture){0};
     fixture->job = (struct job){
@@ -49,9 +49,9 @@ void local_group_fixture_open(struct local_group_fixture *fixture,
     for (; widths[layers->count]; layers->count++)
         layers->items[layers->count] = widths[layers->count];
     fill_data(fixture);
-    if (model_layout(&fixture->layout, model, NULL, &why) ||
-        arena_open(&fixture->arena, fixture->layout, false, &why))
-        fail_msg("%s", why.text);
+    if (model_layout(&fixture->layout, model, NULL, &failure) ||
+        arena_open(&fixture->arena, fixture->layout, false, &failure))
+        fail_msg("%s", failure.text);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++) {
         const struct block *block = &fixture->layout->blocks[b];
         layout_init_block(fixture->layout, b, 1,
@@ -100,10 +100,8 @@ void local_group_fixture_load(struct local_group_fixture *fixture,
                                       .micro_batch = MICRO,
                                       .seed = 2,
                                       .shuffle = true};
-    struct failure why;
-    if (local_group_load(&fixture->local_group, &fixture->data.dataset, samples,
-                         0, &fixture->job.data, &why))
-        fail_msg("%s", why.text);
+    assert_ok(local_group_load(&fixture->local_group, &fixture->data.dataset,
+                               samples, 0, &fixture->job.data, &failure));
 }
 
 static bool need(void *context, uint32_t parameter) {
@@ -168,15 +166,13 @@ void local_group_fixture_expect(const uint32_t *widths, uint32_t ranks,
     for (uint32_t r = 0; r < ranks; r++) {
         struct local_group_fixture alone;
         struct device_replica_result one;
-        struct failure why;
         local_group_fixture_open(&alone, widths);
-        if (local_group_fixture_begin(&alone, NULL, NULL, 1, &why))
-            fail_msg("%s", why.text);
+        assert_ok(local_group_fixture_begin(&alone, NULL, NULL, 1, &failure));
         local_group_fixture_load(&alone, r, ranks);
         for (uint32_t s = 0; s < steps; s++)
-            if (local_group_fixture_compute(&alone, &one, &why) ||
-                local_group_fixture_gather(&alone, true, &why))
-                fail_msg("%s", why.text);
+            if (local_group_fixture_compute(&alone, &one, &failure) ||
+                local_group_fixture_gather(&alone, true, &failure))
+                fail_msg("%s", failure.text);
         uint64_t count = alone.layout->elements;
         float *own = malloc(count * sizeof *own);
         assert_non_null(own);

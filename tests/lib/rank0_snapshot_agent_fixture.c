@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
@@ -97,7 +98,6 @@ void rank0_snapshot_agent_fixture_open_unattached(
     struct rank0_snapshot_agent_fixture *fixture) {
     snprintf(fixture->inproc, sizeof fixture->inproc, "keeper-%u",
              fixture->opened++);
-    struct failure why;
     fixture->process = (struct process){.zmq = fixture->zmq,
                                         .log = &fixture->log,
                                         .run = RANK0_AGENT_RUN,
@@ -112,9 +112,8 @@ void rank0_snapshot_agent_fixture_open_unattached(
         .weights = fixture->weights,
         .offsets = fixture->offsets,
     };
-    assert_int_equal(rank0_snapshot_agent_open(&fixture->rank0_snapshot_agent,
-                                               &settings, &why),
-                     STATUS_OK);
+    assert_ok(rank0_snapshot_agent_open(&fixture->rank0_snapshot_agent,
+                                        &settings, &failure));
     fixture->calls =
         rank0_snapshot_agent_storage(fixture->rank0_snapshot_agent);
 }
@@ -136,9 +135,8 @@ void rank0_snapshot_agent_fixture_save(
     struct rank0_snapshot_agent_fixture *fixture, uint64_t round, uint32_t b) {
     const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
                                fixture->tensors[2]};
-    struct failure why;
     assert_int_equal(fixture->calls->save(fixture->calls->context, round, b,
-                                          tensors, round, &why),
+                                          tensors, round, &failure),
                      STATUS_OK);
 }
 
@@ -165,10 +163,8 @@ void rank0_snapshot_agent_fixture_await_messages(
 void rank0_snapshot_agent_fixture_handle(
     struct rank0_snapshot_agent_fixture *fixture,
     const Capstan__Control *command) {
-    struct failure why;
-    assert_int_equal(rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent,
-                                                 command, &why),
-                     STATUS_OK);
+    assert_ok(rank0_snapshot_agent_handle(fixture->rank0_snapshot_agent,
+                                          command, &failure));
 }
 
 void rank0_snapshot_agent_fixture_cut(

@@ -5,6 +5,7 @@
 #include "core/tensor/philox.h"
 #include "core/tensor/schedule.h"
 #include "tests/gpu/stream_collective.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -89,7 +90,6 @@ void reducer_fixture_open(struct reducer_fixture *fixture, uint32_t ranks,
                           const uint32_t *elements, uint32_t count,
                           const struct optimizer *rule, double rate) {
     struct parameter parameters[REDUCER_FIXTURE_PARAMETERS] = {0};
-    struct failure why;
     assert_true(count <= REDUCER_FIXTURE_PARAMETERS &&
                 ranks <= COLLECTIVE_FIXTURE_RANKS);
     for (uint32_t p = 0; p < count; p++) {
@@ -111,8 +111,7 @@ void reducer_fixture_open(struct reducer_fixture *fixture, uint32_t ranks,
                          .overlap = true}},
         .course = {.accumulation = 1, .epoch_batches = 1000},
     };
-    if (layout_build(&fixture->layout, parameters, count, &why))
-        fail_msg("%s", why.text);
+    assert_ok(layout_build(&fixture->layout, parameters, count, &failure));
     reducer_model_open(&fixture->saved, fixture);
     reducer_model_open(&fixture->loaded, fixture);
     collective_fixture_open(&fixture->rendezvous, ranks);
@@ -310,9 +309,8 @@ static void open_device(struct reducer_rank *rank) {
     uint64_t floats = buffer_bytes(rank->arena.weights) / sizeof(float);
     struct device_settings settings = {.threads = 1,
                                        .timeout = fixture->timeout};
-    struct failure why;
-    if (ops->open(&rank->device, &settings, &why))
-        fail_msg("%s", why.text);
+    if (ops->open(&rank->device, &settings, &failure))
+        fail_msg("%s", failure.text);
     float *memory = ops->allocate(rank->device, 2 * floats * sizeof *memory);
     rank->complete = calloc(layout->num_parameters, sizeof *rank->complete);
     for (uint32_t p = 0; p < layout->num_parameters; p++)
@@ -325,11 +323,9 @@ static void open_device(struct reducer_rank *rank) {
 
 static void open_rank(struct reducer_fixture *fixture, uint32_t r) {
     struct reducer_rank *rank = &fixture->rank[r];
-    struct failure why;
     *rank = (struct reducer_rank){.fixture = fixture, .rank = r};
-    if (arena_open(&rank->arena, fixture->layout, fixture->separate_parameters,
-                   &why))
-        fail_msg("%s", why.text);
+    assert_ok(arena_open(&rank->arena, fixture->layout,
+                         fixture->separate_parameters, &failure));
     rank->rounds = calloc(fixture->rounds - fixture->course.start,
                           fixture->layout->elements * sizeof *rank->rounds);
     struct reducer_settings settings = {
@@ -352,8 +348,7 @@ static void open_rank(struct reducer_fixture *fixture, uint32_t r) {
     };
     if (fixture->resident)
         open_device(rank);
-    if (reducer_open(&rank->reducer, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(reducer_open(&rank->reducer, &settings, &failure));
 }
 
 void reducer_fixture_begin(struct reducer_fixture *fixture) {
@@ -385,13 +380,12 @@ void reducer_fixture_await(sem_t *semaphore) {
 }
 
 void reducer_fixture_run(struct reducer_fixture *fixture) {
-    struct failure why;
     reducer_fixture_begin(fixture);
     reducer_fixture_end(fixture);
     reducer_fixture_await(&fixture->finished);
     for (uint32_t r = 0; r < fixture->ranks; r++) {
-        if (reducer_failed(fixture->rank[r].reducer, &why))
-            fail_msg("rank %u: %s", r, why.text);
+        if (reducer_failed(fixture->rank[r].reducer, &failure))
+            fail_msg("rank %u: %s", r, failure.text);
         assert_false(fixture->rank[r].ended);
         assert_int_equal(reducer_round(fixture->rank[r].reducer),
                          fixture->rounds);

@@ -3,6 +3,7 @@
 
 #include "core/base/time.h"
 #include "proto/plan/encoding.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -24,14 +25,13 @@ static void take_sums(void *context, uint64_t round, const double *sums) {
 static void build_layout(struct server_fixture *fixture) {
     static const uint32_t dims[SERVER_FIXTURE_BLOCKS] = {3, 16, 7, 5};
     struct parameter parameters[SERVER_FIXTURE_BLOCKS] = {0};
-    struct failure why;
     for (int p = 0; p < SERVER_FIXTURE_BLOCKS; p++) {
         snprintf(parameters[p].name, LAYOUT_MAX_NAME, "p%d", p);
         parameters[p].num_dims = 1;
         parameters[p].dims[0] = dims[p];
     }
-    if (layout_build(&fixture->layout, parameters, SERVER_FIXTURE_BLOCKS, &why))
-        fail_msg("%s", why.text);
+    assert_ok(layout_build(&fixture->layout, parameters, SERVER_FIXTURE_BLOCKS,
+                           &failure));
     for (int b = 0; b < SERVER_FIXTURE_BLOCKS; b++)
         fixture->elements[b] = fixture->layout->blocks[b].elements;
 }
@@ -70,7 +70,6 @@ int server_fixture_setup_threads(void **state) {
 }
 
 void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
-    struct failure why;
     struct server_settings settings = {.link = fixture->wire->server_link,
                                        .process = &fixture->process,
                                        .chief = SERVER_FIXTURE_CHIEF,
@@ -87,8 +86,7 @@ void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
                                        .snapshot = take_snapshot,
                                        .on_square_sums = take_sums,
                                        .context = fixture};
-    if (server_open(&fixture->server, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(server_open(&fixture->server, &settings, &failure));
     shard_initialise(server_shard(fixture->server), 1);
     fixture->ranks = ranks;
     for (uint32_t r = 0; r < ranks; r++) {
@@ -98,7 +96,7 @@ void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
     }
     update_core_set_view(server_update_core(fixture->server), 1,
                          fixture->slots);
-    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
+    assert_ok(server_run_actions(fixture->server, &failure));
 }
 
 int server_fixture_teardown(void **state) {
@@ -173,14 +171,13 @@ void server_fixture_push_empty(struct server_fixture *fixture, uint32_t rank,
 void server_fixture_handle_messages(struct server_fixture *fixture, int count) {
     struct link_frame frame;
     Capstan__DataHeader *header;
-    struct failure why;
     for (int i = 0; i < count; i++) {
         link_fixture_receive(fixture->wire->server_link, &frame);
         if (message_read_data(&header, &fixture->arena, frame.header.data,
-                              frame.header.size, &why) ||
-            server_handle(fixture->server, &frame, header, &why) ||
-            server_drain(fixture->server, &why))
-            fail_msg("%s", why.text);
+                              frame.header.size, &failure) ||
+            server_handle(fixture->server, &frame, header, &failure) ||
+            server_drain(fixture->server, &failure))
+            fail_msg("%s", failure.text);
     }
 }
 
@@ -188,11 +185,9 @@ Capstan__DataHeader *server_fixture_receive_reply(
     struct server_fixture *fixture, struct link *link,
     struct link_frame *frame) {
     Capstan__DataHeader *header;
-    struct failure why;
     link_fixture_receive(link, frame);
-    if (message_read_data(&header, &fixture->arena, frame->header.data,
-                          frame->header.size, &why))
-        fail_msg("%s", why.text);
+    assert_ok(message_read_data(&header, &fixture->arena, frame->header.data,
+                                frame->header.size, &failure));
     bool named = header->kind != CAPSTAN__DATA_HEADER__KIND__REFUSED;
     assert_int_equal(header->run, named ? SERVER_FIXTURE_RUN : 0);
     assert_int_equal(header->incarnation, named ? SERVER_FIXTURE_PS : 0);
@@ -211,14 +206,10 @@ float server_fixture_weight(const struct server_fixture *fixture, uint32_t id,
 void server_fixture_handle_one(struct server_fixture *fixture) {
     struct link_frame frame;
     Capstan__DataHeader *header;
-    struct failure why;
     link_fixture_receive(fixture->wire->server_link, &frame);
-    assert_int_equal(message_read_data(&header, &fixture->arena,
-                                       frame.header.data, frame.header.size,
-                                       &why),
-                     STATUS_OK);
-    assert_int_equal(server_handle(fixture->server, &frame, header, &why),
-                     STATUS_OK);
+    assert_ok(message_read_data(&header, &fixture->arena, frame.header.data,
+                                frame.header.size, &failure));
+    assert_ok(server_handle(fixture->server, &frame, header, &failure));
 }
 
 void server_fixture_expect(struct server_fixture *fixture, struct link *link,

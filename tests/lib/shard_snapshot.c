@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/shard_snapshot.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 struct snapshots *shard_snapshot_open(const struct shard *shard,
@@ -12,9 +13,7 @@ struct snapshots *shard_snapshot_open(const struct shard *shard,
                                           .num_tensors =
                                               shard_tensors(shard, 0),
                                           .row_bytes = sizeof(uint64_t)};
-    struct failure why;
-    if (snapshots_open(&snapshots, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(snapshots_open(&snapshots, &settings, &failure));
     return snapshots;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/base/time.h"
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
@@ -97,27 +98,22 @@ void trainer_fixture_open(struct trainer_fixture *fixture) {
                                         .job = &fixture->job,
                                         .num_ranks = 1,
                                         .cuda = fake_device_ops()};
-    struct failure why;
-    if (trainer_open(&fixture->trainer, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(trainer_open(&fixture->trainer, &settings, &failure));
 }
 
 void trainer_fixture_run_once(struct trainer_fixture *fixture) {
     struct link_frame frame;
     Capstan__DataHeader *header;
-    struct failure why;
     if (!fixture->client)
         return;
-    if (client_step(fixture->client, time_now(), &why))
-        fail_msg("%s", why.text);
+    assert_ok(client_step(fixture->client, time_now(), &failure));
     while (link_view(fixture->wire->server_link, &frame)) {
-        if (message_read_data(&header, &fixture->arena, frame.header.data,
-                              frame.header.size, &why))
-            fail_msg("%s", why.text);
+        assert_ok(message_read_data(&header, &fixture->arena, frame.header.data,
+                                    frame.header.size, &failure));
         fixture->pushes += header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH;
-        if (server_handle(fixture->server, &frame, header, &why) ||
-            server_drain(fixture->server, &why))
-            fail_msg("%s", why.text);
+        if (server_handle(fixture->server, &frame, header, &failure) ||
+            server_drain(fixture->server, &failure))
+            fail_msg("%s", failure.text);
     }
 }
 
@@ -147,7 +143,6 @@ static void no_action(void *context, uint32_t b, uint64_t version) {
 static void open_service(struct trainer_fixture *fixture) {
     const struct layout *layout = trainer_layout(fixture->trainer);
     struct gate_slot slot = {ME, 1, true};
-    struct failure why;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         fixture->ids[b] = b;
     fixture->plan = (struct plan){
@@ -175,16 +170,14 @@ static void open_service(struct trainer_fixture *fixture) {
                                        .run_schedule =
                                            fixture->plan.run_schedule,
                                        .snapshot = no_action};
-    if (server_open(&fixture->server, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(server_open(&fixture->server, &settings, &failure));
     shard_initialise(server_shard(fixture->server), fixture->job.seed);
     update_core_set_view(server_update_core(fixture->server), 1, &slot);
-    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
+    assert_ok(server_run_actions(fixture->server, &failure));
 }
 
 void trainer_fixture_begin_with(struct trainer_fixture *fixture,
                                 bool cancelled) {
-    struct failure why;
     open_service(fixture);
     fixture->process = (struct process){.zmq = fixture->wire->zmq,
                                         .log = &fixture->wire->log,
@@ -196,13 +189,11 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
         .wire = fixture->job.wire,
         .step_timeout = 60,
         .scaler = loss_scaler_init(&fixture->job.fp16)};
-    assert_int_equal(trainer_allocate(fixture->trainer, false, &why),
-                     STATUS_OK);
+    assert_ok(trainer_allocate(fixture->trainer, false, &failure));
     trainer_arenas(fixture->trainer, &settings.weights, &settings.gradients,
                    &settings.offsets);
     settings.weight_of = trainer_weights(fixture->trainer);
-    if (client_open(&fixture->client, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(client_open(&fixture->client, &settings, &failure));
     if (cancelled)
         client_cancel(fixture->client);
     trainer_begin(fixture->trainer, exchange_client(fixture->client),

@@ -6,6 +6,7 @@
 
 #include "core/tensor/binary_scores.h"
 #include "tests/bench/click_log.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/csv_format.h"
 #include "worker/data/libsvm_format.h"
@@ -14,9 +15,7 @@ enum { ROWS = 100000, IDS = 50 };
 
 static struct click_log *open_log(const struct click_log_options *options) {
     struct click_log *log;
-    struct failure why;
-    if (click_log_open(&log, options, &why))
-        fail_msg("%s", why.text);
+    assert_ok(click_log_open(&log, options, &failure));
     return log;
 }
 
@@ -186,8 +185,7 @@ TEST(both_formats_are_read_as_the_row) {
     struct click_log *log = open_log(&options);
     struct csv_format *lines;
     struct libsvm_format pairs = {0};
-    struct failure why;
-    assert_int_equal(csv_format_open(&lines, &criteo, &why), STATUS_OK);
+    assert_ok(csv_format_open(&lines, &criteo, &failure));
     for (uint64_t i = 0; i < 1000; i++) {
         char text[CLICK_LOG_ROW_BYTES], other[CLICK_LOG_ROW_BYTES];
         struct click_row row;
@@ -197,12 +195,10 @@ TEST(both_formats_are_read_as_the_row) {
         struct record line = {.bytes = text,
                               .size = click_log_criteo(log, &row, text) - 1};
         assert_int_equal(text[line.size], '\n');
-        assert_int_equal(csv_format_read(lines, &line, &cells, &why),
-                         STATUS_OK);
+        assert_ok(csv_format_read(lines, &line, &cells, &failure));
         line = (struct record){.bytes = other,
                                .size = click_log_libsvm(log, &row, other) - 1};
-        assert_int_equal(libsvm_format_read(&pairs, &line, &empty, &why),
-                         STATUS_OK);
+        assert_ok(libsvm_format_read(&pairs, &line, &empty, &failure));
         assert_true(cells.label == row.clicked && pairs.label == row.clicked);
         uint32_t pair = 0;
         for (int j = 0; j < CLICK_LOG_NUMBERS; j++) {
@@ -240,10 +236,9 @@ TEST(both_formats_are_read_as_the_row) {
 TEST(options_outside_their_range_are_refused) {
     struct click_log_options options = options_of(1, 0);
     struct click_log *log;
-    struct failure why;
-    assert_int_equal(click_log_open(&log, &options, &why), STATUS_CONFIG);
+    assert_int_equal(click_log_open(&log, &options, &failure), STATUS_CONFIG);
     options = options_of(1, 10);
     options.exponent[25] = NAN;
-    assert_int_equal(click_log_open(&log, &options, &why), STATUS_CONFIG);
+    assert_int_equal(click_log_open(&log, &options, &failure), STATUS_CONFIG);
     assert_null(log);
 }

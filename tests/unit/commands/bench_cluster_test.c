@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/bench_cluster.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -10,10 +11,8 @@
 
 static struct job *job_of(const char *checkpoints) {
     struct options options = {.checkpoint_dir = checkpoints};
-    struct failure why;
     struct job *job;
-    if (bench_cluster_job(&job, &options, &why))
-        fail_msg("%s", why.text);
+    assert_ok(bench_cluster_job(&job, &options, &failure));
     return job;
 }
 

@@ -63,9 +63,8 @@ static char *printed(enum verb verb, const struct ckpt_command_options *options,
 /* The same as the one JSON object it must be. */
 static json_t *printed_json(enum verb verb, struct ckpt_command_options options,
                             enum failure_code wanted) {
-    struct failure why;
     options.json = true;
-    char *text = printed(verb, &options, wanted, &why);
+    char *text = printed(verb, &options, wanted, &failure);
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
     assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
@@ -91,12 +90,11 @@ static void remove_manifest(const char *dir, uint64_t step) {
 
 TEST(ls_prints_one_line_for_each_checkpoint) {
     struct ckpt_command_options options = {.dir = place->dir};
-    struct failure why;
     checkpoint_fixture_write(place->dir, 5, 2);
     checkpoint_fixture_write(place->dir, 1500, 1);
     checkpoint_fixture_write(place->dir, 2000, 1);
     damage(place->dir, 2000, "manifest.json");
-    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    char *text = printed(LS, &options, FAILURE_NONE, &failure);
     char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
     char *fourth = strchr(third, '\n') + 1;
     assert_non_null(strstr(text, "samples"));
@@ -130,31 +128,29 @@ TEST(ls_json_is_one_object) {
 TEST(a_missing_directory_is_reported) {
     struct ckpt_command_options options = {.dir = "/nowhere",
                                            .out = place->out};
-    struct failure why;
     for (int verb = LS; verb <= EXPORT; verb++) {
-        free(printed((enum verb)verb, &options, FAILURE_FILE_UNREADABLE, &why));
-        assert_non_null(strstr(why.text, "/nowhere"));
+        free(printed((enum verb)verb, &options, FAILURE_FILE_UNREADABLE,
+                     &failure));
+        assert_non_null(strstr(failure.text, "/nowhere"));
     }
 }
 
 TEST(a_missing_step_is_reported) {
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .has_step = true, .step = 7};
-    struct failure why;
     checkpoint_fixture_write(place->dir, 5, 1);
     for (int verb = LS; verb <= EXPORT; verb++) {
         free(printed((enum verb)verb, &options, FAILURE_CHECKPOINT_MISSING,
-                     &why));
-        assert_non_null(strstr(why.text, "of step 7"));
+                     &failure));
+        assert_non_null(strstr(failure.text, "of step 7"));
     }
 }
 
 /* A mistyped path is no healthy checkpoint; an empty list is a list. */
 TEST(verify_of_a_folder_without_checkpoints_fails) {
     struct ckpt_command_options options = {.dir = place->dir};
-    struct failure why;
-    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &why));
-    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure));
+    char *text = printed(LS, &options, FAILURE_NONE, &failure);
     assert_non_null(strstr(text, "has no checkpoint: is it the job's"));
     free(text);
 }
@@ -162,38 +158,37 @@ TEST(verify_of_a_folder_without_checkpoints_fails) {
 TEST(naming_a_step_folder_suggests_its_parent) {
     char folder[PATH_MAX], wanted[PATH_MAX + 64];
     struct ckpt_command_options options = {.dir = folder, .out = place->out};
-    struct failure why;
     checkpoint_fixture_write(place->dir, 5, 1);
     checkpoint_folder(place->dir, 5, folder, sizeof folder);
     snprintf(wanted, sizeof wanted, "give the folder above it, %s", place->dir);
-    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &why));
-    assert_non_null(strstr(why.text, wanted));
-    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &why));
-    assert_non_null(strstr(why.text, wanted));
+    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure));
+    assert_non_null(strstr(failure.text, wanted));
+    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &failure));
+    assert_non_null(strstr(failure.text, wanted));
     strcat(folder, "/");
-    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    char *text = printed(LS, &options, FAILURE_NONE, &failure);
     assert_non_null(strstr(text, wanted));
     free(text);
 }
 
 TEST(verify_names_each_defect) {
     struct ckpt_command_options options = {.dir = place->dir};
-    struct failure why;
     for (uint64_t step = 1; step <= 3; step++)
         checkpoint_fixture_write(place->dir, step, 1);
-    free(printed(VERIFY, &options, FAILURE_NONE, &why));
+    free(printed(VERIFY, &options, FAILURE_NONE, &failure));
     damage(place->dir, 1, SHARD);
     damage(place->dir, 3, "manifest.json");
-    char *text = printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &why);
+    char *text =
+        printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &failure);
     assert_non_null(strstr(text, "step 1: FAILED: "));
     assert_non_null(strstr(text, "step 2: ok"));
     assert_non_null(strstr(text, "step 3: FAILED: "));
-    assert_non_null(strstr(why.text, "2 of 3 checkpoints"));
-    assert_null(strstr(why.text, "manifest")); /* said once */
+    assert_non_null(strstr(failure.text, "2 of 3 checkpoints"));
+    assert_null(strstr(failure.text, "manifest")); /* said once */
     free(text);
     options.has_step = true;
     options.step = 2;
-    free(printed(VERIFY, &options, FAILURE_NONE, &why));
+    free(printed(VERIFY, &options, FAILURE_NONE, &failure));
     json_t *object = printed_json(VERIFY, options, FAILURE_NONE);
     assert_true(json_is_true(json_object_get(object, "ok")));
     json_decref(object);
@@ -210,16 +205,15 @@ TEST(verify_names_each_defect) {
 TEST(a_step_without_a_manifest_is_reported_incomplete) {
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out};
-    struct failure why;
     char folder[PATH_MAX];
     checkpoint_fixture_write(place->dir, 5, 1);
     checkpoint_fixture_write(place->dir, 9, 1);
     checkpoint_folder(place->dir, 9, folder, sizeof folder);
     remove_manifest(place->dir, 9);
-    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    char *text = printed(LS, &options, FAILURE_NONE, &failure);
     assert_non_null(strstr(text, "           9 incomplete: "));
     free(text);
-    text = printed(VERIFY, &options, FAILURE_NONE, &why);
+    text = printed(VERIFY, &options, FAILURE_NONE, &failure);
     assert_non_null(strstr(text, "step 5: ok"));
     assert_non_null(strstr(text, "step 9: incomplete: "));
     free(text);
@@ -239,12 +233,12 @@ TEST(a_step_without_a_manifest_is_reported_incomplete) {
     options.step = 9;
     for (int verb = LS; verb <= EXPORT; verb++) {
         free(printed((enum verb)verb, &options, FAILURE_CHECKPOINT_DAMAGED,
-                     &why));
-        assert_non_null(strstr(why.text, "step 9 is incomplete"));
+                     &failure));
+        assert_non_null(strstr(failure.text, "step 9 is incomplete"));
     }
     options.has_step = false;
     remove_manifest(place->dir, 5);
-    text = printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &why);
+    text = printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure);
     assert_non_null(strstr(text, "step 5: incomplete: "));
     free(text);
 }
@@ -252,14 +246,13 @@ TEST(a_step_without_a_manifest_is_reported_incomplete) {
 static void assert_tensor(struct tensor_file *file, const char *name,
                           uint64_t step, uint32_t parameter, uint16_t slot) {
     static const uint32_t dims[3][2] = {{300, 200}, {300, 0}, {100, 300}};
-    struct failure why;
     struct parameter tensor = {.num_dims = parameter == 1 ? 1 : 2};
     memcpy(tensor.dims, dims[parameter], sizeof dims[parameter]);
     snprintf(tensor.name, sizeof tensor.name, "%s", name);
     tensor.elements =
         (uint64_t)tensor.dims[0] * (parameter == 1 ? 1 : tensor.dims[1]);
     float *floats = malloc(tensor.elements * sizeof *floats);
-    assert_int_equal(tensor_file_read(file, &tensor, floats, &why), STATUS_OK);
+    assert_ok(tensor_file_read(file, &tensor, floats, &failure));
     for (uint64_t e = 0; e < tensor.elements; e++)
         assert_true(floats[e] ==
                     checkpoint_fixture_value(step, parameter, slot, e));
@@ -270,7 +263,6 @@ TEST(export_uses_the_newest_valid_checkpoint) {
     struct ckpt_command_options options = {.dir = place->dir,
                                            .out = place->out};
     struct tensor_file *file;
-    struct failure why;
     struct parameter absent = {
         .name = "layer0.bias.a", .num_dims = 1, .dims = {300}};
     checkpoint_fixture_write(place->dir, 3, 3);
@@ -280,11 +272,11 @@ TEST(export_uses_the_newest_valid_checkpoint) {
     json_t *object = printed_json(EXPORT, options, FAILURE_NONE);
     assert_int_equal(json_integer_value(json_object_get(object, "step")), 4);
     json_decref(object);
-    assert_int_equal(tensor_file_open(&file, place->out, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, place->out, &failure));
     assert_tensor(file, "layer0.weight", 4, 0, 0);
     assert_tensor(file, "layer0.bias", 4, 1, 0);
     assert_tensor(file, "layer1.weight", 4, 2, 0);
-    assert_fails(tensor_file_read(file, &absent, NULL, &why), &why,
+    assert_fails(tensor_file_read(file, &absent, NULL, &failure), &failure,
                  FAILURE_WEIGHTS_MISMATCH);
     tensor_file_close(&file);
 }
@@ -296,11 +288,10 @@ TEST(export_writes_a_step_with_its_state) {
                                            .step = 3,
                                            .state = true};
     struct tensor_file *file;
-    struct failure why;
     checkpoint_fixture_write(place->dir, 3, 3);
     checkpoint_fixture_write(place->dir, 4, 2);
-    free(printed(EXPORT, &options, FAILURE_NONE, &why));
-    assert_int_equal(tensor_file_open(&file, place->out, &why), STATUS_OK);
+    free(printed(EXPORT, &options, FAILURE_NONE, &failure));
+    assert_ok(tensor_file_open(&file, place->out, &failure));
     assert_tensor(file, "layer0.weight", 3, 0, 0);
     assert_tensor(file, "layer0.weight.a", 3, 0, 1);
     assert_tensor(file, "layer1.weight.b", 3, 2, 2);
@@ -310,13 +301,12 @@ TEST(export_writes_a_step_with_its_state) {
 TEST(export_of_a_damaged_step_fails_and_writes_nothing) {
     struct ckpt_command_options options = {
         .dir = place->dir, .out = place->out, .has_step = true, .step = 3};
-    struct failure why;
     checkpoint_fixture_write(place->dir, 3, 1);
     damage(place->dir, 3, SHARD);
-    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_DAMAGED, &why));
+    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_DAMAGED, &failure));
     assert_int_equal(checkpoint_fixture_entries(place->dir), 1);
     options.out = "model.pt";
-    free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &why));
+    free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &failure));
 }
 
 /* Table T of the checkpoint, by id. */
@@ -337,9 +327,8 @@ static size_t admitted_ids(uint32_t t, uint64_t *ids) {
 
 TEST(ls_shows_the_tables_with_their_rows) {
     struct ckpt_command_options options = {.dir = place->dir};
-    struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
-    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    char *text = printed(LS, &options, FAILURE_NONE, &failure);
     assert_non_null(strstr(text, "table e1: 20000 rows of 3, 1.1 MB\n"));
     assert_non_null(
         strstr(text, "table c: 3334 rows of 8, 1667 of them admitted, 260 KB"));
@@ -360,10 +349,9 @@ TEST(ls_shows_the_tables_with_their_rows) {
 
 TEST(ls_names_the_base_of_a_delta) {
     struct ckpt_command_options options = {.dir = place->dir};
-    struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
     checkpoint_fixture_write_delta(place->dir, 8, 2, 5);
-    char *text = printed(LS, &options, FAILURE_NONE, &why);
+    char *text = printed(LS, &options, FAILURE_NONE, &failure);
     const char *delta = strstr(text, " delta of step 5\n");
     assert_non_null(delta);
     assert_null(strstr(delta + 8, "delta of"));
@@ -377,7 +365,7 @@ TEST(ls_names_the_base_of_a_delta) {
         5);
     json_decref(object);
     remove_manifest(place->dir, 5);
-    text = printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &why);
+    text = printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &failure);
     assert_non_null(strstr(text, "step 8: FAILED: "));
     assert_non_null(strstr(text, "its base of step 5 cannot be read"));
     free(text);
@@ -385,13 +373,12 @@ TEST(ls_names_the_base_of_a_delta) {
 
 TEST(verify_reads_the_rows_of_tables) {
     struct ckpt_command_options options = {.dir = place->dir};
-    struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
-    char *text = printed(VERIFY, &options, FAILURE_NONE, &why);
+    char *text = printed(VERIFY, &options, FAILURE_NONE, &failure);
     assert_non_null(strstr(text, "step 5: ok"));
     free(text);
     damage(place->dir, 5, SHARD);
-    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &why));
+    free(printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &failure));
 }
 
 /* Reads array NAME of the npz at PATH behind its header of 128 bytes. */
@@ -415,7 +402,6 @@ static size_t read_array(const char *path, const char *name, void *to,
 TEST(an_npz_has_the_admitted_rows_by_id) {
     char out[PATH_MAX + 32], header[128];
     struct ckpt_command_options options = {.dir = place->dir, .out = out};
-    struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
     snprintf(out, sizeof out, "%s/rows.npz", place->dir);
     size_t room = CHECKPOINT_FIXTURE_IDS * sizeof(uint64_t);
@@ -424,7 +410,7 @@ TEST(an_npz_has_the_admitted_rows_by_id) {
     for (uint32_t t = 0; t < CHECKPOINT_FIXTURE_TABLES; t++) {
         uint32_t dim = t < 2 ? 3 : 8;
         options.table = t == 0 ? "e1" : t == 1 ? "e2" : "c";
-        char *text = printed(EXPORT, &options, FAILURE_NONE, &why);
+        char *text = printed(EXPORT, &options, FAILURE_NONE, &failure);
         assert_non_null(strstr(text, options.table));
         free(text);
         size_t count = admitted_ids(t, wanted);
@@ -508,18 +494,18 @@ TEST(what_a_table_cannot_be_exported_as_is_named) {
     char out[PATH_MAX + 32];
     struct ckpt_command_options options = {
         .dir = place->dir, .out = out, .table = "e9"};
-    struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 1, 1);
     snprintf(out, sizeof out, "%s/rows.csv", place->dir);
-    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &why));
-    assert_non_null(strstr(why.text, "no table \"e9\"; its tables: e1, e2, c"));
+    free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &failure));
+    assert_non_null(
+        strstr(failure.text, "no table \"e9\"; its tables: e1, e2, c"));
     options.table = "e1";
     options.state = true;
-    free(printed(EXPORT, &options, FAILURE_FLAG_CONFLICT, &why));
+    free(printed(EXPORT, &options, FAILURE_FLAG_CONFLICT, &failure));
     options.state = false;
     options.out = place->out;
-    free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &why));
-    assert_non_null(strstr(why.text, ".npz or .csv"));
+    free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &failure));
+    assert_non_null(strstr(failure.text, ".npz or .csv"));
     assert_int_not_equal(access(out, F_OK), 0);
 }
 
@@ -529,21 +515,21 @@ TEST(an_export_with_other_rows_than_its_manifest_says_fails) {
     struct ckpt_command_options options = {
         .dir = place->dir, .out = out, .table = "e2"};
     struct manifest manifest;
-    struct failure why;
     checkpoint_fixture_write_tables(place->dir, 5, 1, 2);
     checkpoint_folder(place->dir, 5, folder, sizeof folder);
     for (int change = -1; change < 2; change += 2)
         for (int csv = 0; csv < 2; csv++) {
-            assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+            assert_ok(manifest_read(&manifest, folder, &failure));
             manifest.tables[1].count.admitted = 6667 + (uint64_t)change;
             manifest.tables[1].count.rows = 7000;
-            assert_int_equal(manifest_write(&manifest, folder, &why),
-                             STATUS_OK);
+            assert_ok(manifest_write(&manifest, folder, &failure));
             manifest_clear(&manifest);
             snprintf(out, sizeof out, "%s/rows.%s", place->dir,
                      csv ? "csv" : "npz");
-            free(printed(EXPORT, &options, FAILURE_CHECKPOINT_DAMAGED, &why));
-            assert_non_null(strstr(why.text, "\"e2\" has 6667 admitted rows"));
+            free(printed(EXPORT, &options, FAILURE_CHECKPOINT_DAMAGED,
+                         &failure));
+            assert_non_null(
+                strstr(failure.text, "\"e2\" has 6667 admitted rows"));
             assert_int_not_equal(access(out, F_OK), 0);
         }
 }

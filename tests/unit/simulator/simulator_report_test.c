@@ -134,10 +134,9 @@ TEST(a_sweep_has_a_line_for_each_number_of_workers) {
 }
 
 TEST(impossible_settings_are_an_error) {
-    struct failure why;
     fixture->simulator_report.num_ps = 100;
     assert_fails(simulator_report_print(stdout, &fixture->simulator_report,
-                                        &fixture->flags, &why),
-                 &why, FAILURE_SIMULATION_INVALID);
-    assert_non_null(strstr(why.text, "100 ps: the model has 64 blocks"));
+                                        &fixture->flags, &failure),
+                 &failure, FAILURE_SIMULATION_INVALID);
+    assert_non_null(strstr(failure.text, "100 ps: the model has 64 blocks"));
 }

@@ -24,14 +24,14 @@ struct trial {
 
 static void open_case(struct trial *trial, uint32_t count, uint32_t elements) {
     struct parameter parameters[MAX_PARAMETERS] = {0};
-    struct failure why;
     memset(trial, 0, sizeof *trial);
     for (uint32_t p = 0; p < count; p++) {
         parameters[p].num_dims = 1;
         parameters[p].dims[0] = elements;
         snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
     }
-    assert_int_equal(layout_build(&trial->layout, parameters, count, &why), 0);
+    assert_int_equal(layout_build(&trial->layout, parameters, count, &failure),
+                     0);
     trial->config = (struct simulator_config){.num_ps = 1,
                                               .num_workers = 1,
                                               .layout = trial->layout,
@@ -353,19 +353,18 @@ TEST(the_same_case_gives_the_same_result) {
 
 TEST(an_unsupported_case_is_refused) {
     struct trial trial;
-    struct failure why;
     open_case(&trial, 2, 100);
     trial.config.num_ps = 3;
-    assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
-                 FAILURE_SIMULATION_INVALID);
-    assert_non_null(strstr(why.text, "3 ps: the model has 2 blocks"));
+    assert_fails(simulator_run(&trial.config, &trial.result, &failure),
+                 &failure, FAILURE_SIMULATION_INVALID);
+    assert_non_null(strstr(failure.text, "3 ps: the model has 2 blocks"));
     trial.config.num_ps = 1;
     trial.config.num_workers = 0;
-    assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
-                 FAILURE_SIMULATION_INVALID);
+    assert_fails(simulator_run(&trial.config, &trial.result, &failure),
+                 &failure, FAILURE_SIMULATION_INVALID);
     trial.config.num_workers = 1;
     trial.forward[1] = -1;
-    assert_fails(simulator_run(&trial.config, &trial.result, &why), &why,
-                 FAILURE_SIMULATION_INVALID);
+    assert_fails(simulator_run(&trial.config, &trial.result, &failure),
+                 &failure, FAILURE_SIMULATION_INVALID);
     close_case(&trial);
 }

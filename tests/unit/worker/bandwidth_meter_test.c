@@ -16,14 +16,13 @@ enum { RUN = 7, BYTES = 64 << 10 };
 static int setup(void **state) {
     struct link_fixture *fixture;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD};
-    struct failure why;
     if (link_fixture_setup(state))
         return -1;
     fixture = *state;
     link_close(&fixture->server_link); /* its frames are too short */
     if (link_open(&fixture->server_link, fixture->zmq, LINK_SERVER, &link,
-                  &why) ||
-        link_bind(fixture->server_link, 0, &why))
+                  &failure) ||
+        link_bind(fixture->server_link, 0, &failure))
         return -1;
     snprintf(fixture->address, sizeof fixture->address, "127.0.0.1:%u",
              link_port(fixture->server_link));
@@ -40,9 +39,7 @@ static struct bandwidth_meter *open_probe(struct link_fixture *fixture,
     struct bandwidth_meter_settings settings = {.process = &process,
                                                 .address = address};
     struct bandwidth_meter *probe;
-    struct failure why;
-    if (bandwidth_meter_open(&probe, &settings, now, &why))
-        fail_msg("%s", why.text);
+    assert_ok(bandwidth_meter_open(&probe, &settings, now, &failure));
     return probe;
 }
 
@@ -56,9 +53,8 @@ static unsigned echo(struct link_fixture *fixture, uint64_t run) {
     while (link_view(fixture->server_link, &frame)) {
         Capstan__DataHeader *header;
         struct link_payload payload;
-        struct failure why;
         assert_int_equal(message_read_data(&header, &arena, frame.header.data,
-                                           frame.header.size, &why),
+                                           frame.header.size, &failure),
                          0);
         assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PROBE);
         bool greets = !frame.payload.size;
@@ -131,8 +127,7 @@ TEST(an_address_without_a_port_is_an_error) {
     struct bandwidth_meter_settings settings = {.process = &process,
                                                 .address = "host"};
     struct bandwidth_meter *probe;
-    struct failure why;
-    assert_fails(bandwidth_meter_open(&probe, &settings, 0, &why), &why,
+    assert_fails(bandwidth_meter_open(&probe, &settings, 0, &failure), &failure,
                  FAILURE_ADDRESS_UNRESOLVED);
     assert_null(probe);
 }

@@ -26,9 +26,7 @@ static struct discovery_listener *open_listener(struct link_fixture *fixture,
     process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
     member = (struct member){.self = self, .discovery_cluster = &cluster};
     struct discovery_listener *listener;
-    struct failure why;
-    if (discovery_listener_open(&listener, &process, &member, &why))
-        fail_msg("%s", why.text);
+    assert_ok(discovery_listener_open(&listener, &process, &member, &failure));
     return listener;
 }
 
@@ -58,13 +56,12 @@ TEST(an_announcement_to_its_port_is_received) {
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
     struct link_settings settings = {.max_frame = 4096};
     struct link *chief;
-    struct failure why;
     char to[64], address[300];
     snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
     assert_int_equal(discovery_listener_deadline(listener), TIME_NEVER);
     assert_int_equal(
-        link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
-    assert_int_equal(link_connect(chief, to, &why), 0);
+        link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &failure), 0);
+    assert_int_equal(link_connect(chief, to, &failure), 0);
     zmq_pollitem_t item = {link_socket(chief), 0, ZMQ_POLLOUT, 0};
     assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     call(chief, 0, "10.0.0.1:2222");
@@ -154,12 +151,10 @@ TEST(an_announcement_does_not_replace_a_known_chief) {
     struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
     struct member member = {.self = &self, .chief = &chief};
     struct discovery_listener *listener;
-    struct failure why;
     void *raw[2];
     char logged[1024];
     link_fixture_capture_log(fixture);
-    assert_int_equal(
-        discovery_listener_open(&listener, &process, &member, &why), STATUS_OK);
+    assert_ok(discovery_listener_open(&listener, &process, &member, &failure));
     raw[0] = call_from_another_host(fixture, listener, addresses[0]);
     for (int i = 0; i < 20; i++)
         step(listener);
@@ -192,10 +187,8 @@ TEST(listed_ps_are_queried_until_one_answers) {
         zmq_poll(NULL, 0, 10);
     }
     Capstan__DataHeader *header;
-    struct failure why;
-    assert_int_equal(message_read_data(&header, &arena, frame.header.data,
-                                       frame.header.size, &why),
-                     STATUS_OK);
+    assert_ok(message_read_data(&header, &arena, frame.header.data,
+                                frame.header.size, &failure));
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__FIND_CHIEF);
     call(fixture->server_link, frame.peer, "[::1]:5");
     link_release(&frame);
@@ -248,12 +241,11 @@ TEST(garbage_at_the_port_logs_one_line) {
     char to[64];
     struct link *unknown_peer;
     struct link_settings settings = {.max_frame = 4096};
-    struct failure why;
     snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
-    assert_int_equal(
-        link_open(&unknown_peer, fixture->zmq, LINK_CLIENT, &settings, &why),
-        0);
-    assert_int_equal(link_connect(unknown_peer, to, &why), 0);
+    assert_int_equal(link_open(&unknown_peer, fixture->zmq, LINK_CLIENT,
+                               &settings, &failure),
+                     0);
+    assert_int_equal(link_connect(unknown_peer, to, &failure), 0);
     for (int i = 0; i < 5; i++)
         link_fixture_send(unknown_peer, 0, "\377\377", NULL);
     step_until_logged(fixture, listener, "not read any more");
@@ -269,8 +261,8 @@ TEST(a_port_in_use_is_an_error) {
     struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
     struct member member = {.self = &self};
     struct discovery_listener *listener;
-    struct failure why;
-    assert_fails(discovery_listener_open(&listener, &process, &member, &why),
-                 &why, FAILURE_PORT_IN_USE);
+    assert_fails(
+        discovery_listener_open(&listener, &process, &member, &failure),
+        &failure, FAILURE_PORT_IN_USE);
     assert_null(listener);
 }

@@ -3,6 +3,7 @@
 
 #include "worker/event_queue.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
@@ -22,11 +23,9 @@ struct fixture {
 
 static int setup(void **state) {
     static struct fixture fixture;
-    struct failure why;
     fixture = (struct fixture){0};
-    if (event_queue_open(&fixture.event_queue, fixture.room,
-                         sizeof *fixture.room, ROOM, &why))
-        fail_msg("%s", why.text);
+    assert_ok(event_queue_open(&fixture.event_queue, fixture.room,
+                               sizeof *fixture.room, ROOM, &failure));
     *state = &fixture;
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "chief/control/control_server.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 
@@ -106,7 +107,6 @@ static bool read_message(struct fixture *fixture,
 TEST(a_join_of_another_release_is_answered) {
     struct control_message incoming;
     struct link_frame frame;
-    struct failure why;
     uint8_t bytes[64];
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT, *answer;
@@ -120,9 +120,8 @@ TEST(a_join_of_another_release_is_answered) {
     assert_true(link_commit(client, 0, bytes, size, NULL));
     assert_false(read_message(fixture, &incoming, TIME_S / 2));
     link_fixture_receive(client, &frame);
-    assert_int_equal(message_read_control(&answer, frame.header.data,
-                                          frame.header.size, &why),
-                     STATUS_OK);
+    assert_ok(message_read_control(&answer, frame.header.data,
+                                   frame.header.size, &failure));
     assert_int_equal(answer->refusal->code, FAILURE_VERSION_MISMATCH);
     message_free_control(&answer);
     link_release(&frame);
@@ -140,12 +139,10 @@ static void expect_message(struct fixture *fixture, uint64_t seq) {
 static const Capstan__Control *receive_message(struct fixture *fixture,
                                                struct link *link) {
     struct link_frame frame;
-    struct failure why;
     message_free_control(&fixture->received);
     link_fixture_receive(link, &frame);
-    if (message_read_control(&fixture->received, frame.header.data,
-                             frame.header.size, &why))
-        fail_msg("%s", why.text);
+    assert_ok(message_read_control(&fixture->received, frame.header.data,
+                                   frame.header.size, &failure));
     link_release(&frame);
     return fixture->received;
 }

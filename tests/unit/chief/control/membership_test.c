@@ -5,6 +5,7 @@
 
 #include "chief/shutdown.h"
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 
@@ -36,11 +37,9 @@ FIXTURE(setup, run_fixture_teardown);
  * caller's. */
 static void receive(struct run_fixture *fixture, Capstan__Control **control) {
     struct link_frame frame;
-    struct failure why;
     link_fixture_receive(fixture->wire->client, &frame);
-    assert_int_equal(message_read_control(control, frame.header.data,
-                                          frame.header.size, &why),
-                     STATUS_OK);
+    assert_ok(message_read_control(control, frame.header.data,
+                                   frame.header.size, &failure));
     link_release(&frame);
 }
 

@@ -3,6 +3,7 @@
 
 #include "chief/run.h"
 #include "chief/run_series.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -24,12 +25,10 @@ static struct run *listed(const char *ps, const char *workers) {
                                   .task_index = "0",
                                   .ps_hosts = ps,
                                   .worker_hosts = workers};
-    struct failure why;
     cluster_free(&cluster);
     roster_close(&run.roster);
     memset(&run, 0, sizeof run);
-    if (cluster_resolve(&cluster, &flags, nothing, NULL, &why))
-        fail_msg("%s", why.text);
+    assert_ok(cluster_resolve(&cluster, &flags, nothing, NULL, &failure));
     run.cluster = cluster;
     run.log = &silent;
     run.phase = RUN_READYING;

@@ -22,7 +22,6 @@ struct fixture {
     struct memory_plan_member members[MAXIMUM];
     struct memory_plan_limits reported[MAXIMUM];
     uint32_t count;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -77,17 +76,17 @@ static void add(struct fixture *fixture, const char *name, const char *host,
 
 static enum status check(struct fixture *fixture) {
     return memory_plan_check(fixture->members, fixture->count, &fixture->given,
-                             &fixture->why);
+                             &failure);
 }
 
-static void expect_text(const struct fixture *fixture, const char *part) {
-    if (!strstr(fixture->why.text, part))
-        fail_msg("no \"%s\" in: %s", part, fixture->why.text);
+static void expect_text(const char *part) {
+    if (!strstr(failure.text, part))
+        fail_msg("no \"%s\" in: %s", part, failure.text);
 }
 
-static void expect_no_text(const struct fixture *fixture, const char *part) {
-    if (strstr(fixture->why.text, part))
-        fail_msg("\"%s\" in: %s", part, fixture->why.text);
+static void expect_no_text(const char *part) {
+    if (strstr(failure.text, part))
+        fail_msg("\"%s\" in: %s", part, failure.text);
 }
 
 /* 64 weights, 64 gradients, 33 * 2 activations and 2 * 2 of gradients, 4 of
@@ -105,7 +104,7 @@ TEST(a_plan_that_may_still_fit_is_accepted) {
     add(fixture, "worker 0", "a", 0, trainers_need * mib * 89 / 100);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[0].limits[0].free = trainers_need * mib * 86 / 100;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
 }
 
 /* 100 MB of 300 MB are free; 203 MB are wanted. */
@@ -113,12 +112,12 @@ TEST(memory_held_by_others_may_become_free) {
     struct free_memory_limit *limit = &fixture->reported[0].limits[0];
     add(fixture, "worker 0", "a", 0, 100 * mib);
     limit->most = 300 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_NO_MEMORY);
-    expect_text(fixture, "where there is 100 MB (free memory), as others hold "
-                         "the rest of 300 MB: worker 0 takes 203 MB");
+    assert_fails(check(fixture), &failure, FAILURE_NO_MEMORY);
+    expect_text("where there is 100 MB (free memory), as others hold "
+                "the rest of 300 MB: worker 0 takes 203 MB");
     limit->most = 150 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_no_text(fixture, "others");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_no_text("others");
 }
 
 TEST(the_largest_reported_figure_is_the_capacity) {
@@ -128,8 +127,8 @@ TEST(the_largest_reported_figure_is_the_capacity) {
     fixture->reported[0].limits[0].most = 300 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
     memory_plan_update_limits(&fixture->reported[0], &other, 1);
-    assert_fails(check(fixture), &fixture->why, FAILURE_NO_MEMORY);
-    expect_text(fixture, "there is 100 MB");
+    assert_fails(check(fixture), &failure, FAILURE_NO_MEMORY);
+    expect_text("there is 100 MB");
     again.free = 250 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
     assert_int_equal(check(fixture), STATUS_OK);
@@ -138,12 +137,12 @@ TEST(the_largest_reported_figure_is_the_capacity) {
 TEST(an_error_has_need_capacity_owner_and_parts) {
     add(fixture, "worker 0", "node7", 0, 100 * mib);
     add(fixture, "ps 0", "b", 16 * mib, 1000 * mib);
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "the job takes 203 MB on host node7, where there is "
-                         "100 MB (free memory)");
-    expect_text(fixture, "worker 0 takes 203 MB: weights 64 MB, gradients 64 "
-                         "MB, activations 70 MB");
-    expect_no_text(fixture, "ps 0");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("the job takes 203 MB on host node7, where there is "
+                "100 MB (free memory)");
+    expect_text("worker 0 takes 203 MB: weights 64 MB, gradients 64 "
+                "MB, activations 70 MB");
+    expect_no_text("ps 0");
 }
 
 TEST(roles_on_one_host_add_up) {
@@ -152,13 +151,13 @@ TEST(roles_on_one_host_add_up) {
     add(fixture, "worker 2", "b", 0, 500 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     add(fixture, "ps 0", "a", 32 * mib, 480 * mib);
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 662 MB on host a, where there is 500 MB");
-    expect_text(fixture, "ps 0 takes 256 MB: weights 128 MB, state 128 MB");
-    expect_text(fixture, "worker 0 and 1 more take 203 MB: weights");
-    expect_text(fixture, "; more ps, on other hosts; fewer of the 2 trainers "
-                         "on this host.");
-    expect_no_text(fixture, "worker 2");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("takes 662 MB on host a, where there is 500 MB");
+    expect_text("ps 0 takes 256 MB: weights 128 MB, state 128 MB");
+    expect_text("worker 0 and 1 more take 203 MB: weights");
+    expect_text("; more ps, on other hosts; fewer of the 2 trainers "
+                "on this host.");
+    expect_no_text("worker 2");
 }
 
 /* Containers of one host have the host's memory together and each its own. */
@@ -171,10 +170,10 @@ TEST(the_most_exceeded_limit_is_reported) {
          300 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[1].limits[1].free = 150 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 203 MB on host a, where there is 150 MB (left "
-                         "by control group /two, memory.max)");
-    expect_no_text(fixture, "worker 0");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("takes 203 MB on host a, where there is 150 MB (left "
+                "by control group /two, memory.max)");
+    expect_no_text("worker 0");
 }
 
 TEST(device_and_host_memory_are_counted_separately) {
@@ -188,16 +187,16 @@ TEST(device_and_host_memory_are_counted_separately) {
     assert_int_equal(check(fixture), STATUS_OK);
     assert_int_equal(reported->count, 2);
     reported->limits[1].free = 150 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 203 MB on host a, where there is 150 MB (free "
-                         "on device cuda 0)");
-    expect_text(fixture, "worker 0 takes 203 MB: weights 64 MB, gradients 64 "
-                         "MB, activations 70 MB, batches 4.5 MB");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("takes 203 MB on host a, where there is 150 MB (free "
+                "on device cuda 0)");
+    expect_text("worker 0 takes 203 MB: weights 64 MB, gradients 64 "
+                "MB, activations 70 MB, batches 4.5 MB");
     reported->limits[1].free = 203 * mib;
     reported->limits[0].free = 100 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 133 MB on host a, where there is 100 MB");
-    expect_no_text(fixture, "activations 7");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("takes 133 MB on host a, where there is 100 MB");
+    expect_no_text("activations 7");
 }
 
 TEST(a_member_without_figures_is_accepted) {
@@ -208,22 +207,20 @@ TEST(a_member_without_figures_is_accepted) {
 
 TEST(only_remedies_that_help_are_suggested) {
     add(fixture, "worker 0", "a", 0, 120 * mib);
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture,
-                "train_micro_batch_size_per_gpu 512 with "
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("train_micro_batch_size_per_gpu 512 with "
                 "gradient_accumulation_steps 2, the same batch (166 MB);");
-    expect_text(fixture,
-                "activation_checkpointing.number_checkpoints 6 (159 MB).");
-    expect_no_text(fixture, "zero_optimization");
-    expect_no_text(fixture, "strategy.type");
-    expect_no_text(fixture, "trainers on this host");
+    expect_text("activation_checkpointing.number_checkpoints 6 (159 MB).");
+    expect_no_text("zero_optimization");
+    expect_no_text("strategy.type");
+    expect_no_text("trainers on this host");
     fixture->job.micro_batch = 1023; /* has no half */
     fixture->job.model.kept = 5;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_no_text(fixture, "train_micro_batch_size_per_gpu");
-    expect_no_text(fixture, "number_checkpoints");
-    expect_text(fixture, ". It takes a host with more memory, or a "
-                         "smaller model.");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_no_text("train_micro_batch_size_per_gpu");
+    expect_no_text("number_checkpoints");
+    expect_text(". It takes a host with more memory, or a "
+                "smaller model.");
 }
 
 /* 64 weights, 64 gradients and data are left of a trainer, whatever the keys
@@ -232,37 +229,37 @@ TEST(a_change_that_does_not_make_it_fit_is_no_remedy) {
     add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "worker 1", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_no_text(fixture, "more ps");
-    expect_no_text(fixture, "fewer of");
-    expect_no_text(fixture, "train_micro_batch_size_per_gpu");
-    expect_text(fixture, ". A trainer alone takes at least 1");
-    expect_text(fixture, ", whatever the keys say: it takes a host with more "
-                         "memory, or a smaller model.");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_no_text("more ps");
+    expect_no_text("fewer of");
+    expect_no_text("train_micro_batch_size_per_gpu");
+    expect_text(". A trainer alone takes at least 1");
+    expect_text(", whatever the keys say: it takes a host with more "
+                "memory, or a smaller model.");
 }
 
 TEST(in_all_reduce_the_state_can_be_elsewhere) {
     fixture->given.allreduce = true;
     add(fixture, "worker 0", "a", 0, 120 * mib);
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "state 64 MB");
-    expect_text(fixture, "zero_optimization.stage 2 (235 MB);");
-    expect_text(fixture, "strategy.type \"ps\", with ps on hosts of their own "
-                         "(203 MB).");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("state 64 MB");
+    expect_text("zero_optimization.stage 2 (235 MB);");
+    expect_text("strategy.type \"ps\", with ps on hosts of their own "
+                "(203 MB).");
     fixture->job.optimizer.momentum = 0;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_no_text(fixture, "zero_optimization");
-    expect_no_text(fixture, "strategy.type");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_no_text("zero_optimization");
+    expect_no_text("strategy.type");
 }
 
 TEST(members_with_equal_needs_are_reported_together) {
     for (int i = 0; i < MAXIMUM - 1; i++)
         add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, ": worker 0 and 6 more take 203 MB: weights 64 MB");
-    expect_text(fixture, " each; ps 0 takes 128 MB: weights 64 MB");
-    assert_true(strlen(fixture->why.text) < 1000);
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text(": worker 0 and 6 more take 203 MB: weights 64 MB");
+    expect_text(" each; ps 0 takes 128 MB: weights 64 MB");
+    assert_true(strlen(failure.text) < 1000);
 }
 
 TEST(the_log_line_has_the_sums) {
@@ -295,15 +292,15 @@ TEST(each_device_is_counted_separately) {
     reported->replicas = 3;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 150 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "takes 203 MB on host a, where there is 150 MB (free "
-                         "on device cuda 1)");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("takes 203 MB on host a, where there is 150 MB (free "
+                "on device cuda 1)");
     reported->limits[2].free = 203 * mib;
     reported->limits[0].free = 130 * mib; /* of 64 + 64 + 3 * 4 + 1 */
     assert_int_equal(check(fixture), STATUS_OK);
     reported->adds_on_host = true;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "weights 64 MB, gradients 192 MB, batches 12.0 MB");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("weights 64 MB, gradients 192 MB, batches 12.0 MB");
 }
 
 /* The others evaluate nothing. */
@@ -319,6 +316,6 @@ TEST(only_the_first_device_holds_the_test_set) {
     reported->replicas = 2;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 112 * mib;
-    assert_fails(check(fixture), &fixture->why, FAILURE_JOB_TOO_LARGE);
-    expect_text(fixture, "(free on device cuda 1)");
+    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    expect_text("(free on device cuda 1)");
 }

@@ -3,6 +3,7 @@
 
 #include "chief/control/membership.h"
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 
@@ -45,8 +46,7 @@ static void declare(struct run *run, uint32_t rank, uint64_t digest,
 static void declare_first(struct run *run) {
     struct parameter matrix = {.name = "matrix", .num_dims = 2, .dims = {2, 3}};
     struct layout *layout;
-    struct failure why;
-    assert_int_equal(layout_build(&layout, &matrix, 1, &why), STATUS_OK);
+    assert_ok(layout_build(&layout, &matrix, 1, &failure));
     declare(run, 0, layout_digest(layout), 600);
     layout_free(&layout);
 }

@@ -2,6 +2,7 @@
 #include "chief/plan/placement.h"
 
 #include "core/tensor/philox.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -13,9 +14,7 @@ enum { MAX_PARAMETERS = 60, MAX_PS = 16 };
 static struct layout *build(const struct parameter *parameters,
                             uint32_t count) {
     struct layout *layout;
-    struct failure why;
-    if (layout_build(&layout, parameters, count, &why))
-        fail_msg("%s", why.text);
+    assert_ok(layout_build(&layout, parameters, count, &failure));
     return layout;
 }
 
@@ -37,9 +36,7 @@ static struct layout *random_layout(struct philox_sequence *random) {
 static uint32_t *place(const struct layout *layout, uint32_t num_ps) {
     uint32_t *ps_of_block = malloc(layout->num_blocks * sizeof *ps_of_block);
     memset(ps_of_block, 0xff, layout->num_blocks * sizeof *ps_of_block);
-    struct failure why;
-    if (placement_greedy(layout, num_ps, ps_of_block, &why))
-        fail_msg("%s", why.text);
+    assert_ok(placement_greedy(layout, num_ps, ps_of_block, &failure));
     return ps_of_block;
 }
 

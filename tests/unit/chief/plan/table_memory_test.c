@@ -4,6 +4,7 @@
 #include "chief/plan/table_memory.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -31,7 +32,6 @@ struct fixture {
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct parameter bias = {.name = "bias", .num_dims = 1, .dims = {1}};
-    struct failure why;
     assert_non_null(fixture);
     struct run *run = &fixture->run;
     fixture->job.optimizer.type = OPTIMIZER_ADAGRAD;
@@ -43,10 +43,8 @@ static int setup(void **state) {
     run->ps = calloc(PS + 1, sizeof *run->ps);
     for (int p = 0; p < PS; p++)
         run->ps[p].table_counts = fixture->rows[p];
-    assert_int_equal(layout_build(&run->plan.layout, &bias, 1, &why),
-                     STATUS_OK);
-    assert_int_equal(layout_add_tables(run->plan.layout, tables, 4, 4, &why),
-                     STATUS_OK);
+    assert_ok(layout_build(&run->plan.layout, &bias, 1, &failure));
+    assert_ok(layout_add_tables(run->plan.layout, tables, 4, 4, &failure));
     *state = fixture;
     return 0;
 }
@@ -105,16 +103,15 @@ TEST(a_limit_is_shared_by_those_who_have_it) {
 /* Two ps share what each trainer would have. */
 TEST(rows_that_a_trainer_has_no_room_for_are_refused) {
     struct run *run = &fixture->run;
-    struct failure why;
     uint64_t all = table_memory_of(run).bytes;
     limit(fixture, 0, "host a", all - 1);
     limit(fixture, 2, "host b", all / 2);
-    assert_int_equal(table_memory_check(run, &why), STATUS_OK);
+    assert_ok(table_memory_check(run, &failure));
     run->allreduce = true;
-    assert_int_equal(table_memory_check(run, &why), STATUS_RETRY);
-    assert_non_null(strstr(why.text, TABLE_MEMORY_TOO_LARGE));
+    assert_int_equal(table_memory_check(run, &failure), STATUS_RETRY);
+    assert_non_null(strstr(failure.text, TABLE_MEMORY_TOO_LARGE));
     fixture->limits[0].limits[0].free = all;
-    assert_int_equal(table_memory_check(run, &why), STATUS_OK);
+    assert_ok(table_memory_check(run, &failure));
 }
 
 TEST(memory_of_devices_is_none_of_the_host) {

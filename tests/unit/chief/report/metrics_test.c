@@ -5,6 +5,7 @@
 
 #include "chief/shutdown.h"
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/metrics_fixture.h"
@@ -56,9 +57,8 @@ static char folder[] = "/tmp/measures-test-XXXXXX";
 
 /* A second trainer, and TensorBoard. */
 static void adds_trainer(struct metrics_fixture *measured) {
-    struct failure why;
     assert_false(tensorboard_writer_open(
-        &measured->run.metrics.tensorboard_writer, folder, &why));
+        &measured->run.metrics.tensorboard_writer, folder, &failure));
     measured->run.roster.num_ranks = 2;
     measured->run.roster.slots[1] =
         (struct roster_slot){.state = ROSTER_HELD, .rank = 1};

@@ -66,9 +66,7 @@ static const struct table own[] = {
 
 TEST(the_partitions_are_the_checkpoints) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    struct failure why;
-    if (resume(run, own, 2, &why))
-        fail_msg("%s", why.text);
+    assert_ok(resume(run, own, 2, &failure));
     assert_true(run->plan.has_restored);
     assert_int_equal(run->plan.restored.step, 7);
     assert_int_equal(run->plan.layout->num_partitions, 5);
@@ -77,15 +75,13 @@ TEST(the_partitions_are_the_checkpoints) {
 TEST(a_run_may_resume_with_another_limit_of_rows) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct table tables[] = {own[0], own[1]};
-    struct failure why;
     tables[1].max_rows = 1 << 21;
-    assert_int_equal(resume(run, tables, 2, &why), STATUS_OK);
+    assert_ok(resume(run, tables, 2, &failure));
     assert_int_equal(run->plan.layout->tables[1].max_rows, 1 << 21);
 }
 
 TEST(the_first_difference_of_tables_is_named) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    struct failure why;
     struct {
         const char *text;
         struct table table; /* in place of "e2" */
@@ -106,17 +102,16 @@ TEST(the_first_difference_of_tables_is_named) {
     run->job->features = (char *)"{\"e2\": {\"type\": \"embedding\"}}";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct table tables[] = {own[0], cases[i].table, own[2]};
-        assert_fails(resume(run, tables, cases[i].count, &why), &why,
+        assert_fails(resume(run, tables, cases[i].count, &failure), &failure,
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
-        if (!strstr(why.text, cases[i].text))
-            fail_msg("%s: %s", cases[i].text, why.text);
+        if (!strstr(failure.text, cases[i].text))
+            fail_msg("%s: %s", cases[i].text, failure.text);
     }
 }
 
 TEST(the_first_parameter_that_differs_is_named) {
     struct run *run = &((struct run_fixture *)*state)->run;
     struct parameter *bias = &run->plan.layout->parameters[1], whole = *bias;
-    struct failure why;
     static const char *const says[] = {
         "tensor number 1 is \"layer0.bias\" [300] float32 trained of group 0 "
         "there, \"scale\" [300] float32",
@@ -133,10 +128,10 @@ TEST(the_first_parameter_that_differs_is_named) {
         bias->dims[0] += i == 1;
         bias->init_bound += i == 2;
         run->plan.layout->num_parameters -= i == 3;
-        assert_fails(resume(run, own, 2, &why), &why,
+        assert_fails(resume(run, own, 2, &failure), &failure,
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
-        if (!strstr(why.text, says[i]))
-            fail_msg("%s: %s", says[i], why.text);
+        if (!strstr(failure.text, says[i]))
+            fail_msg("%s: %s", says[i], failure.text);
     }
     run->plan.layout->num_parameters++;
 }
@@ -148,41 +143,37 @@ TEST(other_initial_rows_are_named_by_their_key) {
         {"{\"e2\": {\"dim\": 3}}", "features.e2.init_range has"},
         {NULL, "init_range of table \"e2\" has"}};
     struct run *run = &((struct run_fixture *)*state)->run;
-    struct failure why;
     for (int i = 0; i < 3; i++) {
         struct table tables[] = {own[0], own[1]};
         tables[1].init_kind = INITIALIZER_NORMAL;
         run->job->features = (char *)cases[i][0];
-        assert_fails(resume(run, tables, 2, &why), &why,
+        assert_fails(resume(run, tables, 2, &failure), &failure,
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
-        assert_non_null(strstr(why.text, cases[i][1]));
+        assert_non_null(strstr(failure.text, cases[i][1]));
     }
 }
 
 TEST(a_job_without_the_tables_does_not_resume) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    struct failure why;
-    assert_fails(resume(run, own, 0, &why), &why,
+    assert_fails(resume(run, own, 0, &failure), &failure,
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
-    assert_non_null(strstr(why.text, "\"e1\" is there only"));
+    assert_non_null(strstr(failure.text, "\"e1\" is there only"));
 }
 
 /* Deltas have the checkpoint as their base, if it is none itself. */
 TEST(a_resumed_run_continues_its_checkpoint_by_the_same_seed_and_state) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    struct failure why;
-    if (resume(run, own, 2, &why))
-        fail_msg("%s", why.text);
+    assert_ok(resume(run, own, 2, &failure));
     assert_true(run->checkpoints.has_base);
     assert_int_equal(run->checkpoints.base.step, 7);
     assert_true(run->checkpoints.base.hash == run->plan.restored.hash);
     run->job->optimizer.amsgrad = true;
-    assert_fails(resume(run, own, 2, &why), &why,
+    assert_fails(resume(run, own, 2, &failure), &failure,
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
-    assert_non_null(strstr(why.text, "the job says Adam with 3: "));
+    assert_non_null(strstr(failure.text, "the job says Adam with 3: "));
     run->job->optimizer.amsgrad = false;
     run->job->seed++;
-    assert_fails(resume(run, own, 2, &why), &why,
+    assert_fails(resume(run, own, 2, &failure), &failure,
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
-    assert_non_null(strstr(why.text, "has seed "));
+    assert_non_null(strstr(failure.text, "has seed "));
 }

@@ -2,6 +2,7 @@
 /* What two trainers keep with the checkpoints of a synchronous run. */
 #include "chief/snapshot/kept_states.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 
@@ -37,12 +38,10 @@ static void report(struct run *run, uint32_t rank, uint64_t step) {
 
 static void expect_two_files(struct run *run, uint64_t step) {
     struct shard_info *files;
-    struct failure why;
     uint32_t count;
     char name[64];
     assert_false(kept_states_awaited(run, step, name));
-    assert_int_equal(kept_states_take(run, step, &files, &count, &why),
-                     STATUS_OK);
+    assert_ok(kept_states_take(run, step, &files, &count, &failure));
     assert_int_equal(count, TRAINERS);
     free(files);
 }

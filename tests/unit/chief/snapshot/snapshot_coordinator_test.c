@@ -5,6 +5,7 @@
 
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
@@ -23,8 +24,7 @@ static int setup(void **state) {
     fixture->job.staleness = 1;
     fixture->job.checkpoint.dir = folder;
     fixture->run.plan.num_holders = HOLDERS;
-    struct failure why;
-    return checkpoint_policy_open(&fixture->run, &why);
+    return checkpoint_policy_open(&fixture->run, &failure);
 }
 
 static int teardown(void **state) {
@@ -128,11 +128,8 @@ TEST(what_holds_nothing_reports_nothing) {
 static void tables(struct run *run) {
     struct parameter parameter = {.name = "w", .num_dims = 1, .dims = {8}};
     struct table of[] = {{.name = "e1", .dim = 2}, {.name = "e2", .dim = 2}};
-    struct failure why;
-    assert_int_equal(layout_build(&run->plan.layout, &parameter, 1, &why),
-                     STATUS_OK);
-    assert_int_equal(layout_add_tables(run->plan.layout, of, 2, 4, &why),
-                     STATUS_OK);
+    assert_ok(layout_build(&run->plan.layout, &parameter, 1, &failure));
+    assert_ok(layout_add_tables(run->plan.layout, of, 2, 4, &failure));
 }
 
 /* HOLDER's file is written, with COUNT numbers of ROWS; as a delta if it is

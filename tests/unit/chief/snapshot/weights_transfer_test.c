@@ -43,7 +43,6 @@ struct fixture {
     struct ps_links_peer places[NUM_PS];
     struct weights_transfer_settings settings;
     struct weights_transfer *weights_transfer;
-    struct failure why;
     float *floats;
 };
 
@@ -65,18 +64,12 @@ static void ignore_sums(void *context, uint64_t round, const double *sums) {
     (void)sums;
 }
 
-static void must(enum status status, const struct failure *why) {
-    if (status)
-        fail_msg("%s", why->text);
-}
-
 static void open_server(struct fixture *fixture, uint32_t p) {
     struct node *node = &fixture->servers[p];
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD};
-    must(
-        link_open(&node->link, fixture->zmq, LINK_SERVER, &link, &fixture->why),
-        &fixture->why);
-    must(link_bind(node->link, 0, &fixture->why), &fixture->why);
+    assert_ok(
+        link_open(&node->link, fixture->zmq, LINK_SERVER, &link, &failure));
+    assert_ok(link_bind(node->link, 0, &failure));
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++)
         if (fixture->ps_of_block[b] == p)
             node->ids[node->num_blocks++] = b;
@@ -93,7 +86,7 @@ static void open_server(struct fixture *fixture, uint32_t p) {
         .snapshot = ignore_snapshot,
         .on_square_sums = ignore_sums,
     };
-    must(server_open(&node->server, &server, &fixture->why), &fixture->why);
+    assert_ok(server_open(&node->server, &server, &failure));
     shard_initialise(server_shard(node->server), 1);
     node->snapshots = shard_snapshot_open(server_shard(node->server),
                                           fixture->layout, node->ids);
@@ -107,14 +100,13 @@ static void open_server(struct fixture *fixture, uint32_t p) {
 static void serve_one(struct node *node, struct link_frame *frame) {
     static _Thread_local struct message_arena arena;
     Capstan__DataHeader *header;
-    struct failure why;
     if (message_read_data(&header, &arena, frame->header.data,
-                          frame->header.size, &why))
+                          frame->header.size, &failure))
         abort();
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__PROBE && node->to_lose &&
         node->to_lose--)
         link_release(frame);
-    else if (server_handle(node->server, frame, header, &why))
+    else if (server_handle(node->server, frame, header, &failure))
         abort();
 }
 
@@ -152,8 +144,7 @@ static void stop_node(struct node *node) {
 static int set_up(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     fixture->zmq = zmq_ctx_new();
-    must(layout_build(&fixture->layout, parameters, 2, &fixture->why),
-         &fixture->why);
+    assert_ok(layout_build(&fixture->layout, parameters, 2, &failure));
     assert_in_range(fixture->layout->num_blocks, 6, MAX_BLOCKS);
     for (uint32_t b = 0; b < fixture->layout->num_blocks; b++)
         fixture->ps_of_block[b] = b % NUM_PS;
@@ -197,9 +188,8 @@ static int tear_down(void **state) {
 FIXTURE(set_up, tear_down);
 
 static void open_transfer(struct fixture *fixture) {
-    must(weights_transfer_open(&fixture->weights_transfer, &fixture->settings,
-                               &fixture->why),
-         &fixture->why);
+    assert_ok(weights_transfer_open(&fixture->weights_transfer,
+                                    &fixture->settings, &failure));
 }
 
 /* Both ps stand still meanwhile. */
@@ -222,18 +212,16 @@ static void assign_all_and_read_back(struct fixture *fixture) {
     float *back = fixture->floats + fixture->layout->elements;
     for (uint32_t p = 0; p < 2; p++) {
         fill(fixture->floats, fixture->layout->parameters[p].elements, 7);
-        must(weights_transfer_assign(fixture->weights_transfer, p,
-                                     fixture->floats, &fixture->why),
-             &fixture->why);
+        assert_ok(weights_transfer_assign(fixture->weights_transfer, p,
+                                          fixture->floats, &failure));
     }
     take_snapshots(fixture);
     for (uint32_t p = 0; p < 2; p++) {
         uint64_t elements = fixture->layout->parameters[p].elements;
         fill(fixture->floats, elements, 7);
         memset(back, 0xff, elements * sizeof *back);
-        must(weights_transfer_read(fixture->weights_transfer, p, SNAPSHOT, back,
-                                   &fixture->why),
-             &fixture->why);
+        assert_ok(weights_transfer_read(fixture->weights_transfer, p, SNAPSHOT,
+                                        back, &failure));
         assert_memory_equal(back, fixture->floats, elements * sizeof *back);
     }
 }
@@ -261,11 +249,10 @@ TEST(a_lost_request_is_resent) {
  * closes, which a sanitizer calls a leak. */
 enum { SMALL = 0 };
 
-static void expect_refusal(struct fixture *fixture, enum status status,
-                           const char *text) {
-    assert_fails(status, &fixture->why, FAILURE_PEER_REFUSED);
-    if (!strstr(fixture->why.text, text) || !strstr(fixture->why.text, "ps "))
-        fail_msg("no \"%s\" in: %s", text, fixture->why.text);
+static void expect_refusal(enum status status, const char *text) {
+    assert_fails(status, &failure, FAILURE_PEER_REFUSED);
+    if (!strstr(failure.text, text) || !strstr(failure.text, "ps "))
+        fail_msg("no \"%s\" in: %s", text, failure.text);
 }
 
 TEST(nothing_is_assigned_after_the_first_view) {
@@ -275,9 +262,8 @@ TEST(nothing_is_assigned_after_the_first_view) {
                              &slot);
     start_all(fixture);
     open_transfer(fixture);
-    expect_refusal(fixture,
-                   weights_transfer_assign(fixture->weights_transfer, SMALL,
-                                           fixture->floats, &fixture->why),
+    expect_refusal(weights_transfer_assign(fixture->weights_transfer, SMALL,
+                                           fixture->floats, &failure),
                    "before the first view only");
 }
 
@@ -285,19 +271,16 @@ TEST(only_the_chief_assigns_weights) {
     fixture->settings.incarnation = CHIEF + 1;
     start_all(fixture);
     open_transfer(fixture);
-    expect_refusal(fixture,
-                   weights_transfer_assign(fixture->weights_transfer, SMALL,
-                                           fixture->floats, &fixture->why),
+    expect_refusal(weights_transfer_assign(fixture->weights_transfer, SMALL,
+                                           fixture->floats, &failure),
                    "not in this ps's view");
 }
 
 TEST(a_snapshot_that_is_not_held_is_refused) {
     start_all(fixture);
     open_transfer(fixture);
-    expect_refusal(fixture,
-                   weights_transfer_read(fixture->weights_transfer, SMALL,
-                                         SNAPSHOT, fixture->floats,
-                                         &fixture->why),
+    expect_refusal(weights_transfer_read(fixture->weights_transfer, SMALL,
+                                         SNAPSHOT, fixture->floats, &failure),
                    "a snapshot that is not held");
 }
 
@@ -307,12 +290,12 @@ TEST(a_silent_ps_is_named_at_the_deadline) {
     start(&fixture->servers[1]);
     open_transfer(fixture);
     assert_fails(weights_transfer_assign(fixture->weights_transfer, SMALL,
-                                         fixture->floats, &fixture->why),
-                 &fixture->why, FAILURE_PEER_SILENT);
+                                         fixture->floats, &failure),
+                 &failure, FAILURE_PEER_SILENT);
     snprintf(name, sizeof name, "ps 0 at %s has not answered",
              fixture->places[0].address);
-    assert_non_null(strstr(fixture->why.text, name));
-    assert_non_null(strstr(fixture->why.text, "timeouts.step"));
+    assert_non_null(strstr(failure.text, name));
+    assert_non_null(strstr(failure.text, "timeouts.step"));
 }
 
 TEST(a_cancelled_transfer_ends_at_once) {
@@ -320,8 +303,7 @@ TEST(a_cancelled_transfer_ends_at_once) {
     eventfd_write(fixture->settings.cancel, 1);
     open_transfer(fixture);
     assert_fails(weights_transfer_read(fixture->weights_transfer, SMALL,
-                                       SNAPSHOT, fixture->floats,
-                                       &fixture->why),
-                 &fixture->why, FAILURE_RUN_ENDED);
+                                       SNAPSHOT, fixture->floats, &failure),
+                 &failure, FAILURE_RUN_ENDED);
     assert_true(time_now() - began < 30 * TIME_S);
 }

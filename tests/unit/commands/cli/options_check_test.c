@@ -14,17 +14,15 @@ static struct options no_flags(enum cli_command_id cli_command) {
 }
 
 static void passes(const struct options *options) {
-    struct failure why;
-    if (options_check(options, &why))
-        fail_msg("%s", why.text);
+    assert_ok(options_check(options, &failure));
 }
 
 static void expect_message(const struct options *options,
                            const char *expected) {
-    struct failure why;
-    assert_fails(options_check(options, &why), &why, FAILURE_FLAG_CONFLICT);
-    if (!strstr(why.text, expected))
-        fail_msg("no \"%s\" in: %s", expected, why.text);
+    assert_fails(options_check(options, &failure), &failure,
+                 FAILURE_FLAG_CONFLICT);
+    if (!strstr(failure.text, expected))
+        fail_msg("no \"%s\" in: %s", expected, failure.text);
 }
 
 TEST(bench_accepts_a_job_only_with_simulate) {

@@ -17,7 +17,6 @@ enum { MAX_WORDS = 600 };
  * kept: standard output in `printed`. */
 struct reading {
     struct options options;
-    struct failure why;
     enum status status;
     char line[8192];
     char printed[16384];
@@ -31,9 +30,8 @@ static void read_words(struct reading *reading, char **words, int count) {
     assert_non_null(kept);
     dup2(fileno(kept), STDOUT_FILENO);
     dup2(nowhere, STDERR_FILENO);
-    reading->why.text[0] = 0;
-    reading->status =
-        options_read(&reading->options, count, words, &reading->why);
+    failure.text[0] = 0;
+    reading->status = options_read(&reading->options, count, words, &failure);
     fflush(stdout);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
@@ -62,21 +60,21 @@ static struct reading *read_line(const char *line) {
 static const struct options *parse_valid(const char *line) {
     struct reading *reading = read_line(line);
     if (reading->status)
-        fail_msg("%s: %s", line, reading->why.text);
+        fail_msg("%s: %s", line, failure.text);
     return &reading->options;
 }
 
 static void expect_error(const char *line, const char *part) {
     struct reading *reading = read_line(line);
-    if (reading->status != STATUS_CONFIG || !strstr(reading->why.text, part))
+    if (reading->status != STATUS_CONFIG || !strstr(failure.text, part))
         fail_msg("%s: status %d, '%s' is not in: %s", line, reading->status,
-                 part, reading->why.text);
+                 part, failure.text);
 }
 
 static void expect_code(const char *line, enum failure_code code) {
     struct reading *reading = read_line(line);
     print_message("%s\n", line);
-    assert_fails(reading->status, &reading->why, code);
+    assert_fails(reading->status, &failure, code);
 }
 
 TEST(run_accepts_a_job_and_legacy_flags) {
@@ -539,11 +537,11 @@ TEST(each_word_of_a_flag_is_accepted_and_no_other) {
                          option->name, word);
                 struct reading *reading = read_line(line);
                 if (reading->status)
-                    assert_int_not_equal(reading->why.code,
-                                         FAILURE_BAD_FLAG_VALUE);
+                    assert_int_not_equal(failure.code, FAILURE_BAD_FLAG_VALUE);
             }
             snprintf(line, sizeof line, "%s --%s=x", verb->name, option->name);
-            refused += read_line(line)->why.code == FAILURE_BAD_FLAG_VALUE;
+            refused +=
+                (read_line(line), failure.code) == FAILURE_BAD_FLAG_VALUE;
         }
     }
     assert_in_range(refused, 6, 100);

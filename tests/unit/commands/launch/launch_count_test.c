@@ -20,8 +20,7 @@ static enum status fill(enum launch_nproc nproc_kind, uint32_t *count,
 
 TEST(a_number_is_used_as_given) {
     uint32_t count = 3;
-    struct failure why;
-    assert_int_equal(fill(LAUNCH_NPROC_NUMBER, &count, &why), STATUS_OK);
+    assert_ok(fill(LAUNCH_NPROC_NUMBER, &count, &failure));
     assert_int_equal(count, 3);
 }
 
@@ -29,23 +28,22 @@ TEST(a_number_is_used_as_given) {
 TEST(processors_are_those_of_the_affinity_mask) {
     cpu_set_t before, one;
     uint32_t count = 0;
-    struct failure why;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    assert_int_equal(fill(LAUNCH_NPROC_CPU, &count, &why), STATUS_OK);
+    assert_ok(fill(LAUNCH_NPROC_CPU, &count, &failure));
     assert_int_equal(count, CPU_COUNT(&before));
     CPU_ZERO(&one);
     for (int c = 0; !CPU_COUNT(&one); c++)
         if (CPU_ISSET(c, &before))
             CPU_SET(c, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    assert_int_equal(fill(LAUNCH_NPROC_AUTO, &count, &why), STATUS_OK);
+    assert_ok(fill(LAUNCH_NPROC_AUTO, &count, &failure));
     assert_int_equal(count, 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST(without_a_gpu_the_count_is_zero) {
     uint32_t count = 0;
-    struct failure why;
-    assert_fails(fill(LAUNCH_NPROC_GPU, &count, &why), &why, FAILURE_NO_DEVICE);
-    assert_non_null(strstr(why.text, "--nproc_per_node is gpu"));
+    assert_fails(fill(LAUNCH_NPROC_GPU, &count, &failure), &failure,
+                 FAILURE_NO_DEVICE);
+    assert_non_null(strstr(failure.text, "--nproc_per_node is gpu"));
 }

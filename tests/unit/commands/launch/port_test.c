@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/launch/port.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -15,9 +16,8 @@ enum { PORTS = 64 };
 TEST(held_ports_differ) {
     uint16_t ports[PORTS];
     int holders[PORTS];
-    struct failure why;
     for (unsigned i = 0; i < PORTS; i++) {
-        assert_int_equal(port_reserve(&ports[i], &holders[i], &why), STATUS_OK);
+        assert_ok(port_reserve(&ports[i], &holders[i], &failure));
         assert_true(ports[i] > 0);
         for (unsigned j = 0; j < i; j++)
             assert_int_not_equal(ports[i], ports[j]);
@@ -28,10 +28,9 @@ TEST(held_ports_differ) {
 
 TEST(a_held_port_is_refused_to_other_processes) {
     struct sockaddr_in address = {.sin_family = AF_INET};
-    struct failure why;
     uint16_t port;
     int port_socket, other_socket = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(port_reserve(&port, &port_socket, &why), STATUS_OK);
+    assert_ok(port_reserve(&port, &port_socket, &failure));
     address.sin_port = htons(port);
     assert_int_equal(
         bind(other_socket, (struct sockaddr *)&address, sizeof address), -1);
@@ -44,11 +43,10 @@ TEST(a_held_port_is_refused_to_other_processes) {
 
 /* Binds a libzmq socket to a held port, then another in its place. */
 static void bind_twice(const char *host, int ipv6) {
-    struct failure why;
     char endpoint[64];
     uint16_t port;
     int port_socket;
-    assert_int_equal(port_reserve(&port, &port_socket, &why), STATUS_OK);
+    assert_ok(port_reserve(&port, &port_socket, &failure));
     snprintf(endpoint, sizeof endpoint, "tcp://%s:%d", host, port);
     for (unsigned life = 0; life < 2; life++) {
         void *context = zmq_ctx_new();

@@ -17,17 +17,14 @@ static struct subprocess_result run(struct subprocess_signals *signals,
     char *arguments[] = {"sh", "-c", (char *)script, NULL};
     struct subprocess_options options = {"sh", arguments, limit, kill_after};
     struct subprocess_result result;
-    struct failure why;
-    if (subprocess_run(signals, &options, &result, &why))
-        fail_msg("%s", why.text);
+    assert_ok(subprocess_run(signals, &options, &result, &failure));
     return result;
 }
 
 static int open_signals(void **state) {
-    struct failure why;
     struct subprocess_signals *signals = calloc(1, sizeof *signals);
     *state = signals;
-    return !signals || subprocess_open(signals, &why);
+    return !signals || subprocess_open(signals, &failure);
 }
 
 static int close_signals(void **state) {
@@ -109,10 +106,9 @@ TEST(a_missing_program_is_named) {
     char *arguments[] = {"/nonexistent/program", NULL};
     struct subprocess_options options = {arguments[0], arguments, 30, 1};
     struct subprocess_result result;
-    struct failure why;
-    assert_fails(subprocess_run(*state, &options, &result, &why), &why,
+    assert_fails(subprocess_run(*state, &options, &result, &failure), &failure,
                  FAILURE_PROGRAM_MISSING);
-    assert_non_null(strstr(why.text, "/nonexistent/program"));
+    assert_non_null(strstr(failure.text, "/nonexistent/program"));
     assert_null(result.output);
 }
 

@@ -3,6 +3,7 @@
 #include "commands/measure/baselines.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
@@ -23,14 +24,13 @@ static int set_up(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     char path[PATH_MAX + 32], folder[PATH_MAX];
     const void *table;
-    struct failure why;
     assert_true(build_folder_find(folder));
     snprintf(path, sizeof path, "%s/capstan-bench.so", folder);
-    if (plugin_load(&table, path, BASELINES_SYMBOL, BASELINES_ABI, &why))
-        fail_msg("%s", why.text);
+    assert_ok(
+        plugin_load(&table, path, BASELINES_SYMBOL, BASELINES_ABI, &failure));
     const struct baselines_ops *ops = table;
-    if (ops->open(&fixture->baselines, &why))
-        fail_msg("%s", why.text);
+    if (ops->open(&fixture->baselines, &failure))
+        fail_msg("%s", failure.text);
     *state = fixture;
     return 0;
 }
@@ -50,10 +50,9 @@ FIXTURE(set_up, tear_down);
 
 static void run(struct fixture *fixture, enum baseline baseline,
                 struct bench_iteration *iteration) {
-    struct failure why;
     if (fixture->baselines->ops->run(fixture->baselines, baseline, iteration,
-                                     &why))
-        fail_msg("%s", why.text);
+                                     &failure))
+        fail_msg("%s", failure.text);
 }
 
 /* Every kind of every size, many at once and one after the other. */

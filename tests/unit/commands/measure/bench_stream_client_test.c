@@ -48,7 +48,6 @@ struct fixture {
 
 static void *serve(void *argument) {
     struct node *node = argument;
-    struct failure why;
     while (!atomic_load(&node->end)) {
         zmq_pollitem_t items[LINK_POLL_ITEMS];
         struct link_frame frame;
@@ -58,9 +57,9 @@ static void *serve(void *argument) {
             atomic_fetch_add(&node->heard, 1);
             if (atomic_load(&node->deaf) ||
                 message_read_data(&header, &node->arena, frame.header.data,
-                                  frame.header.size, &why))
+                                  frame.header.size, &failure))
                 link_release(&frame);
-            else if (server_handle(node->server, &frame, header, &why))
+            else if (server_handle(node->server, &frame, header, &failure))
                 return NULL;
         }
         server_flush(node->server);
@@ -71,14 +70,13 @@ static void *serve(void *argument) {
 static void build_layout(struct fixture *fixture) {
     struct parameter parameters[1 + SMALL] = {
         {.name = "vector", .num_dims = 1, .dims = {FLOATS}}};
-    struct failure why;
     for (int i = 1; i <= SMALL; i++) {
         snprintf(parameters[i].name, sizeof parameters[i].name, "small.%d", i);
         parameters[i].num_dims = 1;
         parameters[i].dims[0] = SMALL_FLOATS;
     }
-    if (layout_build(&fixture->plan.layout, parameters, 1 + SMALL, &why))
-        fail_msg("%s", why.text);
+    assert_ok(
+        layout_build(&fixture->plan.layout, parameters, 1 + SMALL, &failure));
     assert_int_equal(fixture->plan.layout->num_blocks, BLOCKS);
 }
 
@@ -86,13 +84,12 @@ static void open_server(struct fixture *fixture, uint32_t p) {
     struct node *node = &fixture->servers[p];
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD};
     struct gate_slot slot = {ME, 1, true};
-    struct failure why;
     for (uint32_t b = 0; b < BLOCKS; b++)
         if (fixture->block_ps[b] == p)
             node->ids[node->count++] = b;
-    if (link_open(&node->link, fixture->zmq, LINK_SERVER, &link, &why) ||
-        link_bind(node->link, 0, &why))
-        fail_msg("%s", why.text);
+    if (link_open(&node->link, fixture->zmq, LINK_SERVER, &link, &failure) ||
+        link_bind(node->link, 0, &failure))
+        fail_msg("%s", failure.text);
     node->process =
         (struct process){.run = RUN, .incarnation = INCARNATION + p};
     struct server_settings settings = {.link = node->link,
@@ -105,11 +102,10 @@ static void open_server(struct fixture *fixture, uint32_t p) {
                                        .run_schedule = {.total = UINT64_MAX,
                                                         .accumulation = 1,
                                                         .epoch_batches = 1}};
-    if (server_open(&node->server, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(server_open(&node->server, &settings, &failure));
     shard_initialise(server_shard(node->server), 1);
     update_core_set_view(server_update_core(node->server), 1, &slot);
-    assert_int_equal(server_run_actions(node->server, &why), STATUS_OK);
+    assert_ok(server_run_actions(node->server, &failure));
     snprintf(fixture->places[p].address, sizeof fixture->places[p].address,
              "127.0.0.1:%u", link_port(node->link));
     fixture->places[p].incarnation = INCARNATION + p;
@@ -186,12 +182,10 @@ static struct bench_iteration run(struct fixture *fixture, bool small,
                                         .times = times,
                                         .latencies = fixture->latencies,
                                         .capacity = ROOM};
-    struct failure why;
     uint32_t first, count;
     blocks_of(fixture, small, &first, &count);
-    if (bench_stream_iteration(fixture->bench_stream_client, first, count,
-                               &iteration, &why))
-        fail_msg("%s", why.text);
+    assert_ok(bench_stream_iteration(fixture->bench_stream_client, first, count,
+                                     &iteration, &failure));
     assert_int_equal(iteration.vectors, times);
     assert_true(iteration.elapsed > 0);
     return iteration;
@@ -215,9 +209,7 @@ static void expect_updates(struct fixture *fixture, bool small,
 }
 
 TEST(only_pushes_count_as_updates) {
-    struct failure why;
-    if (open_stream(fixture, ME, TIMEOUT, &why))
-        fail_msg("%s", why.text);
+    assert_ok(open_stream(fixture, ME, TIMEOUT, &failure));
     assert_string_equal(
         bench_stream_client_transport(fixture->bench_stream_client), "tcp");
     for (uint32_t depth = 1; depth < 20; depth += 6) {
@@ -232,9 +224,7 @@ TEST(only_pushes_count_as_updates) {
 }
 
 TEST(small_vectors_share_a_message_to_each_ps) {
-    struct failure why;
-    if (open_stream(fixture, ME, TIMEOUT, &why))
-        fail_msg("%s", why.text);
+    assert_ok(open_stream(fixture, ME, TIMEOUT, &failure));
     for (int kind = 0; kind < BENCH_ITERATION_KINDS; kind++) {
         struct bench_iteration iteration =
             run(fixture, true, (enum bench_iteration_kind)kind, 3, 7);
@@ -245,9 +235,7 @@ TEST(small_vectors_share_a_message_to_each_ps) {
 }
 
 TEST(each_sequential_request_has_a_latency) {
-    struct failure why;
-    if (open_stream(fixture, ME, TIMEOUT, &why))
-        fail_msg("%s", why.text);
+    assert_ok(open_stream(fixture, ME, TIMEOUT, &failure));
     struct bench_iteration iteration =
         run(fixture, false, BENCH_ITERATION_PUSH_PULL, 1, 9);
     assert_int_equal(iteration.samples, 9);
@@ -262,52 +250,44 @@ TEST(each_sequential_request_has_a_latency) {
 }
 
 TEST(a_ps_that_refuses_is_named_with_its_reason) {
-    struct failure why;
     struct bench_iteration iteration = {.times = 1};
     uint32_t first, count;
-    if (open_stream(fixture, ME + 1, TIMEOUT, &why))
-        fail_msg("%s", why.text);
+    assert_ok(open_stream(fixture, ME + 1, TIMEOUT, &failure));
     blocks_of(fixture, false, &first, &count);
     assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
-                                        count, &iteration, &why),
-                 &why, FAILURE_PEER_REFUSED);
-    assert_non_null(strstr(why.text, "refuses: not in this ps's view"));
+                                        count, &iteration, &failure),
+                 &failure, FAILURE_PEER_REFUSED);
+    assert_non_null(strstr(failure.text, "refuses: not in this ps's view"));
 }
 
 TEST(a_ps_that_does_not_answer_is_named) {
-    struct failure why;
     struct bench_iteration iteration = {.times = 1};
     uint32_t first, count;
-    if (open_stream(fixture, ME, 0.5, &why))
-        fail_msg("%s", why.text);
+    assert_ok(open_stream(fixture, ME, 0.5, &failure));
     atomic_store(&fixture->servers[1].deaf, true);
     blocks_of(fixture, false, &first, &count);
     assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
-                                        count, &iteration, &why),
-                 &why, FAILURE_PEER_SILENT);
-    assert_non_null(strstr(why.text, "ps 1 at 127.0.0.1:"));
+                                        count, &iteration, &failure),
+                 &failure, FAILURE_PEER_SILENT);
+    assert_non_null(strstr(failure.text, "ps 1 at 127.0.0.1:"));
 }
 
 TEST(a_missing_ps_is_named) {
-    struct failure why;
     snprintf(fixture->places[0].address, sizeof fixture->places[0].address,
              "127.0.0.1:1");
-    assert_fails(open_stream(fixture, ME, 0.3, &why), &why,
+    assert_fails(open_stream(fixture, ME, 0.3, &failure), &failure,
                  FAILURE_PEER_SILENT);
     assert_null(fixture->bench_stream_client);
-    assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1:1"));
+    assert_non_null(strstr(failure.text, "ps 0 at 127.0.0.1:1"));
 }
 
 TEST(a_waiting_client_stops_at_once) {
-    struct failure why;
     atomic_bool stop = true;
     struct bench_iteration iteration = {.times = 1000, .stop = &stop};
     uint32_t first, count;
-    if (open_stream(fixture, ME, TIMEOUT, &why))
-        fail_msg("%s", why.text);
+    assert_ok(open_stream(fixture, ME, TIMEOUT, &failure));
     blocks_of(fixture, false, &first, &count);
-    assert_int_equal(bench_stream_iteration(fixture->bench_stream_client, first,
-                                            count, &iteration, &why),
-                     STATUS_OK);
+    assert_ok(bench_stream_iteration(fixture->bench_stream_client, first, count,
+                                     &iteration, &failure));
     assert_int_equal(iteration.vectors, 0);
 }

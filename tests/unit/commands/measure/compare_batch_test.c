@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/measure/compare_arguments.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 static enum status find(struct job job, uint32_t trainers, bool local,
                         struct compare_batch *batch) {
-    struct failure why;
-    return compare_batch_find(batch, &job, trainers, local, &why);
+    return compare_batch_find(batch, &job, trainers, local, &failure);
 }
 
 TEST(a_batch_independent_of_devices_is_solved_beforehand) {

@@ -84,13 +84,10 @@ static enum status settle(struct fake *fake, const char *setting,
 }
 
 TEST(runs_are_of_the_job_and_leave_nothing_behind) {
-    struct failure why;
     json_t *result;
-    assert_int_equal(settle(fake, "compare={}",
-                            (struct strategy_case){2, 2, false, 0}, &why),
-                     STATUS_OK);
-    if (compare_cluster_run(&result, &fake->members, &why))
-        fail_msg("%s", why.text);
+    assert_ok(settle(fake, "compare={}", (struct strategy_case){2, 2, false, 0},
+                     &failure));
+    assert_ok(compare_cluster_run(&result, &fake->members, &failure));
     assert_int_equal(fake->count, 2 * 5 + 1);
     assert_false(fake->kept);
     assert_int_equal(fake->micro_batch, fake->fixture->job->micro_batch);
@@ -104,31 +101,25 @@ TEST(runs_are_of_the_job_and_leave_nothing_behind) {
 }
 
 TEST(a_lost_member_ends_the_comparison_with_the_runs_error) {
-    struct failure why;
     json_t *result;
     fake->last = 3;
-    assert_int_equal(settle(fake, "compare={}",
-                            (struct strategy_case){2, 1, false, 0}, &why),
-                     STATUS_OK);
-    assert_fails(compare_cluster_run(&result, &fake->members, &why), &why,
-                 FAILURE_PEER_LOST);
+    assert_ok(settle(fake, "compare={}", (struct strategy_case){2, 1, false, 0},
+                     &failure));
+    assert_fails(compare_cluster_run(&result, &fake->members, &failure),
+                 &failure, FAILURE_PEER_LOST);
     assert_null(result);
 }
 
 TEST(without_ps_only_all_reduce_is_compared) {
-    struct failure why;
-    assert_int_equal(settle(fake, "compare={}",
-                            (struct strategy_case){3, 0, false, 0}, &why),
-                     STATUS_OK);
+    assert_ok(settle(fake, "compare={}", (struct strategy_case){3, 0, false, 0},
+                     &failure));
     assert_int_equal(fake->options.ps.count, 0);
     assert_int_equal(fake->options.workers.values[0], 3);
 }
 
 TEST(many_ps_are_counted_by_doubling) {
-    struct failure why;
-    assert_int_equal(settle(fake, "compare={}",
-                            (struct strategy_case){3, 24, false, 0}, &why),
-                     STATUS_OK);
+    assert_ok(settle(fake, "compare={}",
+                     (struct strategy_case){3, 24, false, 0}, &failure));
     const struct job_counts *ps = &fake->options.ps;
     static const unsigned wanted[] = {1, 2, 4, 8, 16, 24};
     assert_int_equal(ps->count, 6);
@@ -152,11 +143,11 @@ TEST(missing_resources_of_the_cluster_are_named) {
          "...; allowed: 2"},
         {"compare={}", {1, 0, true, 0}, "trains alone"},
     };
-    struct failure why;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_fails(settle(fake, cases[i].setting, cases[i].topology, &why),
-                     &why, FAILURE_JOB_UNFIT);
-        if (!strstr(why.text, cases[i].text))
-            fail_msg("'%s' is not in: %s", cases[i].text, why.text);
+        assert_fails(
+            settle(fake, cases[i].setting, cases[i].topology, &failure),
+            &failure, FAILURE_JOB_UNFIT);
+        if (!strstr(failure.text, cases[i].text))
+            fail_msg("'%s' is not in: %s", cases[i].text, failure.text);
     }
 }

@@ -126,11 +126,10 @@ static const json_t *case_at(const json_t *result, size_t index) {
 }
 
 TEST(cases_take_turns_with_the_same_batch) {
-    struct failure why;
     json_t *result;
     fixture->options.sets[fixture->options.num_sets++] = "seed=7";
     fixture->options.lane = "tcp";
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
+    assert_ok(compare(fixture, &result, &failure));
     assert_int_equal(count_lines(fixture), 1 + 2 + 2 + 2 + 1);
     expect_words(
         fixture, 0,
@@ -159,9 +158,8 @@ TEST(cases_take_turns_with_the_same_batch) {
 
 /* 20 steps at 10 a second: 2 s, for the others 20 steps too. */
 TEST(the_final_round_has_equal_time_and_the_test_set) {
-    struct failure why;
     json_t *result;
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
+    assert_ok(compare(fixture, &result, &failure));
     expect_words(fixture, 5, WORDS("staleness=0", "steps=20 job.json"));
     expect_words(fixture, 6, WORDS("staleness=inf", "steps=20 job.json"));
     assert_true(json_number_value(json_object_get(result, "equal_seconds")) ==
@@ -172,9 +170,8 @@ TEST(the_final_round_has_equal_time_and_the_test_set) {
 }
 
 TEST(a_failed_case_is_reported_and_not_repeated) {
-    struct failure why;
     json_t *result;
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
+    assert_ok(compare(fixture, &result, &failure));
     const char *error =
         json_string_value(json_object_get(case_at(result, 0), "error"));
     assert_string_equal(error, "no such mode (exit code 2)");
@@ -185,23 +182,22 @@ TEST(a_failed_case_is_reported_and_not_repeated) {
 }
 
 TEST(without_a_successful_case_there_is_no_result) {
-    struct failure why;
     json_t *result;
     write_program(fixture, "echo 'error: no data' >&2; exit 2");
-    assert_fails(compare(fixture, &result, &why), &why,
+    assert_fails(compare(fixture, &result, &failure), &failure,
                  FAILURE_COMPARE_IMPOSSIBLE);
     assert_null(result);
-    assert_non_null(strstr(why.text, "no such mode"));
+    assert_non_null(strstr(failure.text, "no such mode"));
     write_program(fixture, "exit 1");
-    assert_fails(compare(fixture, &result, &why), &why, FAILURE_COMPARE_FAILED);
+    assert_fails(compare(fixture, &result, &failure), &failure,
+                 FAILURE_COMPARE_FAILED);
 }
 
 TEST(a_run_past_its_time_limit_is_a_failure) {
-    struct failure why;
     json_t *result;
     fixture->options.limit = 0.3;
     write_program(fixture, "case \"$*\" in *=inf*) exec sleep 60;; esac");
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
+    assert_ok(compare(fixture, &result, &failure));
     const char *error =
         json_string_value(json_object_get(case_at(result, 2), "error"));
     assert_non_null(strstr(error, "not over after 0.3 s (--limit)"));
@@ -209,24 +205,23 @@ TEST(a_run_past_its_time_limit_is_a_failure) {
 }
 
 TEST(a_signal_ends_the_comparison) {
-    struct failure why;
     json_t *result;
     char more[128];
     snprintf(more, sizeof more, "kill -INT %d; exec sleep 60", (int)getpid());
     write_program(fixture, more);
-    assert_fails(compare(fixture, &result, &why), &why, FAILURE_INTERRUPTED);
+    assert_fails(compare(fixture, &result, &failure), &failure,
+                 FAILURE_INTERRUPTED);
     assert_null(result);
     assert_int_equal(count_lines(fixture), 2);
 }
 
 TEST(each_number_of_workers_and_ps_is_a_case) {
     struct options *flags = &fixture->options;
-    struct failure why;
     json_t *result;
     flags->ps = (struct job_counts){{1, 2}, 2};
     flags->workers = (struct job_counts){{1, 2, 4}, 3};
     flags->repeats = 1;
-    assert_int_equal(compare(fixture, &result, &why), STATUS_OK);
+    assert_ok(compare(fixture, &result, &failure));
     assert_int_equal(json_array_size(json_object_get(result, "cases")),
                      3 * (1 + 2 * 2));
     assert_int_equal(json_array_size(json_object_get(result, "crossover")), 3);

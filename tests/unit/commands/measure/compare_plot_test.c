@@ -25,14 +25,13 @@ static const char failed[] =
 
 static void draw(const char *text, const char *name, char *start, size_t size) {
     char folder[] = "/tmp/capstan-plot-test-XXXXXX", path[128];
-    struct failure why;
     skip_unless_installed("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(text, 0, NULL);
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (compare_plot_check_gnuplot(&why) ||
-        compare_plot_draw(result, path, &why))
-        fail_msg("%s", why.text);
+    if (compare_plot_check_gnuplot(&failure) ||
+        compare_plot_draw(result, path, &failure))
+        fail_msg("%s", failure.text);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     start[fread(start, 1, size - 1, file)] = 0;
@@ -163,23 +162,22 @@ TEST(speed_up_is_drawn_beside_the_ideal) {
 }
 
 TEST(a_gnuplot_error_is_reported) {
-    struct failure why;
     skip_unless_installed("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(cases, 0, NULL);
-    assert_fails(compare_plot_draw(result, "/nonexistent/folder/a.svg", &why),
-                 &why, FAILURE_PROGRAM_FAILED);
-    assert_non_null(strstr(why.text, "--plot /nonexistent/folder/a.svg"));
+    assert_fails(
+        compare_plot_draw(result, "/nonexistent/folder/a.svg", &failure),
+        &failure, FAILURE_PROGRAM_FAILED);
+    assert_non_null(strstr(failure.text, "--plot /nonexistent/folder/a.svg"));
     json_decref(result);
 }
 
 TEST(without_gnuplot_the_install_command_is_shown) {
-    struct failure why;
     char *before = strdup(getenv("PATH"));
     setenv("PATH", "/nonexistent:/proc", 1);
-    enum status status = compare_plot_check_gnuplot(&why);
+    enum status status = compare_plot_check_gnuplot(&failure);
     setenv("PATH", before, 1);
     free(before);
-    assert_fails(status, &why, FAILURE_PROGRAM_MISSING);
-    assert_non_null(strstr(why.text, "apt-get install"));
-    assert_non_null(strstr(why.text, "gnuplot-nox"));
+    assert_fails(status, &failure, FAILURE_PROGRAM_MISSING);
+    assert_non_null(strstr(failure.text, "apt-get install"));
+    assert_non_null(strstr(failure.text, "gnuplot-nox"));
 }

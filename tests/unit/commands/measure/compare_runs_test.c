@@ -138,9 +138,8 @@ static const json_t *case_at(const json_t *result, size_t index) {
 TEST(cases_take_turns_and_then_use_the_test_set) {
     static const enum cost_model_mode modes[] = {COST_MODEL_RING, COST_MODEL_PS,
                                                  COST_MODEL_PS_ASYNC};
-    struct failure why;
     json_t *result;
-    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 0, &result, &failure));
     assert_int_equal(fake->count, 10);
     assert_int_equal(fake->request[9].steps, 1);
     assert_int_equal(fake->request[9].batch.micro, 16);
@@ -160,9 +159,8 @@ TEST(cases_take_turns_and_then_use_the_test_set) {
 
 /* So a chief can tell its members whether to stay. */
 TEST(each_run_knows_whether_others_follow) {
-    struct failure why;
     json_t *result;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 4, &result, &failure));
     for (unsigned i = 0; i < 10; i++) {
         assert_int_equal(fake->request[i].continues[true], i < 9);
         assert_int_equal(fake->request[i].continues[false], i < 9);
@@ -173,12 +171,12 @@ TEST(each_run_knows_whether_others_follow) {
 }
 
 TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
-    struct failure why;
     json_t *result;
     fake->fails_from = 0;
-    assert_fails(compare(fake, 4, &result, &why), &why, FAILURE_COMPARE_FAILED);
+    assert_fails(compare(fake, 4, &result, &failure), &failure,
+                 FAILURE_COMPARE_FAILED);
     assert_null(result);
-    assert_non_null(strstr(why.text, "the loss is nan"));
+    assert_non_null(strstr(failure.text, "the loss is nan"));
     assert_int_equal(fake->count, 3);
     assert_true(fake->request[1].continues[false]);
     assert_false(fake->request[2].continues[false]);
@@ -186,10 +184,9 @@ TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
 }
 
 TEST(a_failed_case_is_reported_and_not_repeated) {
-    struct failure why;
     json_t *result;
     fake->fails_from = 5;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 4, &result, &failure));
     /* The third case's last is not run, and fails_from meets the others' */
     assert_int_equal(fake->count, 8);
     assert_string_equal(
@@ -202,10 +199,9 @@ TEST(a_failed_case_is_reported_and_not_repeated) {
 }
 
 TEST(an_impossible_case_is_never_run) {
-    struct failure why;
     json_t *result;
     fake->impossible = COST_MODEL_RING;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 4, &result, &failure));
     assert_int_equal(fake->count, 7);
     assert_string_equal(
         json_string_value(json_object_get(case_at(result, 0), "error")),
@@ -216,32 +212,31 @@ TEST(an_impossible_case_is_never_run) {
 }
 
 TEST(a_lost_member_ends_the_comparison) {
-    struct failure why;
     json_t *result;
     fake->end_at = 4;
     fake->end = FAILURE_PEER_LOST;
-    assert_fails(compare(fake, 4, &result, &why), &why, FAILURE_PEER_LOST);
+    assert_fails(compare(fake, 4, &result, &failure), &failure,
+                 FAILURE_PEER_LOST);
     assert_null(result);
     assert_int_equal(fake->count, 5);
-    assert_string_equal(why.text, "worker 1 is gone");
+    assert_string_equal(failure.text, "worker 1 is gone");
 }
 
 TEST(a_signal_reports_the_progress) {
-    struct failure why;
     json_t *result;
     fake->end_at = 4;
     fake->end = FAILURE_TERMINATED;
-    assert_fails(compare(fake, 4, &result, &why), &why, FAILURE_TERMINATED);
-    assert_string_equal(why.text, "ended by signal 15 after 4 of 10 runs");
+    assert_fails(compare(fake, 4, &result, &failure), &failure,
+                 FAILURE_TERMINATED);
+    assert_string_equal(failure.text, "ended by signal 15 after 4 of 10 runs");
 }
 
 /* 640 examples a second, 24 of each of 6 replicas in a step. */
 TEST(the_first_run_sets_a_batch_that_depends_on_devices) {
-    struct failure why;
     json_t *result;
     fake->batch = (struct compare_batch){0};
     fake->replicas = 6;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 4, &result, &failure));
     assert_int_equal(fake->request[0].batch.micro, 0);
     for (unsigned i = 1; i < 9; i++) {
         assert_int_equal(fake->request[i].batch.micro, 8);
@@ -257,13 +252,12 @@ TEST(the_first_run_sets_a_batch_that_depends_on_devices) {
 /* Each run's is 0.5. */
 TEST(a_loss_above_that_at_the_start_is_marked) {
     static const double starts[] = {1, 0.496, 0.49};
-    struct failure why;
     json_t *result;
     for (int i = 0; i < 3; i++) {
         setup(state);
         fake = *state;
         fake->first_loss = starts[i];
-        assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+        assert_ok(compare(fake, 4, &result, &failure));
         const json_t *mark = json_object_get(case_at(result, 2), "diverged");
         assert_true(i == 2 ? json_is_true(mark) : json_is_false(mark));
         assert_true(json_real_value(json_object_get(result, "first_loss")) ==
@@ -274,12 +268,11 @@ TEST(a_loss_above_that_at_the_start_is_marked) {
 
 /* 640 a second in 10 steps of 2 workers, or asynchronously in 10 of one. */
 TEST(a_commands_samples_are_those_that_it_reports) {
-    struct failure why;
     json_t *result;
     fake->batch = (struct compare_batch){0};
     fake->external = fake->has_samples = fake->has_loss = true;
     fake->first_loss = 0.34;
-    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 0, &result, &failure));
     assert_int_equal(fake->count, 10);
     assert_true(json_is_null(json_object_get(result, "job")));
     assert_string_equal(json_string_value(json_object_get(result, "command")),
@@ -293,16 +286,15 @@ TEST(a_commands_samples_are_those_that_it_reports) {
     json_decref(result);
     fake->count = 0;
     fake->first_loss = 0.33;
-    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 0, &result, &failure));
     assert_true(json_is_true(json_object_get(case_at(result, 0), "diverged")));
     json_decref(result);
 }
 
 TEST(without_samples_a_command_s_steps_are_counted) {
-    struct failure why;
     json_t *result;
     fake->external = fake->has_loss = true;
-    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 0, &result, &failure));
     assert_string_equal(json_string_value(json_object_get(result, "unit")),
                         "steps");
     assert_true(json_is_null(json_object_get(result, "samples_per_step")));
@@ -317,19 +309,17 @@ TEST(without_samples_a_command_s_steps_are_counted) {
 
 /* After 20 steps, of 40 asynchronous ones. */
 TEST(a_command_that_ends_itself_has_no_number_of_rounds) {
-    struct failure why;
     json_t *result;
     fake->external = fake->ends_early = true;
-    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 0, &result, &failure));
     assert_true(json_is_null(json_object_get(result, "rounds")));
     json_decref(result);
 }
 
 TEST(without_a_loss_no_run_compares_it) {
-    struct failure why;
     json_t *result;
     fake->external = fake->has_samples = true;
-    assert_int_equal(compare(fake, 0, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 0, &result, &failure));
     assert_int_equal(fake->count, 6);
     assert_true(json_is_null(json_object_get(result, "equal_seconds")));
     assert_true(json_is_null(json_object_get(result, "first_loss")));
@@ -338,20 +328,19 @@ TEST(without_a_loss_no_run_compares_it) {
 }
 
 TEST(a_command_that_makes_no_step_fails) {
-    struct failure why;
     json_t *result;
     fake->external = fake->ends_at_once = true;
-    assert_fails(compare(fake, 0, &result, &why), &why, FAILURE_COMPARE_FAILED);
-    assert_non_null(strstr(why.text, "it ended before its first step"));
+    assert_fails(compare(fake, 0, &result, &failure), &failure,
+                 FAILURE_COMPARE_FAILED);
+    assert_non_null(strstr(failure.text, "it ended before its first step"));
 }
 
 /* The runs by ps have seen a tenth of what workers pass among themselves. */
 TEST(measurements_identify_the_slower_link) {
-    struct failure why;
     json_t *result;
     fake->gbits[0] = 1e-3;
     fake->gbits[1] = 1e-4;
-    assert_int_equal(compare(fake, 4, &result, &why), STATUS_OK);
+    assert_ok(compare(fake, 4, &result, &failure));
     const json_t *by_ps = case_at(result, 1);
     assert_string_equal(json_string_value(json_object_get(by_ps, "limit")),
                         "ps link");

@@ -26,10 +26,8 @@ static struct options resnet(void) {
 static char *print(const struct options *flags, bool json) {
     char *text;
     size_t size;
-    struct failure why;
     FILE *to = open_memstream(&text, &size);
-    if (predict_command_print(to, flags, json, &why))
-        fail_msg("%s", why.text);
+    assert_ok(predict_command_print(to, flags, json, &failure));
     fclose(to);
     return text;
 }
@@ -123,46 +121,43 @@ TEST(json_is_one_object) {
 }
 
 TEST(a_machine_of_the_table_sets_its_links) {
-    struct failure why;
     struct cost_model_case given;
     struct options flags = resnet();
     flags.link_gbits = 0;
     flags.vm = "p4d.24xlarge";
-    assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_OK);
+    assert_ok(predict_command_case(&given, &flags, &failure));
     assert_int_equal(given.per_host, 8);
     assert_true(fabs(given.link - 400e9 / 8 * 1448 / 1514) < 1);
     assert_true(given.intra_host == 300e9);
     flags.per_host = 4;
     flags.link_gbits = 25;
-    assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_OK);
+    assert_ok(predict_command_case(&given, &flags, &failure));
     assert_int_equal(given.per_host, 4);
     assert_true(fabs(given.link - 25e9 / 8 * 1448 / 1514) < 1);
 }
 
 TEST(an_unknown_machine_or_link_is_refused) {
-    struct failure why;
     struct cost_model_case given;
     struct options flags = resnet();
     flags.link_gbits = 0;
     flags.vm = "p4d.24large";
-    assert_fails(predict_command_case(&given, &flags, &why), &why,
+    assert_fails(predict_command_case(&given, &flags, &failure), &failure,
                  FAILURE_BAD_FLAG_VALUE);
-    assert_non_null(strstr(why.text, "nearest: p4d.24xlarge"));
+    assert_non_null(strstr(failure.text, "nearest: p4d.24xlarge"));
     flags.vm = "Standard_NC6s_v3";
-    assert_fails(predict_command_case(&given, &flags, &why), &why,
+    assert_fails(predict_command_case(&given, &flags, &failure), &failure,
                  FAILURE_BAD_FLAG_VALUE);
-    assert_non_null(strstr(why.text, "give --link-gbits"));
+    assert_non_null(strstr(failure.text, "give --link-gbits"));
     flags.link_gbits = 8;
-    assert_int_equal(predict_command_case(&given, &flags, &why), STATUS_OK);
+    assert_ok(predict_command_case(&given, &flags, &failure));
 }
 
 TEST(the_machines_are_listed) {
-    struct failure why;
     struct options flags = {.vm = "list"};
     char *text;
     size_t size;
     FILE *to = open_memstream(&text, &size);
-    assert_int_equal(predict_command_print(to, &flags, false, &why), STATUS_OK);
+    assert_ok(predict_command_print(to, &flags, false, &failure));
     fclose(to);
     assert_non_null(strstr(text, "\np3.2xlarge "));
     free(text);

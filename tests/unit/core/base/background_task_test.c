@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/background_task.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
@@ -30,10 +31,9 @@ static enum status run(void *context, struct failure *why) {
 }
 
 TEST(the_result_is_ready_when_the_descriptor_is) {
-    struct failure why;
-    assert_int_equal(run(NULL, &why), STATUS_OK);
-    assert_int_equal(run("no such block", &why), STATUS_FAILED);
-    assert_string_equal(why.text, "no such block");
+    assert_ok(run(NULL, &failure));
+    assert_int_equal(run("no such block", &failure), STATUS_FAILED);
+    assert_string_equal(failure.text, "no such block");
 }
 
 /* Returns when it is cancelled and no sooner. */
@@ -48,12 +48,10 @@ static enum status wait_for_cancel(void *context, int cancel,
 TEST(closing_cancels_the_work_and_waits_for_its_end) {
     struct background_task *task;
     enum status status;
-    struct failure why;
     bool cancelled = false;
-    assert_int_equal(
-        background_task_open(&task, wait_for_cancel, &cancelled, &why),
-        STATUS_OK);
-    assert_false(background_task_poll(task, &status, &why));
+    assert_ok(
+        background_task_open(&task, wait_for_cancel, &cancelled, &failure));
+    assert_false(background_task_poll(task, &status, &failure));
     background_task_close(&task);
     assert_true(cancelled);
     background_task_close(&task);

@@ -13,44 +13,41 @@ TEST(without_problems_the_status_is_ok) {
 
 TEST(one_problem_is_one_line) {
     struct diagnostics diagnostics = {.where = "job.json"};
-    struct failure why;
     json_t *value = json_real(0.1);
     diagnostics_value(&diagnostics, "a.b", value, "an integer");
     json_decref(value);
-    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
     assert_string_equal(
-        why.text, "job.json: a.b: found 0.1 (a real); allowed: an integer");
+        failure.text, "job.json: a.b: found 0.1 (a real); allowed: an integer");
 }
 
 TEST(ten_are_listed_and_the_others_counted) {
     struct diagnostics diagnostics = {.where = "job.json"};
-    struct failure why;
     for (int i = 0; i < 13; i++)
         diagnostics_add(&diagnostics, "key", "number %d", i);
-    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "job.json: 13 errors\n  key: number 0\n"));
-    assert_non_null(strstr(why.text, "key: number 9\n  and 3 more"));
-    assert_null(strstr(why.text, "number 10"));
+    assert_non_null(
+        strstr(failure.text, "job.json: 13 errors\n  key: number 0\n"));
+    assert_non_null(strstr(failure.text, "key: number 9\n  and 3 more"));
+    assert_null(strstr(failure.text, "number 10"));
 }
 
 TEST(problems_beyond_the_buffer_are_counted) {
     struct diagnostics diagnostics = {.where = "job.json"};
-    struct failure why;
     char text[1000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
     for (int i = 0; i < 3; i++)
         diagnostics_add(&diagnostics, "key", "%s", text);
-    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "xxx\n  and 2 more"));
+    assert_non_null(strstr(failure.text, "xxx\n  and 2 more"));
 }
 
 TEST(input_is_shown_shortened_and_without_control_characters) {
     struct diagnostics diagnostics = {.where = "job.json"};
-    struct failure why;
     char key[300];
     memset(key, 'a', sizeof key - 1);
     key[sizeof key - 1] = 0;
@@ -60,9 +57,9 @@ TEST(input_is_shown_shortened_and_without_control_characters) {
     json_t *value = json_string(key + 6);
     diagnostics_value(&diagnostics, key, value, "a path");
     json_decref(value);
-    assert_fails(diagnostics_status(&diagnostics, &why), &why,
+    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "job.json: ??[31m\xC3\xA9"));
-    assert_non_null(strstr(why.text, "\xC3\xA9...: found"));
-    assert_non_null(strstr(why.text, "\xC3\xA9... (a string)"));
+    assert_non_null(strstr(failure.text, "job.json: ??[31m\xC3\xA9"));
+    assert_non_null(strstr(failure.text, "\xC3\xA9...: found"));
+    assert_non_null(strstr(failure.text, "\xC3\xA9... (a string)"));
 }

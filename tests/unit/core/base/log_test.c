@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -223,17 +224,16 @@ TEST(a_long_text_is_cut_between_characters_to_a_line_of_json) {
 }
 
 TEST(a_failure_of_a_command_keeps_its_lines_and_its_code) {
-    struct failure why;
-    (void)status_fail(&why, FAILURE_JOB_INVALID, "two\nlines");
+    (void)status_fail(&failure, FAILURE_JOB_INVALID, "two\nlines");
     link_fixture_capture_log(fixture);
-    log_failure_of_command(&why);
+    log_failure_of_command(&failure);
     assert_string_equal(link_fixture_captured_log(fixture),
                         "error: two\nlines\n");
-    assert_string_equal(why.text, "");
-    (void)status_fail(&why, FAILURE_JOB_INVALID, "two\nlines");
+    assert_string_equal(failure.text, "");
+    (void)status_fail(&failure, FAILURE_JOB_INVALID, "two\nlines");
     setenv(LOG_JSON_VARIABLE, "1", 1);
     link_fixture_capture_log(fixture);
-    log_failure_of_command(&why);
+    log_failure_of_command(&failure);
     unsetenv(LOG_JSON_VARIABLE);
     json_t *object = logged_object(fixture);
     assert_string_equal(string_of(object, "role"), "capstan");

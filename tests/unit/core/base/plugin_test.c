@@ -44,10 +44,8 @@ static void remove_plugins(const char *name) {
 
 TEST(a_matching_plugin_is_found) {
     const void *table;
-    struct failure why;
     make("fitting", 3, "");
-    assert_int_equal(plugin_find(&table, "fitting", "test_table", 3, &why),
-                     STATUS_OK);
+    assert_ok(plugin_find(&table, "fitting", "test_table", 3, &failure));
     const struct plugin_head *head = table;
     assert_string_equal(head->name, "fitting");
     assert_string_equal(head->version, "1.2");
@@ -57,12 +55,11 @@ TEST(a_matching_plugin_is_found) {
 static void expect_missing(const char *name, const char *symbol,
                            const char *text) {
     const void *table;
-    struct failure why;
-    assert_fails(plugin_find(&table, name, symbol, 3, &why), &why,
+    assert_fails(plugin_find(&table, name, symbol, 3, &failure), &failure,
                  FAILURE_PLUGIN_MISSING);
     assert_null(table);
-    if (!strstr(why.text, text))
-        fail_msg("no \"%s\" in: %s", text, why.text);
+    if (!strstr(failure.text, text))
+        fail_msg("no \"%s\" in: %s", text, failure.text);
 }
 
 TEST(a_missing_plugin_is_reported) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/status.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -9,12 +10,11 @@
 #include <unistd.h>
 
 TEST(a_failure_carries_its_code_and_text) {
-    struct failure why;
     assert_int_equal(
-        status_fail(&why, FAILURE_JOB_INVALID, "%s: %d", "port", 7),
+        status_fail(&failure, FAILURE_JOB_INVALID, "%s: %d", "port", 7),
         STATUS_CONFIG);
-    assert_int_equal(why.code, FAILURE_JOB_INVALID);
-    assert_string_equal(why.text, "port: 7");
+    assert_int_equal(failure.code, FAILURE_JOB_INVALID);
+    assert_string_equal(failure.text, "port: 7");
 }
 
 TEST(the_failure_argument_is_optional) {
@@ -25,29 +25,31 @@ TEST(the_failure_argument_is_optional) {
 }
 
 TEST(an_errno_is_described_in_words) {
-    struct failure why;
-    assert_int_equal(
-        status_errno(&why, FAILURE_IO_ERROR, ENOSPC, "cannot write %s", "f"),
-        STATUS_RETRY);
-    assert_string_equal(why.text, "cannot write f: No space left on device");
+    assert_int_equal(status_errno(&failure, FAILURE_IO_ERROR, ENOSPC,
+                                  "cannot write %s", "f"),
+                     STATUS_RETRY);
+    assert_string_equal(failure.text,
+                        "cannot write f: No space left on device");
 }
 
 TEST(a_refusal_says_what_to_change) {
     char expected[128];
-    struct failure why;
-    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EACCES, "cannot write f");
+    (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, EACCES,
+                       "cannot write f");
     snprintf(expected, sizeof expected,
              "cannot write f: Permission denied to user %u, group %u",
              (unsigned)geteuid(), (unsigned)getegid());
-    assert_string_equal(why.text, expected);
-    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EROFS, "cannot write f");
-    assert_string_equal(why.text,
+    assert_string_equal(failure.text, expected);
+    (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, EROFS,
+                       "cannot write f");
+    assert_string_equal(failure.text,
                         "cannot write f: Read-only file system; choose a folder"
                         " on a disk or volume that can be written");
-    (void)status_errno(&why, FAILURE_SYSTEM_REFUSED, EAGAIN, "a thread");
-    assert_non_null(strstr(why.text, "ulimit -u, or pids.max"));
-    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, EAGAIN, "a lock");
-    assert_string_equal(why.text, "a lock: Resource temporarily unavailable");
+    (void)status_errno(&failure, FAILURE_SYSTEM_REFUSED, EAGAIN, "a thread");
+    assert_non_null(strstr(failure.text, "ulimit -u, or pids.max"));
+    (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, EAGAIN, "a lock");
+    assert_string_equal(failure.text,
+                        "a lock: Resource temporarily unavailable");
 }
 
 /* A supervisor tries again on 138, and stops on 1 and 2. */
@@ -56,12 +58,11 @@ TEST(resource_errors_are_retryable_and_refusals_are_not) {
                                   EINTR,  EIO,    ESTALE, ENOBUFS};
     static const int lasting[] = {ENOENT, EACCES, EISDIR,       ENOTDIR,
                                   EPERM,  ENOSYS, EAFNOSUPPORT, 0};
-    struct failure why;
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         assert_int_equal(
-            status_errno(&why, FAILURE_JOB_UNREADABLE, passing[i], "f"),
+            status_errno(&failure, FAILURE_JOB_UNREADABLE, passing[i], "f"),
             STATUS_RETRY);
-        assert_int_equal(failure_code_status(why.code), STATUS_RETRY);
+        assert_int_equal(failure_code_status(failure.code), STATUS_RETRY);
     }
     for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++) {
         assert_int_equal(
@@ -74,15 +75,15 @@ TEST(resource_errors_are_retryable_and_refusals_are_not) {
 }
 
 TEST(an_errno_that_names_the_cause_gives_the_code) {
-    struct failure why;
-    (void)status_errno(&why, FAILURE_FILE_UNWRITABLE, ENOSPC, "f");
-    assert_int_equal(why.code, FAILURE_DISK_FULL);
-    (void)status_errno(&why, FAILURE_CANNOT_LISTEN, EADDRINUSE, "f");
-    assert_int_equal(why.code, FAILURE_PORT_IN_USE);
+    (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, ENOSPC, "f");
+    assert_int_equal(failure.code, FAILURE_DISK_FULL);
+    (void)status_errno(&failure, FAILURE_CANNOT_LISTEN, EADDRINUSE, "f");
+    assert_int_equal(failure.code, FAILURE_PORT_IN_USE);
     /* A full disk is no fault of the configuration, but its status is kept. */
-    assert_int_equal(status_errno(&why, FAILURE_OUTPUT_UNUSABLE, ENOSPC, "f"),
-                     STATUS_CONFIG);
-    assert_int_equal(why.code, FAILURE_OUTPUT_UNUSABLE);
+    assert_int_equal(
+        status_errno(&failure, FAILURE_OUTPUT_UNUSABLE, ENOSPC, "f"),
+        STATUS_CONFIG);
+    assert_int_equal(failure.code, FAILURE_OUTPUT_UNUSABLE);
 }
 
 TEST(a_code_has_one_number_name_and_status) {
@@ -118,37 +119,35 @@ TEST(each_code_is_in_the_documentation) {
 }
 
 TEST(context_goes_before_the_text_and_keeps_the_code) {
-    struct failure why;
-    (void)status_fail(&why, FAILURE_INTERRUPTED, "inner");
-    assert_int_equal(status_context(&why, "outer %d", 1), STATUS_INTERRUPTED);
-    assert_int_equal(why.code, FAILURE_INTERRUPTED);
-    assert_string_equal(why.text, "outer 1: inner");
+    (void)status_fail(&failure, FAILURE_INTERRUPTED, "inner");
+    assert_int_equal(status_context(&failure, "outer %d", 1),
+                     STATUS_INTERRUPTED);
+    assert_int_equal(failure.code, FAILURE_INTERRUPTED);
+    assert_string_equal(failure.text, "outer 1: inner");
 }
 
 TEST(texts_that_are_too_long_are_truncated) {
-    struct failure why;
     char text[3000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
-    (void)status_fail(&why, FAILURE_BAD_MESSAGE, "%s", text);
-    assert_int_equal(strlen(why.text), sizeof why.text - 1);
-    (void)status_errno(&why, FAILURE_FILE_UNREADABLE, ENOENT, "%s", text);
-    assert_int_equal(strlen(why.text), sizeof why.text - 1);
-    (void)status_context(&why, "%s", text);
-    assert_int_equal(strlen(why.text), sizeof why.text - 1);
-    (void)status_fail(&why, FAILURE_BAD_MESSAGE, "%s", text + 1000);
-    (void)status_context(&why, "before");
-    assert_int_equal(strncmp(why.text, "before: xxx", 11), 0);
+    (void)status_fail(&failure, FAILURE_BAD_MESSAGE, "%s", text);
+    assert_int_equal(strlen(failure.text), sizeof failure.text - 1);
+    (void)status_errno(&failure, FAILURE_FILE_UNREADABLE, ENOENT, "%s", text);
+    assert_int_equal(strlen(failure.text), sizeof failure.text - 1);
+    (void)status_context(&failure, "%s", text);
+    assert_int_equal(strlen(failure.text), sizeof failure.text - 1);
+    (void)status_fail(&failure, FAILURE_BAD_MESSAGE, "%s", text + 1000);
+    (void)status_context(&failure, "before");
+    assert_int_equal(strncmp(failure.text, "before: xxx", 11), 0);
 }
 
 TEST(a_reported_failure_is_marked_until_the_next) {
-    struct failure why;
-    (void)status_fail(&why, FAILURE_PEER_LOST, "another's words");
-    assert_false(why.reported);
-    assert_int_equal(status_mark_reported(&why), STATUS_RETRY);
-    assert_true(why.reported);
-    (void)status_fail(&why, FAILURE_JOB_INVALID, "own words");
-    assert_false(why.reported);
+    (void)status_fail(&failure, FAILURE_PEER_LOST, "another's words");
+    assert_false(failure.reported);
+    assert_int_equal(status_mark_reported(&failure), STATUS_RETRY);
+    assert_true(failure.reported);
+    (void)status_fail(&failure, FAILURE_JOB_INVALID, "own words");
+    assert_false(failure.reported);
     assert_int_equal(status_mark_reported(NULL), STATUS_FAILED);
 }
 

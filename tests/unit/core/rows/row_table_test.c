@@ -57,7 +57,6 @@ static struct row_table_options options_of(struct table_options given) {
     struct table tables[TABLES] = {{.name = "t"}, {.name = "u"}};
     struct row_table_options options = {.seed = 7,
                                         .optimizer = given.optimizer};
-    struct failure why;
     for (int t = 0; t < TABLES; t++) {
         tables[t].dim = given.dim;
         tables[t].init_bound = given.init_bound;
@@ -67,23 +66,19 @@ static struct row_table_options options_of(struct table_options given) {
     }
     assert_true(num_open < OPEN);
     struct layout **layout = &layouts[num_open];
-    assert_int_equal(layout_build(layout, &parameter, 1, &why), STATUS_OK);
-    assert_int_equal(
-        layout_add_tables(*layout, tables, TABLES, PARTITIONS, &why),
-        STATUS_OK);
+    assert_ok(layout_build(layout, &parameter, 1, &failure));
+    assert_ok(layout_add_tables(*layout, tables, TABLES, PARTITIONS, &failure));
     assert_int_equal((*layout)->num_stacks, 1);
     options.layout = *layout;
     options.counts = counts[num_open++];
-    assert_int_equal(rule_choose(&options.loops, NULL, &why), STATUS_OK);
+    assert_ok(rule_choose(&options.loops, NULL, &failure));
     return options;
 }
 
 static struct row_table *open_table(struct table_options given) {
     struct row_table_options options = options_of(given);
     struct row_table *table;
-    struct failure why;
-    if (row_table_open(&table, &options, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_table_open(&table, &options, &failure));
     return table;
 }
 
@@ -141,11 +136,9 @@ static void apply(struct row_table *table, const struct batch *batch,
                                       .keys = &keys,
                                       .numbers = step % 3 ? numbers : NULL,
                                       .gradients = batch->gradients};
-    struct failure why;
     if (step % 3 == 1)
         row_table_lookup(table, &keys, numbers, weights);
-    if (row_table_apply(table, &update, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_table_apply(table, &update, &failure));
 }
 
 /* A dense block of all ids. */
@@ -407,7 +400,6 @@ TEST(a_full_table_and_a_nan_are_named) {
     const uint64_t ids[] = {5, 6, 7};
     const float gradients[] = {1, 1, 1};
     float wrong[] = {1, NAN}, before[2], after[2];
-    struct failure why;
     struct row_keys keys = keys_of(ids, 3);
     struct row_table_update update = {.step = 1,
                                       .rule_step = 1,
@@ -416,17 +408,17 @@ TEST(a_full_table_and_a_nan_are_named) {
                                       .keys = &keys,
                                       .gradients = gradients};
     keys.count = 2;
-    assert_int_equal(row_table_apply(table, &update, &why), STATUS_OK);
+    assert_ok(row_table_apply(table, &update, &failure));
     lookup(table, ids, 2, before);
     update.gradients = wrong;
     update.step = 2;
-    assert_fails(row_table_apply(table, &update, &why), &why,
+    assert_fails(row_table_apply(table, &update, &failure), &failure,
                  FAILURE_LOSS_NOT_FINITE);
     lookup(table, ids, 2, after);
     assert_memory_equal(before, after, sizeof before);
     update.gradients = gradients;
     keys.count = 3;
-    assert_fails(row_table_apply(table, &update, &why), &why,
+    assert_fails(row_table_apply(table, &update, &failure), &failure,
                  FAILURE_TABLE_FULL);
     row_table_close(&table);
 }
@@ -463,17 +455,15 @@ TEST(rows_removed_repeatedly_are_listed_once) {
     const struct row rows[TABLES] = {{.id = 9, .table = 0},
                                      {.id = 9, .table = 1}};
     struct row_table *table;
-    struct failure why;
     uint32_t count = 0, most = 0, step = 0, seen[TABLES] = {0};
     options.lists_removed = true;
-    assert_int_equal(row_table_open(&table, &options, &why), STATUS_OK);
+    assert_ok(row_table_open(&table, &options, &failure));
     do {
         most = count;
         step++;
         for (int t = 0; t < TABLES; t++)
-            assert_int_equal(
-                row_table_restore_removed(table, &rows[t], step, &why),
-                STATUS_OK);
+            assert_ok(
+                row_table_restore_removed(table, &rows[t], step, &failure));
         const struct row *list = buffer_data(row_table_removed(table, &count));
         memset(seen, 0, sizeof seen);
         for (uint32_t r = 0; r < count; r++)

@@ -37,25 +37,21 @@ static void write_old(const struct checkpoint_fixture_file *place) {
 
 TEST(a_published_file_replaces_the_old_one) {
     struct atomic_file file;
-    struct failure why;
     write_old(place);
-    assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
-                     STATUS_OK);
-    assert_int_equal(atomic_file_write(&file, "new", 3, &why), STATUS_OK);
+    assert_ok(atomic_file_create(&file, place->path, 7, &failure));
+    assert_ok(atomic_file_write(&file, "new", 3, &failure));
     assert_content(place->path, "old");
-    assert_int_equal(atomic_file_write(&file, "er", 2, &why), STATUS_OK);
-    assert_int_equal(atomic_file_commit(&file, &why), STATUS_OK);
+    assert_ok(atomic_file_write(&file, "er", 2, &failure));
+    assert_ok(atomic_file_commit(&file, &failure));
     assert_content(place->path, "newer");
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
 TEST(an_abandoned_file_keeps_the_old_one) {
     struct atomic_file file;
-    struct failure why;
     write_old(place);
-    assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
-                     STATUS_OK);
-    assert_int_equal(atomic_file_write(&file, "new", 3, &why), STATUS_OK);
+    assert_ok(atomic_file_create(&file, place->path, 7, &failure));
+    assert_ok(atomic_file_write(&file, "new", 3, &failure));
     atomic_file_abort(&file);
     assert_content(place->path, "old");
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
@@ -65,7 +61,6 @@ TEST(an_abandoned_file_keeps_the_old_one) {
 TEST(what_has_the_temporary_name_is_replaced_unopened) {
     char victim[2 * PATH_MAX], temporary[2 * PATH_MAX];
     struct atomic_file file;
-    struct failure why;
     snprintf(victim, sizeof victim, "%s/victim", place->folder);
     snprintf(temporary, sizeof temporary, "%s.tmp", place->path);
     FILE *own = fopen(victim, "w");
@@ -79,10 +74,9 @@ TEST(what_has_the_temporary_name_is_replaced_unopened) {
         else
             assert_int_equal(mkfifo(temporary, 0666), 0);
         alarm(20); /* the pipe must not block */
-        assert_int_equal(atomic_file_create(&file, place->path, 3, &why),
-                         STATUS_OK);
-        assert_int_equal(atomic_file_write(&file, "new", 3, &why), STATUS_OK);
-        assert_int_equal(atomic_file_commit(&file, &why), STATUS_OK);
+        assert_ok(atomic_file_create(&file, place->path, 3, &failure));
+        assert_ok(atomic_file_write(&file, "new", 3, &failure));
+        assert_ok(atomic_file_commit(&file, &failure));
         alarm(0);
         assert_content(place->path, "new");
         assert_content(victim, "precious");
@@ -91,35 +85,31 @@ TEST(what_has_the_temporary_name_is_replaced_unopened) {
 
 TEST(a_file_that_cannot_be_renamed_is_removed) {
     struct atomic_file file;
-    struct failure why;
     assert_int_equal(mkdir(place->path, 0777), 0);
-    assert_int_equal(atomic_file_create(&file, place->path, 7, &why),
-                     STATUS_OK);
-    assert_fails(atomic_file_commit(&file, &why), &why,
+    assert_ok(atomic_file_create(&file, place->path, 7, &failure));
+    assert_fails(atomic_file_commit(&file, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, place->path));
+    assert_non_null(strstr(failure.text, place->path));
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
 TEST_WITH(NULL, NULL, a_full_device_is_reported_with_the_wanted_size) {
-    struct failure why;
     struct atomic_file file = {.fd = open("/dev/full", O_WRONLY),
                                .bytes = 4321};
     snprintf(file.path, sizeof file.path, "/dev/full");
-    assert_fails(atomic_file_write(&file, "x", 1, &why), &why,
+    assert_fails(atomic_file_write(&file, "x", 1, &failure), &failure,
                  FAILURE_DISK_FULL);
-    assert_non_null(strstr(why.text, "/dev/full: 4321 bytes wanted"));
+    assert_non_null(strstr(failure.text, "/dev/full: 4321 bytes wanted"));
     close(file.fd);
 }
 
 TEST_WITH(NULL, NULL, a_path_too_long_is_reported) {
     struct atomic_file file;
-    struct failure why;
     char path[PATH_MAX];
     memset(path, 'x', sizeof path);
     path[PATH_MAX - 3] = '\0';
-    assert_fails(atomic_file_create(&file, path, 1, &why), &why,
+    assert_fails(atomic_file_create(&file, path, 1, &failure), &failure,
                  FAILURE_NAME_TOO_LONG);
-    assert_fails(atomic_file_open_temporary(&file, path, 1, &why), &why,
+    assert_fails(atomic_file_open_temporary(&file, path, 1, &failure), &failure,
                  FAILURE_NAME_TOO_LONG);
 }

@@ -29,26 +29,22 @@ static void shard_path(const char *dir, uint64_t step, uint32_t f,
 static void assert_block(struct checkpoint_reader *reader,
                          const struct manifest *manifest, uint32_t b) {
     const struct block *block = &manifest->layout->blocks[b];
-    struct failure why;
     const void *row;
     size_t bytes;
     float *floats = malloc(block->elements * sizeof *floats);
     for (uint16_t slot = 0; slot < 3; slot++) {
-        assert_int_equal(checkpoint_reader_block(reader, b, slot, floats, &why),
-                         STATUS_OK);
+        assert_ok(checkpoint_reader_block(reader, b, slot, floats, &failure));
         for (uint32_t e = 0; e < block->elements; e++)
             if (floats[e] != checkpoint_fixture_value(manifest->step,
                                                       block->parameter, slot,
                                                       block->offset + e))
                 fail_msg("block %u slot %u element %u", b, slot, e);
     }
-    assert_int_equal(checkpoint_reader_row(reader, b, &row, &bytes, &why),
-                     STATUS_OK);
+    assert_ok(checkpoint_reader_row(reader, b, &row, &bytes, &failure));
     assert_int_equal(bytes, 3);
     assert_memory_equal(row, "row", 3);
     uint64_t rule_step;
-    assert_int_equal(checkpoint_reader_rule_step(reader, b, &rule_step, &why),
-                     STATUS_OK);
+    assert_ok(checkpoint_reader_rule_step(reader, b, &rule_step, &failure));
     assert_int_equal(rule_step, checkpoint_fixture_rule_step(manifest, b));
     free(floats);
 }
@@ -58,15 +54,12 @@ FIXTURE(checkpoint_fixture_setup_folder, checkpoint_fixture_teardown_folder);
 TEST(blocks_are_read_back_for_any_number_of_ps) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    struct failure why;
     char folder[PATH_MAX];
     for (uint32_t num_ps = 1; num_ps <= 3; num_ps++) {
         checkpoint_fixture_write(dir, num_ps, num_ps);
         checkpoint_folder(dir, num_ps, folder, sizeof folder);
-        assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
-        assert_int_equal(
-            checkpoint_reader_open(&reader, folder, &manifest, &why),
-            STATUS_OK);
+        assert_ok(manifest_read(&manifest, folder, &failure));
+        assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
         for (uint32_t b = 0; b < manifest.layout->num_blocks; b++)
             assert_block(reader, &manifest, b);
         checkpoint_reader_close(&reader);
@@ -77,39 +70,35 @@ TEST(blocks_are_read_back_for_any_number_of_ps) {
 TEST(a_missing_slot_is_reported) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    struct failure why;
     char folder[PATH_MAX];
     float none[1];
     checkpoint_fixture_write(dir, 1, 1);
     checkpoint_folder(dir, 1, folder, sizeof folder);
-    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
-    assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
-                     STATUS_OK);
-    assert_fails(checkpoint_reader_block(reader, 0, 3, none, &why), &why,
-                 FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "slot 3"));
+    assert_ok(manifest_read(&manifest, folder, &failure));
+    assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
+    assert_fails(checkpoint_reader_block(reader, 0, 3, none, &failure),
+                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(failure.text, "slot 3"));
     /* A row is no block of floats: its size is checked before it is copied. */
-    assert_fails(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &why),
-                 &why, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "3 bytes"));
+    assert_fails(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &failure),
+                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(failure.text, "3 bytes"));
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
 }
 
 static void expect_damage(const char *dir, uint64_t step,
                           enum failure_code code, const char *text) {
-    struct failure why;
-    assert_fails(checkpoint_reader_verify(dir, step, &why), &why, code);
-    if (!strstr(why.text, text))
-        fail_msg("\"%s\" lacks \"%s\"", why.text, text);
+    assert_fails(checkpoint_reader_verify(dir, step, &failure), &failure, code);
+    if (!strstr(failure.text, text))
+        fail_msg("\"%s\" lacks \"%s\"", failure.text, text);
 }
 
 TEST(damage_fails_verification_and_is_named) {
     char path[PATH_MAX + 128];
-    struct failure why;
     for (uint64_t step = 1; step <= 4; step++)
         checkpoint_fixture_write(dir, step, 2);
-    assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
+    assert_ok(checkpoint_reader_verify(dir, 1, &failure));
     shard_path(dir, 1, 1, 2, path);
     assert_int_equal(truncate(path, 5000), 0);
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, path);
@@ -141,25 +130,21 @@ TEST(damage_fails_verification_and_is_named) {
 static void write_without_rows(const char *dir, uint64_t step) {
     struct manifest manifest;
     struct shard_writer *writer;
-    struct failure why;
     char folder[PATH_MAX], path[PATH_MAX + 128];
     checkpoint_fixture_manifest(&manifest, step, 1);
     manifest.rules->num_slots = 0;
-    assert_int_equal(checkpoint_make_folder(dir, step, &why), STATUS_OK);
+    assert_ok(checkpoint_make_folder(dir, step, &failure));
     checkpoint_folder(dir, step, folder, sizeof folder);
     shard_path(dir, step, 0, 1, path);
     const struct block *block = &manifest.layout->blocks[0];
     struct shard_key key = {.parameter = block->parameter,
                             .offset = block->offset};
     float *floats = calloc(block->elements, sizeof *floats);
-    assert_int_equal(shard_writer_open(&writer, path, 1 << 20, 9, &why),
-                     STATUS_OK);
-    assert_int_equal(shard_writer_put(writer, key, floats,
-                                      block->elements * sizeof *floats, &why),
-                     STATUS_OK);
-    assert_int_equal(shard_writer_finish(&writer, &manifest.files[0], &why),
-                     STATUS_OK);
-    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    assert_ok(shard_writer_open(&writer, path, 1 << 20, 9, &failure));
+    assert_ok(shard_writer_put(writer, key, floats,
+                               block->elements * sizeof *floats, &failure));
+    assert_ok(shard_writer_finish(&writer, &manifest.files[0], &failure));
+    assert_ok(manifest_write(&manifest, folder, &failure));
     free(floats);
     manifest_clear(&manifest);
 }
@@ -171,11 +156,9 @@ TEST(a_block_without_its_row_fails_verification) {
 
 static void assert_newest(const char *dir, uint64_t upto, uint64_t step) {
     struct manifest manifest;
-    struct failure why;
     bool found;
-    assert_int_equal(
-        checkpoint_reader_newest(dir, upto, &manifest, &found, NULL, &why),
-        STATUS_OK);
+    assert_ok(
+        checkpoint_reader_newest(dir, upto, &manifest, &found, NULL, &failure));
     assert_true(found);
     assert_true(manifest.step == step);
     manifest_clear(&manifest);
@@ -196,58 +179,53 @@ TEST(the_newest_valid_checkpoint_is_chosen) {
 
 TEST(an_empty_folder_succeeds_and_only_damaged_ones_fail) {
     struct manifest manifest;
-    struct failure why;
     bool found = true;
     char path[PATH_MAX + 128];
-    assert_int_equal(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY,
-                                              &manifest, &found, NULL, &why),
-                     STATUS_OK);
+    assert_ok(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, &manifest,
+                                       &found, NULL, &failure));
     assert_false(found);
     checkpoint_fixture_write(dir, 10, 1);
     shard_path(dir, 10, 0, 1, path);
     assert_int_equal(unlink(path), 0);
     assert_fails(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, &manifest,
-                                          &found, NULL, &why),
-                 &why, FAILURE_CHECKPOINT_DAMAGED);
+                                          &found, NULL, &failure),
+                 &failure, FAILURE_CHECKPOINT_DAMAGED);
     assert_false(found);
-    assert_non_null(strstr(why.text, dir));
+    assert_non_null(strstr(failure.text, dir));
 }
 
 /* Sets the host of both files of STEP. */
 static void set_host(const char *dir, uint64_t step, const char *host) {
     struct manifest manifest;
-    struct failure why;
     char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
-    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_read(&manifest, folder, &failure));
     for (uint32_t f = 0; f < manifest.num_files; f++)
         strcpy(manifest.files[f].host, host);
-    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_write(&manifest, folder, &failure));
     manifest_clear(&manifest);
 }
 
 TEST(a_file_on_another_host_is_skipped_and_its_host_named) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    struct failure why;
     char path[PATH_MAX + 128], folder[PATH_MAX], here[256] = "";
     float none[1];
     checkpoint_fixture_write(dir, 1, 2);
     set_host(dir, 1, "node-7");
     shard_path(dir, 1, 0, 2, path);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(checkpoint_reader_verify(dir, 1, &why), STATUS_OK);
+    assert_ok(checkpoint_reader_verify(dir, 1, &failure));
     checkpoint_folder(dir, 1, folder, sizeof folder);
-    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_read(&manifest, folder, &failure));
     const struct shard_info *remote;
     assert_int_equal(checkpoint_reader_count_remote(folder, &manifest, &remote),
                      1);
     assert_ptr_equal(remote, &manifest.files[0]);
-    assert_int_equal(checkpoint_reader_open(&reader, folder, &manifest, &why),
-                     STATUS_OK);
-    assert_fails(checkpoint_reader_block(reader, 0, 0, none, &why), &why,
-                 FAILURE_CHECKPOINT_ELSEWHERE);
-    assert_non_null(strstr(why.text, "host node-7 holds it"));
+    assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
+    assert_fails(checkpoint_reader_block(reader, 0, 0, none, &failure),
+                 &failure, FAILURE_CHECKPOINT_ELSEWHERE);
+    assert_non_null(strstr(failure.text, "host node-7 holds it"));
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     gethostname(here, sizeof here - 1);
@@ -261,14 +239,11 @@ TEST(a_file_on_another_host_is_skipped_and_its_host_named) {
 
 static void open_step(const char *dir, uint64_t step, struct manifest *manifest,
                       struct checkpoint_reader **reader) {
-    struct failure why;
     char folder[PATH_MAX];
-    if (checkpoint_reader_verify(dir, step, &why))
-        fail_msg("%s", why.text);
+    assert_ok(checkpoint_reader_verify(dir, step, &failure));
     checkpoint_folder(dir, step, folder, sizeof folder);
-    assert_int_equal(manifest_read(manifest, folder, &why), STATUS_OK);
-    assert_int_equal(checkpoint_reader_open(reader, folder, manifest, &why),
-                     STATUS_OK);
+    assert_ok(manifest_read(manifest, folder, &failure));
+    assert_ok(checkpoint_reader_open(reader, folder, manifest, &failure));
 }
 
 static void open_tables(const char *dir, uint64_t step, uint32_t num_ps,
@@ -281,14 +256,12 @@ static void open_tables(const char *dir, uint64_t step, uint32_t num_ps,
 /* The rows of all partitions are counted by table in COUNTS. */
 static void count_rows(struct checkpoint_reader *reader,
                        const struct layout *layout, uint64_t *counts) {
-    struct failure why;
     for (uint32_t p = 0; p < layout->num_partitions; p++)
         for (uint32_t s = 0; s < layout->num_stacks; s++) {
             struct shard_rows_pair rows;
             const struct row *row, *before = NULL;
             struct shard_rows_cursor cursor;
-            assert_int_equal(checkpoint_reader_rows(reader, p, s, &rows, &why),
-                             STATUS_OK);
+            assert_ok(checkpoint_reader_rows(reader, p, s, &rows, &failure));
             shard_rows_seek(&cursor, &rows, 0, 0);
             while ((row = shard_rows_step(&cursor))) {
                 assert_int_equal((uintptr_t)row % 8, 0);
@@ -368,26 +341,22 @@ static void lookup_on_ps(const struct manifest *manifest,
                                         .optimizer = stack ? &adagrad : &adam,
                                         .counts = counts};
     struct row_table *table;
-    struct failure why;
     struct shard_rows_pair rows;
     struct shard_rows_cursor cursor;
     const struct row *row;
-    assert_int_equal(row_table_open(&table, &options, &why), STATUS_OK);
-    assert_int_equal(
-        checkpoint_reader_rows(reader, partition, stack, &rows, &why),
-        STATUS_OK);
+    assert_ok(row_table_open(&table, &options, &failure));
+    assert_ok(
+        checkpoint_reader_rows(reader, partition, stack, &rows, &failure));
     assert_int_equal(rows.rows->row_bytes, row_table_row_bytes(table));
     shard_rows_seek(&cursor, &rows, 0, 0);
     while ((row = shard_rows_step(&cursor)))
-        if (row_table_restore(table, row, 1, partition, &why))
-            fail_msg("%s", why.text);
+        assert_ok(row_table_restore(table, row, 1, partition, &failure));
     row_table_lookup(table, keys, NULL, weights);
     row_table_close(&table);
 }
 
 static void expect_lookups_of_a_ps(const struct manifest *manifest,
                                    struct checkpoint_reader *reader) {
-    struct failure why;
     struct row_keys keys = {0};
     size_t bytes = 4 * CHECKPOINT_FIXTURE_IDS * 8 * sizeof(float);
     float *file = malloc(bytes), *ps = malloc(bytes);
@@ -395,9 +364,8 @@ static void expect_lookups_of_a_ps(const struct manifest *manifest,
         for (uint32_t s = 0; s < manifest->layout->num_stacks; s++) {
             make_keys(manifest->layout, p, s, &keys);
             assert_true(keys.count > 1000);
-            assert_int_equal(
-                checkpoint_reader_lookup(reader, p, s, &keys, file, &why),
-                STATUS_OK);
+            assert_ok(
+                checkpoint_reader_lookup(reader, p, s, &keys, file, &failure));
             lookup_on_ps(manifest, reader, p, s, &keys, ps);
             assert_memory_equal(file, ps,
                                 keys.count * row_keys_dim(manifest->layout, s) *
@@ -440,11 +408,9 @@ TEST(a_delta_is_read_with_its_base) {
 
 static void expect_newest(const char *dir, uint64_t step) {
     struct manifest manifest;
-    struct failure why;
     bool found;
-    assert_int_equal(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY,
-                                              &manifest, &found, NULL, &why),
-                     STATUS_OK);
+    assert_ok(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, &manifest,
+                                       &found, NULL, &failure));
     assert_true(found);
     assert_int_equal(manifest.step, step);
     manifest_clear(&manifest);
@@ -452,7 +418,6 @@ static void expect_newest(const char *dir, uint64_t step) {
 
 TEST(a_delta_without_its_very_base_is_passed_over) {
     struct manifest manifest;
-    struct failure why;
     char path[PATH_MAX + 128], folder[PATH_MAX];
     checkpoint_fixture_write_tables(dir, 5, 1, 3);
     checkpoint_fixture_write_tables(dir, 10, 1, 3);
@@ -465,14 +430,14 @@ TEST(a_delta_without_its_very_base_is_passed_over) {
     expect_newest(dir, 5);
     /* Another checkpoint of that step. */
     checkpoint_folder(dir, 10, folder, sizeof folder);
-    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_read(&manifest, folder, &failure));
     manifest.run++;
-    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_write(&manifest, folder, &failure));
     manifest_clear(&manifest);
     expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED,
                   "base of step 10 cannot be read");
     expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED, "is another one");
-    assert_int_equal(checkpoint_remove(dir, 10, &why), STATUS_OK);
+    assert_ok(checkpoint_remove(dir, 10, &failure));
     expect_damage(dir, 20, FAILURE_CHECKPOINT_DAMAGED, "No such file");
     expect_newest(dir, 5);
 }
@@ -480,30 +445,25 @@ TEST(a_delta_without_its_very_base_is_passed_over) {
 /* A file that is damaged in between shows which steps read it. */
 TEST(the_deltas_of_a_verified_base_do_not_read_it_again) {
     struct manifest_name base = {0}, other = {0};
-    struct failure why;
     char path[PATH_MAX + 128];
     checkpoint_fixture_write_tables(dir, 5, 1, 3);
     checkpoint_fixture_write_tables(dir, 10, 1, 3);
     checkpoint_fixture_write_delta(dir, 20, 1, 10);
-    assert_int_equal(checkpoint_reader_verify_next(dir, 5, &other, &why),
-                     STATUS_OK);
-    assert_int_equal(checkpoint_reader_verify_next(dir, 10, &base, &why),
-                     STATUS_OK);
+    assert_ok(checkpoint_reader_verify_next(dir, 5, &other, &failure));
+    assert_ok(checkpoint_reader_verify_next(dir, 10, &base, &failure));
     assert_int_equal(base.step, 10);
     shard_path(dir, 10, 0, 1, path);
     assert_int_equal(truncate(path, 7), 0);
-    assert_int_equal(checkpoint_reader_verify_next(dir, 20, &base, &why),
-                     STATUS_OK);
-    assert_fails(checkpoint_reader_verify_next(dir, 20, &other, &why), &why,
-                 FAILURE_CHECKPOINT_DAMAGED);
-    assert_fails(checkpoint_reader_verify_next(dir, 10, &base, &why), &why,
-                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_ok(checkpoint_reader_verify_next(dir, 20, &base, &failure));
+    assert_fails(checkpoint_reader_verify_next(dir, 20, &other, &failure),
+                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_fails(checkpoint_reader_verify_next(dir, 10, &base, &failure),
+                 &failure, FAILURE_CHECKPOINT_DAMAGED);
 }
 
 /* The file of the base on the other host is not here. */
 TEST(a_base_on_another_host_is_counted) {
     struct manifest manifest;
-    struct failure why;
     const struct shard_info *remote;
     char path[PATH_MAX + 128], folder[PATH_MAX];
     checkpoint_fixture_write_tables(dir, 10, 2, 3);
@@ -512,25 +472,24 @@ TEST(a_base_on_another_host_is_counted) {
     shard_path(dir, 10, 1, 2, path);
     assert_int_equal(unlink(path), 0);
     checkpoint_folder(dir, 20, folder, sizeof folder);
-    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_read(&manifest, folder, &failure));
     assert_int_equal(checkpoint_reader_count_remote(folder, &manifest, &remote),
                      1);
     assert_string_equal(remote->host, "node-7");
-    assert_int_equal(checkpoint_reader_verify(dir, 20, &why), STATUS_OK);
+    assert_ok(checkpoint_reader_verify(dir, 20, &failure));
     manifest_clear(&manifest);
 }
 
 TEST(a_partition_that_its_file_lacks_fails_verification) {
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    struct failure why;
     char folder[PATH_MAX];
     open_tables(dir, 1, 2, 4, &manifest, &reader);
     checkpoint_reader_close(&reader);
     /* Partition 3 is said to be in the file of the other ps. */
     manifest.block_file[manifest.layout->num_blocks + 3] ^= 1;
     checkpoint_folder(dir, 1, folder, sizeof folder);
-    assert_int_equal(manifest_write(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_write(&manifest, folder, &failure));
     expect_damage(dir, 1, FAILURE_CHECKPOINT_DAMAGED, "partition 3, value 0");
     manifest_clear(&manifest);
 }

@@ -24,8 +24,7 @@
 static void assert_steps(const char *dir, const uint64_t *steps) {
     uint64_t *found;
     size_t count, i;
-    struct failure why;
-    assert_int_equal(checkpoint_list(dir, &found, &count, &why), STATUS_OK);
+    assert_ok(checkpoint_list(dir, &found, &count, &failure));
     for (i = 0; i < count && steps[i] != UINT64_MAX; i++)
         assert_true(found[i] == steps[i]);
     assert_int_equal(i, count);
@@ -88,23 +87,21 @@ TEST(an_unreadable_directory_is_reported) {
     char path[PATH_MAX + 16];
     uint64_t *steps;
     size_t count;
-    struct failure why;
     snprintf(path, sizeof path, "%s/file", dir);
     make(dir, "file");
-    assert_fails(checkpoint_list(path, &steps, &count, &why), &why,
+    assert_fails(checkpoint_list(path, &steps, &count, &failure), &failure,
                  FAILURE_FILE_UNREADABLE);
-    assert_non_null(strstr(why.text, path));
+    assert_non_null(strstr(failure.text, path));
     assert_null(steps);
 }
 
 TEST(removing_a_step_leaves_foreign_files) {
-    struct failure why;
     checkpoint_fixture_write(dir, 3, 2);
     checkpoint_fixture_write(dir, 4, 2);
     make(dir, "step-000000003/model.safetensors");
-    assert_int_equal(checkpoint_remove(dir, 3, &why), STATUS_OK);
-    assert_int_equal(checkpoint_remove(dir, 4, &why), STATUS_OK);
-    assert_int_equal(checkpoint_remove(dir, 5, &why), STATUS_OK);
+    assert_ok(checkpoint_remove(dir, 3, &failure));
+    assert_ok(checkpoint_remove(dir, 4, &failure));
+    assert_ok(checkpoint_remove(dir, 5, &failure));
     assert_steps(dir, NO_STEPS);
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
     char folder[PATH_MAX];
@@ -114,13 +111,12 @@ TEST(removing_a_step_leaves_foreign_files) {
 
 TEST(a_failed_removal_has_removed_the_manifest) {
     char name[64];
-    struct failure why;
     checkpoint_fixture_write(dir, 3, 1);
     for (int i = 0; i < 8; i++) {
         snprintf(name, sizeof name, "step-000000003/ps-%d.mdb/", i);
         make(dir, name);
     }
-    assert_fails(checkpoint_remove(dir, 3, &why), &why,
+    assert_fails(checkpoint_remove(dir, 3, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
     assert_steps(dir, NO_STEPS);
 }
@@ -128,7 +124,6 @@ TEST(a_failed_removal_has_removed_the_manifest) {
 /* Whoever may write into DIR may leave a link there. */
 TEST(a_link_named_as_a_step_is_not_followed) {
     char other[2 * PATH_MAX], target[PATH_MAX], path[PATH_MAX];
-    struct failure why;
     snprintf(other, sizeof other, "%s/other", dir);
     checkpoint_fixture_write(other, 3, 1);
     checkpoint_folder(other, 3, target, sizeof target);
@@ -138,26 +133,25 @@ TEST(a_link_named_as_a_step_is_not_followed) {
     checkpoint_folder(dir, 2, path, sizeof path);
     assert_int_equal(symlink("/dev/null", path), 0);
     checkpoint_fixture_write(dir, 9, 1);
-    assert_int_equal(checkpoint_prune(dir, 1, &why), STATUS_OK);
+    assert_ok(checkpoint_prune(dir, 1, &failure));
     assert_int_equal(checkpoint_fixture_entries(target), entries);
     assert_steps(other, STEPS(3));
-    assert_fails(checkpoint_make_folder(dir, 1, &why), &why,
+    assert_fails(checkpoint_make_folder(dir, 1, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, "is a link"));
+    assert_non_null(strstr(failure.text, "is a link"));
 }
 
 TEST(pruning_keeps_the_newest_and_those_in_progress) {
-    struct failure why;
     for (uint64_t step = 1; step <= 5; step++)
         checkpoint_fixture_write(dir, 10 * step, 1);
     make(dir, "step-000000035/");
     make(dir, "step-000000035/ps-0-of-1-00.mdb.tmp");
     make(dir, "step-000000060/");
     make(dir, "step-000000060/ps-0-of-1-00.mdb.tmp");
-    assert_int_equal(checkpoint_prune(dir, 0, &why), STATUS_OK);
+    assert_ok(checkpoint_prune(dir, 0, &failure));
     assert_steps(dir, STEPS(10, 20, 30, 40, 50));
     assert_int_equal(checkpoint_fixture_entries(dir), 6);
-    assert_int_equal(checkpoint_prune(dir, 2, &why), STATUS_OK);
+    assert_ok(checkpoint_prune(dir, 2, &failure));
     assert_steps(dir, STEPS(40, 50));
     assert_int_equal(checkpoint_fixture_entries(dir), 3);
 }
@@ -174,8 +168,7 @@ static void write_deltas(const char *dir) {
 
 static void expect_pruned(const char *dir, uint32_t keep,
                           const uint64_t *steps) {
-    struct failure why;
-    assert_int_equal(checkpoint_prune(dir, keep, &why), STATUS_OK);
+    assert_ok(checkpoint_prune(dir, keep, &failure));
     assert_steps(dir, steps);
 }
 
@@ -191,47 +184,44 @@ TEST(a_base_lives_as_long_as_a_delta_needs_it) {
 }
 
 TEST(partial_steps_stay_until_one_is_complete) {
-    struct failure why;
     make(dir, "step-000000035/");
-    assert_int_equal(checkpoint_prune(dir, 1, &why), STATUS_OK);
+    assert_ok(checkpoint_prune(dir, 1, &failure));
     assert_int_equal(checkpoint_fixture_entries(dir), 1);
 }
 
 TEST(steps_of_an_earlier_run_are_moved_aside_whole) {
     char aside[PATH_MAX + 32];
     size_t moved;
-    struct failure why;
     for (uint64_t step = 1; step <= 3; step++)
         checkpoint_fixture_write(dir, step, 1);
     make(dir, "step-000000004/");
-    assert_int_equal(checkpoint_set_aside(dir, 9, 7, &moved, &why), STATUS_OK);
+    assert_ok(checkpoint_set_aside(dir, 9, 7, &moved, &failure));
     assert_int_equal(moved, 0);
     assert_int_equal(checkpoint_fixture_entries(dir), 4);
-    assert_int_equal(checkpoint_set_aside(dir, 2, 7, &moved, &why), STATUS_OK);
+    assert_ok(checkpoint_set_aside(dir, 2, 7, &moved, &failure));
     assert_int_equal(moved, 3);
     assert_steps(dir, STEPS(1));
     snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
     assert_steps(aside, STEPS(2, 3));
-    assert_int_equal(checkpoint_reader_verify(aside, 3, &why), STATUS_OK);
+    assert_ok(checkpoint_reader_verify(aside, 3, &failure));
 }
 
 /* Step 30 stays, and the deltas that move need it too. */
 TEST(a_delta_is_moved_aside_with_its_base) {
     char aside[PATH_MAX + 32];
     size_t moved;
-    struct failure why;
     write_deltas(dir);
-    assert_int_equal(checkpoint_set_aside(dir, 41, 7, &moved, &why), STATUS_OK);
+    assert_ok(checkpoint_set_aside(dir, 41, 7, &moved, &failure));
     assert_int_equal(moved, 2);
     assert_steps(dir, STEPS(10, 20, 30, 40));
     snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
     assert_steps(aside, STEPS(30, 50, 60));
     expect_pruned(dir, 1, STEPS(30, 40));
-    assert_int_equal(checkpoint_remove(dir, 30, &why), STATUS_OK);
+    assert_ok(checkpoint_remove(dir, 30, &failure));
     for (uint64_t step = 30; step <= 60; step += 10)
-        if (step != 40 && checkpoint_reader_verify(aside, step, &why))
-            fail_msg("%s", why.text);
-    assert_int_equal(checkpoint_set_aside(dir, 0, 8, &moved, &why), STATUS_OK);
+        if (step != 40 && checkpoint_reader_verify(aside, step, &failure))
+            fail_msg("%s", failure.text);
+    assert_ok(checkpoint_set_aside(dir, 0, 8, &moved, &failure));
     assert_int_equal(moved, 1);
 }
 
@@ -239,24 +229,21 @@ TEST(a_delta_is_moved_aside_with_its_base) {
 TEST(moving_aside_may_end_anywhere_between_a_delta_and_its_base) {
     char aside[PATH_MAX + 32];
     size_t moved;
-    struct failure why;
     write_deltas(dir);
     snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
     make(dir, "aside-0000000000000007/");
     make(aside, "step-000000040");
-    assert_int_not_equal(checkpoint_set_aside(dir, 0, 7, &moved, &why),
+    assert_int_not_equal(checkpoint_set_aside(dir, 0, 7, &moved, &failure),
                          STATUS_OK);
     assert_int_equal(moved, 2);
     for (uint64_t step = 50; step <= 60; step += 10)
-        if (checkpoint_reader_verify(aside, step, &why))
-            fail_msg("%s", why.text);
-    if (checkpoint_reader_verify(dir, 40, &why))
-        fail_msg("%s", why.text);
+        assert_ok(checkpoint_reader_verify(aside, step, &failure));
+    assert_ok(checkpoint_reader_verify(dir, 40, &failure));
     snprintf(aside, sizeof aside, "%s/aside-0000000000000008", dir);
-    assert_int_equal(checkpoint_set_aside(dir, 0, 8, &moved, &why), STATUS_OK);
+    assert_ok(checkpoint_set_aside(dir, 0, 8, &moved, &failure));
     assert_steps(dir, NO_STEPS);
     assert_steps(aside, STEPS(10, 20, 30, 40));
-    assert_int_equal(checkpoint_reader_verify(aside, 40, &why), STATUS_OK);
+    assert_ok(checkpoint_reader_verify(aside, 40, &failure));
 }
 
 /* A checkpoint that somebody keeps on another file system, by a symbolic link:
@@ -266,7 +253,6 @@ TEST(a_base_on_another_file_system_is_copied_aside) {
                                                command[3 * PATH_MAX];
     struct stat here, there;
     size_t moved;
-    struct failure why;
     if (!mkdtemp(other) || stat(dir, &here) || stat(other, &there) ||
         here.st_dev == there.st_dev) {
         rmdir(other);
@@ -277,28 +263,27 @@ TEST(a_base_on_another_file_system_is_copied_aside) {
     snprintf(command, sizeof command, "mv %s %s/base && ln -s %s/base %s", base,
              other, other, base);
     assert_int_equal(system(command), 0);
-    assert_int_equal(checkpoint_set_aside(dir, 41, 7, &moved, &why), STATUS_OK);
+    assert_ok(checkpoint_set_aside(dir, 41, 7, &moved, &failure));
     snprintf(command, sizeof command, "rm -r %s %s", other, base);
     assert_int_equal(system(command), 0);
     snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
     assert_steps(aside, STEPS(30, 50, 60));
     for (uint64_t step = 30; step <= 60; step += 10)
-        if (step != 40 && checkpoint_reader_verify(aside, step, &why))
-            fail_msg("%s", why.text);
+        if (step != 40 && checkpoint_reader_verify(aside, step, &failure))
+            fail_msg("%s", failure.text);
 }
 
 TEST(folders_are_created_with_parents_and_idempotently) {
     char deep[PATH_MAX + 16], folder[PATH_MAX];
-    struct failure why;
     struct stat about;
     snprintf(deep, sizeof deep, "%s/a/b", dir);
-    assert_int_equal(checkpoint_make_folder(deep, 1, &why), STATUS_OK);
-    assert_int_equal(checkpoint_make_folder(deep, 1, &why), STATUS_OK);
+    assert_ok(checkpoint_make_folder(deep, 1, &failure));
+    assert_ok(checkpoint_make_folder(deep, 1, &failure));
     checkpoint_folder(deep, 1, folder, sizeof folder);
     assert_int_equal(stat(folder, &about), 0);
     make(dir, "file");
     snprintf(deep, sizeof deep, "%s/file", dir);
-    assert_fails(checkpoint_make_folder(deep, 1, &why), &why,
+    assert_fails(checkpoint_make_folder(deep, 1, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
 }
 
@@ -307,7 +292,6 @@ TEST(folders_are_created_with_parents_and_idempotently) {
 static void write_until_killed(const char *dir, uint64_t first,
                                long microseconds) {
     timer_t timer;
-    struct failure why;
     struct sigevent kill = {.sigev_notify = SIGEV_SIGNAL,
                             .sigev_signo = SIGKILL};
     struct itimerspec when = {
@@ -318,7 +302,7 @@ static void write_until_killed(const char *dir, uint64_t first,
         _exit(1);
     for (uint64_t step = first;; step++) {
         checkpoint_fixture_write(dir, step, 2);
-        if (checkpoint_prune(dir, 2, &why))
+        if (checkpoint_prune(dir, 2, &failure))
             _exit(2);
     }
 }
@@ -327,7 +311,6 @@ TEST(after_a_kill_every_listed_step_verifies) {
     unsigned seed = (unsigned)time(NULL);
     uint64_t newest = 1, *steps;
     size_t count;
-    struct failure why;
     int64_t begun = time_now();
     checkpoint_fixture_write(dir, newest, 2);
     /* A kill comes while one of about three is written, on any disk. */
@@ -341,10 +324,9 @@ TEST(after_a_kill_every_listed_step_verifies) {
             write_until_killed(dir, newest + 1, microseconds);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status));
-        assert_int_equal(checkpoint_list(dir, &steps, &count, &why), STATUS_OK);
+        assert_ok(checkpoint_list(dir, &steps, &count, &failure));
         for (size_t s = 0; s < count; s++)
-            if (checkpoint_reader_verify(dir, steps[s], &why))
-                fail_msg("%s", why.text);
+            assert_ok(checkpoint_reader_verify(dir, steps[s], &failure));
         assert_true(count && steps[count - 1] >= newest); /* none is lost */
         newest = steps[count - 1];
         free(steps);

@@ -36,25 +36,21 @@ TEST(network_mounts_are_distinguished_from_local_disks) {
 
 TEST(the_local_folder_is_the_first_writable_one) {
     char folder[64];
-    struct failure why;
     setenv("TMPDIR", "/dev/shm", 1);
-    assert_int_equal(fs_info_local_folder(folder, sizeof folder, &why),
-                     STATUS_OK);
+    assert_ok(fs_info_local_folder(folder, sizeof folder, &failure));
     assert_string_equal(folder, "/dev/shm");
     setenv("TMPDIR", "/nowhere", 1);
-    assert_int_equal(fs_info_local_folder(folder, sizeof folder, &why),
-                     STATUS_OK);
+    assert_ok(fs_info_local_folder(folder, sizeof folder, &failure));
     assert_string_equal(folder, "/var/tmp");
     unsetenv("TMPDIR");
-    assert_fails(fs_info_local_folder(folder, 1, &why), &why,
+    assert_fails(fs_info_local_folder(folder, 1, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, "set TMPDIR"));
+    assert_non_null(strstr(failure.text, "set TMPDIR"));
 }
 
 /* As a user for whom rights count. */
 TEST(a_folder_that_cannot_be_created_is_named_with_the_reason) {
     char closed[] = "/tmp/disk-test-XXXXXX", path[64], expected[192];
-    struct failure why;
     assert_non_null(mkdtemp(closed));
     assert_int_equal(chmod(closed, 0500), 0);
     snprintf(path, sizeof path, "%s/run/events", closed);
@@ -64,50 +60,45 @@ TEST(a_folder_that_cannot_be_created_is_named_with_the_reason) {
              "cannot make the folder %s/run: Permission denied to user %u, "
              "group %u",
              closed, (unsigned)geteuid(), (unsigned)getegid());
-    enum status status = fs_info_make_folder(path, &why);
+    enum status status = fs_info_make_folder(path, &failure);
     assert_int_equal(seteuid(user), 0);
     assert_int_equal(rmdir(closed), 0);
-    assert_fails(status, &why, FAILURE_FILE_UNWRITABLE);
-    assert_string_equal(why.text, expected);
+    assert_fails(status, &failure, FAILURE_FILE_UNWRITABLE);
+    assert_string_equal(failure.text, expected);
 }
 
 TEST(the_folder_of_a_path_is_its_parent) {
     static const char *const cases[][2] = {
         {"a/b/c", "a/b"}, {"c", "."}, {"/c", "/"}, {"a/c", "a"}};
     char folder[4];
-    struct failure why;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(
-            fs_info_parent_folder(cases[i][0], folder, sizeof folder, &why),
-            STATUS_OK);
+        assert_ok(fs_info_parent_folder(cases[i][0], folder, sizeof folder,
+                                        &failure));
         assert_string_equal(folder, cases[i][1]);
     }
-    assert_fails(fs_info_parent_folder("long/c", folder, sizeof folder, &why),
-                 &why, FAILURE_NAME_TOO_LONG);
+    assert_fails(
+        fs_info_parent_folder("long/c", folder, sizeof folder, &failure),
+        &failure, FAILURE_NAME_TOO_LONG);
 }
 
 TEST(a_failed_write_names_path_bytes_and_free_space) {
-    struct failure why;
-    assert_fails(fs_info_write_failure("/tmp/x", 123, EDQUOT, &why), &why,
-                 FAILURE_DISK_FULL);
-    assert_non_null(strstr(why.text, "/tmp/x: 123 bytes wanted, "));
-    assert_non_null(strstr(why.text, " free in /tmp: Disk quota exceeded"));
-    assert_fails(fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &why), &why,
-                 FAILURE_DISK_FULL);
-    assert_fails(fs_info_write_failure("/tmp/x", 1, EIO, &why), &why,
+    assert_fails(fs_info_write_failure("/tmp/x", 123, EDQUOT, &failure),
+                 &failure, FAILURE_DISK_FULL);
+    assert_non_null(strstr(failure.text, "/tmp/x: 123 bytes wanted, "));
+    assert_non_null(strstr(failure.text, " free in /tmp: Disk quota exceeded"));
+    assert_fails(fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &failure),
+                 &failure, FAILURE_DISK_FULL);
+    assert_fails(fs_info_write_failure("/tmp/x", 1, EIO, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    fs_info_write_failure("/nowhere/x", 9, EIO, &why);
-    assert_non_null(strstr(why.text, "/nowhere/x: 9 bytes wanted"));
+    fs_info_write_failure("/nowhere/x", 9, EIO, &failure);
+    assert_non_null(strstr(failure.text, "/nowhere/x: 9 bytes wanted"));
 }
 
 TEST(the_required_space_is_compared_with_free_space) {
-    struct failure why;
-    assert_int_equal(fs_info_check_space("/tmp", "f", 1, &why), STATUS_OK);
-    assert_fails(fs_info_check_space("/tmp", "f", UINT64_MAX, &why), &why,
-                 FAILURE_DISK_FULL);
+    assert_ok(fs_info_check_space("/tmp", "f", 1, &failure));
+    assert_fails(fs_info_check_space("/tmp", "f", UINT64_MAX, &failure),
+                 &failure, FAILURE_DISK_FULL);
     /* Where nobody can tell, writing will. */
-    assert_int_equal(fs_info_check_space("/nowhere", "f", UINT64_MAX, &why),
-                     STATUS_OK);
-    assert_int_equal(fs_info_check_space("/proc", "f", UINT64_MAX, &why),
-                     STATUS_OK);
+    assert_ok(fs_info_check_space("/nowhere", "f", UINT64_MAX, &failure));
+    assert_ok(fs_info_check_space("/proc", "f", UINT64_MAX, &failure));
 }

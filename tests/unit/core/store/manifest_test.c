@@ -59,13 +59,12 @@ static void fill(struct manifest *manifest) {
 TEST(a_manifest_reads_back_from_its_file) {
     char folder[PATH_MAX];
     struct manifest written, read;
-    struct failure why;
     checkpoint_fixture_folder(folder);
     fill(&written);
     written.is_delta = false;
-    assert_int_equal(manifest_write(&written, folder, &why), STATUS_OK);
+    assert_ok(manifest_write(&written, folder, &failure));
     assert_int_equal(checkpoint_fixture_entries(folder), 1);
-    assert_int_equal(manifest_read(&read, folder, &why), STATUS_OK);
+    assert_ok(manifest_read(&read, folder, &failure));
     assert_same(&written, &read);
     assert_true(written.hash && written.hash == read.hash);
     manifest_clear(&written);
@@ -76,7 +75,6 @@ TEST(a_manifest_reads_back_from_its_file) {
 /* Of three parameters the second is in group 1; the others have the run's. */
 TEST(a_manifest_has_optimizers_and_initializers) {
     struct manifest manifest, parsed;
-    struct failure why;
     fill(&manifest);
     manifest.num_rules = 2;
     manifest.rules =
@@ -88,7 +86,7 @@ TEST(a_manifest_has_optimizers_and_initializers) {
     manifest.layout->tables[0].init_kind = INITIALIZER_TRUNCATED_NORMAL;
     manifest.layout->tables[1].init_shift = 1;
     char *text = manifest_text(&manifest);
-    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_ok(manifest_parse(&parsed, text, &failure));
     assert_same(&manifest, &parsed);
     assert_string_equal(manifest_rule(&parsed, 0)->name, "Adam");
     assert_string_equal(manifest_rule(&parsed, 1)->slot_names[1], "linear");
@@ -96,22 +94,21 @@ TEST(a_manifest_has_optimizers_and_initializers) {
     free(text);
     manifest.layout->parameters[1].group = 2;
     text = manifest_text(&manifest);
-    assert_fails(manifest_parse(&parsed, text, &why), &why,
+    assert_fails(manifest_parse(&parsed, text, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "group"));
+    assert_non_null(strstr(failure.text, "group"));
     free(text);
     manifest_clear(&manifest);
 }
 
 TEST(the_text_of_a_parsed_manifest_is_the_same) {
     struct manifest manifest, parsed;
-    struct failure why;
     fill(&manifest);
     free(manifest.job);
     manifest.job = strdup(" { \"b\" : 1.50,\n \"a\": [ 1e-3, \"\\u00e9\" ] }");
     char *text = manifest_text(&manifest);
     assert_non_null(text);
-    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_ok(manifest_parse(&parsed, text, &failure));
     assert_string_equal(parsed.job, "{\"b\":1.5,\"a\":[0.001,\"é\"]}");
     char *again = manifest_text(&parsed);
     assert_string_equal(text, again);
@@ -128,14 +125,13 @@ TEST(the_text_of_a_parsed_manifest_is_the_same) {
 /* The base of a delta of step 1500, from its text. */
 static void expect_base(struct manifest *base, const char *wrong) {
     struct manifest delta;
-    struct failure why;
     fill(&delta);
     char *text = manifest_text(base);
     assert_non_null(text);
-    enum status status = manifest_parse_base(&delta, text, &why);
+    enum status status = manifest_parse_base(&delta, text, &failure);
     if (wrong) {
-        assert_fails(status, &why, FAILURE_CHECKPOINT_DAMAGED);
-        assert_non_null(strstr(why.text, wrong));
+        assert_fails(status, &failure, FAILURE_CHECKPOINT_DAMAGED);
+        assert_non_null(strstr(failure.text, wrong));
         assert_null(delta.base);
     } else {
         assert_int_equal(status, STATUS_OK);
@@ -169,12 +165,11 @@ TEST(a_base_is_full_and_has_the_same_tables) {
 /* As one of a release before tables. */
 TEST(tables_are_present_only_where_used) {
     struct manifest manifest, parsed;
-    struct failure why;
     checkpoint_fixture_manifest(&manifest, 1500, 2);
     char *text = manifest_text(&manifest);
     assert_null(strstr(text, "tables"));
     assert_null(strstr(text, "partitions"));
-    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_ok(manifest_parse(&parsed, text, &failure));
     assert_int_equal(parsed.layout->num_tables, 0);
     assert_int_equal(parsed.layout->num_partitions, 0);
     manifest_clear(&manifest);
@@ -184,19 +179,18 @@ TEST(tables_are_present_only_where_used) {
 
 TEST(a_loss_scaler_is_present_only_where_used) {
     struct manifest manifest, parsed;
-    struct failure why;
     fill(&manifest);
     manifest.scaler = (struct loss_scaler){.scale = 1};
     char *text = manifest_text(&manifest);
     assert_null(strstr(text, "loss_scaler"));
-    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_ok(manifest_parse(&parsed, text, &failure));
     assert_int_equal(parsed.scaler.hysteresis, 0);
     manifest_clear(&parsed);
     free(text);
     manifest.scaler = (struct loss_scaler){
         .scale = 0x1p-20 / 3, .good = 999, .hysteresis = 2, .skipped = 1500};
     text = manifest_text(&manifest);
-    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_ok(manifest_parse(&parsed, text, &failure));
     assert_true(parsed.scaler.scale == 0x1p-20 / 3);
     assert_int_equal(parsed.scaler.good, 999);
     assert_int_equal(parsed.scaler.hysteresis, 2);
@@ -228,16 +222,15 @@ TEST(a_manifest_without_a_text_form_is_refused) {
 
 TEST(every_flipped_bit_is_refused_or_changes_nothing) {
     struct manifest manifest, parsed;
-    struct failure why;
     fill(&manifest);
     char *text = manifest_text(&manifest);
     size_t size = strlen(text);
     for (size_t bit = 0; bit < 8 * size; bit++) {
         text[bit / 8] ^= (char)(1 << bit % 8);
-        if (!manifest_parse(&parsed, text, &why))
+        if (!manifest_parse(&parsed, text, &failure))
             assert_same(&manifest, &parsed);
         else
-            assert_true(*why.text != '\0');
+            assert_true(*failure.text != '\0');
         manifest_clear(&parsed);
         text[bit / 8] ^= (char)(1 << bit % 8);
     }
@@ -247,12 +240,11 @@ TEST(every_flipped_bit_is_refused_or_changes_nothing) {
 
 TEST(every_truncated_text_is_refused) {
     struct manifest manifest, parsed;
-    struct failure why;
     fill(&manifest);
     char *text = manifest_text(&manifest);
     for (size_t size = strlen(text); size-- > 0;) {
         text[size] = '\0';
-        assert_fails(manifest_parse(&parsed, text, &why), &why,
+        assert_fails(manifest_parse(&parsed, text, &failure), &failure,
                      FAILURE_CHECKPOINT_DAMAGED);
     }
     free(text);
@@ -292,12 +284,11 @@ TEST(a_manifest_of_another_release_says_so) {
     static const char *const fields[][2] = {{"format", "2"},
                                             {"block_elements", "5"}};
     struct manifest parsed;
-    struct failure why;
     for (int i = 0; i < 2; i++) {
         char *text = changed_text(fields[i][0], fields[i][1]);
-        assert_fails(manifest_parse(&parsed, text, &why), &why,
+        assert_fails(manifest_parse(&parsed, text, &failure), &failure,
                      FAILURE_CHECKPOINT_FOREIGN);
-        assert_non_null(strstr(why.text, "another release wrote it"));
+        assert_non_null(strstr(failure.text, "another release wrote it"));
         free(text);
     }
 }
@@ -392,22 +383,21 @@ TEST(a_field_out_of_range_is_named) {
         {"job", "[]", "job"},
     };
     struct manifest parsed;
-    struct failure why;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *text = changed_text(cases[i].path, cases[i].value);
-        assert_fails(manifest_parse(&parsed, text, &why), &why,
+        assert_fails(manifest_parse(&parsed, text, &failure), &failure,
                      FAILURE_CHECKPOINT_DAMAGED);
-        if (!strstr(why.text, cases[i].named))
-            fail_msg("%s = %s: %s", cases[i].path, cases[i].value, why.text);
+        if (!strstr(failure.text, cases[i].named))
+            fail_msg("%s = %s: %s", cases[i].path, cases[i].value,
+                     failure.text);
         free(text);
     }
 }
 
 TEST(a_null_job_and_a_valid_change_are_accepted) {
     struct manifest parsed;
-    struct failure why;
     char *text = changed_text("job", "null");
-    assert_int_equal(manifest_parse(&parsed, text, &why), STATUS_OK);
+    assert_ok(manifest_parse(&parsed, text, &failure));
     assert_null(parsed.job);
     free(text);
     manifest_clear(&parsed);
@@ -419,25 +409,24 @@ TEST(garbage_in_the_file_is_refused) {
     };
     char folder[PATH_MAX], path[PATH_MAX + 16];
     struct manifest read;
-    struct failure why;
     checkpoint_fixture_folder(folder);
     snprintf(path, sizeof path, "%s/manifest.json", folder);
-    assert_fails(manifest_read(&read, folder, &why), &why,
+    assert_fails(manifest_read(&read, folder, &failure), &failure,
                  FAILURE_FILE_UNREADABLE);
-    assert_non_null(strstr(why.text, path));
+    assert_non_null(strstr(failure.text, path));
     for (size_t i = 0; i < sizeof garbage / sizeof garbage[0]; i++) {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
         size_t size = i == 4 ? 3 : strlen(garbage[i]);
         assert_int_equal(write(fd, garbage[i], size), size);
         close(fd);
-        assert_fails(manifest_read(&read, folder, &why), &why,
+        assert_fails(manifest_read(&read, folder, &failure), &failure,
                      FAILURE_CHECKPOINT_DAMAGED);
-        assert_non_null(strstr(why.text, path));
+        assert_non_null(strstr(failure.text, path));
     }
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_fails(manifest_read(&read, folder, &why), &why,
+    assert_fails(manifest_read(&read, folder, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "is not a file"));
+    assert_non_null(strstr(failure.text, "is not a file"));
     checkpoint_fixture_remove(folder);
 }

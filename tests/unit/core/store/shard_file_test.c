@@ -54,12 +54,9 @@ static const void *value_of(uint32_t i) {
 }
 
 static void put_all(struct shard_writer *writer, const uint32_t *order) {
-    struct failure why;
     for (uint32_t i = 0; i < NUM_KEYS; i++)
-        assert_int_equal(shard_writer_put(writer, key_of(order[i]),
-                                          value_of(order[i]),
-                                          bytes_of(order[i]), &why),
-                         STATUS_OK);
+        assert_ok(shard_writer_put(writer, key_of(order[i]), value_of(order[i]),
+                                   bytes_of(order[i]), &failure));
 }
 
 static void fill_order(uint32_t *order, unsigned seed) {
@@ -77,14 +74,12 @@ static void write_shard(const struct checkpoint_fixture_file *place,
                         const char *folder, unsigned seed,
                         struct shard_info *info) {
     struct shard_writer *writer;
-    struct failure why;
     uint32_t order[NUM_KEYS];
     fill_order(order, seed);
-    assert_int_equal(shard_writer_open_in(&writer, folder, place->path,
-                                          NUM_KEYS * BYTES, NUM_KEYS, &why),
-                     STATUS_OK);
+    assert_ok(shard_writer_open_in(&writer, folder, place->path,
+                                   NUM_KEYS * BYTES, NUM_KEYS, &failure));
     put_all(writer, order);
-    assert_int_equal(shard_writer_finish(&writer, info, &why), STATUS_OK);
+    assert_ok(shard_writer_finish(&writer, info, &failure));
     assert_null(writer);
     assert_string_equal(info->name, "shard.mdb");
     assert_string_equal(info->host, "");
@@ -93,11 +88,9 @@ static void write_shard(const struct checkpoint_fixture_file *place,
 static void assert_all_there(struct shard_reader *reader) {
     const void *value;
     size_t bytes;
-    struct failure why;
     for (uint32_t i = 0; i < NUM_KEYS; i++) {
-        assert_int_equal(
-            shard_reader_get(reader, key_of(i), &value, &bytes, &why),
-            STATUS_OK);
+        assert_ok(
+            shard_reader_get(reader, key_of(i), &value, &bytes, &failure));
         assert_int_equal(bytes, bytes_of(i));
         assert_memory_equal(value, value_of(i), bytes);
     }
@@ -106,11 +99,9 @@ static void assert_all_there(struct shard_reader *reader) {
 TEST(values_put_in_any_order_read_back) {
     struct shard_info info;
     struct shard_reader *reader;
-    struct failure why;
     for (unsigned seed = 0; seed < 4; seed++) {
         write_shard(place, place->folder, seed, &info);
-        assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
-                         STATUS_OK);
+        assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
         assert_all_there(reader);
         shard_reader_close(&reader);
         assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
@@ -140,28 +131,23 @@ TEST(values_beyond_one_commit_read_back) {
     struct shard_writer *writer;
     struct shard_reader *reader;
     struct shard_info info;
-    struct failure why;
     const void *found;
     size_t bytes;
     uint32_t *value = calloc(1, VALUE);
-    assert_int_equal(
-        shard_writer_open(&writer, place->path, COUNT * VALUE, COUNT, &why),
-        STATUS_OK);
+    assert_ok(shard_writer_open(&writer, place->path, COUNT * VALUE, COUNT,
+                                &failure));
     for (uint32_t i = 0; i < COUNT; i++) {
         struct shard_key key = {.parameter = COUNT - i};
         value[0] = value[VALUE / 4 - 1] = i;
-        assert_int_equal(shard_writer_put(writer, key, value, VALUE, &why),
-                         STATUS_OK);
+        assert_ok(shard_writer_put(writer, key, value, VALUE, &failure));
     }
-    assert_int_equal(shard_writer_finish(&writer, &info, &why), STATUS_OK);
+    assert_ok(shard_writer_finish(&writer, &info, &failure));
     assert_true(info.size < COUNT * (VALUE + 3 * 4096) + 64 * 4096);
-    assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
-                     STATUS_OK);
+    assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
     for (uint32_t i = 0; i < COUNT; i++) {
         struct shard_key key = {.parameter = COUNT - i};
         value[0] = value[VALUE / 4 - 1] = i;
-        assert_int_equal(shard_reader_get(reader, key, &found, &bytes, &why),
-                         STATUS_OK);
+        assert_ok(shard_reader_get(reader, key, &found, &bytes, &failure));
         assert_memory_equal(found, value, VALUE);
     }
     shard_reader_close(&reader);
@@ -170,13 +156,10 @@ TEST(values_beyond_one_commit_read_back) {
 
 TEST(a_key_put_twice_is_refused) {
     struct shard_writer *writer;
-    struct failure why;
-    assert_int_equal(shard_writer_open(&writer, place->path, 100, 2, &why),
-                     STATUS_OK);
-    assert_int_equal(shard_writer_put(writer, key_of(1), "x", 1, &why),
-                     STATUS_OK);
-    assert_fails(shard_writer_put(writer, key_of(1), "y", 1, &why), &why,
-                 FAILURE_FILE_UNWRITABLE);
+    assert_ok(shard_writer_open(&writer, place->path, 100, 2, &failure));
+    assert_ok(shard_writer_put(writer, key_of(1), "x", 1, &failure));
+    assert_fails(shard_writer_put(writer, key_of(1), "y", 1, &failure),
+                 &failure, FAILURE_FILE_UNWRITABLE);
     shard_writer_abort(&writer);
     assert_null(writer);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
@@ -185,16 +168,15 @@ TEST(a_key_put_twice_is_refused) {
 TEST(a_missing_key_is_named) {
     struct shard_info info;
     struct shard_reader *reader;
-    struct failure why;
     const void *value;
     size_t bytes;
     struct shard_key key = {.parameter = 99, .offset = 12345, .slot = 1};
     write_shard(place, place->folder, 0, &info);
-    assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
-                     STATUS_OK);
-    assert_fails(shard_reader_get(reader, key, &value, &bytes, &why), &why,
-                 FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "parameter 99, element 12345, slot 1"));
+    assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
+    assert_fails(shard_reader_get(reader, key, &value, &bytes, &failure),
+                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(
+        strstr(failure.text, "parameter 99, element 12345, slot 1"));
     shard_reader_close(&reader);
 }
 
@@ -202,12 +184,11 @@ static void assert_refused(const struct checkpoint_fixture_file *place,
                            const struct shard_info *info,
                            enum failure_code code, const char *text) {
     struct shard_reader *reader;
-    struct failure why;
-    assert_fails(shard_reader_open(&reader, place->folder, info, &why), &why,
-                 code);
+    assert_fails(shard_reader_open(&reader, place->folder, info, &failure),
+                 &failure, code);
     assert_null(reader);
-    if (!strstr(why.text, text))
-        fail_msg("\"%s\" lacks \"%s\"", why.text, text);
+    if (!strstr(failure.text, text))
+        fail_msg("\"%s\" lacks \"%s\"", failure.text, text);
 }
 
 TEST(a_truncated_file_is_refused) {
@@ -249,10 +230,9 @@ TEST(an_invalid_file_is_refused) {
 
 TEST(a_file_with_the_right_hash_that_is_no_database_is_refused) {
     struct shard_info info = {.name = "shard.mdb"};
-    struct failure why;
     int fd = open(place->path, O_RDWR | O_CREAT, 0666);
     assert_int_equal(write(fd, value_of(0), BYTES), BYTES);
-    assert_int_equal(shard_file_hash(fd, "it", &info, NULL, &why), STATUS_OK);
+    assert_ok(shard_file_hash(fd, "it", &info, NULL, &failure));
     assert_int_equal(info.size, BYTES);
     close(fd);
     assert_refused(place, &info, FAILURE_CHECKPOINT_DAMAGED,
@@ -264,20 +244,18 @@ TEST(a_file_with_the_right_hash_that_is_no_database_is_refused) {
 TEST(a_value_that_does_not_match_its_hash_is_refused) {
     struct shard_info info;
     struct shard_reader *reader;
-    struct failure why;
     const void *value;
     size_t bytes, damaged = 0;
     write_shard(place, place->folder, 0, &info);
     int fd = open(place->path, O_RDWR);
     /* The middle of the file is in one of the long values. */
     assert_int_equal(pwrite(fd, "....", 4, (off_t)info.size / 2), 4);
-    assert_int_equal(shard_file_hash(fd, "it", &info, NULL, &why), STATUS_OK);
+    assert_ok(shard_file_hash(fd, "it", &info, NULL, &failure));
     close(fd);
-    assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
-                     STATUS_OK);
+    assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
     for (uint32_t i = 0; i < NUM_KEYS; i++)
-        if (shard_reader_get(reader, key_of(i), &value, &bytes, &why)) {
-            assert_non_null(strstr(why.text, "its value is damaged"));
+        if (shard_reader_get(reader, key_of(i), &value, &bytes, &failure)) {
+            assert_non_null(strstr(failure.text, "its value is damaged"));
             damaged++;
         }
     assert_int_equal(damaged, 1);
@@ -287,7 +265,6 @@ TEST(a_value_that_does_not_match_its_hash_is_refused) {
 TEST(a_file_built_in_another_folder_is_identical) {
     struct shard_info here, copied;
     struct shard_reader *reader;
-    struct failure why;
     char local[PATH_MAX];
     checkpoint_fixture_folder(local);
     write_shard(place, place->folder, 3, &here);
@@ -295,9 +272,8 @@ TEST(a_file_built_in_another_folder_is_identical) {
     assert_int_equal(here.size, copied.size);
     assert_int_equal(checkpoint_fixture_entries(local), 0);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
-    assert_int_equal(
-        shard_reader_open_in(&reader, local, place->folder, &copied, &why),
-        STATUS_OK);
+    assert_ok(
+        shard_reader_open_in(&reader, local, place->folder, &copied, &failure));
     assert_int_equal(checkpoint_fixture_entries(local), 0);
     assert_int_equal(truncate(place->path, 0), 0); /* the copy is read */
     assert_all_there(reader);
@@ -307,13 +283,12 @@ TEST(a_file_built_in_another_folder_is_identical) {
 
 TEST(too_little_space_is_reported_before_writing) {
     struct shard_writer *writer;
-    struct failure why;
     assert_fails(
-        shard_writer_open(&writer, place->path, UINT64_C(1) << 60, 1, &why),
-        &why, FAILURE_DISK_FULL);
+        shard_writer_open(&writer, place->path, UINT64_C(1) << 60, 1, &failure),
+        &failure, FAILURE_DISK_FULL);
     assert_null(writer);
-    assert_non_null(strstr(why.text, place->path));
-    assert_non_null(strstr(why.text, "1152921504606846976 bytes wanted"));
+    assert_non_null(strstr(failure.text, place->path));
+    assert_non_null(strstr(failure.text, "1152921504606846976 bytes wanted"));
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
 }
 
@@ -348,7 +323,6 @@ static int in_child(int (*body)(const struct checkpoint_fixture_file *),
 }
 
 static int fill_small_mount(const struct checkpoint_fixture_file *place) {
-    struct failure why;
     char kept[PATH_MAX + 32];
     if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWNS | CLONE_NEWUSER))
         return SKIPPED;
@@ -356,20 +330,21 @@ static int fill_small_mount(const struct checkpoint_fixture_file *place) {
         mount("tmpfs", place->folder, "tmpfs", 0, "size=8m"))
         return SKIPPED;
     snprintf(kept, sizeof kept, "%s/kept.mdb", place->folder);
-    if (write_megabytes(kept, 2, &why))
+    if (write_megabytes(kept, 2, &failure))
         return 1;
     /* Full at a commit between, and at the last. */
     for (uint32_t count = 40; count >= 20; count -= 20) {
-        if (!write_megabytes(place->path, count, &why) ||
-            why.code != FAILURE_DISK_FULL)
+        if (!write_megabytes(place->path, count, &failure) ||
+            failure.code != FAILURE_DISK_FULL)
             return 2;
-        if (!strstr(why.text, place->path) ||
-            !strstr(why.text, "bytes wanted") || !strstr(why.text, "free in"))
+        if (!strstr(failure.text, place->path) ||
+            !strstr(failure.text, "bytes wanted") ||
+            !strstr(failure.text, "free in"))
             return 3;
         if (checkpoint_fixture_entries(place->folder) != 1)
             return 4;
     }
-    return write_megabytes(place->path, 2, &why) ? 5 : 0;
+    return write_megabytes(place->path, 2, &failure) ? 5 : 0;
 }
 
 TEST(a_full_disk_is_reported_and_nothing_remains) {
@@ -380,15 +355,14 @@ TEST(a_full_disk_is_reported_and_nothing_remains) {
 }
 
 static int reach_the_size_limit(const struct checkpoint_fixture_file *place) {
-    struct failure why;
     struct rlimit limit = {4 << 20, 4 << 20};
     signal(SIGXFSZ, SIG_IGN);
     if (setrlimit(RLIMIT_FSIZE, &limit))
         return 1;
-    if (!write_megabytes(place->path, 40, &why) ||
-        why.code != FAILURE_FILE_UNWRITABLE)
+    if (!write_megabytes(place->path, 40, &failure) ||
+        failure.code != FAILURE_FILE_UNWRITABLE)
         return 2;
-    if (!strstr(why.text, place->path))
+    if (!strstr(failure.text, place->path))
         return 3;
     return checkpoint_fixture_entries(place->folder) ? 4 : 0;
 }
@@ -399,11 +373,10 @@ TEST(a_file_size_limit_is_reported_and_nothing_remains) {
 
 TEST(a_missing_folder_is_reported) {
     struct shard_writer *writer;
-    struct failure why;
     checkpoint_fixture_remove(place->folder);
-    assert_fails(shard_writer_open(&writer, place->path, 1, 1, &why), &why,
-                 FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, place->path));
+    assert_fails(shard_writer_open(&writer, place->path, 1, 1, &failure),
+                 &failure, FAILURE_FILE_UNWRITABLE);
+    assert_non_null(strstr(failure.text, place->path));
 }
 
 /* More than the map that the writer was opened with has room for. */
@@ -412,28 +385,21 @@ TEST(values_announced_later_read_back) {
     struct shard_writer *writer;
     struct shard_reader *reader;
     struct shard_info info;
-    struct failure why;
     unsigned char *bytes = calloc(1, MIB);
-    assert_int_equal(shard_writer_open(&writer, place->path, 0, 0, &why),
-                     STATUS_OK);
+    assert_ok(shard_writer_open(&writer, place->path, 0, 0, &failure));
     for (uint32_t i = 0; i < VALUES; i++) {
         bytes[0] = (unsigned char)i;
-        assert_int_equal(shard_writer_expect(writer, MIB, 1, &why), STATUS_OK);
-        assert_int_equal(shard_writer_put(writer,
-                                          (struct shard_key){.offset = i},
-                                          bytes, MIB, &why),
-                         STATUS_OK);
+        assert_ok(shard_writer_expect(writer, MIB, 1, &failure));
+        assert_ok(shard_writer_put(writer, (struct shard_key){.offset = i},
+                                   bytes, MIB, &failure));
     }
-    assert_int_equal(shard_writer_finish(&writer, &info, &why), STATUS_OK);
-    assert_int_equal(shard_reader_open(&reader, place->folder, &info, &why),
-                     STATUS_OK);
+    assert_ok(shard_writer_finish(&writer, &info, &failure));
+    assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
     for (uint32_t i = 0; i < VALUES; i++) {
         const void *value;
         size_t size;
-        assert_int_equal(shard_reader_get(reader,
-                                          (struct shard_key){.offset = i},
-                                          &value, &size, &why),
-                         STATUS_OK);
+        assert_ok(shard_reader_get(reader, (struct shard_key){.offset = i},
+                                   &value, &size, &failure));
         assert_int_equal(size, MIB);
         assert_int_equal(*(const unsigned char *)value, i);
     }

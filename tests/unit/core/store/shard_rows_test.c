@@ -35,14 +35,15 @@ static int setup(void **state) {
         {.name = "c", .dim = DIM, .admit = 3}};
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct parameter parameter = {.name = "w", .num_dims = 1, .dims = {1}};
-    struct failure why;
     checkpoint_fixture_folder(fixture->file.folder);
     snprintf(fixture->file.path, sizeof fixture->file.path, "%s/s.mdb",
              fixture->file.folder);
     *state = fixture;
-    return layout_build(&fixture->layout, &parameter, 1, &why) ||
-           layout_add_tables(fixture->layout, tables, 3, PARTITIONS, &why) ||
-           shard_writer_open(&fixture->writer, fixture->file.path, 0, 0, &why);
+    return layout_build(&fixture->layout, &parameter, 1, &failure) ||
+           layout_add_tables(fixture->layout, tables, 3, PARTITIONS,
+                             &failure) ||
+           shard_writer_open(&fixture->writer, fixture->file.path, 0, 0,
+                             &failure);
 }
 
 static int teardown(void **state) {
@@ -72,7 +73,6 @@ static void write_list(struct fixture *fixture, uint32_t t, uint32_t count) {
     struct shard_rows_source rows[2] = {{.row_bytes = ROW_BYTES},
                                         {.row_bytes = ROW_BYTES}};
     struct shard_rows_count counts[3] = {{0}};
-    struct failure why;
     uint64_t id = 0;
     char *to = (char *)buffer_data(page) + count * ROW_BYTES;
     memset(buffer_data(page), 0, (count + 1) * ROW_BYTES);
@@ -87,9 +87,8 @@ static void write_list(struct fixture *fixture, uint32_t t, uint32_t count) {
                                    .rows = count,
                                    .page_rows = count + 1,
                                    .row_bytes = ROW_BYTES};
-    if (shard_rows_write(fixture->writer, fixture->layout, 1, rows, counts,
-                         &why))
-        fail_msg("%s", why.text);
+    assert_ok(shard_rows_write(fixture->writer, fixture->layout, 1, rows,
+                               counts, &failure));
     assert_int_equal(counts[t].rows, count);
     assert_int_equal(counts[t].admitted, t == 2 ? 0 : count);
     buffer_release(&page);
@@ -117,20 +116,18 @@ static enum status read_list(struct fixture *fixture, uint32_t stack,
 static void read_changes(struct fixture *fixture, bool removed,
                          struct shard_rows *out) {
     struct shard_info info;
-    struct failure why;
     struct shard_rows_key key = {.layout = fixture->layout,
                                  .partition = 1,
                                  .row_bytes =
                                      removed ? sizeof(struct row) : ROW_BYTES,
                                  .removed = removed};
     if (fixture->writer)
-        assert_int_equal(shard_writer_finish(&fixture->writer, &info, &why) ||
-                             shard_reader_open(&fixture->reader,
-                                               fixture->file.folder, &info,
-                                               &why),
-                         STATUS_OK);
-    if (shard_rows_read(out, fixture->reader, &key, &why))
-        fail_msg("%s", why.text);
+        assert_int_equal(
+            shard_writer_finish(&fixture->writer, &info, &failure) ||
+                shard_reader_open(&fixture->reader, fixture->file.folder, &info,
+                                  &failure),
+            STATUS_OK);
+    assert_ok(shard_rows_read(out, fixture->reader, &key, &failure));
 }
 
 /* Rows 0 to 9 are there, those from 5 on touched since update 1000, whose
@@ -164,10 +161,8 @@ TEST(a_delta_has_what_changed_and_what_is_gone) {
          .num_removed = 5},
         {.row_bytes = ROW_BYTES, .delta = true, .since = 1000}};
     struct shard_rows_count counts[3] = {{0}};
-    struct failure why;
-    if (shard_rows_write(fixture->writer, fixture->layout, 1, rows, counts,
-                         &why))
-        fail_msg("%s", why.text);
+    assert_ok(shard_rows_write(fixture->writer, fixture->layout, 1, rows,
+                               counts, &failure));
     assert_int_equal(counts[0].rows, ROWS);
     struct shard_rows changed, without;
     struct shard_rows_place place = {0};
@@ -196,7 +191,6 @@ TEST(a_list_of_any_length_ends_where_it_ends) {
     static const uint32_t lengths[] = {0,    1,        30,      FULL - 1,
                                        FULL, FULL + 1, 2 * FULL};
     for (int i = 0; i < 7; i++) {
-        struct failure why;
         uint32_t count = 0;
         uint64_t before = 0;
         const struct row *row;
@@ -205,15 +199,14 @@ TEST(a_list_of_any_length_ends_where_it_ends) {
             assert_int_equal(setup(state), 0);
         fixture = *state;
         write_list(fixture, 1, lengths[i]);
-        if (read_list(fixture, 0, &why))
-            fail_msg("%s", why.text);
+        assert_ok(read_list(fixture, 0, &failure));
         assert_int_equal(fixture->rows.count, lengths[i] / FULL + 1);
         for (; (row = shard_rows_next(&fixture->rows, &place)); count++) {
             assert_true(row->id > before && row->table == 1);
             before = row->id;
         }
         assert_int_equal(count, lengths[i]);
-        assert_int_equal(read_list(fixture, 1, &why), STATUS_OK);
+        assert_ok(read_list(fixture, 1, &failure));
         assert_int_equal(fixture->rows.values[0].count, 0);
         if (i < 6)
             teardown(state);
@@ -222,9 +215,8 @@ TEST(a_list_of_any_length_ends_where_it_ends) {
 
 /* By a search from the begin. */
 TEST(a_row_is_found_or_the_one_after_it) {
-    struct failure why;
     write_list(fixture, 1, 2 * FULL + 5);
-    assert_int_equal(read_list(fixture, 0, &why), STATUS_OK);
+    assert_ok(read_list(fixture, 0, &failure));
     struct shard_rows_place walk = {0};
     const struct row *at = shard_rows_next(&fixture->rows, &walk);
     for (uint64_t id = 0; at; id++) {
@@ -266,7 +258,6 @@ TEST(damaged_rows_are_refused_by_name) {
         {"a row of another partition", 3 * ROW_BYTES, 0, 0, 3},
     };
     for (int i = 0; i < 7; i++) {
-        struct failure why;
         char bytes[3 * ROW_BYTES];
         struct row *rows = (struct row *)bytes;
         struct shard_key key = {.parameter = SHARD_ROWS | 1};
@@ -286,15 +277,14 @@ TEST(damaged_rows_are_refused_by_name) {
                layout_partition(fixture->layout,
                                 layout_row_hash(0, second->id)) == 1)
             second->id++;
-        assert_int_equal(
-            shard_writer_put(fixture->writer, key, bytes, cases[i].bytes, &why),
-            STATUS_OK);
-        assert_fails(read_list(fixture, 0, &why), &why,
+        assert_ok(shard_writer_put(fixture->writer, key, bytes, cases[i].bytes,
+                                   &failure));
+        assert_fails(read_list(fixture, 0, &failure), &failure,
                      FAILURE_CHECKPOINT_DAMAGED);
-        if (!strstr(why.text, cases[i].name) ||
-            !strstr(why.text, "partition 1") ||
-            !strstr(why.text, fixture->file.path))
-            fail_msg("%d: %s", i, why.text);
+        if (!strstr(failure.text, cases[i].name) ||
+            !strstr(failure.text, "partition 1") ||
+            !strstr(failure.text, fixture->file.path))
+            fail_msg("%d: %s", i, failure.text);
         if (i < 6)
             teardown(state);
     }
@@ -303,39 +293,37 @@ TEST(damaged_rows_are_refused_by_name) {
 /* Puts value NUMBER of COUNT rows from row FIRST of BYTES on. */
 static void put_value(struct fixture *fixture, uint64_t number,
                       const char *bytes, uint32_t count) {
-    struct failure why;
     struct shard_key key = {.parameter = SHARD_ROWS | 1, .offset = number};
-    assert_int_equal(
-        shard_writer_expect(fixture->writer, count * ROW_BYTES, 1, &why),
-        STATUS_OK);
-    assert_int_equal(
-        shard_writer_put(fixture->writer, key, bytes, count * ROW_BYTES, &why),
-        STATUS_OK);
+    assert_ok(
+        shard_writer_expect(fixture->writer, count * ROW_BYTES, 1, &failure));
+    assert_ok(shard_writer_put(fixture->writer, key, bytes, count * ROW_BYTES,
+                               &failure));
 }
 
 TEST(a_full_value_is_followed_by_another) {
-    struct failure why;
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
     fill_rows(fixture->layout, 0, bytes, FULL + 1);
     put_value(fixture, 0, bytes, FULL);
-    assert_fails(read_list(fixture, 0, &why), &why, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "partition 1, value 1"));
+    assert_fails(read_list(fixture, 0, &failure), &failure,
+                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(failure.text, "partition 1, value 1"));
     free(bytes);
 }
 
 TEST(values_ascend_and_have_no_more_rows_than_fit) {
-    struct failure why;
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
     fill_rows(fixture->layout, 0, bytes, FULL + 1);
     put_value(fixture, 0, bytes, FULL);
     put_value(fixture, 1, bytes, 1);
-    assert_fails(read_list(fixture, 0, &why), &why, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "value 1: its rows do not ascend"));
+    assert_fails(read_list(fixture, 0, &failure), &failure,
+                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(failure.text, "value 1: its rows do not ascend"));
     teardown(state);
     assert_int_equal(setup(state), 0);
     fixture = *state;
     put_value(fixture, 0, bytes, FULL + 1);
-    assert_fails(read_list(fixture, 0, &why), &why, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(why.text, "value 0: its size"));
+    assert_fails(read_list(fixture, 0, &failure), &failure,
+                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(failure.text, "value 0: its size"));
     free(bytes);
 }

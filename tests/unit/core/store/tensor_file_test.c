@@ -56,21 +56,17 @@ static enum status try_write(const struct checkpoint_fixture_file *place,
 
 static void write_file(const struct checkpoint_fixture_file *place,
                        enum tensor_format format) {
-    struct failure why;
-    if (try_write(place, format, NULL, &why))
-        fail_msg("%s", why.text);
+    assert_ok(try_write(place, format, NULL, &failure));
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
 TEST(written_tensors_read_back) {
     struct tensor_file *file;
-    struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
     write_file(place, TENSOR_SAFETENSORS);
-    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, place->path, &failure));
     for (uint32_t t = NUM_TENSORS; t-- > 0;) {
-        assert_int_equal(tensor_file_read(file, &tensors[t], floats, &why),
-                         STATUS_OK);
+        assert_ok(tensor_file_read(file, &tensors[t], floats, &failure));
         for (uint64_t e = 0; e < tensors[t].elements; e++)
             assert_true(floats[e] == value_of(t, e));
     }
@@ -82,18 +78,16 @@ TEST(a_compiled_models_tensor_is_read_by_its_plain_name) {
     struct parameter tensor = tensors[0];
     const struct tensor_source source = {&tensor, 1, fetch, NULL};
     struct tensor_file *file;
-    struct failure why;
     float found[15];
     strcpy(tensor.name, "a._orig_mod.b_orig_mod.w");
-    assert_int_equal(
-        tensor_file_write(place->path, TENSOR_SAFETENSORS, &source, &why),
-        STATUS_OK);
-    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
+    assert_ok(
+        tensor_file_write(place->path, TENSOR_SAFETENSORS, &source, &failure));
+    assert_ok(tensor_file_open(&file, place->path, &failure));
     strcpy(tensor.name, "a.b_orig_mod.w");
-    assert_int_equal(tensor_file_read(file, &tensor, found, &why), STATUS_OK);
+    assert_ok(tensor_file_read(file, &tensor, found, &failure));
     assert_true(found[14] == value_of(0, 14));
     strcpy(tensor.name, "a.bw");
-    assert_fails(tensor_file_read(file, &tensor, found, &why), &why,
+    assert_fails(tensor_file_read(file, &tensor, found, &failure), &failure,
                  FAILURE_WEIGHTS_MISMATCH);
     tensor_file_close(&file);
 }
@@ -121,43 +115,40 @@ TEST(a_difference_from_the_model_is_named) {
          "only F32"},
     };
     struct tensor_file *file;
-    struct failure why;
     float none[1];
     write_file(place, TENSOR_SAFETENSORS);
-    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, place->path, &failure));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_fails(tensor_file_read(file, &cases[i].tensor, none, &why), &why,
-                     cases[i].code);
-        if (!strstr(why.text, cases[i].named))
-            fail_msg("%s", why.text);
+        assert_fails(tensor_file_read(file, &cases[i].tensor, none, &failure),
+                     &failure, cases[i].code);
+        if (!strstr(failure.text, cases[i].named))
+            fail_msg("%s", failure.text);
     }
     tensor_file_close(&file);
 }
 
 TEST_WITH(NULL, NULL, the_file_extension_selects_the_format) {
     enum tensor_format format;
-    struct failure why;
-    assert_int_equal(tensor_format_of("a/b.npz", &format, &why), STATUS_OK);
+    assert_ok(tensor_format_of("a/b.npz", &format, &failure));
     assert_int_equal(format, TENSOR_NPZ);
-    assert_int_equal(tensor_format_of("m.safetensors", &format, &why),
-                     STATUS_OK);
+    assert_ok(tensor_format_of("m.safetensors", &format, &failure));
     assert_int_equal(format, TENSOR_SAFETENSORS);
-    assert_fails(tensor_format_of("m.pt", &format, &why), &why,
+    assert_fails(tensor_format_of("m.pt", &format, &failure), &failure,
                  FAILURE_WEIGHTS_INVALID);
-    assert_fails(tensor_format_of("npz", &format, &why), &why,
+    assert_fails(tensor_format_of("npz", &format, &failure), &failure,
                  FAILURE_WEIGHTS_INVALID);
-    assert_non_null(strstr(why.text, ".safetensors or .npz"));
+    assert_non_null(strstr(failure.text, ".safetensors or .npz"));
 }
 
 TEST(a_failed_fetch_keeps_the_existing_file) {
-    struct failure why;
     struct stat before, after;
     for (int format = 0; format < 2; format++) {
         write_file(place, (enum tensor_format)format);
         stat(place->path, &before);
         for (uint32_t t = 0; t < NUM_TENSORS; t++) {
-            assert_fails(try_write(place, (enum tensor_format)format, &t, &why),
-                         &why, FAILURE_PEER_LOST);
+            assert_fails(
+                try_write(place, (enum tensor_format)format, &t, &failure),
+                &failure, FAILURE_PEER_LOST);
         }
         stat(place->path, &after);
         assert_int_equal(before.st_ino, after.st_ino);
@@ -166,11 +157,10 @@ TEST(a_failed_fetch_keeps_the_existing_file) {
 }
 
 TEST(a_file_that_cannot_be_created_is_named) {
-    struct failure why;
     checkpoint_fixture_remove(place->folder);
-    assert_fails(try_write(place, TENSOR_NPZ, NULL, &why), &why,
+    assert_fails(try_write(place, TENSOR_NPZ, NULL, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, place->path));
+    assert_non_null(strstr(failure.text, place->path));
 }
 
 /* Writes a safetensors file of a header that says LENGTH, and DATA bytes. */
@@ -209,12 +199,11 @@ TEST(a_bad_header_is_refused) {
         "\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
     };
     struct tensor_file *file;
-    struct failure why;
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         write_raw(place, strlen(headers[i]), headers[i], 16);
-        if (tensor_file_open(&file, place->path, &why) != STATUS_CONFIG)
+        if (tensor_file_open(&file, place->path, &failure) != STATUS_CONFIG)
             fail_msg("taken: %s", headers[i]);
-        assert_non_null(strstr(why.text, place->path));
+        assert_non_null(strstr(failure.text, place->path));
         assert_null(file);
     }
 }
@@ -223,43 +212,40 @@ TEST(a_length_beyond_the_file_is_refused) {
     static const uint64_t lengths[] = {
         3, 100, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63, 100000001};
     struct tensor_file *file;
-    struct failure why;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         write_raw(place, lengths[i], "{}", 0);
-        assert_fails(tensor_file_open(&file, place->path, &why), &why,
+        assert_fails(tensor_file_open(&file, place->path, &failure), &failure,
                      FAILURE_WEIGHTS_INVALID);
     }
     write_raw(place, 2, "{}", 0);
-    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, place->path, &failure));
     tensor_file_close(&file);
     assert_int_equal(truncate(place->path, 7), 0);
-    assert_fails(tensor_file_open(&file, place->path, &why), &why,
+    assert_fails(tensor_file_open(&file, place->path, &failure), &failure,
                  FAILURE_WEIGHTS_INVALID);
 }
 
 TEST(every_shorter_file_is_refused) {
     struct tensor_file *file;
-    struct failure why;
     struct stat about;
     write_file(place, TENSOR_SAFETENSORS);
     stat(place->path, &about);
     for (off_t size = about.st_size - 1; size > 0; size -= 1 + size / 3) {
         assert_int_equal(truncate(place->path, size), 0);
-        assert_fails(tensor_file_open(&file, place->path, &why), &why,
+        assert_fails(tensor_file_open(&file, place->path, &failure), &failure,
                      FAILURE_WEIGHTS_INVALID);
     }
 }
 
 TEST(a_file_truncated_after_opening_is_reported) {
     struct tensor_file *file;
-    struct failure why;
     float *floats = malloc(300000 * sizeof *floats);
     write_file(place, TENSOR_SAFETENSORS);
-    assert_int_equal(tensor_file_open(&file, place->path, &why), STATUS_OK);
+    assert_ok(tensor_file_open(&file, place->path, &failure));
     assert_int_equal(truncate(place->path, 1000), 0);
-    assert_fails(tensor_file_read(file, &tensors[4], floats, &why), &why,
-                 FAILURE_WEIGHTS_INVALID);
-    assert_non_null(strstr(why.text, "ends too early"));
+    assert_fails(tensor_file_read(file, &tensors[4], floats, &failure),
+                 &failure, FAILURE_WEIGHTS_INVALID);
+    assert_non_null(strstr(failure.text, "ends too early"));
     tensor_file_close(&file);
     free(floats);
 }

@@ -27,9 +27,7 @@ enum { MLP = sizeof mlp / sizeof *mlp };
 static struct layout *build(const struct parameter *parameters,
                             uint32_t count) {
     struct layout *layout;
-    struct failure why;
-    if (layout_build(&layout, parameters, count, &why))
-        fail_msg("%s", why.text);
+    assert_ok(layout_build(&layout, parameters, count, &failure));
     return layout;
 }
 
@@ -117,12 +115,11 @@ TEST(a_scalar_is_one_element) {
 static void refused(struct parameter parameter, const char *text) {
     struct parameter pair[2] = {mlp[0], parameter};
     struct layout *layout;
-    struct failure why;
-    assert_fails(layout_build(&layout, pair, 2, &why), &why,
+    assert_fails(layout_build(&layout, pair, 2, &failure), &failure,
                  FAILURE_MODEL_INVALID);
     assert_null(layout);
-    if (!strstr(why.text, text))
-        fail_msg("\"%s\" does not say \"%s\"", why.text, text);
+    if (!strstr(failure.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", failure.text, text);
 }
 
 TEST(a_wrong_parameter_is_refused_by_name) {
@@ -151,11 +148,11 @@ TEST(a_wrong_parameter_is_refused_by_name) {
 
 TEST(no_parameters_and_too_many_are_refused) {
     struct layout *layout;
-    struct failure why;
-    assert_fails(layout_build(&layout, mlp, 0, &why), &why,
+    assert_fails(layout_build(&layout, mlp, 0, &failure), &failure,
                  FAILURE_MODEL_INVALID);
-    assert_fails(layout_build(&layout, mlp, LAYOUT_MAX_PARAMETERS + 1, &why),
-                 &why, FAILURE_MODEL_INVALID);
+    assert_fails(
+        layout_build(&layout, mlp, LAYOUT_MAX_PARAMETERS + 1, &failure),
+        &failure, FAILURE_MODEL_INVALID);
 }
 
 static uint64_t digest_of(const struct parameter *parameters, uint32_t count) {
@@ -219,9 +216,7 @@ TEST(first_weights_of_bound_0_are_zeros) {
 
 static void add_tables(struct layout *layout, const struct table *tables,
                        uint32_t count, uint32_t partitions) {
-    struct failure why;
-    if (layout_add_tables(layout, tables, count, partitions, &why))
-        fail_msg("%s", why.text);
+    assert_ok(layout_add_tables(layout, tables, count, partitions, &failure));
 }
 
 TEST(tables_that_are_alike_share_a_stack) {
@@ -254,11 +249,10 @@ TEST(tables_that_are_alike_share_a_stack) {
 static void table_refused(struct table table, const char *text) {
     struct table pair[2] = {{.name = "first", .dim = 1}, table};
     struct layout *layout = build(mlp, MLP);
-    struct failure why;
-    assert_fails(layout_add_tables(layout, pair, 2, 4, &why), &why,
+    assert_fails(layout_add_tables(layout, pair, 2, 4, &failure), &failure,
                  FAILURE_MODEL_INVALID);
-    if (!strstr(why.text, text))
-        fail_msg("\"%s\" does not say \"%s\"", why.text, text);
+    if (!strstr(failure.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", failure.text, text);
     layout_free(&layout);
 }
 
@@ -305,10 +299,9 @@ TEST(too_many_tables_and_partitions_are_refused) {
     }
     for (int i = 0; i < 3; i++) {
         struct layout *layout = build(mlp, MLP);
-        struct failure why;
-        assert_fails(
-            layout_add_tables(layout, tables, cases[i][0], cases[i][1], &why),
-            &why, FAILURE_MODEL_INVALID);
+        assert_fails(layout_add_tables(layout, tables, cases[i][0], cases[i][1],
+                                       &failure),
+                     &failure, FAILURE_MODEL_INVALID);
         layout_free(&layout);
     }
     free(tables);

@@ -26,15 +26,13 @@ struct lists {
 static void open_lists(struct lists *lists, uint32_t stacks, uint32_t tables) {
     struct parameter parameter = {.name = "p"};
     struct table list[MAX_TABLES] = {0};
-    struct failure why;
     *lists = (struct lists){0};
     for (uint32_t t = 0; t < tables; t++) {
         snprintf(list[t].name, LAYOUT_MAX_NAME, "t%u", t);
         list[t].dim = 1 + 2 * (t % stacks);
     }
-    assert_int_equal(layout_build(&lists->layout, &parameter, 1, &why), 0);
-    if (layout_add_tables(lists->layout, list, tables, 8, &why))
-        fail_msg("%s", why.text);
+    assert_int_equal(layout_build(&lists->layout, &parameter, 1, &failure), 0);
+    assert_ok(layout_add_tables(lists->layout, list, tables, 8, &failure));
     assert_int_equal(lists->layout->num_stacks, stacks);
 }
 
@@ -148,7 +146,6 @@ TEST(lists_are_read_as_written_in_the_shorter_form) {
     seed_open(&random);
     for (int trial = 0; trial < 400; trial++) {
         struct lists lists;
-        struct failure why;
         size_t plain, delta, counts, used;
         draw_lists(&lists, &random, MAX_ROWS);
         write_lists(&lists);
@@ -159,9 +156,8 @@ TEST(lists_are_read_as_written_in_the_shorter_form) {
                          shorter ? ROW_KEYS_DELTA : ROW_KEYS_PLAIN);
         assert_int_equal(lists.size, 1 + counts + (shorter ? delta : plain));
         for (int again = 0; again < 2; again++) {
-            if (row_keys_read(lists.layout, lists.bytes, lists.size, lists.read,
-                              &used, &why))
-                fail_msg("%s", why.text);
+            assert_ok(row_keys_read(lists.layout, lists.bytes, lists.size,
+                                    lists.read, &used, &failure));
             assert_int_equal(used, lists.size);
             assert_same_rows(&lists);
         }
@@ -191,7 +187,6 @@ TEST(bytes_behind_the_lists_are_left) {
     static const uint64_t ids[] = {0, 5, UINT64_MAX};
     unsigned char bytes[64];
     struct lists lists;
-    struct failure why;
     size_t used;
     open_lists(&lists, 1, 1);
     assert_true(row_keys_reserve(&lists.keys[0], 3));
@@ -200,9 +195,8 @@ TEST(bytes_behind_the_lists_are_left) {
     lists.keys[0].count = 3;
     size_t size = row_keys_write(lists.layout, lists.keys, bytes);
     memset(bytes + size, 0xff, sizeof bytes - size);
-    assert_int_equal(row_keys_read(lists.layout, bytes, sizeof bytes,
-                                   lists.read, &used, &why),
-                     STATUS_OK);
+    assert_ok(row_keys_read(lists.layout, bytes, sizeof bytes, lists.read,
+                            &used, &failure));
     assert_int_equal(used, size);
     assert_same_rows(&lists);
     close_lists(&lists);
@@ -211,13 +205,12 @@ TEST(bytes_behind_the_lists_are_left) {
 static void assert_refused(struct lists *lists, const void *bytes,
                            size_t size) {
     void *exact = malloc(size + !size);
-    struct failure why;
     size_t used;
     if (size)
         memcpy(exact, bytes, size);
     assert_fails(
-        row_keys_read(lists->layout, exact, size, lists->read, &used, &why),
-        &why, FAILURE_BAD_MESSAGE);
+        row_keys_read(lists->layout, exact, size, lists->read, &used, &failure),
+        &failure, FAILURE_BAD_MESSAGE);
     free(exact);
 }
 
@@ -271,16 +264,15 @@ TEST(mutations_are_refused_or_in_order) {
         write_lists(&lists);
         unsigned char *bytes = malloc(lists.size);
         for (int mutation = 0; mutation < 100; mutation++) {
-            struct failure why;
             size_t used;
             memcpy(bytes, lists.bytes, lists.size);
             mutate(bytes, lists.size, &random);
             enum status status = row_keys_read(lists.layout, bytes, lists.size,
-                                               lists.read, &used, &why);
+                                               lists.read, &used, &failure);
             accepted += !status;
             refused += status != STATUS_OK;
             if (status) {
-                assert_int_equal(why.code, FAILURE_BAD_MESSAGE);
+                assert_int_equal(failure.code, FAILURE_BAD_MESSAGE);
                 continue;
             }
             assert_true(used <= lists.size);

@@ -256,25 +256,27 @@ TEST(square_sums_agree_with_double) {
 TEST(a_variant_is_selected_by_name) {
     static const char *const all[] = {"plain", "avx2", "avx512"};
     const struct rule_loops *loops;
-    struct failure why;
     size_t count;
     const struct rule_loops *const *here = rule_variants(&count);
-    assert_int_equal(rule_choose(&loops, NULL, &why), STATUS_OK);
+    assert_ok(rule_choose(&loops, NULL, &failure));
     assert_ptr_equal(loops, here[0]);
-    assert_int_equal(rule_choose(&loops, "", &why), STATUS_OK);
+    assert_ok(rule_choose(&loops, "", &failure));
     assert_ptr_equal(loops, here[0]);
     for (size_t v = 0; v < 3; v++) {
-        enum status status = rule_choose(&loops, all[v], &why);
+        enum status status = rule_choose(&loops, all[v], &failure);
         assert_int_equal(status, v < count ? STATUS_OK : STATUS_CONFIG);
         if (!status)
             assert_string_equal(rule_variant_name(loops), all[v]);
         else
-            assert_non_null(strstr(why.text, "does not have; it has plain"));
+            assert_non_null(
+                strstr(failure.text, "does not have; it has plain"));
     }
-    assert_fails(rule_choose(&loops, "AVX2", &why), &why, FAILURE_BAD_VARIABLE);
-    assert_string_equal(why.text, "CAPSTAN_CPU is 'AVX2'; allowed are plain, "
-                                  "avx2, avx512, or unset for the best that "
-                                  "the processor has");
+    assert_fails(rule_choose(&loops, "AVX2", &failure), &failure,
+                 FAILURE_BAD_VARIABLE);
+    assert_string_equal(failure.text,
+                        "CAPSTAN_CPU is 'AVX2'; allowed are plain, "
+                        "avx2, avx512, or unset for the best that "
+                        "the processor has");
 }
 
 /* The rate is the share that the mean takes. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/cluster/azureml.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -28,10 +29,9 @@ TEST(blocks_of_every_type_are_counted) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
         if (azureml_read(&distribution, forms[i].text, forms[i].instances,
-                         forms[i].num_ps, &why))
-            fail_msg("%s: %s", forms[i].text, why.text);
+                         forms[i].num_ps, &failure))
+            fail_msg("%s: %s", forms[i].text, failure.text);
         assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
         assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
     }
@@ -56,10 +56,9 @@ TEST(comments_and_trailing_commas_are_no_part_of_a_block) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
         if (azureml_read(&distribution, forms[i].text, forms[i].instances,
-                         forms[i].num_ps, &why))
-            fail_msg("%s: %s", forms[i].text, why.text);
+                         forms[i].num_ps, &failure))
+            fail_msg("%s: %s", forms[i].text, failure.text);
         assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
         assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
     }
@@ -85,13 +84,12 @@ TEST(a_constructor_of_python_is_refused_with_its_block) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
         assert_int_equal(
-            azureml_read(&distribution, forms[i].text, NULL, NULL, &why),
+            azureml_read(&distribution, forms[i].text, NULL, NULL, &failure),
             STATUS_CONFIG);
-        char *block = strstr(why.text, "--distribution '{");
+        char *block = strstr(failure.text, "--distribution '{");
         if (!block)
-            fail_msg("%s: %s", forms[i].text, why.text);
+            fail_msg("%s: %s", forms[i].text, failure.text);
         block += strlen("--distribution '");
         block[strcspn(block, "'")] = '\0';
         if (azureml_read(&distribution, block, NULL, NULL, NULL))
@@ -193,10 +191,9 @@ TEST(files_of_jobs_have_blocks_and_instances) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
         if (read_file_with(&distribution, forms[i].text, forms[i].instances,
-                           forms[i].num_ps, &why))
-            fail_msg("%s: %s", forms[i].text, why.text);
+                           forms[i].num_ps, &failure))
+            fail_msg("%s: %s", forms[i].text, failure.text);
         assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
         assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
     }
@@ -227,19 +224,18 @@ TEST(what_a_file_lacks_is_said_with_its_place) {
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
         enum status status =
-            read_file_with(&distribution, files[i][0], NULL, NULL, &why);
-        if (status != STATUS_CONFIG || !strstr(why.text, files[i][1]) ||
-            why.code != FAILURE_CLUSTER_INVALID)
-            fail_msg("%s: status %d: %s", files[i][0], status, why.text);
+            read_file_with(&distribution, files[i][0], NULL, NULL, &failure);
+        if (status != STATUS_CONFIG || !strstr(failure.text, files[i][1]) ||
+            failure.code != FAILURE_CLUSTER_INVALID)
+            fail_msg("%s: status %d: %s", files[i][0], status, failure.text);
     }
     struct azureml_distribution distribution;
-    struct failure why;
-    assert_int_equal(azureml_read(&distribution, "/none.yml", NULL, NULL, &why),
-                     STATUS_CONFIG);
+    assert_int_equal(
+        azureml_read(&distribution, "/none.yml", NULL, NULL, &failure),
+        STATUS_CONFIG);
     assert_non_null(
-        strstr(why.text, "/none.yml: cannot open the file: No such file"));
+        strstr(failure.text, "/none.yml: cannot open the file: No such file"));
 }
 
 /* Each with the path of its key, what was found and what is allowed. */
@@ -291,12 +287,11 @@ TEST(mistakes_of_a_job_are_listed_with_their_keys) {
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
         enum status status =
-            read_file_with(&distribution, files[i][0], NULL, NULL, &why);
-        if (status != STATUS_CONFIG || !strstr(why.text, files[i][1]) ||
-            strncmp(why.text, "/tmp/capstan-azureml-", 21))
-            fail_msg("%s: status %d: %s", files[i][0], status, why.text);
+            read_file_with(&distribution, files[i][0], NULL, NULL, &failure);
+        if (status != STATUS_CONFIG || !strstr(failure.text, files[i][1]) ||
+            strncmp(failure.text, "/tmp/capstan-azureml-", 21))
+            fail_msg("%s: status %d: %s", files[i][0], status, failure.text);
     }
 }
 
@@ -308,7 +303,6 @@ TEST(a_file_of_many_levels_is_refused_at_once) {
     static const size_t levels[] = {65, 1000000};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         struct azureml_distribution distribution;
-        struct failure why;
         char *text = malloc(2 * levels[i] + 16);
         assert_non_null(text);
         sprintf(text, "type: ");
@@ -316,10 +310,11 @@ TEST(a_file_of_many_levels_is_refused_at_once) {
         memset(text + 6 + levels[i], ']', levels[i]);
         text[6 + 2 * levels[i]] = '\0';
         alarm(20);
-        assert_int_equal(read_file_with(&distribution, text, NULL, NULL, &why),
-                         STATUS_CONFIG);
+        assert_int_equal(
+            read_file_with(&distribution, text, NULL, NULL, &failure),
+            STATUS_CONFIG);
         alarm(0);
-        assert_non_null(strstr(why.text, ":1:70: more values or levels"));
+        assert_non_null(strstr(failure.text, ":1:70: more values or levels"));
         free(text);
     }
 }
@@ -339,9 +334,8 @@ TEST(what_sdk_v1_leaves_out_has_its_defaults) {
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct azureml_distribution distribution;
-        struct failure why = {0};
-        if (read_file_with(&distribution, forms[i].text, NULL, NULL, &why))
-            fail_msg("%s: %s", forms[i].text, why.text);
+        if (read_file_with(&distribution, forms[i].text, NULL, NULL, &failure))
+            fail_msg("%s: %s", forms[i].text, failure.text);
         assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
         assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
     }

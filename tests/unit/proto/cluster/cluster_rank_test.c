@@ -86,13 +86,11 @@ static uint32_t trainers_here(const char *num_ps, const char *const *names,
     struct cluster_flags flags = {.num_ps = num_ps};
     struct cluster_local_peers local_peers;
     struct cluster *cluster;
-    struct failure why;
     uint32_t count = 9;
     for (int i = 0; names[i]; i++)
         environment[i] = (struct cluster_case_variable){names[i], values[i]};
-    if (cluster_resolve(&cluster, &flags, cluster_case_lookup, environment,
-                        &why))
-        fail_msg("%s", why.text);
+    assert_ok(cluster_resolve(&cluster, &flags, cluster_case_lookup,
+                              environment, &failure));
     assert_int_equal(cluster_rank_local_peers(cluster, cluster_case_lookup,
                                               environment, &local_peers, NULL),
                      STATUS_OK);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/cluster/cluster_size.h"
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -11,13 +12,11 @@ static void expect(const struct cluster_case_variable *variables,
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {{0}};
     struct cluster_flags flags = {.num_ps = num_ps};
     struct cluster *cluster;
-    struct failure why;
     char found[128];
     for (int i = 0; i < 4 && variables[i].name; i++)
         environment[i] = variables[i];
-    if (cluster_resolve(&cluster, &flags, cluster_case_lookup, environment,
-                        &why))
-        fail_msg("%s", why.text);
+    assert_ok(cluster_resolve(&cluster, &flags, cluster_case_lookup,
+                              environment, &failure));
     struct cluster_size known = cluster_size_known(cluster);
     cluster_size_text(&known, found, sizeof found);
     cluster_free(&cluster);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What launchers set that are no source of a cluster description. */
 #include "tests/cluster/cluster_case.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -34,16 +35,16 @@ static void check(const struct setting *settings, size_t count,
     char start[96];
     for (size_t i = 0; i < count; i++) {
         const struct setting *setting = &settings[i];
-        struct failure why;
-        resolve(setting, false, &why);
+        resolve(setting, false, &failure);
         snprintf(start, sizeof start, "%s: %s is \"", class, setting->names);
-        if (why.code != FAILURE_CLUSTER_INVALID ||
-            strncmp(why.text, start, strlen(start)) ||
-            !strstr(why.text, "MASTER_ADDR") || !strstr(why.text, "--alone"))
-            fail_msg("%s is expected, not: %s", start, why.text);
-        resolve(setting, true, &why);
-        if (why.code)
-            fail_msg("%s, --alone: %s", setting->names, why.text);
+        if (failure.code != FAILURE_CLUSTER_INVALID ||
+            strncmp(failure.text, start, strlen(start)) ||
+            !strstr(failure.text, "MASTER_ADDR") ||
+            !strstr(failure.text, "--alone"))
+            fail_msg("%s is expected, not: %s", start, failure.text);
+        resolve(setting, true, &failure);
+        if (failure.code)
+            fail_msg("%s, --alone: %s", setting->names, failure.text);
     }
 }
 #define CHECK(settings, class)                                                 \
@@ -139,10 +140,9 @@ TEST(a_single_process_is_alone_under_any_launcher) {
         {NULL, {{"MASTER_ADDR", "h"}, {"LOCAL_RANK", "1"}}},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        struct failure why;
-        resolve(&settings[i], false, &why);
-        if (why.code)
-            fail_msg("%s", why.text);
+        resolve(&settings[i], false, &failure);
+        if (failure.code)
+            fail_msg("%s", failure.text);
     }
 }
 
@@ -156,10 +156,9 @@ TEST(an_allocation_without_launch_is_ignored) {
         {NULL, {{"SLURM_ARRAY_TASK_ID", "3"}}},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        struct failure why;
-        resolve(&settings[i], false, &why);
-        if (why.code)
-            fail_msg("%s", why.text);
+        resolve(&settings[i], false, &failure);
+        if (failure.code)
+            fail_msg("%s", failure.text);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "core/store/shard_rows.h"
 #include "core/store/shard_writer.h"
 #include "proto/holder/row_shard.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
@@ -58,21 +59,19 @@ static void open_history(struct history *history, const char *dir, bool apart) {
         {.name = "b", .dim = 5, .init_bound = 1, .admit = 2, .expire = 9},
         {.name = "c", .dim = 2, .init_bound = 1, .expire = 16}};
     struct parameter parameter = {.name = "p"};
-    struct failure why;
     *history = (struct history){.dir = dir, .apart = apart};
     seed_open(&history->random);
-    assert_int_equal(rule_choose(&history->loops, NULL, &why), STATUS_OK);
-    assert_int_equal(layout_build(&history->layout, &parameter, 1, &why), 0);
-    assert_int_equal(
-        layout_add_tables(history->layout, tables, TABLES, PARTITIONS, &why),
-        STATUS_OK);
+    assert_ok(rule_choose(&history->loops, NULL, &failure));
+    assert_int_equal(layout_build(&history->layout, &parameter, 1, &failure),
+                     0);
+    assert_ok(layout_add_tables(history->layout, tables, TABLES, PARTITIONS,
+                                &failure));
     assert_int_equal(history->layout->num_stacks, STACKS);
 }
 
 static struct cluster *open_cluster(const struct history *history,
                                     unsigned num_ps) {
     struct cluster *cluster = calloc(1, sizeof *cluster);
-    struct failure why;
     cluster->num_ps = num_ps;
     for (uint32_t p = 0; p < PARTITIONS; p++)
         cluster->units[p % num_ps][p / num_ps] =
@@ -87,8 +86,7 @@ static struct cluster *open_cluster(const struct history *history,
             .optimizer = &adagrad,
             .loops = history->loops,
             .deltas = true};
-        if (row_shard_open(&cluster->ps[i], &settings, &why))
-            fail_msg("%s", why.text);
+        assert_ok(row_shard_open(&cluster->ps[i], &settings, &failure));
     }
     return cluster;
 }
@@ -136,10 +134,9 @@ static void update_partition(struct history *history, uint32_t p) {
     struct cluster *cluster = history->cluster;
     struct row_shard *ps = cluster->ps[p % cluster->num_ps];
     uint32_t local = p / cluster->num_ps;
-    struct failure why;
-    if (row_shard_check(ps, local, part.bytes, part.size, &why) ||
-        row_shard_update(ps, local, &round, &why))
-        fail_msg("%s", why.text);
+    if (row_shard_check(ps, local, part.bytes, part.size, &failure) ||
+        row_shard_update(ps, local, &round, &failure))
+        fail_msg("%s", failure.text);
 }
 
 /* Once each, or apart: the first once, others more often or less. */
@@ -203,20 +200,18 @@ static void write_file(struct history *history, const char *folder, uint32_t ps,
     struct cluster *cluster = history->cluster;
     struct shard_rows_count counts[TABLES] = {{0}};
     struct shard_writer *writer;
-    struct failure why;
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/ps-%u.mdb", folder, ps);
-    assert_int_equal(shard_writer_open(&writer, path, 0, 0, &why), STATUS_OK);
+    assert_ok(shard_writer_open(&writer, path, 0, 0, &failure));
     for (uint32_t p = ps; p < PARTITIONS; p += cluster->num_ps) {
         struct shard_rows_source rows[STACKS];
         cut.step = history->versions[p];
         row_shard_cut(cluster->ps[ps], p / cluster->num_ps, &cut, rows);
         *delta |= rows[0].delta;
-        if (shard_rows_write(writer, history->layout, p, rows, counts, &why))
-            fail_msg("%s", why.text);
+        assert_ok(shard_rows_write(writer, history->layout, p, rows, counts,
+                                   &failure));
     }
-    assert_int_equal(shard_writer_finish(&writer, &manifest->files[ps], &why),
-                     STATUS_OK);
+    assert_ok(shard_writer_finish(&writer, &manifest->files[ps], &failure));
 }
 
 /* Writes a checkpoint; if it is full, some ps learn that it is a base. */
@@ -229,7 +224,6 @@ static void save(struct history *history, Capstan__Snapshot__Form form) {
     struct manifest_rule rule = {
         .name = "Adagrad", .num_slots = 1, .slot_names = {"sum"}};
     char folder[PATH_MAX];
-    struct failure why;
     struct manifest manifest = {.step = step,
                                 .num_rules = 1,
                                 .rules = &rule,
@@ -245,15 +239,13 @@ static void save(struct history *history, Capstan__Snapshot__Form form) {
         tables[t].num_slots = 1;
     for (uint32_t p = 0; p < PARTITIONS; p++)
         places[1 + p] = p % cluster->num_ps;
-    assert_int_equal(checkpoint_make_folder(history->dir, step, &why),
-                     STATUS_OK);
+    assert_ok(checkpoint_make_folder(history->dir, step, &failure));
     checkpoint_folder(history->dir, step, folder, sizeof folder);
     for (uint32_t i = 0; i < cluster->num_ps; i++)
         write_file(history, folder, i,
                    (struct row_shard_cut){.id = step, .form = form}, &manifest,
                    &manifest.is_delta);
-    if (manifest_write(&manifest, folder, &why))
-        fail_msg("%s", why.text);
+    assert_ok(manifest_write(&manifest, folder, &failure));
     if (manifest.is_delta)
         return;
     history->base = (struct manifest_name){step, manifest.hash};
@@ -276,9 +268,7 @@ static void count_lists(struct history *history,
         for (uint32_t s = 0; s < STACKS; s++) {
             struct shard_rows_pair pair;
             struct shard_rows_cursor cursor;
-            struct failure why;
-            assert_int_equal(checkpoint_reader_rows(reader, p, s, &pair, &why),
-                             STATUS_OK);
+            assert_ok(checkpoint_reader_rows(reader, p, s, &pair, &failure));
             history->removed += count_list(pair.removed);
             history->unchanged -= count_list(pair.rows);
             shard_rows_seek(&cursor, &pair, 0, 0);
@@ -293,17 +283,15 @@ static struct cluster *restore(struct history *history) {
         open_cluster(history, 1 + philox_below(&history->random, MOST_PS));
     struct checkpoint_reader *reader;
     struct manifest manifest;
-    struct failure why;
     char folder[PATH_MAX];
     checkpoint_folder(history->dir, history->versions[0], folder,
                       sizeof folder);
-    if (manifest_read(&manifest, folder, &why) ||
-        checkpoint_reader_open(&reader, folder, &manifest, &why))
-        fail_msg("%s", why.text);
+    if (manifest_read(&manifest, folder, &failure) ||
+        checkpoint_reader_open(&reader, folder, &manifest, &failure))
+        fail_msg("%s", failure.text);
     for (uint32_t p = 0; p < PARTITIONS; p++)
-        if (row_shard_restore(cluster->ps[p % cluster->num_ps],
-                              p / cluster->num_ps, reader, &why))
-            fail_msg("%s", why.text);
+        assert_ok(row_shard_restore(cluster->ps[p % cluster->num_ps],
+                                    p / cluster->num_ps, reader, &failure));
     history->num_deltas += manifest.is_delta;
     count_lists(history, reader);
     checkpoint_reader_close(&reader);

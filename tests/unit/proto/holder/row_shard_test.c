@@ -59,17 +59,17 @@ static void open_shards(struct fixture *fixture, unsigned num_shards,
     struct parameter parameter = {.name = "p"};
     struct table tables[TABLES];
     const struct rule_loops *loops;
-    struct failure why;
     *fixture = (struct fixture){.num_shards = num_shards};
     for (uint32_t t = 0; t < TABLES; t++) {
         tables[t] = like;
         tables[t].dim = dims[t];
         tables[t].name[0] = *names[t];
     }
-    assert_int_equal(rule_choose(&loops, NULL, &why), STATUS_OK);
-    assert_int_equal(layout_build(&fixture->layout, &parameter, 1, &why), 0);
-    if (layout_add_tables(fixture->layout, tables, TABLES, PARTITIONS, &why))
-        fail_msg("%s", why.text);
+    assert_ok(rule_choose(&loops, NULL, &failure));
+    assert_int_equal(layout_build(&fixture->layout, &parameter, 1, &failure),
+                     0);
+    assert_ok(layout_add_tables(fixture->layout, tables, TABLES, PARTITIONS,
+                                &failure));
     assert_int_equal(fixture->layout->num_stacks, STACKS);
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         unsigned s = p % num_shards;
@@ -84,8 +84,7 @@ static void open_shards(struct fixture *fixture, unsigned num_shards,
                                               .seed = 7,
                                               .optimizer = rule,
                                               .loops = loops};
-        if (row_shard_open(&fixture->shards[s], &settings, &why))
-            fail_msg("%s", why.text);
+        assert_ok(row_shard_open(&fixture->shards[s], &settings, &failure));
     }
 }
 
@@ -153,9 +152,8 @@ static void read_list(struct row_shard *shard, uint32_t local,
                       struct row_part *part, struct row_list *list,
                       bool looks_up) {
     static float weights[ROWS * MAX_DIM];
-    struct failure why;
-    if (row_shard_read(shard, local, part->bytes, part->size, true, list, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_shard_read(shard, local, part->bytes, part->size, true, list,
+                             &failure));
     if (looks_up)
         row_shard_lookup(shard, local, NULL, list, weights);
     part->list = list;
@@ -193,10 +191,8 @@ static enum status update(struct fixture *fixture, uint32_t p,
 
 static void update_all(struct fixture *fixture, const struct push *pushes,
                        struct row_shard_round round) {
-    struct failure why;
     for (uint32_t p = 0; p < PARTITIONS; p++)
-        if (update(fixture, p, pushes, round, NULL, &why))
-            fail_msg("%s", why.text);
+        assert_ok(update(fixture, p, pushes, round, NULL, &failure));
 }
 
 /* The rows that WANTED has, of partition P from HELD or the present ones. */
@@ -210,9 +206,8 @@ static void look_up_partition(struct fixture *fixture, uint32_t p,
     uint32_t local = p / fixture->num_shards;
     size_t size = write_part(fixture, wanted, p, false, bytes), at = 0;
     struct row_list list = {0};
-    struct failure why;
-    if (row_shard_read(shard, local, bytes, size, false, &list, &why))
-        fail_msg("%s", why.text);
+    assert_ok(
+        row_shard_read(shard, local, bytes, size, false, &list, &failure));
     row_shard_lookup(shard, local, held, &list, floats);
     size_t list_floats = list.floats;
     row_list_free(&list);
@@ -324,7 +319,6 @@ TEST(square_sums_are_those_of_the_scaled_sums) {
             draw_push(&pushes[i], &random, 2);
         for (uint32_t p = 0; p < PARTITIONS; p++) {
             double sum = 0, squares;
-            struct failure why;
             for (uint32_t r = 0; r < ROWS; r++)
                 for (uint32_t d = 0; d < dims[table_of(r)]; d++) {
                     double value = 0;
@@ -333,8 +327,7 @@ TEST(square_sums_are_those_of_the_scaled_sums) {
                             value += (double)pushes[i].gradients[r][d];
                     sum += value * 0.3 * value * 0.3;
                 }
-            assert_int_equal(update(&fixture, p, pushes, round, &squares, &why),
-                             STATUS_OK);
+            assert_ok(update(&fixture, p, pushes, round, &squares, &failure));
             if (!(fabs(squares - sum) <= 1e-5 * sum))
                 fail_msg("%u parts: %.9g, not %.9g", n, squares, sum);
         }
@@ -347,12 +340,11 @@ static void assert_refused(struct fixture *fixture, uint32_t p,
                            const void *bytes, size_t size, bool floats) {
     void *exact = malloc(size + !size);
     struct row_list list = {0};
-    struct failure why;
     if (size)
         memcpy(exact, bytes, size);
-    assert_fails(
-        row_shard_read(fixture->shards[0], p, exact, size, floats, &list, &why),
-        &why, FAILURE_BAD_MESSAGE);
+    assert_fails(row_shard_read(fixture->shards[0], p, exact, size, floats,
+                                &list, &failure),
+                 &failure, FAILURE_BAD_MESSAGE);
     row_list_free(&list);
     free(exact);
 }
@@ -362,7 +354,6 @@ TEST(foreign_rows_and_other_bytes_are_refused) {
     static struct push push;
     struct philox_sequence random;
     struct fixture fixture;
-    struct failure why;
     struct row_list list = {0};
     size_t floats = 0;
     seed_open(&random);
@@ -371,16 +362,14 @@ TEST(foreign_rows_and_other_bytes_are_refused) {
     for (uint32_t r = 0; r < ROWS; r++)
         floats += partition_of(&fixture, r) == 2 ? dims[table_of(r)] : 0;
     size_t lists = write_part(&fixture, &push, 2, false, bytes);
-    assert_int_equal(
-        row_shard_read(fixture.shards[0], 2, bytes, lists, false, &list, &why),
-        STATUS_OK);
+    assert_ok(row_shard_read(fixture.shards[0], 2, bytes, lists, false, &list,
+                             &failure));
     assert_int_equal(list.floats, floats);
     assert_refused(&fixture, 2, bytes, lists, true);
     size_t size = write_part(&fixture, &push, 2, true, bytes);
     assert_int_equal(size, lists + floats * sizeof(float));
-    assert_int_equal(
-        row_shard_read(fixture.shards[0], 2, bytes, size, true, &list, &why),
-        STATUS_OK);
+    assert_ok(row_shard_read(fixture.shards[0], 2, bytes, size, true, &list,
+                             &failure));
     assert_int_equal(list.floats, floats);
     row_list_free(&list);
     for (uint32_t p = 0; p < PARTITIONS; p++)
@@ -491,19 +480,18 @@ TEST(a_table_has_no_more_than_max_rows) {
         .num_parts = 1, .step = 1, .rule_step = 1, .rate = 1, .scale = 1};
     enum { MOST = 10 };
     struct fixture fixture;
-    struct failure why;
     uint64_t created = 0;
     open_shards(&fixture, 1, &rules[0], (struct table){.max_rows = MOST});
     for (uint32_t r = 2 * IDS; r < ROWS; r++) {
         push_row(&push, r);
         enum status status = update(&fixture, partition_of(&fixture, r), &push,
-                                    round, NULL, &why);
+                                    round, NULL, &failure);
         created += !status;
         assert_int_equal(row_shard_rows(fixture.shards[0], 2), created);
         if (!status)
             continue;
-        assert_fails(status, &why, FAILURE_TABLE_FULL);
-        assert_non_null(strstr(why.text, "\"c\""));
+        assert_fails(status, &failure, FAILURE_TABLE_FULL);
+        assert_non_null(strstr(failure.text, "\"c\""));
     }
     assert_int_equal(created, MOST);
     push_row(&push, 0);
@@ -520,12 +508,10 @@ static void hold_partition(struct fixture *fixture, uint32_t p,
         struct row_table_options options =
             row_shard_options(fixture->shards[0], s);
         uint64_t admitted, rows = row_table_rows(table, &admitted);
-        struct failure why;
         size_t count;
         struct buffer *const *pages = row_table_pages(table, &count);
-        if (row_table_open_held(&held[s], &options, pages, count,
-                                (uint32_t)rows, &why))
-            fail_msg("%s", why.text);
+        assert_ok(row_table_open_held(&held[s], &options, pages, count,
+                                      (uint32_t)rows, &failure));
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/store/checkpoint.h"
 #include "proto/messages/message.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
@@ -114,19 +115,16 @@ static void set_base(void *context, uint64_t id) {
 }
 
 static void open_agent(struct fixture *fixture) {
-    struct failure why;
-    assert_int_equal(
-        snapshot_agent_open(&fixture->agent, &fixture->settings, &why),
-        STATUS_OK);
+    assert_ok(
+        snapshot_agent_open(&fixture->agent, &fixture->settings, &failure));
 }
 
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct parameter parameter = {.name = "w", .num_dims = 1, .dims = {20000}};
-    struct failure why;
     log_open(&fixture->log, "ps", 0);
     checkpoint_fixture_folder(fixture->folder);
-    if (layout_build(&fixture->layout, &parameter, 1, &why) ||
+    if (layout_build(&fixture->layout, &parameter, 1, &failure) ||
         fixture->layout->num_blocks != BLOCKS)
         return -1;
     fixture->weights = buffer_open(
@@ -178,9 +176,7 @@ static void await_sent(struct fixture *fixture, unsigned count) {
 }
 
 static void handle(struct fixture *fixture, const Capstan__Control *control) {
-    struct failure why;
-    assert_int_equal(snapshot_agent_handle(fixture->agent, control, &why),
-                     STATUS_OK);
+    assert_ok(snapshot_agent_handle(fixture->agent, control, &failure));
 }
 
 static void command(struct fixture *fixture, Capstan__Snapshot snapshot) {

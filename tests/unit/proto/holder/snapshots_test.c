@@ -7,6 +7,7 @@
 #include "core/store/shard_reader.h"
 #include "core/store/shard_rows.h"
 #include "proto/messages/message.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
@@ -39,17 +40,14 @@ static void open_snapshots(struct fixture *fixture, size_t row_bytes) {
                                           .num_blocks = BLOCKS,
                                           .num_tensors = TENSORS,
                                           .row_bytes = row_bytes};
-    struct failure why;
-    assert_int_equal(snapshots_open(&fixture->snapshots, &settings, &why),
-                     STATUS_OK);
+    assert_ok(snapshots_open(&fixture->snapshots, &settings, &failure));
 }
 
 static int setup(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     struct parameter parameter = {
         .name = "w", .num_dims = 1, .dims = {ELEMENTS}};
-    struct failure why;
-    if (layout_build(&fixture->layout, &parameter, 1, &why) ||
+    if (layout_build(&fixture->layout, &parameter, 1, &failure) ||
         fixture->layout->num_blocks != BLOCKS)
         return -1;
     checkpoint_fixture_folder(fixture->folder);
@@ -129,10 +127,9 @@ static void check_file(struct fixture *fixture,
                        const struct snapshots_report *report,
                        uint64_t version) {
     struct shard_reader *reader;
-    struct failure why;
     assert_int_equal(report->outcome, WRITTEN);
-    if (shard_reader_open(&reader, fixture->folder, &report->info, &why))
-        fail_msg("%s", why.text);
+    assert_ok(
+        shard_reader_open(&reader, fixture->folder, &report->info, &failure));
     for (uint32_t b = 0; b < BLOCKS; b++) {
         const struct block *block = &fixture->layout->blocks[b];
         struct shard_key key = {.offset = block->offset};
@@ -141,16 +138,14 @@ static void check_file(struct fixture *fixture,
         for (unsigned t = 0; t < TENSORS; t++) {
             float last;
             key.slot = (uint16_t)t;
-            assert_int_equal(
-                shard_reader_get(reader, key, &value, &bytes, &why), STATUS_OK);
+            assert_ok(shard_reader_get(reader, key, &value, &bytes, &failure));
             assert_int_equal(bytes, block->elements * sizeof(float));
             memcpy(&last, (const char *)value + bytes - sizeof last,
                    sizeof last);
             assert_true(last == (float)(10 * version + t));
         }
         key.slot = SHARD_ROW;
-        assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
-                         STATUS_OK);
+        assert_ok(shard_reader_get(reader, key, &value, &bytes, &failure));
         assert_int_equal(bytes, sizeof version);
         assert_memory_equal(value, &version, sizeof version);
     }
@@ -399,7 +394,6 @@ struct tables {
 static int setup_tables(void **state) {
     struct tables *tables = calloc(1, sizeof *tables);
     struct manifest *manifest = &tables->manifest;
-    struct failure why;
     checkpoint_fixture_manifest(manifest, 1, 1);
     checkpoint_fixture_tables(manifest, CHECKPOINT_FIXTURE_TABLES, 3);
     uint32_t num_blocks = manifest->layout->num_blocks;
@@ -416,7 +410,7 @@ static int setup_tables(void **state) {
     tables->fixture.layout = manifest->layout;
     checkpoint_fixture_folder(tables->fixture.folder);
     *state = tables;
-    return snapshots_open(&tables->fixture.snapshots, &settings, &why);
+    return snapshots_open(&tables->fixture.snapshots, &settings, &failure);
 }
 
 static int teardown_tables(void **state) {
@@ -447,7 +441,6 @@ static void add_partition(struct tables *tables, uint64_t id, uint32_t p,
 static uint64_t check_partition(struct tables *tables,
                                 struct shard_reader *reader, uint32_t partition,
                                 uint64_t version) {
-    struct failure why;
     const void *value;
     size_t bytes;
     uint64_t count = 0;
@@ -460,14 +453,12 @@ static uint64_t check_partition(struct tables *tables,
                                     .partition = partition,
                                     .stack = s,
                                     .row_bytes = tables->rows[0][s].row_bytes};
-        if (shard_rows_read(&rows, reader, &of, &why))
-            fail_msg("%s", why.text);
+        assert_ok(shard_rows_read(&rows, reader, &of, &failure));
         for (size_t v = 0; v < rows.count; v++)
             count += rows.values[v].count;
         shard_rows_clear(&rows);
     }
-    assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
-                     STATUS_OK);
+    assert_ok(shard_reader_get(reader, key, &value, &bytes, &failure));
     assert_int_equal(bytes, sizeof version);
     assert_memory_equal(value, &version, sizeof version);
     return count;
@@ -478,7 +469,6 @@ TEST_WITH(setup_tables, teardown_tables,
     struct tables *tables = *state;
     fixture = &tables->fixture;
     struct shard_reader *reader;
-    struct failure why;
     snapshots_begin(fixture->snapshots, 9, false, FULL);
     order(fixture, 9, "shard.mdb");
     add_partition(tables, 9, 1, 7);
@@ -487,9 +477,8 @@ TEST_WITH(setup_tables, teardown_tables,
     add_partition(tables, 9, 0, 7);
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.outcome, WRITTEN);
-    assert_int_equal(
-        shard_reader_open(&reader, fixture->folder, &report.info, &why),
-        STATUS_OK);
+    assert_ok(
+        shard_reader_open(&reader, fixture->folder, &report.info, &failure));
     uint64_t count = check_partition(tables, reader, 2, 7) +
                      check_partition(tables, reader, 0, 7);
     shard_reader_close(&reader);

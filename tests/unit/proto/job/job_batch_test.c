@@ -24,9 +24,7 @@ static enum status solve(struct sizes *sizes, uint64_t staleness,
 
 static void expect(struct sizes given, uint64_t staleness, uint32_t trainers,
                    struct sizes wanted) {
-    struct failure why;
-    if (solve(&given, staleness, trainers, &why))
-        fail_msg("%s", why.text);
+    assert_ok(solve(&given, staleness, trainers, &failure));
     assert_int_equal(given.train, wanted.train);
     assert_int_equal(given.micro, wanted.micro);
     assert_int_equal(given.accumulation, wanted.accumulation);
@@ -52,28 +50,29 @@ TEST(with_staleness_trainers_do_not_count) {
 
 TEST(a_contradiction_prints_all_three) {
     struct sizes given = {100, 32, 1};
-    struct failure why;
-    assert_fails(solve(&given, 0, 3, &why), &why, FAILURE_JOB_INVALID);
+    assert_fails(solve(&given, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
     assert_string_equal(
-        why.text, "batch: train_batch_size 100 is not "
-                  "train_micro_batch_size_per_gpu 32 x "
-                  "gradient_accumulation_steps 1 x 3 trainers; give two of "
-                  "the three, or make them fit: train_batch_size 96 does");
+        failure.text, "batch: train_batch_size 100 is not "
+                      "train_micro_batch_size_per_gpu 32 x "
+                      "gradient_accumulation_steps 1 x 3 trainers; give two of "
+                      "the three, or make them fit: train_batch_size 96 does");
     assert_int_equal(given.train, 100);
 }
 
 TEST(an_indivisible_batch_is_a_contradiction) {
-    struct failure why;
     struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
                  vast = {0, 1 << 24, 1 << 24};
-    assert_fails(solve(&uneven, 0, 3, &why), &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "per_gpu 33 (not given) x"));
-    assert_non_null(strstr(why.text, "fit: train_batch_size 99 or 102 does"));
-    assert_fails(solve(&small, 0, 3, &why), &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "fit: train_batch_size 3 does"));
-    assert_fails(solve(&rest, 0, 3, &why), &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "fit: train_batch_size 96 or 192 does"));
-    assert_fails(solve(&vast, 0, UINT32_MAX, &why), &why, FAILURE_JOB_INVALID);
+    assert_fails(solve(&uneven, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "per_gpu 33 (not given) x"));
+    assert_non_null(
+        strstr(failure.text, "fit: train_batch_size 99 or 102 does"));
+    assert_fails(solve(&small, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "fit: train_batch_size 3 does"));
+    assert_fails(solve(&rest, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_non_null(
+        strstr(failure.text, "fit: train_batch_size 96 or 192 does"));
+    assert_fails(solve(&vast, 0, UINT32_MAX, &failure), &failure,
+                 FAILURE_JOB_INVALID);
 }
 
 static struct job job_of(struct sizes sizes, uint64_t staleness) {
@@ -85,73 +84,74 @@ static struct job job_of(struct sizes sizes, uint64_t staleness) {
 
 TEST(replicas_of_all_trainers_count) {
     struct job job = job_of((struct sizes){384, 0, 2}, 0);
-    struct failure why;
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
-        STATUS_OK);
+    assert_ok(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &failure));
     assert_int_equal(job.micro_batch, 32);
     job = job_of((struct sizes){384, 0, 2}, 0);
     assert_int_equal(/* with four and two devices */
                      job_solve_replicas(&job, (struct job_replicas){2, 6, 2},
-                                        &why),
+                                        &failure),
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 32);
     job = job_of((struct sizes){100, 32, 1}, 0);
-    assert_fails(job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
-                 &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "x 6 replicas (2 trainers x 3 devices)"));
-    assert_fails(job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &why),
-                 &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "x 6 replicas (2 trainers); give"));
+    assert_fails(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &failure),
+        &failure, FAILURE_JOB_INVALID);
+    assert_non_null(
+        strstr(failure.text, "x 6 replicas (2 trainers x 3 devices)"));
+    assert_fails(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &failure),
+        &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "x 6 replicas (2 trainers); give"));
 }
 
 /* The most devices by which it fits, if there are any. */
 TEST(a_smaller_device_count_that_works_is_named) {
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
-    struct failure why;
-    assert_fails(job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &why),
-                 &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "fit: train_batch_size 512 does, or "
-                                     "\"devices\": 4 does"));
     assert_fails(
-        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why), &why,
-        FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "fit: train_batch_size 1536 does"));
-    assert_null(strstr(why.text, "devices\""));
+        job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &failure),
+        &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "fit: train_batch_size 512 does, or "
+                                         "\"devices\": 4 does"));
+    assert_fails(
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &failure),
+        &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "fit: train_batch_size 1536 does"));
+    assert_null(strstr(failure.text, "devices\""));
     job = job_of((struct sizes){128, 64, 1}, 1);
     assert_fails(
-        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &why), &why,
-        FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "\"devices\": 2 does"));
+        job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &failure),
+        &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "\"devices\": 2 does"));
 }
 
 TEST(with_staleness_replicas_of_one_trainer_count) {
     struct job job = job_of((struct sizes){384, 0, 2}, 5);
-    struct failure why;
-    assert_int_equal(
-        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &why),
-        STATUS_OK);
+    assert_ok(
+        job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &failure));
     assert_int_equal(job.micro_batch, 64);
 }
 
 /* Four trainers of one device, or two of two, or one of four. */
 TEST(a_batch_that_some_device_count_solves_is_accepted) {
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
-    struct failure why;
     for (uint32_t trainers = 1; trainers < 5; trainers++)
-        assert_int_equal(job_check_batch(&job, trainers, &why), STATUS_OK);
+        assert_ok(job_check_batch(&job, trainers, &failure));
     assert_int_equal(job.train_batch_size, 256);
-    assert_fails(job_check_batch(&job, 5, &why), &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "x 5 trainers"));
+    assert_fails(job_check_batch(&job, 5, &failure), &failure,
+                 FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "x 5 trainers"));
     job.devices = 2;
-    assert_int_equal(job_check_batch(&job, 2, &why), STATUS_OK);
-    assert_fails(job_check_batch(&job, 1, &why), &why, FAILURE_JOB_INVALID);
+    assert_ok(job_check_batch(&job, 2, &failure));
+    assert_fails(job_check_batch(&job, 1, &failure), &failure,
+                 FAILURE_JOB_INVALID);
     job.devices = 0;
     job.device = JOB_DEVICE_CPU;
-    assert_int_equal(job_check_batch(&job, 4, &why), STATUS_OK);
-    assert_fails(job_check_batch(&job, 2, &why), &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "x 2 trainers"));
+    assert_ok(job_check_batch(&job, 4, &failure));
+    assert_fails(job_check_batch(&job, 2, &failure), &failure,
+                 FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "x 2 trainers"));
     job = job_of((struct sizes){0, 64, 0}, 0);
-    assert_int_equal(job_check_batch(&job, 3, &why), STATUS_OK);
+    assert_ok(job_check_batch(&job, 3, &failure));
     assert_int_equal(job.accumulation, 0);
 }

@@ -590,9 +590,8 @@ TEST(the_text_of_a_job_reads_back_to_the_same_job) {
                 : job_fixture_load(fixture, job_fixture_example, NULL, NULL);
         job_fixture_expect_loaded(fixture, loaded);
         struct job *again;
-        struct failure why;
         assert_int_equal(
-            job_parse(&again, fixture->job->text, &model_schemas, &why), 0);
+            job_parse(&again, fixture->job->text, &model_schemas, &failure), 0);
         assert_string_equal(again->text, fixture->job->text);
         if (again->events_dir || fixture->job->events_dir)
             assert_string_equal(again->events_dir, fixture->job->events_dir);
@@ -603,7 +602,8 @@ TEST(the_text_of_a_job_reads_back_to_the_same_job) {
         assert_int_equal(again->steps, fixture->job->steps);
         assert_int_equal(again->staleness, fixture->job->staleness);
         job_free(&again);
-        assert_int_equal(job_parse(&again, fixture->job->text, NULL, &why), 0);
+        assert_int_equal(job_parse(&again, fixture->job->text, NULL, &failure),
+                         0);
         assert_string_equal(again->text, fixture->job->text);
         assert_null(again->model.settings);
         job_free(&again);
@@ -611,14 +611,13 @@ TEST(the_text_of_a_job_reads_back_to_the_same_job) {
 }
 
 TEST(an_empty_compare_block_enables_comparison) {
-    struct failure why;
     struct job *again;
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "seed=1"));
     assert_false(fixture->job->compare.on);
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "compare={}"));
     assert_true(fixture->job->compare.on);
     assert_int_equal(
-        job_parse(&again, fixture->job->text, &model_schemas, &why), 0);
+        job_parse(&again, fixture->job->text, &model_schemas, &failure), 0);
     assert_true(again->compare.on);
     job_free(&again);
     job_fixture_expect_loaded(fixture,

@@ -35,9 +35,7 @@ static struct control_client *open_client(struct link_fixture *fixture,
     struct control_client_settings settings = {
         .process = &process, .member = &member, .port = 1234};
     struct control_client *client;
-    struct failure why;
-    if (control_client_open(&client, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(control_client_open(&client, &settings, &failure));
     return client;
 }
 
@@ -58,18 +56,16 @@ static Capstan__Control *receive_next(struct link_fixture *fixture,
     const Capstan__Control *order;
     Capstan__Control *control;
     struct link_frame frame;
-    struct failure why;
-    assert_int_equal(step(client, &order, &why), STATUS_OK);
+    assert_ok(step(client, &order, &failure));
     while (!link_view(fixture->server_link, &frame)) {
         zmq_pollitem_t item = {link_socket(fixture->server_link), 0, ZMQ_POLLIN,
                                0};
         assert_true(time_now() < deadline);
         zmq_poll(&item, 1, 20);
-        assert_int_equal(step(client, &order, &why), STATUS_OK);
+        assert_ok(step(client, &order, &failure));
     }
-    assert_int_equal(message_read_control(&control, frame.header.data,
-                                          frame.header.size, &why),
-                     STATUS_OK);
+    assert_ok(message_read_control(&control, frame.header.data,
+                                   frame.header.size, &failure));
     *peer = frame.peer;
     link_release(&frame);
     return control;
@@ -101,11 +97,9 @@ static void send_order(struct link_fixture *fixture, uint32_t peer,
 static const Capstan__Control *await_order(struct control_client *client) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     const Capstan__Control *order = NULL;
-    struct failure why;
     while (!order) {
         assert_true(time_now() < deadline);
-        if (step(client, &order, &why))
-            fail_msg("%s", why.text);
+        assert_ok(step(client, &order, &failure));
         zmq_pollitem_t item = {control_client_socket(client), 0, ZMQ_POLLIN, 0};
         if (!order)
             zmq_poll(&item, 1, 20);
@@ -180,8 +174,7 @@ TEST(commands_arrive_once_in_order_and_from_this_run) {
     assert_int_equal(await_order(client)->seq, 2);
     assert_int_equal(await_order(client)->seq, 3);
     const Capstan__Control *order;
-    struct failure why;
-    assert_int_equal(step(client, &order, &why), STATUS_OK);
+    assert_ok(step(client, &order, &failure));
     assert_null(order);
     control_client_close(&client);
 }
@@ -224,9 +217,8 @@ TEST(messages_are_resent_until_acknowledged) {
     message_free_control(&received);
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     const Capstan__Control *order;
-    struct failure why;
     while (!control_client_is_drained(client) && time_now() < deadline)
-        assert_int_equal(step(client, &order, &why), STATUS_OK);
+        assert_ok(step(client, &order, &failure));
     assert_true(control_client_is_drained(client));
     control_client_close(&client);
 }
@@ -317,12 +309,11 @@ TEST(a_refusal_ends_the_client_with_its_code_and_text) {
     send_order(fixture, peer, &control);
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     const Capstan__Control *order;
-    struct failure why;
     enum status status = STATUS_OK;
     while (!status && time_now() < deadline)
-        status = step(client, &order, &why);
-    assert_fails(status, &why, FAILURE_SLOT_TAKEN);
-    assert_string_equal(why.text, "worker 3 is already here");
+        status = step(client, &order, &failure);
+    assert_fails(status, &failure, FAILURE_SLOT_TAKEN);
+    assert_string_equal(failure.text, "worker 3 is already here");
     assert_null(order);
     control_client_close(&client);
 }
@@ -355,7 +346,6 @@ TEST(a_refusal_from_another_run_is_ignored) {
 TEST(a_chief_of_another_release_is_named_and_waited_past) {
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
-    struct failure why;
     const Capstan__Control *order;
     uint32_t peer;
     Capstan__Control *received =
@@ -371,10 +361,11 @@ TEST(a_chief_of_another_release_is_named_and_waited_past) {
         receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
     message_free_control(&received);
     enum status status =
-        control_client_step(client, time_now() + 31 * TIME_S, &why);
-    assert_fails(status, &why, FAILURE_NO_CHIEF);
-    assert_non_null(strstr(why.text, " answers as another release: it sent a "
-                                     "message of protocol version "));
+        control_client_step(client, time_now() + 31 * TIME_S, &failure);
+    assert_fails(status, &failure, FAILURE_NO_CHIEF);
+    assert_non_null(strstr(failure.text,
+                           " answers as another release: it sent a "
+                           "message of protocol version "));
     welcome(fixture, peer);
     order = await_order(client);
     assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
@@ -386,20 +377,17 @@ TEST(a_chief_of_another_release_is_named_and_waited_past) {
 /* As a ps does that gets a join. */
 TEST(a_link_that_does_not_answer_a_join_is_named) {
     struct control_client *client = open_client(fixture, true);
-    struct failure why;
     uint32_t peer;
     link_fixture_capture_log(fixture);
     Capstan__Control *received =
         receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
     message_free_control(&received);
-    assert_int_equal(control_client_step(client, time_now() + 4 * TIME_S, &why),
-                     STATUS_OK);
+    assert_ok(control_client_step(client, time_now() + 4 * TIME_S, &failure));
     assert_null(strstr(link_fixture_captured_log(fixture), "has not answered"));
     link_fixture_capture_log(fixture);
     for (int seconds = 8; seconds <= 12; seconds += 4)
-        assert_int_equal(
-            control_client_step(client, time_now() + seconds * TIME_S, &why),
-            STATUS_OK);
+        assert_ok(control_client_step(client, time_now() + seconds * TIME_S,
+                                      &failure));
     const char *said = link_fixture_captured_log(fixture);
     const char *found = strstr(said, " has not answered a join for 5 s: a ps,");
     assert_non_null(found);
@@ -435,26 +423,27 @@ static enum status step_until(struct control_client *client, int64_t now,
 /* Time is an argument: nobody waits for it here. */
 TEST(deadlines_name_the_chief_and_their_key) {
     struct control_client *client = open_client(fixture, true);
-    struct failure why;
     char name[64];
     snprintf(name, sizeof name, "the chief at 127.0.0.1:%u", fixture->port);
     assert_int_equal(
-        control_client_step(client, time_now() + 29 * TIME_S, &why), 0);
-    assert_fails(control_client_step(client, time_now() + 31 * TIME_S, &why),
-                 &why, FAILURE_NO_CHIEF);
-    assert_non_null(strstr(why.text, name));
-    assert_non_null(strstr(why.text, "timeouts.join"));
+        control_client_step(client, time_now() + 29 * TIME_S, &failure), 0);
+    assert_fails(
+        control_client_step(client, time_now() + 31 * TIME_S, &failure),
+        &failure, FAILURE_NO_CHIEF);
+    assert_non_null(strstr(failure.text, name));
+    assert_non_null(strstr(failure.text, "timeouts.join"));
     control_client_close(&client);
     client = open_client(fixture, true);
     join(fixture, client);
     await_order(client);
     control_client_set_timeout(client, 10);
     int64_t now = time_now();
-    assert_int_equal(step_until(client, now, now + 9 * TIME_S, &why), 0);
-    assert_fails(step_until(client, now + 9 * TIME_S, now + 11 * TIME_S, &why),
-                 &why, FAILURE_PEER_SILENT);
-    assert_non_null(strstr(why.text, name));
-    assert_non_null(strstr(why.text, "timeouts.peer"));
+    assert_int_equal(step_until(client, now, now + 9 * TIME_S, &failure), 0);
+    assert_fails(
+        step_until(client, now + 9 * TIME_S, now + 11 * TIME_S, &failure),
+        &failure, FAILURE_PEER_SILENT);
+    assert_non_null(strstr(failure.text, name));
+    assert_non_null(strstr(failure.text, "timeouts.peer"));
     control_client_close(&client);
 }
 
@@ -463,33 +452,33 @@ TEST(deadlines_name_the_chief_and_their_key) {
 TEST(a_suspended_member_reports_its_suspension) {
     link_fixture_capture_log(fixture);
     struct control_client *client = open_client(fixture, true);
-    struct failure why;
     join(fixture, client);
     await_order(client);
     control_client_set_timeout(client, 10);
     int64_t now = time_now(), later = now + 23 * TIME_S;
-    assert_int_equal(step_until(client, now, now + 3 * TIME_S, &why), 0);
-    assert_int_equal(step_until(client, later, later + 6 * TIME_S, &why), 0);
+    assert_int_equal(step_until(client, now, now + 3 * TIME_S, &failure), 0);
+    assert_int_equal(step_until(client, later, later + 6 * TIME_S, &failure),
+                     0);
     assert_non_null(strstr(link_fixture_captured_log(fixture),
                            "this process itself stood still for 20 s"));
     assert_fails(
-        step_until(client, later + 6 * TIME_S, later + 8 * TIME_S, &why), &why,
-        FAILURE_PEER_SILENT);
-    assert_non_null(strstr(why.text, "since this process itself stood still "
-                                     "for 20 s"));
-    assert_null(strstr(why.text, "it is gone"));
+        step_until(client, later + 6 * TIME_S, later + 8 * TIME_S, &failure),
+        &failure, FAILURE_PEER_SILENT);
+    assert_non_null(strstr(failure.text,
+                           "since this process itself stood still "
+                           "for 20 s"));
+    assert_null(strstr(failure.text, "it is gone"));
     control_client_close(&client);
 }
 
 TEST(the_next_deadline_is_never_in_the_past) {
     for (int known = 0; known < 2; known++) {
         struct control_client *client = open_client(fixture, known);
-        struct failure why;
         if (known) /* a name server that takes long */
             control_client_set_chief(client, "name.that.is.looked.up.invalid",
                                      1);
         for (int64_t now = time_now(), i = 0; i < 100; i++) {
-            assert_int_equal(control_client_step(client, now, &why), STATUS_OK);
+            assert_ok(control_client_step(client, now, &failure));
             assert_true(control_client_deadline(client) > now);
             now += 30 * TIME_MS;
         }

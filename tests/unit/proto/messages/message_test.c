@@ -15,9 +15,7 @@ static unsigned char space[MESSAGE_MAX_HEADER];
 
 static Capstan__DataHeader *read_back(size_t size) {
     Capstan__DataHeader *header;
-    struct failure why;
-    if (message_read_data(&header, &arena, space, size, &why))
-        fail_msg("%s", why.text);
+    assert_ok(message_read_data(&header, &arena, space, size, &failure));
     return header;
 }
 
@@ -35,16 +33,17 @@ TEST(a_view_has_every_rank_and_first_clocks_from_1) {
     Capstan__Slot slots[2] = {CAPSTAN__SLOT__INIT, CAPSTAN__SLOT__INIT};
     Capstan__Slot *array[] = {&slots[0], &slots[1]};
     Capstan__View view = CAPSTAN__VIEW__INIT;
-    struct failure why;
     view.n_slots = 2;
     view.slots = array;
     slots[0].incarnation = 7;
     slots[0].from_clock = 1; /* nobody is in the other */
-    assert_int_equal(message_check_view(&view, 2, &why), STATUS_OK);
-    assert_fails(message_check_view(&view, 3, &why), &why, FAILURE_BAD_MESSAGE);
+    assert_ok(message_check_view(&view, 2, &failure));
+    assert_fails(message_check_view(&view, 3, &failure), &failure,
+                 FAILURE_BAD_MESSAGE);
     slots[0].from_clock = 0;
-    assert_fails(message_check_view(&view, 2, &why), &why, FAILURE_BAD_MESSAGE);
-    assert_non_null(strstr(why.text, "trainer 0 begins at clock 0"));
+    assert_fails(message_check_view(&view, 2, &failure), &failure,
+                 FAILURE_BAD_MESSAGE);
+    assert_non_null(strstr(failure.text, "trainer 0 begins at clock 0"));
 }
 
 TEST(a_data_header_reads_back_unchanged) {
@@ -86,10 +85,9 @@ static enum status read_header(const Capstan__DataHeader *header,
 
 static void refused(const Capstan__DataHeader *header, enum failure_code code,
                     const char *part) {
-    struct failure why;
-    assert_fails(read_header(header, &why), &why, code);
-    if (!strstr(why.text, part))
-        fail_msg("'%s' is not in: %s", part, why.text);
+    assert_fails(read_header(header, &failure), &failure, code);
+    if (!strstr(failure.text, part))
+        fail_msg("'%s' is not in: %s", part, failure.text);
 }
 
 TEST(fields_out_of_range_are_named) {
@@ -133,13 +131,12 @@ TEST(fields_out_of_range_are_named) {
 TEST(an_empty_frame_is_no_message) {
     Capstan__DataHeader *header;
     Capstan__Control *control;
-    struct failure why;
-    assert_fails(message_read_data(&header, &arena, "", 0, &why), &why,
+    assert_fails(message_read_data(&header, &arena, "", 0, &failure), &failure,
                  FAILURE_VERSION_MISMATCH);
-    assert_fails(message_read_control(&control, "", 0, &why), &why,
+    assert_fails(message_read_control(&control, "", 0, &failure), &failure,
                  FAILURE_VERSION_MISMATCH);
-    assert_fails(message_read_control(&control, "GET / HTTP/1.1", 14, &why),
-                 &why, FAILURE_BAD_MESSAGE);
+    assert_fails(message_read_control(&control, "GET / HTTP/1.1", 14, &failure),
+                 &failure, FAILURE_BAD_MESSAGE);
 }
 
 static enum status read_status(Capstan__Control *control, struct failure *why) {
@@ -155,7 +152,6 @@ TEST(metrics_without_a_number_are_refused) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint64_t two[] = {10, 20};
     double sums[] = {1, 2};
-    struct failure why;
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
     control.points = &points;
@@ -164,7 +160,7 @@ TEST(metrics_without_a_number_are_refused) {
     points.n_step = points.n_samples = points.n_loss_sum = 2;
     for (points.n_training_s = 1; points.n_training_s <= 2;
          points.n_training_s++)
-        assert_int_equal(read_status(&control, &why),
+        assert_int_equal(read_status(&control, &failure),
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
 }
 
@@ -176,7 +172,6 @@ TEST(an_unknown_failure_code_is_refused) {
     Capstan__Stop stop = CAPSTAN__STOP__INIT;
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
     Capstan__Control controls[3];
-    struct failure why;
     for (int i = 0; i < 3; i++) {
         capstan__control__init(&controls[i]);
         controls[i].version = MESSAGE_VERSION;
@@ -190,44 +185,45 @@ TEST(an_unknown_failure_code_is_refused) {
     for (int i = 0; i < 3; i++) {
         for (unsigned n = 0; n < sizeof sound / sizeof *sound; n++) {
             failed.code = stop.code = refusal.code = sound[n];
-            assert_int_equal(read_status(&controls[i], &why), STATUS_OK);
+            assert_ok(read_status(&controls[i], &failure));
         }
         for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
             failed.code = stop.code = refusal.code = wrong[n];
-            assert_fails(read_status(&controls[i], &why), &why,
+            assert_fails(read_status(&controls[i], &failure), &failure,
                          FAILURE_BAD_MESSAGE);
         }
     }
     failed.code = stop.code = refusal.code = FAILURE_NONE;
-    assert_fails(read_status(&controls[0], &why), &why, FAILURE_BAD_MESSAGE);
-    assert_int_equal(read_status(&controls[1], &why), STATUS_OK);
-    assert_fails(read_status(&controls[2], &why), &why, FAILURE_BAD_MESSAGE);
+    assert_fails(read_status(&controls[0], &failure), &failure,
+                 FAILURE_BAD_MESSAGE);
+    assert_ok(read_status(&controls[1], &failure));
+    assert_fails(read_status(&controls[2], &failure), &failure,
+                 FAILURE_BAD_MESSAGE);
 }
 
 /* Who takes part divides by their number. */
 TEST(a_welcome_to_no_trainers_is_refused) {
     Capstan__Welcome welcome = CAPSTAN__WELCOME__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    struct failure why;
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &welcome;
-    assert_fails(read_status(&control, &why), &why, FAILURE_BAD_MESSAGE);
+    assert_fails(read_status(&control, &failure), &failure,
+                 FAILURE_BAD_MESSAGE);
     welcome.trainers = 1;
-    assert_int_equal(read_status(&control, &why), STATUS_OK);
+    assert_ok(read_status(&control, &failure));
 }
 
 TEST(a_version_mismatch_says_what_to_do) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT, *back = NULL;
-    struct failure why;
     control.version = MESSAGE_VERSION + 1;
     size_t size = capstan__control__pack(&control, space);
-    assert_fails(message_read_control(&back, space, size, &why), &why,
+    assert_fails(message_read_control(&back, space, size, &failure), &failure,
                  FAILURE_VERSION_MISMATCH);
-    assert_non_null(strstr(why.text, "same release"));
+    assert_non_null(strstr(failure.text, "same release"));
     control.version = MESSAGE_VERSION;
     size = capstan__control__pack(&control, space);
-    assert_int_equal(message_read_control(&back, space, size, &why), 0);
+    assert_int_equal(message_read_control(&back, space, size, &failure), 0);
     message_free_control(&back);
     assert_null(back);
     message_free_control(&back);
@@ -292,9 +288,8 @@ TEST(mutated_headers_are_refused_or_in_range) {
         size_t size = mutate(&random, random_header(&random));
         unsigned char *exact = malloc(size ? size : 1);
         Capstan__DataHeader *header;
-        struct failure why;
         memcpy(exact, space, size);
-        if (!message_read_data(&header, &arena, exact, size, &why)) {
+        if (!message_read_data(&header, &arena, exact, size, &failure)) {
             touch(header);
             taken++;
         }
@@ -321,8 +316,7 @@ TEST(mutated_control_messages_do_no_harm) {
         size_t size = capstan__control__pack(&control, space);
         size = mutate(&random, size);
         Capstan__Control *back;
-        struct failure why;
-        if (!message_read_control(&back, space, size, &why))
+        if (!message_read_control(&back, space, size, &failure))
             message_free_control(&back);
     }
 }

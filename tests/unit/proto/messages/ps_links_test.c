@@ -26,11 +26,9 @@ static struct ps_links *open_links(struct link_fixture *fixture,
     struct ps_links_settings settings = {
         .process = &process, .rank = RANK, .num_ps = 1, .ps = ps};
     struct ps_links *links;
-    struct failure why;
     *ps = (struct ps_links_peer){.incarnation = PS};
     snprintf(ps->address, sizeof ps->address, "%s", address);
-    if (ps_links_open(&links, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(ps_links_open(&links, &settings, &failure));
     return links;
 }
 
@@ -41,18 +39,17 @@ static uint32_t request(struct link_fixture *fixture, struct ps_links *links,
     static struct message_arena arena;
     int64_t end = time_now() + LINK_FIXTURE_DEADLINE;
     struct link_frame frame;
-    struct failure why;
     Capstan__DataHeader *read, header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     for (bool sent = false; !link_view(fixture->server_link, &frame);) {
         struct link_payload payload;
         assert_true(time_now() < end);
-        assert_int_equal(ps_links_connect(links, 0, now, heard, &why), 0);
+        assert_int_equal(ps_links_connect(links, 0, now, heard, &failure), 0);
         link_no_payload(&payload);
         sent = sent || ps_links_send(links, 0, &header, &payload);
     }
     assert_int_equal(message_read_data(&read, &arena, frame.header.data,
-                                       frame.header.size, &why),
+                                       frame.header.size, &failure),
                      0);
     assert_int_equal(read->run, RUN);
     assert_int_equal(read->incarnation, ME);
@@ -133,14 +130,13 @@ TEST(only_a_silent_ps_is_looked_up_again) {
     struct link *link = ps_links_all(links)[0];
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     struct link_payload payload;
-    struct failure why;
     int64_t now = time_now(), later = now + LOOKUP_INTERVAL;
     request(fixture, links, now, now);
-    assert_int_equal(link_connect(link, "127.0.0.1:1", &why), STATUS_OK);
+    assert_ok(link_connect(link, "127.0.0.1:1", &failure));
     drain(fixture);
-    assert_int_equal(ps_links_connect(links, 0, later, now + 1, &why), 0);
+    assert_int_equal(ps_links_connect(links, 0, later, now + 1, &failure), 0);
     link_fixture_expect_nothing(fixture->server_link);
-    assert_int_equal(ps_links_connect(links, 0, later, now + 1, &why), 0);
+    assert_int_equal(ps_links_connect(links, 0, later, now + 1, &failure), 0);
     link_no_payload(&payload);
     assert_false(ps_links_send(links, 0, &header, &payload));
     request(fixture, links, later, now);
@@ -152,14 +148,13 @@ TEST(a_name_that_is_not_found_is_looked_up_later) {
     struct ps_links *links = open_links(fixture, &ps, "nobody.invalid:1");
     int64_t now = time_now(), end = now + LINK_FIXTURE_DEADLINE;
     for (int time = 0; time < 2; time++, now += LOOKUP_INTERVAL) {
-        struct failure why;
-        while (!ps_links_connect(links, 0, now, now, &why))
+        while (!ps_links_connect(links, 0, now, now, &failure))
             assert_true(time_now() < end);
-        assert_int_equal(why.code, FAILURE_ADDRESS_UNRESOLVED);
-        assert_non_null(strstr(why.text, "host nobody.invalid of ps 0: "));
-        assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &why), 0);
+        assert_int_equal(failure.code, FAILURE_ADDRESS_UNRESOLVED);
+        assert_non_null(strstr(failure.text, "host nobody.invalid of ps 0: "));
+        assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &failure), 0);
         link_fixture_expect_nothing(fixture->server_link);
-        assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &why), 0);
+        assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &failure), 0);
     }
     ps_links_close(&links);
 }
@@ -170,11 +165,10 @@ TEST(an_address_without_a_port_is_an_error) {
     struct ps_links_settings settings = {
         .process = &process, .num_ps = 1, .ps = &ps};
     struct ps_links *links;
-    struct failure why;
-    assert_fails(ps_links_open(&links, &settings, &why), &why,
+    assert_fails(ps_links_open(&links, &settings, &failure), &failure,
                  FAILURE_ADDRESS_UNRESOLVED);
     assert_null(links);
-    assert_non_null(strstr(why.text, "cannot look up host"));
+    assert_non_null(strstr(failure.text, "cannot look up host"));
 }
 
 /* The next message's header while LINKS try to send a PULL. */
@@ -184,17 +178,17 @@ static Capstan__DataHeader next_sent(struct link_fixture *fixture,
     int64_t end = time_now() + LINK_FIXTURE_DEADLINE;
     Capstan__DataHeader *read, *reply, header = CAPSTAN__DATA_HEADER__INIT;
     struct link_frame frame, replied;
-    struct failure why;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     while (!link_view(fixture->server_link, &frame)) {
         assert_true(time_now() < end);
-        assert_int_equal(ps_links_connect(links, 0, time_now(), 0, &why), 0);
+        assert_int_equal(ps_links_connect(links, 0, time_now(), 0, &failure),
+                         0);
         if (ps_links_receive(links, 0, &reply, &replied))
             link_release(&replied);
         ps_links_send(links, 0, &header, NULL);
     }
     assert_int_equal(message_read_data(&read, &arena, frame.header.data,
-                                       frame.header.size, &why),
+                                       frame.header.size, &failure),
                      0);
     Capstan__DataHeader found = *read;
     *peer = frame.peer;

@@ -2,6 +2,7 @@
 #include "proto/plan/encoding.h"
 
 #include "core/tensor/bf16.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -66,8 +67,7 @@ TEST(only_what_is_trained_is_sent_in_fewer_bits) {
         {.name = "p", .num_dims = 1, .dims = {5}},
         {.name = "q", .num_dims = 1, .dims = {5}, .kind = PARAMETER_ASSIGNED}};
     struct layout *layout;
-    struct failure why;
-    assert_int_equal(layout_build(&layout, parameters, 2, &why), STATUS_OK);
+    assert_ok(layout_build(&layout, parameters, 2, &failure));
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         assert_int_equal(encoding_of_block(layout, b, JOB_WIRE_BF16),
                          layout->blocks[b].parameter ? JOB_WIRE_FLOAT32

@@ -26,11 +26,10 @@ static int setup(void **state) {
     struct parameter parameters[2] = {
         {.name = "weight", .num_dims = 2, .dims = {100, 400}, .init_bound = 1},
         {.name = "bias", .num_dims = 1, .dims = {100}}};
-    struct failure why;
     fixture = (struct fixture){.job.accumulation = 3};
     fixture.job.checkpoint.every_steps = 50;
     fixture.job.checkpoint.every_epochs = 4;
-    if (layout_build(&fixture.layout, parameters, 2, &why))
+    if (layout_build(&fixture.layout, parameters, 2, &failure))
         return -1;
     assert_int_equal(fixture.layout->num_blocks, BLOCKS);
     fixture.parameters = plan_parameters(fixture.layout);
@@ -70,11 +69,9 @@ FIXTURE(setup, teardown);
 
 TEST(a_plan_is_transmitted_unchanged) {
     struct plan *plan;
-    struct failure why;
     fixture->message.checkpoint_dir = "/run/checkpoint";
     fixture->message.pull_first = true;
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_int_equal(layout_digest(plan->layout),
                      layout_digest(fixture->layout));
     assert_string_equal(plan->ps[1].address, "[::1]:7");
@@ -105,11 +102,9 @@ TEST(a_plan_is_transmitted_unchanged) {
 
 TEST(the_start_checkpoint_is_transmitted_too) {
     struct plan *plan;
-    struct failure why;
     fixture->message.restore_folder = "/run/step-10";
     fixture->message.restore_manifest = "{}";
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_string_equal(plan->restore_folder, "/run/step-10");
     assert_string_equal(plan->restore_manifest, "{}");
     assert_null(plan->checkpoint_dir);
@@ -121,16 +116,13 @@ TEST(the_start_checkpoint_is_transmitted_too) {
 /* Those that the cluster lists hold nothing, and there may be none. */
 TEST(in_all_reduce_no_ps_holds_a_block) {
     struct plan *plan;
-    struct failure why;
     uint32_t ids[BLOCKS], blocks;
     fixture->message.strategy = JOB_ALLREDUCE;
     fixture->message.backend = "gloo";
     fixture->message.block_ps.len = 0;
     for (size_t num_ps = 0; num_ps <= 2; num_ps += 2) {
         fixture->message.n_ps = num_ps;
-        assert_int_equal(
-            plan_read(&plan, &fixture->message, &fixture->job, &why),
-            STATUS_OK);
+        assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
         assert_true(plan->allreduce);
         assert_string_equal(plan->backend, "gloo");
         assert_int_equal(plan_units(plan, 0, ids, &blocks), 0);
@@ -141,12 +133,11 @@ TEST(in_all_reduce_no_ps_holds_a_block) {
 static void refused(struct fixture *fixture, enum failure_code code,
                     const char *part) {
     struct plan *plan;
-    struct failure why;
-    assert_fails(plan_read(&plan, &fixture->message, &fixture->job, &why), &why,
-                 code);
+    assert_fails(plan_read(&plan, &fixture->message, &fixture->job, &failure),
+                 &failure, code);
     assert_null(plan);
-    if (!strstr(why.text, part))
-        fail_msg("'%s' is not in: %s", part, why.text);
+    if (!strstr(failure.text, part))
+        fail_msg("'%s' is not in: %s", part, failure.text);
 }
 
 TEST(a_loss_scaler_is_transmitted_with_the_plan) {
@@ -154,10 +145,8 @@ TEST(a_loss_scaler_is_transmitted_with_the_plan) {
         .scale = 512, .good = 4, .hysteresis = 1, .skipped = 10};
     Capstan__LossScaler message = plan_scaler_message(&scaler);
     struct plan *plan;
-    struct failure why;
     fixture->message.scaler = &message;
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_true(plan->scaler.scale == 512);
     assert_int_equal(plan->scaler.good, 4);
     assert_int_equal(plan->scaler.hysteresis, 1);
@@ -232,11 +221,9 @@ TEST(parameters_out_of_range_are_refused) {
 TEST(replicas_are_numbered_by_rank) {
     uint32_t replicas[] = {4, 2};
     struct plan *plan;
-    struct failure why;
     fixture->message.replicas = replicas;
     fixture->message.n_replicas = 2;
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_int_equal(plan_replicas(plan, 0), 4);
     assert_int_equal(plan_replicas(plan, 1), 2);
     assert_int_equal(plan_first_replica(plan, 0), 0);
@@ -244,8 +231,7 @@ TEST(replicas_are_numbered_by_rank) {
     assert_int_equal(plan_all_replicas(plan), 6);
     plan_close(&plan);
     fixture->message.n_replicas = 0; /* one each */
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_int_equal(plan_replicas(plan, 1), 1);
     assert_int_equal(plan_first_replica(plan, 1), 1);
     assert_int_equal(plan_all_replicas(plan), 2);
@@ -254,39 +240,37 @@ TEST(replicas_are_numbered_by_rank) {
 
 TEST(a_plan_is_of_the_trainers_that_were_counted) {
     struct plan *plan;
-    struct failure why;
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
-    assert_int_equal(plan_check_trainers(plan, 2, &why), STATUS_OK);
-    assert_fails(plan_check_trainers(plan, 3, &why), &why, FAILURE_BAD_MESSAGE);
-    assert_non_null(strstr(why.text, "of 2 trainers, where the chief has "
-                                     "counted 3"));
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
+    assert_ok(plan_check_trainers(plan, 2, &failure));
+    assert_fails(plan_check_trainers(plan, 3, &failure), &failure,
+                 FAILURE_BAD_MESSAGE);
+    assert_non_null(strstr(failure.text, "of 2 trainers, where the chief has "
+                                         "counted 3"));
     plan_close(&plan);
 }
 
 TEST(the_batch_is_solved_for_the_replicas_of_the_plan) {
     uint32_t replicas[] = {4, 2};
     struct job job = {.train_batch_size = 48, .accumulation = 2};
-    struct failure why;
     fixture->message.replicas = replicas;
     fixture->message.n_replicas = 2;
-    assert_int_equal(plan_settle_job(&job, &fixture->message, &why), STATUS_OK);
+    assert_ok(plan_settle_job(&job, &fixture->message, &failure));
     assert_int_equal(job.micro_batch, 4);
     job = (struct job){.train_batch_size = 48, .accumulation = 2};
     fixture->message.n_replicas = 0;
-    assert_int_equal(plan_settle_job(&job, &fixture->message, &why), STATUS_OK);
+    assert_ok(plan_settle_job(&job, &fixture->message, &failure));
     assert_int_equal(job.micro_batch, 12);
     job =
         (struct job){.train_batch_size = 48, .accumulation = 2, .staleness = 1};
     fixture->message.n_replicas = 2;
     replicas[0] = 2;
-    assert_int_equal(plan_settle_job(&job, &fixture->message, &why), STATUS_OK);
+    assert_ok(plan_settle_job(&job, &fixture->message, &failure));
     assert_int_equal(job.micro_batch, 12);
     replicas[1] = JOB_MAX_DEVICES + 1;
-    assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,
+    assert_fails(plan_settle_job(&job, &fixture->message, &failure), &failure,
                  FAILURE_BAD_MESSAGE);
     replicas[1] = 0;
-    assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,
+    assert_fails(plan_settle_job(&job, &fixture->message, &failure), &failure,
                  FAILURE_BAD_MESSAGE);
     refused(fixture, FAILURE_BAD_MESSAGE, "0 replicas");
     fixture->message.n_replicas = 1;
@@ -297,14 +281,12 @@ TEST(the_batch_is_solved_for_the_replicas_of_the_plan) {
 TEST(device_gradients_need_exactly_one_device) {
     uint32_t replicas[] = {1, 2};
     struct plan *plan;
-    struct failure why;
     fixture->message.resident = true;
     fixture->message.replicas = replicas;
     fixture->message.n_replicas = 2;
     refused(fixture, FAILURE_BAD_MESSAGE, "the device of a trainer that has 2");
     replicas[1] = 1;
-    assert_int_equal(plan_read(&plan, &fixture->message, &fixture->job, &why),
-                     STATUS_OK);
+    assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_true(plan->resident);
     plan_close(&plan);
 }
@@ -312,12 +294,11 @@ TEST(device_gradients_need_exactly_one_device) {
 /* A batch is not divided by a number that no run can have. */
 TEST(a_batch_is_not_solved_for_zero_trainers) {
     static const uint32_t wrong[] = {0, PLAN_MAX_TRAINERS + 1, UINT32_MAX};
-    struct failure why;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct job job = {.train_batch_size = 48, .accumulation = 2};
         fixture->message.trainers = wrong[i];
-        assert_fails(plan_settle_job(&job, &fixture->message, &why), &why,
-                     FAILURE_BAD_MESSAGE);
-        assert_non_null(strstr(why.text, "trainers (1.."));
+        assert_fails(plan_settle_job(&job, &fixture->message, &failure),
+                     &failure, FAILURE_BAD_MESSAGE);
+        assert_non_null(strstr(failure.text, "trainers (1.."));
     }
 }

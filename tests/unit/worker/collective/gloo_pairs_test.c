@@ -3,6 +3,7 @@
  * a rank cannot have it, breaks its rules or is killed. */
 #include "core/base/time.h"
 #include "core/net/shm/buffer.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
 
@@ -170,24 +171,26 @@ enum { FLOATS = 150001, ROUNDS = 40 };
 static void train(struct rendezvous_fake *rendezvous, uint32_t rank,
                   const struct gloo_fixture *fixture, struct collective *group,
                   float *gradients, float *weights) {
-    struct failure why;
     size_t first, own = collective_piece(FLOATS, rank, fixture->size, &first);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < FLOATS; i++)
             gradients[i] = gloo_fixture_value(rank, i + round);
         gloo_fixture_expect_call(
             rendezvous, rank,
-            fixture->ops->reduce_scatter(group, gradients, FLOATS, &why), &why);
+            fixture->ops->reduce_scatter(group, gradients, FLOATS, &failure),
+            &failure);
         for (size_t i = first; i < first + own; i++)
             weights[i] = weights[i] * 0.5f + gradients[i];
         gloo_fixture_expect_call(
             rendezvous, rank,
-            fixture->ops->all_gather(group, weights, FLOATS, &why), &why);
+            fixture->ops->all_gather(group, weights, FLOATS, &failure),
+            &failure);
         gloo_fixture_record_bits(&rendezvous->ends[rank], weights,
                                  FLOATS * sizeof(float));
         gloo_fixture_expect_call(
             rendezvous, rank,
-            fixture->ops->all_reduce(group, gradients, FLOATS / 2, &why), &why);
+            fixture->ops->all_reduce(group, gradients, FLOATS / 2, &failure),
+            &failure);
     }
 }
 

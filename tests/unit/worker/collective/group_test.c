@@ -149,34 +149,30 @@ static enum status load(const struct collective_ops **ops, const char *name,
 }
 
 TEST(a_missing_backend_is_named) {
-    struct failure why;
     const struct collective_ops *ops;
-    assert_fails(group_find_backend(&ops, "gloo", &why), &why,
+    assert_fails(group_find_backend(&ops, "gloo", &failure), &failure,
                  FAILURE_PLUGIN_MISSING);
     assert_null(ops);
-    assert_non_null(strstr(why.text, "strategy.backend gloo"));
-    assert_non_null(strstr(why.text, "/tests/capstan-gloo.so"));
-    assert_non_null(strstr(why.text, "docs/collectives.md"));
+    assert_non_null(strstr(failure.text, "strategy.backend gloo"));
+    assert_non_null(strstr(failure.text, "/tests/capstan-gloo.so"));
+    assert_non_null(strstr(failure.text, "docs/collectives.md"));
 }
 
 TEST(gloo_loads_and_works) {
-    struct failure why;
     const struct collective_ops *ops;
-    if (load(&ops, "gloo", &why))
-        fail_msg("%s", why.text);
+    assert_ok(load(&ops, "gloo", &failure));
     assert_string_equal(ops->name, "gloo");
-    assert_int_equal(ops->check(&why), STATUS_OK);
+    assert_int_equal(ops->check(&failure), STATUS_OK);
 }
 
 /* Where there is no GPU, or it was built without CUDA, it says so. */
 TEST(nccl_loads_and_works) {
-    struct failure why;
     const struct collective_ops *ops;
-    if (load(&ops, "nccl", &why))
-        skip_test("%s", why.text);
+    if (load(&ops, "nccl", &failure))
+        skip_test("%s", failure.text);
     assert_string_equal(ops->name, "nccl");
-    enum status status = ops->check(&why);
-    assert_true(!status || strlen(why.text) > 10);
+    enum status status = ops->check(&failure);
+    assert_true(!status || strlen(failure.text) > 10);
     if (status)
-        skip_test("%s", why.text);
+        skip_test("%s", failure.text);
 }

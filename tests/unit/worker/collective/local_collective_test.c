@@ -71,10 +71,8 @@ static void finish(struct member *member) {
 
 static struct local_collective *open_siblings(double timeout) {
     struct local_collective *collective;
-    struct failure why;
-    if (local_collective_open(&collective, fake_nccl_ops(), MEMBERS, timeout,
-                              &why))
-        fail_msg("%s", why.text);
+    assert_ok(local_collective_open(&collective, fake_nccl_ops(), MEMBERS,
+                                    timeout, &failure));
     return collective;
 }
 

@@ -25,7 +25,6 @@ struct fixture {
     bool trim;
     struct record record;
     struct csv_format_row row;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -64,29 +63,27 @@ static void open_text(struct fixture *fixture, const char *text, size_t size,
     assert_int_equal(fixture->reader->open(
                          &fixture->file, fixture->path,
                          &(struct record_cut){.delimiter = fixture->delimiter},
-                         &fixture->why),
+                         &failure),
                      STATUS_OK);
 }
 
 static void open_format(struct fixture *fixture,
                         const struct csv_format_options *options) {
     csv_format_close(&fixture->format);
-    if (csv_format_open(&fixture->format, options, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(csv_format_open(&fixture->format, options, &failure));
     fixture->delimiter = options->delimiter;
     fixture->trim = options->trim;
 }
 
 static enum status next_record(struct fixture *fixture) {
-    return fixture->reader->next(fixture->file, &fixture->record,
-                                 &fixture->why);
+    return fixture->reader->next(fixture->file, &fixture->record, &failure);
 }
 
 static enum status next_row(struct fixture *fixture) {
     assert_int_equal(next_record(fixture), STATUS_OK);
     assert_non_null(fixture->record.bytes);
     return csv_format_read(fixture->format, &fixture->record, &fixture->row,
-                           &fixture->why);
+                           &failure);
 }
 
 static void expect_cell(const struct fixture *fixture, uint32_t column,
@@ -152,8 +149,7 @@ TEST(a_label_that_is_not_needed_may_be_missing) {
         for (int j = 0; j < 2; j++) {
             open_format(fixture, &options[i]);
             open_text(fixture, texts[i][j], strlen(texts[i][j]), i);
-            if (next_row(fixture))
-                fail_msg("%s", fixture->why.text);
+            assert_ok(next_row(fixture));
             assert_true(fixture->row.label == 0);
             assert_memory_equal(fixture->row.cells[0].texts->bytes, "7", 1);
             assert_int_equal(fixture->row.cells[0].count, 1);
@@ -161,14 +157,14 @@ TEST(a_label_that_is_not_needed_may_be_missing) {
         }
     open_format(fixture, &options[1]);
     open_text(fixture, "7\n", 2, true);
-    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
     static const char *const changing[] = {"7,bad,9\n7,9\n", "7,9\n7,bad,9\n"};
     for (int j = 0; j < 2; j++) {
         open_format(fixture, &options[1]);
         open_text(fixture, changing[j], strlen(changing[j]), true);
         assert_int_equal(next_row(fixture), STATUS_OK);
-        assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
-        assert_non_null(strstr(fixture->why.text, j ? "found 3" : "found 2"));
+        assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(failure.text, j ? "found 3" : "found 2"));
     }
 }
 
@@ -182,9 +178,8 @@ TEST(quotes_and_line_ends_are_those_of_rfc_4180) {
     open_format(fixture, &clicks);
     open_text(fixture, text, sizeof text - 1, true);
     assert_int_equal(next_record(fixture), STATUS_OK);
-    assert_int_equal(csv_format_take_header(fixture->format, &fixture->record,
-                                            &fixture->why),
-                     STATUS_OK);
+    assert_ok(
+        csv_format_take_header(fixture->format, &fixture->record, &failure));
     const char *const *columns = csv_format_columns(fixture->format, &count);
     assert_int_equal(count, 2);
     assert_string_equal(columns[1], "note");
@@ -217,15 +212,13 @@ TEST(a_header_that_does_not_fit_is_named) {
         char first[] = "a,clicked,w", later[32];
         struct record record = {.bytes = first, .size = strlen(first)};
         open_format(fixture, &clicks);
-        assert_int_equal(
-            csv_format_take_header(fixture->format, &record, &fixture->why),
-            STATUS_OK);
+        assert_ok(csv_format_take_header(fixture->format, &record, &failure));
         strcpy(later, cases[i].header);
         record = (struct record){.bytes = later, .size = strlen(later)};
         assert_int_equal(
-            csv_format_take_header(fixture->format, &record, &fixture->why),
+            csv_format_take_header(fixture->format, &record, &failure),
             STATUS_CONFIG);
-        assert_non_null(strstr(fixture->why.text, cases[i].text));
+        assert_non_null(strstr(failure.text, cases[i].text));
     }
     static const struct {
         const char *header, *text;
@@ -240,9 +233,9 @@ TEST(a_header_that_does_not_fit_is_named) {
         struct record record = {.bytes = header, .size = strlen(header)};
         open_format(fixture, &clicks);
         assert_int_equal(
-            csv_format_take_header(fixture->format, &record, &fixture->why),
+            csv_format_take_header(fixture->format, &record, &failure),
             STATUS_CONFIG);
-        assert_non_null(strstr(fixture->why.text, first[i].text));
+        assert_non_null(strstr(failure.text, first[i].text));
     }
 }
 
@@ -262,10 +255,9 @@ TEST(a_bad_line_is_named_by_its_column) {
     open_format(fixture, &options);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         open_text(fixture, cases[i].line, strlen(cases[i].line), true);
-        assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
-        if (!strstr(fixture->why.text, cases[i].text))
-            fail_msg("expected \"%s\" in: %s", cases[i].text,
-                     fixture->why.text);
+        assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+        if (!strstr(failure.text, cases[i].text))
+            fail_msg("expected \"%s\" in: %s", cases[i].text, failure.text);
     }
 }
 
@@ -273,8 +265,8 @@ TEST(a_bad_line_is_named_by_its_column) {
 static void expect_one_bad(struct fixture *fixture, const char *text,
                            const char *const *columns) {
     open_text(fixture, text, strlen(text), true);
-    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "a quote stands within"));
+    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(failure.text, "a quote stands within"));
     for (; *columns; columns++) {
         assert_int_equal(next_row(fixture), STATUS_OK);
         expect_cell(fixture, 0, *columns);
@@ -301,7 +293,7 @@ TEST(a_quote_that_does_not_end_costs_its_line) {
     text[size / 6 * 6] = 0;
     text[0] = '"'; /* more than the longest record to the file's end */
     open_text(fixture, text, strlen(text), true);
-    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
     for (size_t line = 1; line < size / 6; line++)
         assert_int_equal(next_row(fixture), STATUS_OK);
     expect_end(fixture);
@@ -346,15 +338,13 @@ TEST(spaces_around_a_field_are_no_part_of_it) {
                                                       .label = "clicked"});
     open_text(fixture, spaced, strlen(spaced), true);
     assert_int_equal(next_record(fixture), STATUS_OK);
-    if (csv_format_take_header(fixture->format, &fixture->record,
-                               &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(
+        csv_format_take_header(fixture->format, &fixture->record, &failure));
     const char *const *columns = csv_format_columns(fixture->format, &count);
     assert_int_equal(count, 2);
     assert_string_equal(columns[0], "a");
     assert_string_equal(columns[1], "b");
-    if (next_row(fixture))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(next_row(fixture));
     expect_cell(fixture, 0, "x  y");
     expect_cell(fixture, 1, " say \"a\", \nb");
     assert_true(fixture->row.label == 1);
@@ -409,7 +399,7 @@ TEST(words_may_mean_no_value) {
             else
                 assert_int_equal(fixture->row.cells[c].count, 0);
     }
-    assert_fails(next_row(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
 }
 
 static const char people[] = "label,city\n1,Bonn\n0,Rio\n";
@@ -461,18 +451,17 @@ static void expect_no_text(struct fixture *fixture, const char *found,
         struct record_file *file;
         struct record record;
         enum status status =
-            readers[r]->open(&file, fixture->path, &cut, &fixture->why);
+            readers[r]->open(&file, fixture->path, &cut, &failure);
         if (!status)
-            status = readers[r]->next(file, &record, &fixture->why);
-        assert_fails(status, &fixture->why, FAILURE_DATA_UNREADABLE);
+            status = readers[r]->next(file, &record, &failure);
+        assert_fails(status, &failure, FAILURE_DATA_UNREADABLE);
         readers[r]->close(&file);
-        if (!strstr(fixture->why.text, found) ||
-            !strstr(fixture->why.text, advice))
-            fail_msg("%s", fixture->why.text);
+        if (!strstr(failure.text, found) || !strstr(failure.text, advice))
+            fail_msg("%s", failure.text);
     }
     struct vocabulary *words;
-    assert_fails(vocabulary_open(&words, fixture->path, NULL, &fixture->why),
-                 &fixture->why, FAILURE_DATA_UNREADABLE);
+    assert_fails(vocabulary_open(&words, fixture->path, NULL, &failure),
+                 &failure, FAILURE_DATA_UNREADABLE);
 }
 
 TEST(what_is_no_text_is_refused_with_a_way_out) {
@@ -584,9 +573,8 @@ TEST(no_bytes_do_harm) {
             char *copy = malloc(fixture->record.size);
             memcpy(copy, fixture->record.bytes, fixture->record.size);
             fixture->record.bytes = copy;
-            enum status status =
-                csv_format_read(fixture->format, &fixture->record,
-                                &fixture->row, &fixture->why);
+            enum status status = csv_format_read(
+                fixture->format, &fixture->record, &fixture->row, &failure);
             assert_true(!status || status == STATUS_CONFIG);
             free(copy);
         }

@@ -56,9 +56,7 @@ static void expect_values(struct example_format *format,
                           struct example_message *example) {
     struct record record = {.bytes = example->bytes, .size = example->size};
     const struct record_cell *cells;
-    struct failure why;
-    if (example_format_read(format, &record, &cells, &why))
-        fail_msg("%s", why.text);
+    assert_ok(example_format_read(format, &record, &cells, &failure));
     assert_int_equal(cells[0].type, RECORD_INTEGERS);
     assert_int_equal(cells[0].count, 4);
     assert_true(cells[0].integers[0] == 7 && cells[0].integers[1] == -1 &&
@@ -78,8 +76,7 @@ static void expect_values(struct example_format *format,
 
 static struct example_format *open_names(void) {
     struct example_format *format;
-    struct failure why;
-    assert_int_equal(example_format_open(&format, names, 4, &why), STATUS_OK);
+    assert_ok(example_format_open(&format, names, 4, &failure));
     return format;
 }
 
@@ -112,18 +109,15 @@ TEST(names_that_differ_in_one_byte_have_their_own_values) {
         struct example_format *format;
         struct example_message features = {.size = 0}, example = {.size = 0};
         const struct record_cell *cells;
-        struct failure why;
         for (char i = 0; i < 4; i++) {
             struct example_message list = {.size = 0};
             example_message_put_part(&list, 1, &i, 1);
             example_message_put_entry(&features, alike[(int)i], 3, &list);
         }
         example_message_put_part(&example, 1, features.bytes, features.size);
-        assert_int_equal(example_format_open(&format, wanted, 3, &why),
-                         STATUS_OK);
+        assert_ok(example_format_open(&format, wanted, 3, &failure));
         struct record record = {.bytes = example.bytes, .size = example.size};
-        assert_int_equal(example_format_read(format, &record, &cells, &why),
-                         STATUS_OK);
+        assert_ok(example_format_read(format, &record, &cells, &failure));
         for (int i = 0; i < 3; i++) {
             assert_int_equal(cells[i].count, 1);
             assert_int_equal(cells[i].integers[0], i);
@@ -140,11 +134,9 @@ static void note_name(void *context, const struct record_text *name) {
 TEST(all_names_of_a_record_are_listed) {
     struct example_message example;
     char list[128] = "";
-    struct failure why;
     write_example(&example, true, false);
     struct record record = {.bytes = example.bytes, .size = example.size};
-    assert_int_equal(example_format_names(&record, note_name, list, &why),
-                     STATUS_OK);
+    assert_ok(example_format_names(&record, note_name, list, &failure));
     assert_string_equal(list, "city;not wanted;price;clicks;");
 }
 
@@ -164,19 +156,19 @@ static enum status read_copy(struct example_format *format,
 TEST(what_is_no_example_is_refused) {
     struct example_format *format = open_names();
     struct example_message example;
-    struct failure why;
     write_example(&example, true, false);
     for (size_t cut = 1; cut < example.size; cut++)
-        assert_fails(read_copy(format, &example, cut, &why), &why,
+        assert_fails(read_copy(format, &example, cut, &failure), &failure,
                      FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(why.text, "it is not a tf.train.Example"));
+    assert_non_null(strstr(failure.text, "it is not a tf.train.Example"));
     unsigned seed = 8;
     for (int i = 0; i < 20000; i++) {
         struct example_message damaged = example;
         for (int b = 0; b < 1 + i % 3; b++)
             damaged.bytes[(size_t)rand_r(&seed) % example.size] =
                 (char)rand_r(&seed);
-        enum status status = read_copy(format, &damaged, damaged.size, &why);
+        enum status status =
+            read_copy(format, &damaged, damaged.size, &failure);
         assert_true(!status || status == STATUS_CONFIG);
     }
     example_format_close(&format);
@@ -187,17 +179,16 @@ TEST(a_sequence_example_is_none) {
     struct example_format *format = open_names();
     for (int context = 0; context < 2; context++) {
         struct example_message example = {.size = 0}, lists = {.size = 0};
-        struct failure why;
         char list[64] = "";
         if (context)
             write_example(&example, true, false);
         example_message_put_part(&lists, 1, "", 0);
         example_message_put_part(&example, 2, lists.bytes, lists.size);
         struct record record = {.bytes = example.bytes, .size = example.size};
-        assert_fails(read_copy(format, &example, example.size, &why), &why,
-                     FAILURE_DATA_MISMATCH);
-        assert_fails(example_format_names(&record, note_name, list, &why), &why,
-                     FAILURE_DATA_MISMATCH);
+        assert_fails(read_copy(format, &example, example.size, &failure),
+                     &failure, FAILURE_DATA_MISMATCH);
+        assert_fails(example_format_names(&record, note_name, list, &failure),
+                     &failure, FAILURE_DATA_MISMATCH);
     }
     example_format_close(&format);
 }
@@ -226,7 +217,6 @@ TEST(a_damaged_or_truncated_file_is_refused) {
     char path[] = "/tmp/example_format_test.XXXXXX", bytes[2048];
     int descriptor = mkstemp(path);
     struct example_message example;
-    struct failure why;
     unsigned count, damaged;
     FILE *file = fdopen(descriptor, "wb");
     write_example(&example, true, false);
@@ -235,7 +225,7 @@ TEST(a_damaged_or_truncated_file_is_refused) {
     example.size = 0;
     example_message_write(file, &example);
     fclose(file);
-    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_ok(read_file(path, &count, &damaged, &failure));
     assert_int_equal(count, 2);
     assert_int_equal(damaged, 0);
     file = fopen(path, "rb");
@@ -248,10 +238,9 @@ TEST(a_damaged_or_truncated_file_is_refused) {
         fwrite(bytes, 1, at, file);
         fclose(file);
         if (whole)
-            assert_int_equal(read_file(path, &count, &damaged, &why),
-                             STATUS_OK);
+            assert_ok(read_file(path, &count, &damaged, &failure));
         else
-            assert_fails(read_file(path, &count, &damaged, &why), &why,
+            assert_fails(read_file(path, &count, &damaged, &failure), &failure,
                          FAILURE_DATA_DAMAGED);
         bytes[at] ^= 16;
         file = fopen(path, "wb");
@@ -259,12 +248,11 @@ TEST(a_damaged_or_truncated_file_is_refused) {
         fclose(file);
         bytes[at] ^= 16;
         if (in_length) {
-            assert_fails(read_file(path, &count, &damaged, &why), &why,
+            assert_fails(read_file(path, &count, &damaged, &failure), &failure,
                          FAILURE_DATA_DAMAGED);
-            assert_non_null(strstr(why.text, path));
+            assert_non_null(strstr(failure.text, path));
         } else {
-            assert_int_equal(read_file(path, &count, &damaged, &why),
-                             STATUS_OK);
+            assert_ok(read_file(path, &count, &damaged, &failure));
             assert_int_equal(count, 2);
             assert_int_equal(damaged, 1);
         }
@@ -289,7 +277,6 @@ TEST(a_stream_of_zlib_is_unpacked) {
     char path[] = "/tmp/example_format_test.XXXXXX";
     static char bytes[1 << 16];
     struct example_message example;
-    struct failure why;
     unsigned count, damaged;
     int descriptor = mkstemp(path);
     FILE *file = fdopen(descriptor, "wb+");
@@ -300,14 +287,14 @@ TEST(a_stream_of_zlib_is_unpacked) {
     size_t size = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
     write_stream(path, bytes, size, 0);
-    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_ok(read_file(path, &count, &damaged, &failure));
     assert_int_equal(count, 20);
     assert_int_equal(damaged, 0);
     write_stream(path, bytes, size, 5);
-    assert_fails(read_file(path, &count, &damaged, &why), &why,
+    assert_fails(read_file(path, &count, &damaged, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
     write_stream(path, bytes, 0, 0);
-    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_ok(read_file(path, &count, &damaged, &failure));
     assert_int_equal(count, 0);
     uint64_t length = 0x9c78;
     uint32_t crc = masked_crc(&length, sizeof length);
@@ -319,7 +306,7 @@ TEST(a_stream_of_zlib_is_unpacked) {
     file = fopen(path, "wb");
     fwrite(bytes, 1, length + 16, file);
     fclose(file);
-    assert_int_equal(read_file(path, &count, &damaged, &why), STATUS_OK);
+    assert_ok(read_file(path, &count, &damaged, &failure));
     assert_int_equal(count, 1);
     assert_int_equal(damaged, 0);
     unlink(path);

@@ -26,7 +26,6 @@ struct fixture {
     uint32_t offsets[SAMPLES + 1];
     struct batch_ids ids;
     uint32_t samples;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -48,9 +47,8 @@ static int teardown(void **state) {
 FIXTURE(setup, teardown);
 
 static void open_features(struct fixture *fixture, const char *text) {
-    if (features_open(&fixture->features, text, columns, COLUMNS, NULL,
-                      &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(features_open(&fixture->features, text, columns, COLUMNS, NULL,
+                            &failure));
 }
 
 /* The ids of the feature NAME for the next sample, whose cells are FIXTURE's.
@@ -64,7 +62,7 @@ static enum status add_sample(struct fixture *fixture, const char *name) {
     for (uint32_t c = 0; c < count; c++)
         read[c] = &fixture->cells[names[c][0] - 'a'];
     return features_ids(fixture->features, f, read, &fixture->ids,
-                        fixture->samples, &fixture->why);
+                        fixture->samples, &failure);
 }
 
 /* TEXTS for a, b and c; "" is missing. */
@@ -79,8 +77,7 @@ static void put_texts(struct fixture *fixture, const char *const *texts) {
 
 static void assert_ids(struct fixture *fixture, const char *name,
                        const uint64_t *expected, uint32_t count) {
-    if (add_sample(fixture, name))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(add_sample(fixture, name));
     const uint32_t *offsets = &fixture->offsets[fixture->samples++];
     assert_int_equal(offsets[1] - offsets[0], count);
     for (uint32_t i = 0; i < count; i++)
@@ -193,17 +190,17 @@ TEST(an_identity_is_the_value_itself) {
     assert_ids(fixture, "a", IDS(UINT64_MAX), 1);
     assert_ids(fixture, "b", IDS(9), 1);
     put_texts(fixture, TEXTS("-1", "10", ""));
-    assert_fails(add_sample(fixture, "a"), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_string_equal(fixture->why.text,
+    assert_fails(add_sample(fixture, "a"), &failure, FAILURE_DATA_DAMAGED);
+    assert_string_equal(failure.text,
                         "column a: found \"-1\", expected an id from 0 to "
                         "18446744073709551615");
-    assert_fails(add_sample(fixture, "b"), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_string_equal(fixture->why.text,
+    assert_fails(add_sample(fixture, "b"), &failure, FAILURE_DATA_DAMAGED);
+    assert_string_equal(failure.text,
                         "column b: found \"10\", expected an id from 0 to 9");
     fixture->cells[0] = fixture->cells[1] = (struct record_cell){
         .type = RECORD_INTEGERS, .count = 1, .integers = &negative};
     assert_ids(fixture, "a", IDS(UINT64_MAX), 1);
-    assert_fails(add_sample(fixture, "b"), &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_fails(add_sample(fixture, "b"), &failure, FAILURE_DATA_DAMAGED);
 }
 
 TEST(a_cross_hashes_its_parts_ids_before_any_modulo) {
@@ -254,8 +251,8 @@ TEST(a_cross_of_too_many_combinations_is_refused) {
     assert_int_equal(add_sample(fixture, "x"), STATUS_OK);
     assert_int_equal(fixture->offsets[1], 1 << 16);
     fixture->cells[1].count = 3;
-    assert_fails(add_sample(fixture, "x"), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "feature x"));
+    assert_fails(add_sample(fixture, "x"), &failure, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(failure.text, "feature x"));
     fixture->cells[1].count = 0;
     assert_ids(fixture, "x", NULL, 0);
 }
@@ -263,13 +260,12 @@ TEST(a_cross_of_too_many_combinations_is_refused) {
 TEST(pairs_keep_their_weights) {
     const int64_t keys[] = {3, -1};
     const float weights[] = {0.5f, -2};
-    if (features_open_pairs(
-            &fixture->features,
-            "{\"x\": {\"type\": \"identity\", \"of\": \"a\"}, \"h\": {\"type\":"
-            " \"hash_bucket\", \"of\": \"a\", \"size\": 100}, \"xx\": {"
-            "\"type\": \"crossed\", \"of\": [\"a\", \"x\"], \"size\": 9}}",
-            "a", &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(features_open_pairs(
+        &fixture->features,
+        "{\"x\": {\"type\": \"identity\", \"of\": \"a\"}, \"h\": {\"type\":"
+        " \"hash_bucket\", \"of\": \"a\", \"size\": 100}, \"xx\": {"
+        "\"type\": \"crossed\", \"of\": [\"a\", \"x\"], \"size\": 9}}",
+        "a", &failure));
     fixture->cells[0] = (struct record_cell){RECORD_PAIRS, 2, .integers = keys,
                                              .floats = weights};
     assert_true(features_info(fixture->features, 0).weighted);
@@ -290,8 +286,7 @@ TEST(pairs_keep_their_weights) {
 }
 
 TEST(pairs_without_features_are_one_of_their_own) {
-    if (features_open_pairs(&fixture->features, NULL, "x", &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(features_open_pairs(&fixture->features, NULL, "x", &failure));
     assert_int_equal(features_count(fixture->features), 1);
     assert_int_equal(features_width(fixture->features), 0);
     struct feature_info info = features_info(fixture->features, 0);
@@ -301,8 +296,8 @@ TEST(pairs_without_features_are_one_of_their_own) {
     features_close(&fixture->features);
     assert_fails(features_open_pairs(&fixture->features,
                                      "{\"x\": {\"type\": \"numeric\"}}", "x",
-                                     &fixture->why),
-                 &fixture->why, FAILURE_JOB_INVALID);
+                                     &failure),
+                 &failure, FAILURE_JOB_INVALID);
 }
 
 /* What was there before the sample stays as it was. */
@@ -316,8 +311,8 @@ TEST(a_sample_that_fails_leaves_no_ids) {
     fixture->samples = 1;
     fixture->cells[1] =
         (struct record_cell){RECORD_FLOATS, 1, .floats = &number};
-    assert_fails(add_sample(fixture, "x"), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "column b"));
+    assert_fails(add_sample(fixture, "x"), &failure, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(failure.text, "column b"));
     put_texts(fixture, TEXTS("p", "q", ""));
     assert_ids(fixture, "x", &first, 1);
     assert_int_equal(fixture->offsets[2], 2);
@@ -442,11 +437,10 @@ TEST(wrong_settings_of_ids_are_refused) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_fails(features_open(&fixture->features, wrong[i].text, columns,
-                                   COLUMNS, NULL, &fixture->why),
-                     &fixture->why, FAILURE_JOB_INVALID);
-        if (!strstr(fixture->why.text, wrong[i].said))
-            fail_msg("found \"%s\", expected %s", fixture->why.text,
-                     wrong[i].said);
+                                   COLUMNS, NULL, &failure),
+                     &failure, FAILURE_JOB_INVALID);
+        if (!strstr(failure.text, wrong[i].said))
+            fail_msg("found \"%s\", expected %s", failure.text, wrong[i].said);
     }
 }
 

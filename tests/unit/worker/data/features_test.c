@@ -14,9 +14,7 @@ static const char *const columns[] = {"a", "b", "c"};
 
 static struct features *open_features(const char *text) {
     struct features *features;
-    struct failure why;
-    if (features_open(&features, text, columns, 3, NULL, &why))
-        fail_msg("%s", why.text);
+    assert_ok(features_open(&features, text, columns, 3, NULL, &failure));
     return features;
 }
 
@@ -42,9 +40,7 @@ static enum status read_texts(const struct features *features,
 static void assert_values(const struct features *features,
                           const char *const *texts, const float *expected) {
     float values[16];
-    struct failure why;
-    if (read_texts(features, texts, values, &why))
-        fail_msg("%s", why.text);
+    assert_ok(read_texts(features, texts, values, &failure));
     for (uint32_t i = 0; i < features_width(features); i++)
         if (values[i] != expected[i])
             fail_msg("value %u: found %g, expected %g", i, (double)values[i],
@@ -110,58 +106,54 @@ TEST(a_word_that_is_there_twice_is_named_by_its_lines) {
     char path[] = "/tmp/features_test.XXXXXX", text[128], place[64];
     int file = mkstemp(path);
     struct features *features;
-    struct failure why;
     assert_int_equal(write(file, "red\nblue\n\ngreen\nblue\n", 22), 22);
     close(file);
     snprintf(text, sizeof text,
              "{\"a\": {\"type\": \"vocabulary\", \"file\": \"%s\"}}", path);
     snprintf(place, sizeof place, "%s:5 and line 2", path);
-    assert_fails(features_open(&features, text, columns, 3, NULL, &why), &why,
-                 FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, place));
+    assert_fails(features_open(&features, text, columns, 3, NULL, &failure),
+                 &failure, FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, place));
     unlink(path);
 }
 
 /* Integers are words in decimal, as ids of TensorFlow's columns are. */
 TEST(lists_have_the_features_shape) {
     struct features *features;
-    struct failure why;
     const int64_t words[] = {7, -3, 7};
     const float pair[] = {1, 2};
     struct record_cell numbers = {RECORD_FLOATS, 2, .floats = pair};
     struct record_cell ids = {RECORD_INTEGERS, 3, .integers = words};
     const struct record_cell *cells[] = {&numbers, &ids};
     float values[4];
-    assert_int_equal(
-        features_open(
-            &features,
-            "{\"n\": {\"type\": \"numeric\", \"shape\": 2}, \"i\":"
-            " {\"type\": \"vocabulary\", \"values\": [\"-3\", \"7\"]}}",
-            NULL, 0, NULL, &why),
-        STATUS_OK);
-    assert_int_equal(features_read(features, cells, values, &why), STATUS_OK);
+    assert_ok(features_open(
+        &features,
+        "{\"n\": {\"type\": \"numeric\", \"shape\": 2}, \"i\":"
+        " {\"type\": \"vocabulary\", \"values\": [\"-3\", \"7\"]}}",
+        NULL, 0, NULL, &failure));
+    assert_ok(features_read(features, cells, values, &failure));
     assert_memory_equal(values, VALUES(1, 2, 1, 2), sizeof values);
     numbers.count = 1;
-    assert_fails(features_read(features, cells, values, &why), &why,
+    assert_fails(features_read(features, cells, values, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
     numbers.count = 2;
     numbers.floats = (const float[]){1, NAN};
-    assert_fails(features_read(features, cells, values, &why), &why,
+    assert_fails(features_read(features, cells, values, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
     numbers.floats = pair;
     cells[1] = &numbers;
-    assert_fails(features_read(features, cells, values, &why), &why,
+    assert_fails(features_read(features, cells, values, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
     features_close(&features);
 }
 
 TEST(a_text_that_is_no_number_is_named) {
     struct features *features = open_features(NULL);
-    struct failure why;
     float values[3];
-    assert_fails(read_texts(features, TEXTS("1", "n/a", "2"), values, &why),
-                 &why, FAILURE_DATA_DAMAGED);
-    assert_string_equal(why.text, "column b: found \"n/a\", expected a number");
+    assert_fails(read_texts(features, TEXTS("1", "n/a", "2"), values, &failure),
+                 &failure, FAILURE_DATA_DAMAGED);
+    assert_string_equal(failure.text,
+                        "column b: found \"n/a\", expected a number");
     features_close(&features);
 }
 
@@ -181,7 +173,6 @@ TEST(wrong_settings_are_refused_together) {
         "{\"a\": {\"type\": \"vocabulary\", \"values\": [1]}}",
     };
     struct features *features;
-    struct failure why;
     char *many = malloc(300 * 64), *at = many;
     for (int i = 0; i < 257; i++)
         at += sprintf(at,
@@ -189,18 +180,19 @@ TEST(wrong_settings_are_refused_together) {
                       " \"shape\": 16777216}",
                       i ? ", " : "{", i);
     strcpy(at, "}");
-    assert_fails(features_open(&features, many, columns, 3, NULL, &why), &why,
-                 FAILURE_JOB_INVALID);
+    assert_fails(features_open(&features, many, columns, 3, NULL, &failure),
+                 &failure, FAILURE_JOB_INVALID);
     free(many);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_fails(features_open(&features, wrong[i], columns, 3, NULL, &why),
-                     &why, FAILURE_JOB_INVALID);
+        assert_fails(
+            features_open(&features, wrong[i], columns, 3, NULL, &failure),
+            &failure, FAILURE_JOB_INVALID);
         assert_null(features);
-        assert_non_null(strstr(why.text, "features."));
+        assert_non_null(strstr(failure.text, "features."));
     }
     assert_fails(
         features_open(&features,
                       "{\"a\": {\"type\": \"vocabulary\", \"file\": \"/no\"}}",
-                      columns, 3, NULL, &why),
-        &why, FAILURE_DATA_UNREADABLE);
+                      columns, 3, NULL, &failure),
+        &failure, FAILURE_DATA_UNREADABLE);
 }

@@ -21,7 +21,6 @@ static const uint8_t labels[11] = {0, 0, 8, 1, 0, 0, 0, 3, 2, 9, 0};
 struct fixture {
     char folder[32], images[64], labels[64];
     struct dataset *dataset;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -50,7 +49,7 @@ FIXTURE(setup, teardown);
 
 static enum status load(struct fixture *fixture) {
     return idx_dataset_load(&fixture->dataset, fixture->images, fixture->labels,
-                            NULL, &fixture->why);
+                            NULL, &failure);
 }
 
 static const struct idx_dataset *stored(const struct fixture *fixture) {
@@ -156,16 +155,15 @@ TEST(a_label_that_the_model_has_not_is_named) {
                          STATUS_OK);
         assert_int_equal(fixture->dataset->num_classes, cases[i].num_classes);
         enum status status = dataset_check_labels(
-            fixture->dataset, cases[i].column, fixture->labels, &fixture->why);
+            fixture->dataset, cases[i].column, fixture->labels, &failure);
         if (!cases[i].text) {
             assert_int_equal(status, STATUS_OK);
             continue;
         }
-        assert_fails(status, &fixture->why, FAILURE_DATA_DAMAGED);
-        assert_non_null(strstr(fixture->why.text, fixture->labels));
-        if (!strstr(fixture->why.text, cases[i].text))
-            fail_msg("expected \"%s\" in: %s", cases[i].text,
-                     fixture->why.text);
+        assert_fails(status, &failure, FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(failure.text, fixture->labels));
+        if (!strstr(failure.text, cases[i].text))
+            fail_msg("expected \"%s\" in: %s", cases[i].text, failure.text);
     }
 }
 
@@ -178,7 +176,7 @@ static void fill_batch(struct fixture *fixture, struct batch_column label,
         .columns = {{.type = BATCH_FLOATS, .width = 2}, label}};
     struct batch_source *source;
     struct batch_claim claim = {0};
-    struct failure *why = &fixture->why;
+    struct failure *why = &failure;
     assert_int_equal(fixture->dataset->table->range(&source, fixture->dataset,
                                                     &spec, 0, 3, 3, why),
                      STATUS_OK);
@@ -208,9 +206,8 @@ TEST(a_batch_has_classes_or_numbers_as_the_model) {
 
 TEST(without_a_file_labels_are_0) {
     file_bytes_write(fixture->images, shorts, sizeof shorts);
-    assert_int_equal(idx_dataset_load(&fixture->dataset, fixture->images, NULL,
-                                      NULL, &fixture->why),
-                     STATUS_OK);
+    assert_ok(idx_dataset_load(&fixture->dataset, fixture->images, NULL, NULL,
+                               &failure));
     assert_int_equal(fixture->dataset->count, 3);
     for (int i = 0; i < 3; i++)
         assert_true(fixture->dataset->labels[i] == 0);
@@ -222,36 +219,35 @@ TEST(another_number_of_labels_is_refused) {
     fewer[7] = 2;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, fewer, sizeof fewer);
-    assert_fails(load(fixture), &fixture->why, FAILURE_DATA_MISMATCH);
+    assert_fails(load(fixture), &failure, FAILURE_DATA_MISMATCH);
     assert_null(fixture->dataset);
-    assert_non_null(strstr(fixture->why.text, "found 2 labels, expected 3"));
-    assert_non_null(strstr(fixture->why.text, fixture->images));
-    assert_non_null(strstr(fixture->why.text, fixture->labels));
+    assert_non_null(strstr(failure.text, "found 2 labels, expected 3"));
+    assert_non_null(strstr(failure.text, fixture->images));
+    assert_non_null(strstr(failure.text, fixture->labels));
 }
 
 TEST(swapped_files_are_refused_with_the_guess) {
     file_bytes_write(fixture->images, labels, sizeof labels);
     file_bytes_write(fixture->labels, images, sizeof images);
-    assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "swapped?"));
+    assert_fails(load(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(failure.text, "swapped?"));
 }
 
 TEST(a_corrupt_file_of_labels_is_refused) {
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels - 1);
-    assert_fails(load(fixture), &fixture->why, FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, fixture->labels));
-    assert_non_null(strstr(fixture->why.text, "ends after byte 10"));
+    assert_fails(load(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_non_null(strstr(failure.text, fixture->labels));
+    assert_non_null(strstr(failure.text, "ends after byte 10"));
 }
 
 TEST(a_check_reports_a_missing_file) {
     file_bytes_write(fixture->images, images, sizeof images);
-    assert_fails(idx_dataset_check_files(fixture->images, fixture->labels,
-                                         &fixture->why),
-                 &fixture->why, FAILURE_DATA_UNREADABLE);
-    assert_non_null(strstr(fixture->why.text, fixture->labels));
+    assert_fails(
+        idx_dataset_check_files(fixture->images, fixture->labels, &failure),
+        &failure, FAILURE_DATA_UNREADABLE);
+    assert_non_null(strstr(failure.text, fixture->labels));
     file_bytes_write(fixture->labels, labels, 1); /* it reads nothing */
-    assert_int_equal(idx_dataset_check_files(fixture->images, fixture->labels,
-                                             &fixture->why),
-                     STATUS_OK);
+    assert_ok(
+        idx_dataset_check_files(fixture->images, fixture->labels, &failure));
 }

@@ -21,7 +21,6 @@ static const uint8_t small[28] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
 struct fixture {
     char folder[32], path[64];
     struct idx_file file;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -58,16 +57,16 @@ static size_t read_back(const char *path, uint8_t *bytes, size_t room) {
 static enum status read_images(struct fixture *fixture) {
     free(fixture->file.data);
     return idx_file_read(&fixture->file, fixture->path, "images", 2, 4,
-                         &fixture->why);
+                         &failure);
 }
 
 static void assert_refused(struct fixture *fixture, enum failure_code code,
                            const char *text) {
-    assert_fails(read_images(fixture), &fixture->why, code);
+    assert_fails(read_images(fixture), &failure, code);
     assert_null(fixture->file.data);
-    assert_non_null(strstr(fixture->why.text, fixture->path));
-    if (!strstr(fixture->why.text, text))
-        fail_msg("expected \"%s\" in: %s", text, fixture->why.text);
+    assert_non_null(strstr(failure.text, fixture->path));
+    if (!strstr(failure.text, text))
+        fail_msg("expected \"%s\" in: %s", text, failure.text);
 }
 
 static void assert_small(const struct idx_file *file) {
@@ -113,7 +112,7 @@ TEST(running_out_of_descriptors_is_retryable) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     enum status status = read_images(fixture);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_fails(status, &fixture->why, FAILURE_NO_DESCRIPTORS);
+    assert_fails(status, &failure, FAILURE_NO_DESCRIPTORS);
     assert_int_equal(read_images(fixture), STATUS_OK);
 }
 
@@ -221,9 +220,7 @@ TEST(every_type_is_read_to_its_values) {
                             values);
             assert_memory_equal(values, numbers->values,
                                 numbers->count * sizeof *values);
-            assert_int_equal(
-                idx_file_peek_type(&type, fixture->path, &fixture->why),
-                STATUS_OK);
+            assert_ok(idx_file_peek_type(&type, fixture->path, &failure));
             assert_int_equal(type, numbers->type);
             (packed ? file_bytes_gzip : file_bytes_write)(fixture->path, bytes,
                                                           size - 1);
@@ -349,16 +346,15 @@ TEST(a_gzip_file_truncated_in_its_trailer_is_refused) {
             memcpy(content, header, sizeof header);
             file_bytes_gzip(fixture->path, content, size);
             size_t whole = read_back(fixture->path, packed, 2 * size);
-            assert_int_equal(idx_file_read(&fixture->file, fixture->path,
-                                           "labels", 1, 1, &fixture->why),
-                             STATUS_OK);
+            assert_ok(idx_file_read(&fixture->file, fixture->path, "labels", 1,
+                                    1, &failure));
             free(fixture->file.data);
             for (size_t cut = 1; cut <= 8; cut++) {
                 file_bytes_write(fixture->path, packed, whole - cut);
                 assert_fails(idx_file_read(&fixture->file, fixture->path,
-                                           "labels", 1, 1, &fixture->why),
-                             &fixture->why, FAILURE_DATA_DAMAGED);
-                assert_non_null(strstr(fixture->why.text, fixture->path));
+                                           "labels", 1, 1, &failure),
+                             &failure, FAILURE_DATA_DAMAGED);
+                assert_non_null(strstr(failure.text, fixture->path));
             }
             free(content);
             free(packed);

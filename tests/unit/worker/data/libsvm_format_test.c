@@ -24,10 +24,8 @@ TEST(a_line_has_a_label_and_pairs) {
     static const char text[] =
         " -1.5\t7:0.25 18446744073709551615:-2e3  7:1 # 9:9";
     struct libsvm_format format = {0};
-    struct failure why;
     bool empty;
-    assert_int_equal(read_line(&format, text, sizeof text - 1, &empty, &why),
-                     STATUS_OK);
+    assert_ok(read_line(&format, text, sizeof text - 1, &empty, &failure));
     assert_false(empty);
     assert_true(format.label == -1.5f);
     assert_int_equal(format.pairs.count, 3);
@@ -35,9 +33,9 @@ TEST(a_line_has_a_label_and_pairs) {
     assert_true((uint64_t)format.pairs.integers[1] == UINT64_MAX);
     assert_true(format.pairs.floats[1] == -2000);
     assert_true(format.pairs.floats[2] == 1);
-    assert_int_equal(read_line(&format, "0", 1, &empty, &why), STATUS_OK);
+    assert_ok(read_line(&format, "0", 1, &empty, &failure));
     assert_int_equal(format.pairs.count, 0);
-    assert_int_equal(read_line(&format, " # note", 7, &empty, &why), STATUS_OK);
+    assert_ok(read_line(&format, " # note", 7, &empty, &failure));
     assert_true(empty);
     libsvm_format_close(&format);
 }
@@ -61,14 +59,13 @@ TEST(a_wrong_word_is_named_by_its_place) {
         {"1 1:nan", "column 3: found \"1:nan\""},
     };
     struct libsvm_format format = {0};
-    struct failure why;
     bool empty;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_fails(read_line(&format, cases[i].line, strlen(cases[i].line),
-                               &empty, &why),
-                     &why, FAILURE_DATA_DAMAGED);
-        if (!strstr(why.text, cases[i].text))
-            fail_msg("expected \"%s\" in: %s", cases[i].text, why.text);
+                               &empty, &failure),
+                     &failure, FAILURE_DATA_DAMAGED);
+        if (!strstr(failure.text, cases[i].text))
+            fail_msg("expected \"%s\" in: %s", cases[i].text, failure.text);
     }
     libsvm_format_close(&format);
 }
@@ -78,12 +75,10 @@ TEST(a_group_is_no_pair) {
     static const char *const lines[] = {"1 qid:3 1:2 # 5", "1 1:2",
                                         "1 1:2 qid:18446744073709551615"};
     struct libsvm_format format = {0};
-    struct failure why;
     bool empty;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(
-            read_line(&format, lines[i], strlen(lines[i]), &empty, &why),
-            STATUS_OK);
+        assert_ok(
+            read_line(&format, lines[i], strlen(lines[i]), &empty, &failure));
         assert_int_equal(format.has_group, i != 1);
         assert_int_equal(format.pairs.count, 1);
         assert_int_equal(format.pairs.integers[0], 1);
@@ -94,7 +89,6 @@ TEST(a_group_is_no_pair) {
 
 TEST(random_lines_come_back) {
     struct libsvm_format format = {0};
-    struct failure why;
     unsigned seed = 4;
     static char text[1 << 16];
     static uint64_t ids[1000];
@@ -109,7 +103,7 @@ TEST(random_lines_come_back) {
                                   values[p]);
         }
         bool empty;
-        assert_int_equal(read_line(&format, text, at, &empty, &why), STATUS_OK);
+        assert_ok(read_line(&format, text, at, &empty, &failure));
         assert_true(format.label == (float)i);
         assert_int_equal(format.pairs.count, count);
         for (uint32_t p = 0; p < count; p++) {
@@ -123,7 +117,6 @@ TEST(random_lines_come_back) {
 TEST(no_bytes_do_harm_to_libsvm) {
     static const char letters[] = "019.:#- \te\0q";
     struct libsvm_format format = {0};
-    struct failure why;
     unsigned seed = 6;
     for (int i = 0; i < 100000; i++) {
         char text[40];
@@ -131,7 +124,7 @@ TEST(no_bytes_do_harm_to_libsvm) {
         size_t size = rand_r(&seed) % sizeof text;
         for (size_t b = 0; b < size; b++)
             text[b] = letters[rand_r(&seed) % (sizeof letters - 1)];
-        enum status status = read_line(&format, text, size, &empty, &why);
+        enum status status = read_line(&format, text, size, &empty, &failure);
         assert_true(!status || status == STATUS_CONFIG);
     }
     libsvm_format_close(&format);

@@ -53,10 +53,8 @@ static struct loader *open_loader(struct fixture *fixture, uint64_t first,
                                   uint32_t readers, uint32_t depth) {
     struct loader *loader = NULL;
     struct loader_prefetch ahead = {readers, depth};
-    struct failure why;
-    assert_int_equal(loader_open(&loader, &fixture->data.dataset, &spec,
-                                 &options, first, ahead, &why),
-                     STATUS_OK);
+    assert_ok(loader_open(&loader, &fixture->data.dataset, &spec, &options,
+                          first, ahead, &failure));
     return loader;
 }
 
@@ -138,9 +136,8 @@ TEST(a_failed_open_leaves_nothing_open) {
     bad.rank = bad.num_ranks;
     struct loader *loader = NULL;
     struct loader_prefetch ahead = {3, 2};
-    struct failure why;
     assert_fails(loader_open(&loader, &fixture->data.dataset, &spec, &bad, 0,
-                             ahead, &why),
-                 &why, FAILURE_DATA_TOO_SMALL);
+                             ahead, &failure),
+                 &failure, FAILURE_DATA_TOO_SMALL);
     assert_null(loader);
 }

@@ -156,19 +156,18 @@ TEST(a_record_has_a_row_of_each_array) {
         end_archive(fixture);
         struct record_file *file;
         struct record record;
-        if (npz_reader.open(&file, fixture->path, &named, &fixture->why))
-            fail_msg("%s", fixture->why.text);
+        if (npz_reader.open(&file, fixture->path, &named, &failure))
+            fail_msg("%s", failure.text);
         for (int r = 0; r < 3; r++) {
             const struct record_cell *cells;
-            assert_int_equal(npz_reader.next(file, &record, &fixture->why),
+            assert_int_equal(npz_reader.next(file, &record, &failure),
                              STATUS_OK);
             assert_int_equal(record.number, r);
-            if (npz_row_read(&row, 6, &record, &cells, &fixture->why))
-                fail_msg("%s", fixture->why.text);
+            assert_ok(npz_row_read(&row, 6, &record, &cells, &failure));
             assert_row(cells, r);
         }
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(npz_reader.next(file, &record, &fixture->why),
+            assert_int_equal(npz_reader.next(file, &record, &failure),
                              STATUS_OK);
             assert_null(record.bytes);
         }
@@ -182,11 +181,11 @@ static void assert_refused_by(struct fixture *fixture,
                               const struct record_reader *reader,
                               enum failure_code code, const char *said) {
     struct record_file *file;
-    assert_fails(reader->open(&file, fixture->path, &any, &fixture->why),
-                 &fixture->why, code);
+    assert_fails(reader->open(&file, fixture->path, &any, &failure), &failure,
+                 code);
     assert_null(file);
-    if (!strstr(fixture->why.text, said))
-        fail_msg("found \"%s\", expected %s", fixture->why.text, said);
+    if (!strstr(failure.text, said))
+        fail_msg("found \"%s\", expected %s", failure.text, said);
 }
 
 static void assert_refused(struct fixture *fixture, enum failure_code code,
@@ -244,30 +243,27 @@ TEST(a_record_has_the_fields_of_an_element) {
     }
     assert_int_equal(sizeof *elements, 48);
     write_npy(fixture, descr, "(3,)", elements, sizeof elements);
-    if (npy_reader.open(&file, fixture->path, &named, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    if (npy_reader.open(&file, fixture->path, &named, &failure))
+        fail_msg("%s", failure.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
-        assert_int_equal(npy_reader.next(file, &record, &fixture->why),
-                         STATUS_OK);
+        assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
         assert_int_equal(record.number, r);
-        if (npz_row_read(&row, 6, &record, &cells, &fixture->why))
-            fail_msg("%s", fixture->why.text);
+        assert_ok(npz_row_read(&row, 6, &record, &cells, &failure));
         assert_row(cells, r);
     }
-    assert_int_equal(npy_reader.next(file, &record, &fixture->why), STATUS_OK);
+    assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
     assert_null(record.bytes);
     npy_reader.close(&file);
     assert_null(file);
     write_npy(fixture, descr, "(4,)", elements, sizeof elements);
-    assert_int_equal(npy_reader.open(&file, fixture->path, &any, &fixture->why),
+    assert_int_equal(npy_reader.open(&file, fixture->path, &any, &failure),
                      STATUS_OK);
     for (int r = 0; r < 3; r++)
-        assert_int_equal(npy_reader.next(file, &record, &fixture->why),
-                         STATUS_OK);
-    assert_fails(npy_reader.next(file, &record, &fixture->why), &fixture->why,
+        assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
+    assert_fails(npy_reader.next(file, &record, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "fewer elements"));
+    assert_non_null(strstr(failure.text, "fewer elements"));
     npy_reader.close(&file);
     free(row.cells);
 }
@@ -370,11 +366,11 @@ TEST(archives_are_files_of_records) {
     PUT(fixture, "labels", "|u1", "(3,)", labels);
     PUT(fixture, "small", "|i1", "(3,)", small);
     end_archive(fixture);
-    if (dataset_open(&dataset, &options, &fixture->why) ||
+    if (dataset_open(&dataset, &options, &failure) ||
         loader_open(&loader, dataset, &spec, &sampling, 0,
-                    (struct loader_prefetch){0}, &fixture->why) ||
-        loader_next(loader, &batch, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+                    (struct loader_prefetch){0}, &failure) ||
+        loader_next(loader, &batch, &failure))
+        fail_msg("%s", failure.text);
     assert_int_equal(batch->count, 5);
     for (int i = 0; i < 5; i++) {
         assert_memory_equal((const float *)batch->columns[0] + 2 * i,
@@ -393,14 +389,13 @@ TEST(an_array_with_too_few_rows_is_named) {
     begin_archive(fixture, "store");
     PUT(fixture, "points", "<f4", "(4, 2)", points);
     end_archive(fixture);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &any, &fixture->why),
+    assert_int_equal(npz_reader.open(&file, fixture->path, &any, &failure),
                      STATUS_OK);
     for (int r = 0; r < 3; r++)
-        assert_int_equal(npz_reader.next(file, &record, &fixture->why),
-                         STATUS_OK);
-    assert_fails(npz_reader.next(file, &record, &fixture->why), &fixture->why,
+        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+    assert_fails(npz_reader.next(file, &record, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "array points: found fewer"));
+    assert_non_null(strstr(failure.text, "array points: found fewer"));
     npz_reader.close(&file);
 }
 
@@ -420,14 +415,13 @@ TEST(an_array_with_another_checksum_is_named) {
     fseek(archive, last - bytes, SEEK_SET);
     fputc(*last ^ 1, archive);
     assert_int_equal(fclose(archive), 0);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &any, &fixture->why),
+    assert_int_equal(npz_reader.open(&file, fixture->path, &any, &failure),
                      STATUS_OK);
     for (int r = 0; r < 2; r++)
-        assert_int_equal(npz_reader.next(file, &record, &fixture->why),
-                         STATUS_OK);
-    assert_fails(npz_reader.next(file, &record, &fixture->why), &fixture->why,
+        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+    assert_fails(npz_reader.next(file, &record, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(fixture->why.text, "array points: found "));
+    assert_non_null(strstr(failure.text, "array points: found "));
     npz_reader.close(&file);
 }
 
@@ -484,21 +478,20 @@ TEST(a_record_has_a_row_of_each_tensor) {
         "\"hashes\":{\"dtype\":\"U64\",\"shape\":[3,1],\"data_offsets\":[27,51]},"
         "\"points\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},"
         "\"small\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,27]}}");
-    if (safetensors_reader.open(&file, fixture->path, &named, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    if (safetensors_reader.open(&file, fixture->path, &named, &failure))
+        fail_msg("%s", failure.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
-        assert_int_equal(safetensors_reader.next(file, &record, &fixture->why),
+        assert_int_equal(safetensors_reader.next(file, &record, &failure),
                          STATUS_OK);
         assert_int_equal(record.number, r);
-        if (npz_row_read(&row, 3, &record, &cells, &fixture->why))
-            fail_msg("%s", fixture->why.text);
+        assert_ok(npz_row_read(&row, 3, &record, &cells, &failure));
         assert_int_equal(cells[0].count, 2);
         assert_memory_equal(cells[0].floats, points[r], sizeof points[r]);
         assert_int_equal(cells[1].integers[0], small[r]);
         assert_hash(&cells[2], r);
     }
-    assert_int_equal(safetensors_reader.next(file, &record, &fixture->why),
+    assert_int_equal(safetensors_reader.next(file, &record, &failure),
                      STATUS_OK);
     assert_null(record.bytes);
     safetensors_reader.close(&file);
@@ -538,20 +531,19 @@ static void expect_floats(struct fixture *fixture,
     struct npz_row row = {0};
     struct record_file *file;
     struct record record;
-    if (reader->open(&file, fixture->path, cut, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    if (reader->open(&file, fixture->path, cut, &failure))
+        fail_msg("%s", failure.text);
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
-        assert_int_equal(reader->next(file, &record, &fixture->why), STATUS_OK);
-        if (npz_row_read(&row, 1, &record, &cells, &fixture->why))
-            fail_msg("%s", fixture->why.text);
+        assert_int_equal(reader->next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_row_read(&row, 1, &record, &cells, &failure));
         assert_int_equal(cells[0].count, 1);
         if (cells[0].type == RECORD_FLOATS)
             assert_true(cells[0].floats[0] == values[r]);
         else
             assert_true((float)cells[0].integers[0] == values[r]);
     }
-    assert_int_equal(reader->next(file, &record, &fixture->why), STATUS_OK);
+    assert_int_equal(reader->next(file, &record, &failure), STATUS_OK);
     assert_null(record.bytes);
     reader->close(&file);
     free(row.cells);
@@ -563,10 +555,10 @@ static void expect_absent(struct fixture *fixture,
     static const char *const names[] = {"wide", "other"};
     const struct record_cut cut = {.names = names, .num_names = 2};
     struct record_file *file;
-    assert_fails(reader->open(&file, fixture->path, &cut, &fixture->why),
-                 &fixture->why, FAILURE_DATA_MISMATCH);
-    if (!strstr(fixture->why.text, said))
-        fail_msg("found \"%s\", expected %s", fixture->why.text, said);
+    assert_fails(reader->open(&file, fixture->path, &cut, &failure), &failure,
+                 FAILURE_DATA_MISMATCH);
+    if (!strstr(failure.text, said))
+        fail_msg("found \"%s\", expected %s", failure.text, said);
 }
 
 static const char *const one_name[] = {"wide"};
@@ -681,13 +673,11 @@ TEST(big_endian_texts_are_read) {
     begin_archive(fixture, "store");
     PUT(fixture, "wide", ">U2", "(3,)", code_points);
     end_archive(fixture);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &one, &fixture->why),
+    assert_int_equal(npz_reader.open(&file, fixture->path, &one, &failure),
                      STATUS_OK);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(npz_reader.next(file, &record, &fixture->why),
-                         STATUS_OK);
-        assert_int_equal(npz_row_read(&row, 1, &record, &cells, &fixture->why),
-                         STATUS_OK);
+        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_row_read(&row, 1, &record, &cells, &failure));
         assert_text(&cells[0], expected[r], strlen(expected[r]));
     }
     npz_reader.close(&file);

@@ -22,7 +22,6 @@ struct fixture {
     struct job job;
     struct job_files files;
     struct batch_spec spec;
-    struct failure why;
 };
 
 static void path_of(const struct fixture *fixture, int file, char *path) {
@@ -90,8 +89,7 @@ static struct dataset *open_dataset(struct fixture *fixture, uint32_t rank,
                                       .rank = rank,
                                       .num_ranks = num_ranks,
                                       .count = count};
-    if (dataset_open(&dataset, &options, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(dataset_open(&dataset, &options, &failure));
     return dataset;
 }
 
@@ -101,19 +99,16 @@ static struct loader *open_loader(struct fixture *fixture,
                                   uint64_t first, uint32_t readers) {
     struct loader *loader;
     options.micro_batch = BATCH;
-    if (loader_open(&loader, dataset, &fixture->spec, &options, first,
-                    (struct loader_prefetch){readers, 3}, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(loader_open(&loader, dataset, &fixture->spec, &options, first,
+                          (struct loader_prefetch){readers, 3}, &failure));
     return loader;
 }
 
 /* Counts the records of the next COUNT batches in SEEN. */
-static void take(struct fixture *fixture, struct loader *loader, unsigned count,
-                 unsigned *seen) {
+static void take(struct loader *loader, unsigned count, unsigned *seen) {
     for (unsigned b = 0; b < count; b++) {
         const struct batch *batch;
-        if (loader_next(loader, &batch, &fixture->why))
-            fail_msg("%s", fixture->why.text);
+        assert_ok(loader_next(loader, &batch, &failure));
         const float *values = batch->columns[0];
         const uint32_t *labels = batch->columns[1];
         for (uint32_t i = 0; i < batch->count; i++, values += 2) {
@@ -145,7 +140,7 @@ TEST(an_epoch_has_each_record_once) {
                 fixture, datasets[r],
                 (struct sampler_options){.epoch_batches = batches}, 0, r % 3);
             for (unsigned epoch = 1; epoch < 4; epoch++)
-                take(fixture, loader, (unsigned)batches, seen);
+                take(loader, (unsigned)batches, seen);
             loader_close(&loader);
             dataset_free(&datasets[r]);
         }
@@ -183,8 +178,7 @@ TEST(a_loader_may_begin_anywhere) {
                 open_loader(fixture, dataset, (struct sampler_options){0},
                             first, (uint32_t)first % 4);
             for (uint64_t b = first; b < 125; b++) {
-                if (loader_next(loader, &batch, &fixture->why))
-                    fail_msg("%s", fixture->why.text);
+                assert_ok(loader_next(loader, &batch, &failure));
                 assert_int_equal(batch->number, b);
                 const float *values = batch->columns[0];
                 for (uint32_t i = 0; i < batch->count; i++) {
@@ -209,7 +203,7 @@ TEST(devices_part_their_trainers_share) {
         struct loader *loader = open_loader(
             fixture, dataset,
             (struct sampler_options){.device = device, .num_devices = 4}, 0, 1);
-        take(fixture, loader, (RECORDS / 4 + BATCH - 1) / BATCH, seen);
+        take(loader, (RECORDS / 4 + BATCH - 1) / BATCH, seen);
         loader_close(&loader);
     }
     for (int i = 0; i < RECORDS; i++)
@@ -268,7 +262,7 @@ static enum status read_epoch(struct fixture *fixture, unsigned *seen) {
     *seen = 0;
     for (uint64_t b = 0; !status && b * BATCH < dataset->count; b++) {
         const struct batch *batch;
-        status = loader_next(loader, &batch, &fixture->why);
+        status = loader_next(loader, &batch, &failure);
         *seen += status ? 0 : batch->count;
     }
     loader_close(&loader);
@@ -284,9 +278,8 @@ TEST(a_bad_record_ends_the_run_or_is_skipped) {
     for (unsigned i = 0; i < count; i++) {
         write_parts(fixture);
         append(fixture, bad[i]);
-        assert_fails(read_epoch(fixture, &seen), &fixture->why,
-                     FAILURE_BAD_RECORD);
-        assert_non_null(strstr(fixture->why.text, "/part-0.csv:10: "));
+        assert_fails(read_epoch(fixture, &seen), &failure, FAILURE_BAD_RECORD);
+        assert_non_null(strstr(failure.text, "/part-0.csv:10: "));
     }
     write_parts(fixture);
     fixture->job.data.skip_bad_lines = true;
@@ -313,9 +306,8 @@ TEST(a_label_is_one_of_its_columns_bounds) {
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_part(fixture, 0, "x,label,y\n0,0,0\n");
         append(fixture, bad[i].line);
-        assert_fails(read_epoch(fixture, &seen), &fixture->why,
-                     FAILURE_BAD_RECORD);
-        assert_non_null(strstr(fixture->why.text, bad[i].text));
+        assert_fails(read_epoch(fixture, &seen), &failure, FAILURE_BAD_RECORD);
+        assert_non_null(strstr(failure.text, bad[i].text));
     }
     label->max = 0;
     write_part(fixture, 0, "x,label,y\n0,-1,0\n0,1.5,0\n");
@@ -333,9 +325,9 @@ TEST(a_file_that_shrinks_is_noticed) {
     assert_int_equal(truncate(path, 20), 0);
     for (uint64_t b = 0; !status && b * BATCH < RECORDS; b++) {
         const struct batch *batch;
-        status = loader_next(loader, &batch, &fixture->why);
+        status = loader_next(loader, &batch, &failure);
     }
-    assert_fails(status, &fixture->why, FAILURE_DATA_MISMATCH);
+    assert_fails(status, &failure, FAILURE_DATA_MISMATCH);
     loader_close(&loader);
     dataset_free(&dataset);
 }
@@ -359,14 +351,14 @@ TEST(a_file_that_grows_is_named) {
         struct dataset *dataset = open_dataset(fixture, 0, 1, true);
         struct loader *loader =
             open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
-        take(fixture, loader, cases[i].epochs * batches, seen);
+        take(loader, cases[i].epochs * batches, seen);
         FILE *file = fopen(path, "a");
         fputs("1,1,2\n2,2,4\n3,0,6\n", file);
         fclose(file);
         for (unsigned b = 0; !status && b < batches; b++)
-            status = loader_next(loader, &batch, &fixture->why);
-        assert_fails(status, &fixture->why, FAILURE_DATA_MISMATCH);
-        assert_non_null(strstr(fixture->why.text, path));
+            status = loader_next(loader, &batch, &failure);
+        assert_fails(status, &failure, FAILURE_DATA_MISMATCH);
+        assert_non_null(strstr(failure.text, path));
         loader_close(&loader);
         dataset_free(&dataset);
     }
@@ -386,8 +378,7 @@ TEST(without_epochs_a_file_may_grow) {
             fixture, dataset, (struct sampler_options){0}, first, 0);
         append(fixture, "777,1,2\n");
         for (unsigned b = 0; b < 3 * RECORDS / BATCH; b++) {
-            assert_int_equal(loader_next(loader, &batch, &fixture->why),
-                             STATUS_OK);
+            assert_ok(loader_next(loader, &batch, &failure));
             for (uint32_t i = 0; i < batch->count; i++)
                 read |= ((float *)batch->columns[0])[2 * i] == 777;
         }
@@ -432,9 +423,9 @@ TEST(bytes_between_gzip_members_are_damage) {
                                           .key = "data.train",
                                           .num_ranks = 1,
                                           .count = true};
-        assert_fails(dataset_open(&dataset, &options, &fixture->why),
-                     &fixture->why, FAILURE_DATA_DAMAGED);
-        assert_non_null(strstr(fixture->why.text, "no gzip member"));
+        assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+                     FAILURE_DATA_DAMAGED);
+        assert_non_null(strstr(failure.text, "no gzip member"));
     }
 }
 
@@ -460,7 +451,7 @@ TEST(counting_can_be_ended) {
     for (int i = 0; i < 70000; i++)
         fputs("1,0,2\n", file);
     fclose(file);
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_TERMINATED);
     assert_int_equal(asked, 1);
 }
@@ -486,12 +477,9 @@ TEST(a_test_set_has_the_training_sets_columns) {
         fclose(file);
     }
     test = open_dataset(fixture, 0, 1, false);
-    assert_int_equal(
-        dataset_compare_columns(train, train, "data.test", &fixture->why),
-        STATUS_OK);
-    assert_fails(
-        dataset_compare_columns(train, test, "data.test", &fixture->why),
-        &fixture->why, FAILURE_DATA_MISMATCH);
+    assert_ok(dataset_compare_columns(train, train, "data.test", &failure));
+    assert_fails(dataset_compare_columns(train, test, "data.test", &failure),
+                 &failure, FAILURE_DATA_MISMATCH);
     dataset_free(&train);
     dataset_free(&test);
 }
@@ -517,14 +505,14 @@ TEST(a_share_without_records_is_refused) {
                                       .rank = RECORDS,
                                       .num_ranks = RECORDS + 1,
                                       .count = true};
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);
     options.count = false;
     assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
     struct loader *loader =
         open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
     const struct batch *batch;
-    assert_fails(loader_next(loader, &batch, &fixture->why), &fixture->why,
+    assert_fails(loader_next(loader, &batch, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);
     loader_close(&loader);
     dataset_free(&dataset);
@@ -537,21 +525,20 @@ TEST(missing_files_and_columns_are_named) {
                                       .key = "data.test",
                                       .num_ranks = 1};
     fixture->job.data.label = "click";
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_MISMATCH);
     fixture->files.paths[1] = fixture->pattern;
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_MISMATCH);
     fixture->files.paths[1] = NULL;
     fixture->files.paths[0] = "/no/*.csv";
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_UNREADABLE);
-    assert_string_equal(fixture->why.text,
-                        "data.test: /no/*.csv: no such file");
+    assert_string_equal(failure.text, "data.test: /no/*.csv: no such file");
     fixture->files.paths[0] = "/**";
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_UNREADABLE);
-    assert_non_null(strstr(fixture->why.text, "data.test: /**: found **"));
+    assert_non_null(strstr(failure.text, "data.test: /**: found **"));
 }
 
 /* An array of NumPy of two elements, whose fields are x and y. */
@@ -584,11 +571,11 @@ TEST(a_label_that_no_example_has_is_an_error_at_once) {
     fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
     fixture->job.data.format = JOB_NPY;
     fixture->job.features = "{\"x\": {\"type\": \"numeric\"}}";
-    assert_fails(dataset_open(&dataset, &options, &fixture->why), &fixture->why,
+    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_MISMATCH);
-    assert_non_null(strstr(fixture->why.text, "data.label"));
-    assert_non_null(strstr(fixture->why.text, "part-0.csv"));
-    assert_non_null(strstr(fixture->why.text, "x, y"));
+    assert_non_null(strstr(failure.text, "data.label"));
+    assert_non_null(strstr(failure.text, "part-0.csv"));
+    assert_non_null(strstr(failure.text, "x, y"));
     fixture->job.data.label = "y";
     assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
     dataset_free(&dataset);

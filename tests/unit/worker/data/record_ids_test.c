@@ -23,7 +23,6 @@ struct fixture {
     struct batch_spec spec;
     struct dataset *dataset;
     struct loader *loader;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -71,21 +70,19 @@ static void open_data(struct fixture *fixture, const char *text) {
                                       .num_ranks = 1,
                                       .count = true};
     write_data(fixture, text);
-    if (dataset_open(&fixture->dataset, &options, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(dataset_open(&fixture->dataset, &options, &failure));
 }
 
 static void open_loader(struct fixture *fixture) {
     struct sampler_options options = {.micro_batch = BATCH};
-    if (loader_open(&fixture->loader, fixture->dataset, &fixture->spec,
-                    &options, 0, (struct loader_prefetch){1, 2}, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(loader_open(&fixture->loader, fixture->dataset, &fixture->spec,
+                          &options, 0, (struct loader_prefetch){1, 2},
+                          &failure));
 }
 
 static const struct batch *next_batch(struct fixture *fixture) {
     const struct batch *batch;
-    if (loader_next(fixture->loader, &batch, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(loader_next(fixture->loader, &batch, &failure));
     return batch;
 }
 
@@ -149,8 +146,8 @@ TEST(only_two_classes_may_be_minus_and_plus_one) {
     loader_close(&fixture->loader);
     label->num_classes = 3;
     open_loader(fixture);
-    assert_fails(loader_next(fixture->loader, &batch, &fixture->why),
-                 &fixture->why, FAILURE_BAD_RECORD);
+    assert_fails(loader_next(fixture->loader, &batch, &failure), &failure,
+                 FAILURE_BAD_RECORD);
 }
 
 TEST(a_bad_line_leaves_no_ids_behind) {
@@ -174,10 +171,10 @@ TEST(a_bad_line_is_named_by_its_place) {
     const struct batch *batch;
     open_data(fixture, "# a comment counts as a line\n1 7:1 8:x\n");
     open_loader(fixture);
-    assert_fails(loader_next(fixture->loader, &batch, &fixture->why),
-                 &fixture->why, FAILURE_BAD_RECORD);
-    assert_non_null(strstr(fixture->why.text,
-                           ":2: column 7: found \"8:x\", expected ID:VALUE"));
+    assert_fails(loader_next(fixture->loader, &batch, &failure), &failure,
+                 FAILURE_BAD_RECORD);
+    assert_non_null(
+        strstr(failure.text, ":2: column 7: found \"8:x\", expected ID:VALUE"));
 }
 
 /* Wide and deep: columns of numbers, of which two have the same, ids of two
@@ -268,9 +265,8 @@ TEST(peek_shows_ids_weights_and_labels) {
         " \"embedding\", \"of\": \"x\", \"dim\": 4}}";
     open_data(fixture, "-1 18446744073709551615:0.5 2:3\n0.3 1:1\n");
     json_t *list = json_array();
-    assert_int_equal(fixture->dataset->table->peek(fixture->dataset,
-                                                   &fixture->spec, 3, list,
-                                                   &fixture->why),
+    assert_int_equal(fixture->dataset->table->peek(
+                         fixture->dataset, &fixture->spec, 3, list, &failure),
                      STATUS_OK);
     assert_non_null(json_object_get(json_array_get(list, 1), "error"));
     json_t *row = json_array_get(list, 0);
@@ -286,7 +282,7 @@ TEST(peek_shows_ids_weights_and_labels) {
     json_decref(list);
     list = json_array();
     assert_int_equal(fixture->dataset->table->peek(fixture->dataset, NULL, 1,
-                                                   list, &fixture->why),
+                                                   list, &failure),
                      STATUS_OK);
     row = json_array_get(list, 0);
     assert_true(json_number_value(json_object_get(row, "label")) == -1);

@@ -26,7 +26,6 @@ struct fixture {
     char folder[40], paths[2][64], packed[64], kept[64];
     const char *list[2];
     struct record_index *indices[2];
-    struct failure why;
 };
 
 static unsigned lines_read;
@@ -87,8 +86,7 @@ static unsigned open_index(struct fixture *fixture, const char *path,
         .path = path, .reader = &counting, .kept_in = fixture->kept};
     struct record_index *index;
     lines_read = 0;
-    if (record_index_open(&index, &options, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(record_index_open(&index, &options, &failure));
     assert_int_equal(index->records, RECORDS + 1);
     assert_int_equal(index->num_marks, marks);
     record_index_close(&index);
@@ -163,8 +161,8 @@ TEST(another_process_is_waited_for) {
     kept_file(fixture, kept);
     int file = open(kept, O_RDONLY);
     assert_int_equal(flock(file, LOCK_EX), 0);
-    assert_fails(record_index_open(&index, &options, &fixture->why),
-                 &fixture->why, FAILURE_TERMINATED);
+    assert_fails(record_index_open(&index, &options, &failure), &failure,
+                 FAILURE_TERMINATED);
     assert_null(index);
     close(file);
 }
@@ -194,18 +192,16 @@ TEST(a_stream_reads_no_more_than_from_the_last_mark) {
         struct record_window window = {0};
         struct record_stream *stream;
         uint64_t count;
-        assert_int_equal(record_stream_open(&stream, &options, &fixture->why),
-                         0);
-        assert_int_equal(record_stream_count(stream, &count, &fixture->why), 0);
+        assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
+        assert_int_equal(record_stream_count(stream, &count, &failure), 0);
         assert_int_equal(count, 2 * RECORDS / ranks);
         for (uint64_t number = 0; number <= count / BUFFER; number += 5) {
             const char *path;
             lines_read = 0;
-            assert_int_equal(
-                record_stream_seek(stream, 1, number, &fixture->why), 0);
-            assert_true(lines_read <= RECORD_INDEX_STEP + 1);
-            assert_int_equal(record_stream_next(stream, &window, &fixture->why),
+            assert_int_equal(record_stream_seek(stream, 1, number, &failure),
                              0);
+            assert_true(lines_read <= RECORD_INDEX_STEP + 1);
+            assert_int_equal(record_stream_next(stream, &window, &failure), 0);
             uint64_t left = count - number * BUFFER;
             assert_int_equal(window.count, left < BUFFER ? left : BUFFER);
             for (uint32_t i = 0; i < window.count; i++) {

@@ -19,7 +19,6 @@ struct fixture {
     const char *list[FILES];
     struct record_index *indices[FILES];
     unsigned headers;
-    struct failure why;
 };
 
 static void write_text(const char *path, const char *text) {
@@ -87,10 +86,9 @@ static struct record_stream_options options_of(struct fixture *fixture,
                                           .indices_kept_in = "/dev/null"};
 }
 
-static void next_window(struct fixture *fixture, struct record_stream *stream,
+static void next_window(struct record_stream *stream,
                         struct record_window *window) {
-    if (record_stream_next(stream, window, &fixture->why))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(record_stream_next(stream, window, &failure));
 }
 
 /* The number that is WINDOW's record I. */
@@ -105,13 +103,12 @@ static unsigned number_at(const struct record_window *window, uint32_t i) {
 
 /* Reads one epoch of RANK into SEEN (how often each record was), and into ORDER
  * what was read one after the other; returns how many. */
-static unsigned read_epoch(struct fixture *fixture,
-                           struct record_stream *stream, uint64_t epoch,
+static unsigned read_epoch(struct record_stream *stream, uint64_t epoch,
                            unsigned *seen, unsigned *order) {
     struct record_window window = {0};
     unsigned count = 0;
     for (uint64_t number = 0;; number++) {
-        next_window(fixture, stream, &window);
+        next_window(stream, &window);
         assert_int_equal(window.epoch, epoch);
         assert_int_equal(window.number, number);
         if (!window.count)
@@ -138,13 +135,12 @@ TEST(each_record_is_read_once_an_epoch_by_one_trainer) {
                 unsigned order[RECORDS];
                 uint64_t expected;
                 assert_int_equal(
-                    record_stream_open(&stream, &options, &fixture->why), 0);
+                    record_stream_open(&stream, &options, &failure), 0);
                 assert_int_equal(
-                    record_stream_count(stream, &expected, &fixture->why), 0);
+                    record_stream_count(stream, &expected, &failure), 0);
                 for (uint64_t e = 0; e <= epoch; e++) {
                     unsigned of_epoch[RECORDS] = {0};
-                    unsigned count =
-                        read_epoch(fixture, stream, e, of_epoch, order);
+                    unsigned count = read_epoch(stream, e, of_epoch, order);
                     assert_int_equal(count, expected);
                     most = count > most ? count : most;
                     for (int i = 0; e == epoch && i < RECORDS; i++)
@@ -169,8 +165,8 @@ TEST(without_shuffling_records_come_in_order) {
     struct record_stream *stream;
     unsigned seen[RECORDS] = {0}, order[RECORDS];
     options.shuffle = false;
-    assert_int_equal(record_stream_open(&stream, &options, &fixture->why), 0);
-    read_epoch(fixture, stream, 0, seen, order);
+    assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
+    read_epoch(stream, 0, seen, order);
     for (unsigned i = 0; i < RECORDS; i++)
         assert_int_equal(order[i], i);
     assert_int_equal(fixture->headers, FILES);
@@ -181,8 +177,8 @@ static void count_all(struct fixture *fixture) {
     struct record_stream_options options = options_of(fixture, 0, 1);
     struct record_stream *stream;
     uint64_t count;
-    assert_int_equal(record_stream_open(&stream, &options, &fixture->why), 0);
-    assert_int_equal(record_stream_count(stream, &count, &fixture->why), 0);
+    assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
+    assert_int_equal(record_stream_count(stream, &count, &failure), 0);
     assert_int_equal(count, RECORDS);
     record_stream_close(&stream);
 }
@@ -198,17 +194,16 @@ TEST(a_place_is_found_again) {
             count_all(fixture);
         struct record_stream *on, *sought;
         struct record_window expected = {0}, found = {0};
-        assert_int_equal(record_stream_open(&on, &options, &fixture->why), 0);
-        assert_int_equal(record_stream_open(&sought, &options, &fixture->why),
-                         0);
+        assert_int_equal(record_stream_open(&on, &options, &failure), 0);
+        assert_int_equal(record_stream_open(&sought, &options, &failure), 0);
         for (int w = 0; w < 90; w++) {
-            next_window(fixture, on, &expected);
+            next_window(on, &expected);
             if (!expected.count)
                 continue;
             assert_int_equal(record_stream_seek(sought, expected.epoch,
-                                                expected.number, &fixture->why),
+                                                expected.number, &failure),
                              0);
-            next_window(fixture, sought, &found);
+            next_window(sought, &found);
             assert_int_equal(found.epoch, expected.epoch);
             assert_int_equal(found.number, expected.number);
             assert_int_equal(found.count, expected.count);
@@ -227,17 +222,17 @@ TEST(a_wrong_header_and_a_missing_file_are_named) {
     struct record_stream *stream;
     uint64_t count;
     write_text(fixture->paths[2], "\nother\n5\n");
-    assert_int_equal(record_stream_open(&stream, &options, &fixture->why), 0);
-    assert_fails(record_stream_count(stream, &count, &fixture->why),
-                 &fixture->why, FAILURE_DATA_MISMATCH);
-    assert_non_null(strstr(fixture->why.text, fixture->paths[2]));
-    assert_non_null(strstr(fixture->why.text, ":2: another header"));
+    assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
+    assert_fails(record_stream_count(stream, &count, &failure), &failure,
+                 FAILURE_DATA_MISMATCH);
+    assert_non_null(strstr(failure.text, fixture->paths[2]));
+    assert_non_null(strstr(failure.text, ":2: another header"));
     write_text(fixture->paths[2], "");
-    assert_fails(record_stream_count(stream, &count, &fixture->why),
-                 &fixture->why, FAILURE_DATA_DAMAGED);
+    assert_fails(record_stream_count(stream, &count, &failure), &failure,
+                 FAILURE_DATA_DAMAGED);
     unlink(fixture->paths[2]);
-    assert_fails(record_stream_count(stream, &count, &fixture->why),
-                 &fixture->why, FAILURE_DATA_UNREADABLE);
-    assert_non_null(strstr(fixture->why.text, fixture->paths[2]));
+    assert_fails(record_stream_count(stream, &count, &failure), &failure,
+                 FAILURE_DATA_UNREADABLE);
+    assert_non_null(strstr(failure.text, fixture->paths[2]));
     record_stream_close(&stream);
 }

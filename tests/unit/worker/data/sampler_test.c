@@ -11,8 +11,7 @@ enum { MAX_BATCH = 64 };
 
 static struct sampler *open_sampler(const struct sampler_options *options) {
     struct sampler *sampler = NULL;
-    struct failure why;
-    assert_int_equal(sampler_open(&sampler, options, &why), STATUS_OK);
+    assert_ok(sampler_open(&sampler, options, &failure));
     return sampler;
 }
 
@@ -111,16 +110,15 @@ TEST(an_empty_dataset_is_refused) {
     struct sampler_options options = {
         .num_samples = 7, .num_ranks = 2, .micro_batch = 5, .drop_last = true};
     struct sampler *sampler = NULL;
-    struct failure why;
-    assert_fails(sampler_open(&sampler, &options, &why), &why,
+    assert_fails(sampler_open(&sampler, &options, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);
-    assert_non_null(strstr(why.text, "share is 4 samples"));
+    assert_non_null(strstr(failure.text, "share is 4 samples"));
     options = (struct sampler_options){.num_ranks = 1, .micro_batch = 5};
-    assert_fails(sampler_open(&sampler, &options, &why), &why,
+    assert_fails(sampler_open(&sampler, &options, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);
     options = (struct sampler_options){
         .num_samples = 5, .num_ranks = 2, .rank = 2, .micro_batch = 1};
-    assert_fails(sampler_open(&sampler, &options, &why), &why,
+    assert_fails(sampler_open(&sampler, &options, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);
     assert_null(sampler);
 }

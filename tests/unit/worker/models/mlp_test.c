@@ -229,20 +229,19 @@ TEST(data_that_do_not_match_the_model_are_named) {
     struct job_model model = {.settings = &settings};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
     const struct job_files files = {{"images", "labels"}};
-    struct failure why;
-    assert_int_equal(model_mlp.check_data(&model, &data, &files, &why),
+    assert_int_equal(model_mlp.check_data(&model, &data, &files, &failure),
                      STATUS_OK);
     data.num_classes = 11;
-    assert_fails(model_mlp.check_data(&model, &data, &files, &why), &why,
-                 FAILURE_DATA_MISMATCH);
-    assert_string_equal(why.text,
+    assert_fails(model_mlp.check_data(&model, &data, &files, &failure),
+                 &failure, FAILURE_DATA_MISMATCH);
+    assert_string_equal(failure.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
                         "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_fails(model_mlp.check_data(&model, &data, &files, &why), &why,
-                 FAILURE_DATA_MISMATCH);
+    assert_fails(model_mlp.check_data(&model, &data, &files, &failure),
+                 &failure, FAILURE_DATA_MISMATCH);
     assert_non_null(
-        strstr(why.text, "expected 783, the values of an image in images"));
+        strstr(failure.text, "expected 783, the values of an image in images"));
 }
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"
@@ -295,25 +294,22 @@ TEST(two_hundred_steps_learn_fashion_mnist) {
     struct dataset *train = NULL;
     struct loader *loader = NULL;
     const struct job_files files = {{"images", "labels"}};
-    struct failure why;
-    assert_int_equal(
-        idx_dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
-                         FASHION "train-labels-idx1-ubyte.gz", NULL, &why),
-        STATUS_OK);
-    assert_int_equal(model_mlp.check_data(&model, train, &files, &why),
+    assert_ok(idx_dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
+                               FASHION "train-labels-idx1-ubyte.gz", NULL,
+                               &failure));
+    assert_int_equal(model_mlp.check_data(&model, train, &files, &failure),
                      STATUS_OK);
     struct batch_spec spec;
     model_mlp.inputs(&model, NULL, &spec);
     struct sampler_options options = {
         .num_ranks = 1, .micro_batch = MLP_BATCH, .seed = 1, .shuffle = true};
-    assert_int_equal(loader_open(&loader, train, &spec, &options, 0,
-                                 (struct loader_prefetch){1, 4}, &why),
-                     STATUS_OK);
+    assert_ok(loader_open(&loader, train, &spec, &options, 0,
+                          (struct loader_prefetch){1, 4}, &failure));
     double first = 0, last = 0;
     const struct batch *batch;
     for (int step = 0; step < 200; step++) {
         struct model_result result;
-        assert_int_equal(loader_next(loader, &batch, &why), STATUS_OK);
+        assert_ok(loader_next(loader, &batch, &failure));
         model_mlp.gradient(fixture.mlp, batch, fixture.weights,
                            fixture.gradients, 1.0f / MLP_BATCH, false, NULL,
                            &result);
@@ -345,7 +341,6 @@ static struct model_instance *open_over(const struct job_model *model,
                                         uint32_t rows) {
     struct batch_spec spec = {0};
     struct model_instance *mlp;
-    struct failure why;
     if (numbers)
         spec.columns[spec.num_columns++] =
             (struct batch_column){.type = BATCH_FLOATS, .width = numbers};
@@ -354,8 +349,8 @@ static struct model_instance *open_over(const struct job_model *model,
     if (rows)
         spec.columns[spec.num_columns++] =
             (struct batch_column){.type = BATCH_ROWS, .width = rows};
-    if (model_mlp.open(&mlp, model, &spec, ops_cpu(), device, 1, &why))
-        fail_msg("%s", why.text);
+    if (model_mlp.open(&mlp, model, &spec, ops_cpu(), device, 1, &failure))
+        fail_msg("%s", failure.text);
     return mlp;
 }
 

@@ -29,15 +29,13 @@ struct form_fixture {
     struct table tables[BATCH_MAX_FEATURES];
     uint32_t num_tables;
     struct ranker_parts parts;
-    struct failure why;
 };
 
 static int form_setup(void **state) {
     static struct form_fixture fixture;
     fixture = (struct form_fixture){0};
-    if (features_open(&fixture.features, features_text, NULL, 0, NULL,
-                      &fixture.why))
-        fail_msg("%s", fixture.why.text);
+    assert_ok(features_open(&fixture.features, features_text, NULL, 0, NULL,
+                            &failure));
     *state = &fixture;
     return 0;
 }
@@ -55,15 +53,14 @@ static enum status build(struct form_fixture *fixture, enum job_model_type type,
     struct job_model model = {.type = type, .settings = settings};
     enum status status =
         ranker_form_build(&model, fixture->features, &fixture->spec,
-                          fixture->tables, &fixture->num_tables, &fixture->why);
+                          fixture->tables, &fixture->num_tables, &failure);
     ranker_form_parts(&fixture->parts, &model, &fixture->spec);
     return status;
 }
 
 static void must_build(struct form_fixture *fixture, enum job_model_type type,
                        const struct ranker_settings *settings) {
-    if (build(fixture, type, settings))
-        fail_msg("%s", fixture->why.text);
+    assert_ok(build(fixture, type, settings));
 }
 
 static void expect_lookup(const struct form_fixture *fixture, uint32_t l,
@@ -170,9 +167,8 @@ TEST(parts_are_in_the_groups_of_their_models) {
         .dim = 3, .hidden = {1, {8}}, .loss = JOB_MSE};
     struct job_model model = {
         .type = JOB_DEEPFM, .settings = &settings, .group = {0, 1, 2}};
-    assert_int_equal(ranker_form_build(&model, f->features, &f->spec, f->tables,
-                                       &f->num_tables, &f->why),
-                     STATUS_OK);
+    assert_ok(ranker_form_build(&model, f->features, &f->spec, f->tables,
+                                &f->num_tables, &failure));
     ranker_form_parts(&f->parts, &model, &f->spec);
     for (uint32_t t = 0; t < f->num_tables; t++)
         assert_int_equal(f->tables[t].optimizer,
@@ -198,9 +194,9 @@ static void expect_form_refused(struct form_fixture *f,
                                 const struct ranker_settings *settings,
                                 const char *text) {
     assert_int_equal(build(f, type, settings), STATUS_CONFIG);
-    assert_int_equal(f->why.code, FAILURE_JOB_INVALID);
-    if (!strstr(f->why.text, text))
-        fail_msg("\"%s\" is not in: %s", text, f->why.text);
+    assert_int_equal(failure.code, FAILURE_JOB_INVALID);
+    if (!strstr(failure.text, text))
+        fail_msg("\"%s\" is not in: %s", text, failure.text);
 }
 
 TEST(a_feature_that_does_not_fit_is_refused) {

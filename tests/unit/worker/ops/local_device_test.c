@@ -24,13 +24,12 @@ static const char *take(struct link_fixture *fixture,
                         const struct local_device_request *request,
                         int *index) {
     struct local_device device;
-    struct failure why;
     link_fixture_capture_log(fixture);
     enum status status =
-        local_device_open(&device, request, &fixture->log, &why);
+        local_device_open(&device, request, &fixture->log, &failure);
     const char *said = link_fixture_captured_log(fixture);
     if (status)
-        fail_msg("%s", why.text);
+        fail_msg("%s", failure.text);
     *index = device.ops == ops_cpu() ? -1 : (int)device.index;
     local_device_close(&device);
     assert_null(device.ops);
@@ -128,10 +127,10 @@ TEST(a_gpu_that_nobody_expects_is_no_news_where_it_is_not) {
 static void expect_refusal(struct local_device_request wanted,
                            enum failure_code code, const char *text) {
     struct local_device device;
-    struct failure why;
-    assert_fails(local_device_open(&device, &wanted, NULL, &why), &why, code);
-    expect_text(why.text, text);
-    expect_text(why.text, "device: \"cuda\": ");
+    assert_fails(local_device_open(&device, &wanted, NULL, &failure), &failure,
+                 code);
+    expect_text(failure.text, text);
+    expect_text(failure.text, "device: \"cuda\": ");
     assert_null(device.ops);
 }
 
@@ -150,19 +149,20 @@ TEST(graphs_are_made_unless_the_environment_forbids_it) {
     static const char *const given[] = {NULL, "1", "0"};
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     struct local_device device;
-    struct failure why;
     fake_device_configure(&two);
     for (int i = 0; i < 3; i++) {
         if (given[i])
             setenv("CAPSTAN_CUDA_GRAPHS", given[i], 1);
-        assert_int_equal(local_device_open(&device, &wanted, NULL, &why), 0);
+        assert_int_equal(local_device_open(&device, &wanted, NULL, &failure),
+                         0);
         assert_int_equal(fake_device_has_graphs(device.handle), i < 2);
         local_device_close(&device);
     }
     setenv("CAPSTAN_CUDA_GRAPHS", "off", 1);
-    assert_fails(local_device_open(&device, &wanted, NULL, &why), &why,
+    assert_fails(local_device_open(&device, &wanted, NULL, &failure), &failure,
                  FAILURE_BAD_VARIABLE);
-    expect_text(why.text, "CAPSTAN_CUDA_GRAPHS is 'off'; allowed are 0 and 1");
+    expect_text(failure.text,
+                "CAPSTAN_CUDA_GRAPHS is 'off'; allowed are 0 and 1");
     unsetenv("CAPSTAN_CUDA_GRAPHS");
 }
 
@@ -191,14 +191,14 @@ TEST(an_environment_that_overrides_the_jobs_tf32_is_refused) {
                  {"1", true, false}, {"", false, false},  {"", true, false}};
     struct local_device_request wanted = request(JOB_DEVICE_AUTO);
     struct local_device device;
-    struct failure why;
     fake_device_configure(&two);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setenv("NVIDIA_TF32_OVERRIDE", cases[i].given, 1);
         wanted.tf32 = cases[i].tf32;
-        enum status status = local_device_open(&device, &wanted, NULL, &why);
+        enum status status =
+            local_device_open(&device, &wanted, NULL, &failure);
         if (cases[i].refused)
-            assert_fails(status, &why, FAILURE_BAD_VARIABLE);
+            assert_fails(status, &failure, FAILURE_BAD_VARIABLE);
         else
             assert_int_equal(status, STATUS_OK);
         assert_true(cases[i].refused ? !device.ops : device.ops != ops_cpu());
@@ -206,7 +206,7 @@ TEST(an_environment_that_overrides_the_jobs_tf32_is_refused) {
     }
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
     setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* the CPU does not read it */
-    assert_int_equal(local_device_open(&device, &wanted, NULL, &why), 0);
+    assert_int_equal(local_device_open(&device, &wanted, NULL, &failure), 0);
     local_device_close(&device);
     unsetenv("NVIDIA_TF32_OVERRIDE");
 }
@@ -215,25 +215,23 @@ TEST(an_allocation_failure_names_the_keys_to_reduce) {
     struct local_device device;
     struct local_device_request wanted = request(JOB_DEVICE_CUDA);
     struct job job = {.micro_batch = 64, .accumulation = 3};
-    struct failure why;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .memory = 3u << 30});
-    assert_int_equal(local_device_open(&device, &wanted, NULL, &why),
-                     STATUS_OK);
+    assert_ok(local_device_open(&device, &wanted, NULL, &failure));
     void *half = device.ops->allocate(device.handle, 1u << 20);
-    status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
-    assert_fails(local_device_add_memory_hint(&device, &job, &why), &why,
-                 FAILURE_DEVICE_MEMORY);
+    status_fail(&failure, FAILURE_DEVICE_MEMORY, "no memory for tea");
+    assert_fails(local_device_add_memory_hint(&device, &job, &failure),
+                 &failure, FAILURE_DEVICE_MEMORY);
     assert_string_equal(
-        why.text,
+        failure.text,
         "no memory for tea, where 3 of 3 GiB are free. What needs less: "
         "train_micro_batch_size_per_gpu 32 with gradient_accumulation_steps 6; "
         "activation_checkpointing.number_checkpoints, of the same bits; "
         "zero_optimization.stage 2, or strategy.type \"ps\"; bf16.enabled");
     job.micro_batch = 1;
-    status_fail(&why, FAILURE_DEVICE_MEMORY, "no memory for tea");
-    local_device_add_memory_hint(&device, &job, &why);
-    assert_null(strstr(why.text, "micro_batch"));
+    status_fail(&failure, FAILURE_DEVICE_MEMORY, "no memory for tea");
+    local_device_add_memory_hint(&device, &job, &failure);
+    assert_null(strstr(failure.text, "micro_batch"));
     device.ops->release(device.handle, half);
     local_device_close(&device);
 }
@@ -242,12 +240,10 @@ TEST(a_pinning_failure_is_logged) {
     struct link_fixture *fixture = *state;
     struct local_device device;
     struct local_device_request wanted = request(JOB_DEVICE_CUDA);
-    struct failure why;
     char memory[100];
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .unpinnable = true});
-    assert_int_equal(local_device_open(&device, &wanted, &fixture->log, &why),
-                     STATUS_OK);
+    assert_ok(local_device_open(&device, &wanted, &fixture->log, &failure));
     link_fixture_capture_log(fixture);
     local_device_pin(&device, memory, sizeof memory);
     expect_text(link_fixture_captured_log(fixture),

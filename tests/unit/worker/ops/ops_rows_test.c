@@ -4,6 +4,7 @@
 #include "core/tensor/philox.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/ops/device.h"
 #include "worker/ops/dropout.h"
@@ -37,17 +38,16 @@ static int open_rooms(enum status opened, const struct failure *why) {
 
 static int open_cpu(void **state) {
     (void)state;
-    struct failure why;
     ops = ops_cpu();
-    return open_rooms(ops_cpu_open(&device, 1, &why), &why);
+    return open_rooms(ops_cpu_open(&device, 1, &failure), &failure);
 }
 
 static int open_fake_gpu(void **state) {
     (void)state;
-    struct failure why;
     ops = sync_device_ops();
     fake_device_configure(&(struct fake_device_settings){.devices = 1});
-    return open_rooms(sync_device_open(&device, fake_device_ops(), &why), &why);
+    return open_rooms(sync_device_open(&device, fake_device_ops(), &failure),
+                      &failure);
 }
 
 static int close_device(void **state) {

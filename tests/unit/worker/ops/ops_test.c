@@ -32,12 +32,11 @@ static const struct device_ops *far;
 
 static int setup(void **state, const struct device_ops *device) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    struct failure why;
     far = device;
     fixture->ops = far ? sync_device_ops() : ops_cpu();
-    if (far ? sync_device_open(&fixture->device, far, &why)
-            : ops_cpu_open(&fixture->device, 1, &why))
-        fail_msg("%s", why.text);
+    if (far ? sync_device_open(&fixture->device, far, &failure)
+            : ops_cpu_open(&fixture->device, 1, &failure))
+        fail_msg("%s", failure.text);
     *state = fixture;
     return 0;
 }
@@ -472,9 +471,9 @@ TEST(one_thread_is_the_calling_thread) {
 
 TEST(a_device_without_threads_is_refused) {
     struct device *device = NULL;
-    struct failure why;
-    assert_fails(ops_cpu_open(&device, 0, &why), &why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(why.text, "threads: found 0"));
+    assert_fails(ops_cpu_open(&device, 0, &failure), &failure,
+                 FAILURE_JOB_INVALID);
+    assert_non_null(strstr(failure.text, "threads: found 0"));
 }
 
 TEST(memory_is_aligned_and_zero) {
@@ -810,14 +809,13 @@ OPS_TEST(a_prepared_op_has_the_same_bits) {
     float *bias = values(fixture, s.out, 3);
     float *y = nans(fixture, count), *again = nans(fixture, count);
     for (int i = 0; i < 2; i++) {
-        struct failure why;
         fixture->ops->set_precision(fixture->device, each[i]);
         fixture->ops->run(fixture->device, STREAM_COMPUTE,
                           op_linear(x, w, bias, y, s.n, s.in, s.out, JOB_TANH));
         struct op shape =
             op_linear(NULL, NULL, NULL, NULL, 2 * s.n, s.in, s.out, JOB_TANH);
-        assert_int_equal(fixture->ops->prepare(fixture->device, shape, &why),
-                         STATUS_OK);
+        assert_int_equal(
+            fixture->ops->prepare(fixture->device, shape, &failure), STATUS_OK);
         fixture->ops->run(
             fixture->device, STREAM_COMPUTE,
             op_linear(x, w, bias, again, s.n, s.in, s.out, JOB_TANH));

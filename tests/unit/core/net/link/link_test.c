@@ -29,11 +29,11 @@ TEST(an_inproc_name_is_free_once_its_link_is_closed) {
     static const struct link_settings settings = {.max_frame = 100};
     for (int i = 0; i < 100; i++) {
         struct link *link;
-        struct failure why;
         assert_int_equal(
-            link_open(&link, fixture->zmq, LINK_SERVER, &settings, &why), 0);
-        if (link_bind_inproc(link, "name", &why))
-            fail_msg("time %d: %s", i, why.text);
+            link_open(&link, fixture->zmq, LINK_SERVER, &settings, &failure),
+            0);
+        if (link_bind_inproc(link, "name", &failure))
+            fail_msg("time %d: %s", i, failure.text);
         link_close(&link);
     }
 }
@@ -44,10 +44,10 @@ TEST(a_link_opened_after_another_sees_its_connection) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE, since;
     for (int i = 0; i < 100; i++) {
         struct link *link;
-        struct failure why;
         assert_int_equal(
-            link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
-        assert_int_equal(link_connect(link, fixture->address, &why), 0);
+            link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &failure),
+            0);
+        assert_int_equal(link_connect(link, fixture->address, &failure), 0);
         while (link_is_lost(link, &since))
             assert_true(time_now() < deadline);
         link_close(&link);
@@ -148,14 +148,14 @@ TEST(each_of_many_connections_at_once_is_answered) {
 
 TEST(roles_of_one_process_connect_over_inproc) {
     struct link_settings settings = {.max_frame = 64};
-    struct failure why;
     struct link *server_link, *client;
     assert_int_equal(
-        link_open(&server_link, fixture->zmq, LINK_SERVER, &settings, &why), 0);
+        link_open(&server_link, fixture->zmq, LINK_SERVER, &settings, &failure),
+        0);
     assert_int_equal(
-        link_open(&client, fixture->zmq, LINK_CLIENT, &settings, &why), 0);
-    assert_int_equal(link_connect_inproc(client, "here", &why), 0);
-    assert_int_equal(link_bind_inproc(server_link, "here", &why), 0);
+        link_open(&client, fixture->zmq, LINK_CLIENT, &settings, &failure), 0);
+    assert_int_equal(link_connect_inproc(client, "here", &failure), 0);
+    assert_int_equal(link_bind_inproc(server_link, "here", &failure), 0);
     assert_int_equal(link_port(server_link), 0);
     link_fixture_send(client, 0, "hello", "payload");
     link_fixture_expect(server_link, "hello");
@@ -189,30 +189,28 @@ LINK_FIXTURE_SHM(a_kept_payload_outlives_its_frame);
 TEST(a_port_in_use_is_named) {
     struct link_settings settings = {.max_frame = 64};
     struct link *second;
-    struct failure why;
     char number[16];
     assert_int_equal(
-        link_open(&second, fixture->zmq, LINK_SERVER, &settings, &why), 0);
-    assert_fails(link_bind(second, fixture->port, &why), &why,
+        link_open(&second, fixture->zmq, LINK_SERVER, &settings, &failure), 0);
+    assert_fails(link_bind(second, fixture->port, &failure), &failure,
                  FAILURE_PORT_IN_USE);
     snprintf(number, sizeof number, "port %u ", fixture->port);
-    assert_non_null(strstr(why.text, number));
+    assert_non_null(strstr(failure.text, number));
     link_close(&second);
 }
 
 TEST(an_invalid_address_is_an_error) {
-    struct failure why;
-    assert_fails(link_connect(fixture->client, "nowhere", &why), &why,
+    assert_fails(link_connect(fixture->client, "nowhere", &failure), &failure,
                  FAILURE_CONNECTION_FAILED);
-    assert_fails(link_connect_inproc(fixture->client, "", &why), &why,
+    assert_fails(link_connect_inproc(fixture->client, "", &failure), &failure,
                  FAILURE_SYSTEM_REFUSED);
 }
 
 TEST(a_new_address_replaces_the_earlier_one) {
-    struct failure why;
-    assert_int_equal(link_connect(fixture->client, "127.0.0.1:1", &why), 0);
+    assert_int_equal(link_connect(fixture->client, "127.0.0.1:1", &failure), 0);
     link_fixture_connect(fixture);
-    assert_int_equal(link_connect(fixture->client, fixture->address, &why), 0);
+    assert_int_equal(link_connect(fixture->client, fixture->address, &failure),
+                     0);
     link_fixture_send(fixture->client, 0, "still connected", NULL);
     link_fixture_expect(fixture->server_link, "still connected");
 }
@@ -283,12 +281,11 @@ TEST(a_frame_beyond_the_limit_is_never_delivered) {
 /* The server takes few messages before TCP holds their senders back. */
 static uint16_t take_few(struct link_fixture *fixture) {
     static const struct link_settings few = {.max_frame = 100};
-    struct failure why;
     link_close(&fixture->server_link);
     if (link_open(&fixture->server_link, fixture->zmq, LINK_SERVER, &few,
-                  &why) ||
-        link_bind(fixture->server_link, 0, &why))
-        fail_msg("%s", why.text);
+                  &failure) ||
+        link_bind(fixture->server_link, 0, &failure))
+        fail_msg("%s", failure.text);
     return link_port(fixture->server_link);
 }
 
@@ -317,12 +314,11 @@ TEST(a_peer_that_leaves_unread_does_no_harm) {
 /* A ping could come when the server's queue is full, and end it. */
 TEST(an_idle_link_sends_nothing) {
     enum { LONG_MS = 1500 };
-    struct failure why;
     uint16_t port;
     char address[32];
     int listener = bad_peers_listen(&port);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    assert_int_equal(link_connect(fixture->client, address, &why), STATUS_OK);
+    assert_ok(link_connect(fixture->client, address, &failure));
     int connection = bad_peers_accept(listener);
     struct pollfd word = {connection, POLLIN, 0};
     assert_int_equal(poll(&word, 1, LONG_MS), 0);

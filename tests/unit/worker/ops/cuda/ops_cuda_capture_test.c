@@ -21,11 +21,10 @@ enum { SEEDS = 12, PAGE = 4096 };
 static const struct device_ops *real;
 
 static int find_gpu(void **state) {
-    struct failure why;
     (void)state;
-    real = sync_device_plugin(&why);
+    real = sync_device_plugin(&failure);
     if (!real)
-        print_message("without a GPU: %s\n", why.text);
+        print_message("without a GPU: %s\n", failure.text);
     return 0;
 }
 
@@ -56,7 +55,6 @@ static float *allocate(struct fixture *f) {
 
 static void open_fixture_with(struct fixture *f, const char *arranged,
                               bool no_graphs) {
-    struct failure why;
     setenv("CAPSTAN_EMULATED", arranged, 1);
     *f = (struct fixture){.ops = real ? real : emulated_device_ops()};
     if (!f->ops)
@@ -66,8 +64,8 @@ static void open_fixture_with(struct fixture *f, const char *arranged,
                                        .warn = warn,
                                        .warn_context = f,
                                        .no_graphs = no_graphs};
-    if (f->ops->open(&f->device, &settings, &why))
-        fail_msg("%s", why.text);
+    if (f->ops->open(&f->device, &settings, &failure))
+        fail_msg("%s", failure.text);
     f->host = aligned_alloc(PAGE, PAGE);
     assert_true(f->ops->pin(f->device, f->host, PAGE));
     f->brought = f->ops->event_open(f->device);
@@ -304,7 +302,6 @@ TEST(in_half_precision_scratch_buffers_exist_before_capture) {
 /* Of sizes beyond those of the graph, which would need more scratch memory. */
 TEST(ops_of_prepared_sizes_keep_the_graphs) {
     struct fixture f;
-    struct failure why;
     static const float zeros[2 * FLOATS];
     open_fixture(&f, "order=0");
     float *w = f.ops->allocate(f.device, 2 * BYTES);
@@ -316,7 +313,7 @@ TEST(ops_of_prepared_sizes_keep_the_graphs) {
     f.ops->upload(f.device, STREAM_COMPUTE, w, zeros, sizeof zeros);
     f.ops->set_precision(f.device, JOB_PRECISION_FP16);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(f.ops->prepare(f.device, ops_to_prepare[i], &why),
+        assert_int_equal(f.ops->prepare(f.device, ops_to_prepare[i], &failure),
                          STATUS_OK);
     expect_graph(&f, 6, 0);
     expect_graph(&f, 0, 1);
@@ -370,7 +367,6 @@ TEST(streams_synchronize_in_a_graph_as_without) {
     for (int order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (int seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
-            struct failure why;
             char text[64];
             snprintf(text, sizeof text, "order=%d,seed=%d", order, seed);
             open_fixture(&f, text);
@@ -379,8 +375,8 @@ TEST(streams_synchronize_in_a_graph_as_without) {
             for (int step = 1; step < 8; step++) {
                 float weights[FLOATS] = {(float)step};
                 submit_step(&f, weights, f.host);
-                if (f.ops->event_sync(f.device, f.taken, &why))
-                    fail_msg("%s", why.text);
+                if (f.ops->event_sync(f.device, f.taken, &failure))
+                    fail_msg("%s", failure.text);
                 assert_true(f.host[0] == (float)step);
                 f.host[0] = -1;
                 assert_true(get(&f, f.z) == (float)(step * step));
