@@ -3,10 +3,10 @@
 
 #include "commands/process_settings.h"
 #include "core/base/collective_head.h"
-#include "core/base/device_head.h"
 #include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/version.h"
+#include "worker/ops/device.h"
 
 #include <archive.h>
 #include <dnnl.h>

@@ -455,6 +455,8 @@ static void add_decider(json_t *schema, const struct decider *decider,
     if (!json_object_get(object, "allOf"))
         json_object_set_new(object, "allOf", json_array());
     for (unsigned bit = 0; key->words[bit]; bit++) {
+        if (!*key->words[bit])
+            continue;
         json_t *then = word_outcome(decider, bit, models);
         if (decider->mask == OF_MODEL)
             add_model_needs(then, (enum job_model_type)bit);

@@ -7,12 +7,12 @@
 #include "commands/launch/children.h"
 #include "commands/launch/death_report.h"
 #include "commands/launch/port.h"
-#include "core/base/device_head.h"
 #include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
 #include "proto/cluster/azureml.h"
 #include "proto/messages/launch_record.h"
+#include "worker/ops/device.h"
 
 #include <errno.h>
 #include <jansson.h>

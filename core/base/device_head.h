@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 12, DEVICE_ID = 40 };
+enum { DEVICE_ID = 40 };
 #define DEVICE_SYMBOL "capstan_device"
 
 struct device_description {
@@ -28,7 +28,7 @@ struct device_description {
 
 /* Begins like every plugin's table (core/base/plugin.h). */
 struct device_head {
-    uint32_t abi;        /* DEVICE_ABI */
+    uint32_t abi;        /* DEVICE_ABI of worker/ops/device.h */
     const char *name;    /* "cuda" */
     const char *version; /* of the library that it uses */
     enum status (*check)(struct failure *why);

@@ -7,19 +7,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum optimizer_type {
-    OPTIMIZER_SGD,
-    OPTIMIZER_ADAGRAD,
-    OPTIMIZER_RMSPROP,
-    OPTIMIZER_ADAM,
-    OPTIMIZER_ADAMW,
-    OPTIMIZER_FTRL,
-    OPTIMIZER_NONE, /* the trainers apply one of their own to the mean gradient
-                     */
-};
+/* The rules that a ps applies: ROW(its enumerator, its number in messages, its
+ * name in the job file and in a manifest). A new one is the last row, with the
+ * number after the highest. */
+#define OPTIMIZER_ROWS_AFTER_SGD(ROW)                                          \
+    ROW(ADAGRAD, 1, "Adagrad")                                                 \
+    ROW(RMSPROP, 2, "RMSprop")                                                 \
+    ROW(ADAM, 3, "Adam")                                                       \
+    ROW(ADAMW, 4, "AdamW")                                                     \
+    ROW(FTRL, 5, "Ftrl")
+#define OPTIMIZER_ROWS(ROW) ROW(SGD, 0, "SGD") OPTIMIZER_ROWS_AFTER_SGD(ROW)
 
-/* Those that a ps applies. */
-#define OPTIMIZER_WORDS "SGD, Adagrad, RMSprop, Adam, AdamW, Ftrl"
+#define OPTIMIZER_TYPE(NAME, number, word) OPTIMIZER_##NAME = number,
+#define OPTIMIZER_ONE(NAME, number, word) +1
+#define OPTIMIZER_NEXT_WORD(NAME, number, word) ", " word
+
+enum optimizer_type {
+    OPTIMIZER_ROWS(OPTIMIZER_TYPE)
+    /* The trainers apply one of their own to the mean gradient. */
+    OPTIMIZER_NONE = 6
+};
+enum { OPTIMIZER_TYPES = 1 OPTIMIZER_ROWS(OPTIMIZER_ONE) };
+
+/* "SGD, Adagrad, ..." */
+#define OPTIMIZER_WORDS "SGD" OPTIMIZER_ROWS_AFTER_SGD(OPTIMIZER_NEXT_WORD)
 
 /* Names and defaults are those of torch.optim, Ftrl's those of
  * tf.raw_ops.ApplyFtrl (McMahan et al., KDD 2013). The learning rate is in the

@@ -14,39 +14,22 @@
  * cache until the rule has read them. */
 enum { TILE = 256 };
 
+#define SLOT_NAMES(FORM, name, slots, ...) [RULE_##FORM] = {__VA_ARGS__},
 static const char *const slot_names[RULE_FORMS][RULE_MAX_SLOTS] = {
-    [RULE_SGD_MOMENTUM] = {"momentum_buffer"},
-    [RULE_ADAGRAD] = {"sum"},
-    [RULE_RMSPROP] = {"square_avg"},
-    [RULE_RMSPROP_MOMENTUM] = {"square_avg", "momentum_buffer"},
-    [RULE_RMSPROP_CENTERED] = {"square_avg", "grad_avg"},
-    [RULE_RMSPROP_CENTERED_MOMENTUM] = {"square_avg", "momentum_buffer",
-                                        "grad_avg"},
-    [RULE_ADAM] = {"exp_avg", "exp_avg_sq"},
-    [RULE_ADAM_AMSGRAD] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-    [RULE_FTRL] = {"accum", "linear"},
-    [RULE_FTRL_POWER] = {"accum", "linear"},
-};
-_Static_assert(RULE_FORMS == RULE_FTRL_POWER + 1, "each form has its slots");
+    RULE_ROWS(SLOT_NAMES)};
+
+#define CHECK_SLOTS(FORM, name, slots, ...)                                    \
+    _Static_assert((slots ? slots : 1) ==                                      \
+                       sizeof((const char *const[]){__VA_ARGS__}) /            \
+                           sizeof(const char *),                               \
+                   "each slot has a name");
+RULE_ROWS(CHECK_SLOTS)
 
 const char *rule_name(enum optimizer_type type) {
-    switch (type) {
-    case OPTIMIZER_SGD:
-        return "SGD";
-    case OPTIMIZER_ADAGRAD:
-        return "Adagrad";
-    case OPTIMIZER_RMSPROP:
-        return "RMSprop";
-    case OPTIMIZER_ADAM:
-        return "Adam";
-    case OPTIMIZER_ADAMW:
-        return "AdamW";
-    case OPTIMIZER_FTRL:
-        return "Ftrl";
-    case OPTIMIZER_NONE:
-        break;
-    }
-    return "None";
+#define RULE_NAME(NAME, number, word) [OPTIMIZER_##NAME] = word,
+    static const char *const names[OPTIMIZER_TYPES] = {
+        [OPTIMIZER_NONE] = "None", OPTIMIZER_ROWS(RULE_NAME)};
+    return names[type];
 }
 
 unsigned rule_slots(const struct optimizer *rule) {

@@ -4,8 +4,8 @@
  * RULE_ELEMENT as its function qualifiers before it includes this one.
  *
  * Each function takes the round's gradient (summed, not yet scaled), the weight
- * and the state slots in rule_slot_name's order, updates the slots and returns
- * the new weight. Sources: torch.optim's documented algorithms;
+ * and the state slots in its row's order, updates the slots and returns the new
+ * weight. Sources: torch.optim's documented algorithms;
  * tf.raw_ops.ApplyFtrl. */
 #ifndef CAPSTAN_RULE_ELEMENT_H
 #define CAPSTAN_RULE_ELEMENT_H
@@ -19,21 +19,28 @@
 
 enum { RULE_MAX_SLOTS = 3, RULE_PIECE = 16384 };
 
-/* A rule with the options that determine its slots. */
-enum rule_form {
-    RULE_SGD,
-    RULE_SGD_MOMENTUM,
-    RULE_ADAGRAD,
-    RULE_RMSPROP,
-    RULE_RMSPROP_MOMENTUM,
-    RULE_RMSPROP_CENTERED,
-    RULE_RMSPROP_CENTERED_MOMENTUM,
-    RULE_ADAM,
-    RULE_ADAM_AMSGRAD,
-    RULE_FTRL,
-    RULE_FTRL_POWER,
-    RULE_FORMS
-};
+/* Rules with the options that determine their slots: ROW(the form's enumerator,
+ * NAME of its function rule_NAME below, its number of slots, their names in
+ * checkpoints, as in torch's or TensorFlow's state, or NULL). The loops, the
+ * kernels and the names follow from these rows. */
+#define RULE_ROWS(ROW)                                                         \
+    ROW(SGD, sgd, 0, NULL)                                                     \
+    ROW(SGD_MOMENTUM, sgd_momentum, 1, "momentum_buffer")                      \
+    ROW(ADAGRAD, adagrad, 1, "sum")                                            \
+    ROW(RMSPROP, rmsprop, 1, "square_avg")                                     \
+    ROW(RMSPROP_MOMENTUM, rmsprop_momentum, 2, "square_avg",                   \
+        "momentum_buffer")                                                     \
+    ROW(RMSPROP_CENTERED, rmsprop_centered, 2, "square_avg", "grad_avg")       \
+    ROW(RMSPROP_CENTERED_MOMENTUM, rmsprop_centered_momentum, 3, "square_avg", \
+        "momentum_buffer", "grad_avg")                                         \
+    ROW(ADAM, adam, 2, "exp_avg", "exp_avg_sq")                                \
+    ROW(ADAM_AMSGRAD, adam_amsgrad, 3, "exp_avg", "exp_avg_sq",                \
+        "max_exp_avg_sq")                                                      \
+    ROW(FTRL, ftrl, 2, "accum", "linear")                                      \
+    ROW(FTRL_POWER, ftrl_power, 2, "accum", "linear")
+
+#define RULE_FORM(FORM, name, slots, ...) RULE_##FORM,
+enum rule_form { RULE_ROWS(RULE_FORM) RULE_FORMS };
 
 /* Values common to all elements of one update, computed in double; without
  * padding. */
@@ -64,7 +71,6 @@ RULE_ELEMENT float rule_sgd(const struct rule_constants *c, float sum,
     return weight - c->rate * rule_gradient(c, sum, weight);
 }
 
-/* slots: momentum_buffer */
 RULE_ELEMENT float rule_sgd_momentum(const struct rule_constants *c, float sum,
                                      float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
@@ -73,7 +79,6 @@ RULE_ELEMENT float rule_sgd_momentum(const struct rule_constants *c, float sum,
     return weight - c->rate * (c->nesterov ? ahead : slots[0]);
 }
 
-/* slots: sum */
 RULE_ELEMENT float rule_adagrad(const struct rule_constants *c, float sum,
                                 float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
@@ -96,7 +101,6 @@ RULE_ELEMENT float rule_normalised(const struct rule_constants *c,
     return gradient / (sqrtf(variance) + c->eps);
 }
 
-/* slots: square_avg */
 RULE_ELEMENT float rule_rmsprop(const struct rule_constants *c, float sum,
                                 float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
@@ -104,7 +108,6 @@ RULE_ELEMENT float rule_rmsprop(const struct rule_constants *c, float sum,
     return weight - c->rate * rule_normalised(c, gradient, slots[0], 0);
 }
 
-/* slots: square_avg, momentum_buffer */
 RULE_ELEMENT float rule_rmsprop_momentum(const struct rule_constants *c,
                                          float sum, float weight,
                                          float *slots) {
@@ -115,7 +118,6 @@ RULE_ELEMENT float rule_rmsprop_momentum(const struct rule_constants *c,
     return weight - c->rate * slots[1];
 }
 
-/* slots: square_avg, grad_avg */
 RULE_ELEMENT float rule_rmsprop_centered(const struct rule_constants *c,
                                          float sum, float weight,
                                          float *slots) {
@@ -125,7 +127,6 @@ RULE_ELEMENT float rule_rmsprop_centered(const struct rule_constants *c,
     return weight - c->rate * rule_normalised(c, gradient, slots[0], slots[1]);
 }
 
-/* slots: square_avg, momentum_buffer, grad_avg */
 RULE_ELEMENT float rule_rmsprop_centered_momentum(
     const struct rule_constants *c, float sum, float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
@@ -136,7 +137,7 @@ RULE_ELEMENT float rule_rmsprop_centered_momentum(
     return weight - c->rate * slots[1];
 }
 
-/* Adam and AdamW. slots: exp_avg, exp_avg_sq */
+/* Adam and AdamW. */
 RULE_ELEMENT float rule_adam(const struct rule_constants *c, float sum,
                              float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
@@ -146,7 +147,6 @@ RULE_ELEMENT float rule_adam(const struct rule_constants *c, float sum,
     return weight * c->weight_keep - c->rate * (slots[0] / root);
 }
 
-/* slots: exp_avg, exp_avg_sq, max_exp_avg_sq */
 RULE_ELEMENT float rule_adam_amsgrad(const struct rule_constants *c, float sum,
                                      float weight, float *slots) {
     float gradient = rule_gradient(c, sum, weight);
@@ -168,7 +168,7 @@ RULE_ELEMENT float rule_ftrl_weight(const struct rule_constants *c,
     return (clamped - *linear) / (after * c->inverse_rate + c->twice_l2);
 }
 
-/* Ftrl with learning_rate_power -0.5, its default. slots: accum, linear */
+/* Ftrl with learning_rate_power -0.5, its default. */
 RULE_ELEMENT float rule_ftrl(const struct rule_constants *c, float sum,
                              float weight, float *slots) {
     float gradient = c->scale * sum;
@@ -178,7 +178,7 @@ RULE_ELEMENT float rule_ftrl(const struct rule_constants *c, float sum,
     return rule_ftrl_weight(c, gradient, weight, before, after, &slots[1]);
 }
 
-/* Ftrl with another power. slots: accum, linear */
+/* Ftrl with another power. */
 RULE_ELEMENT float rule_ftrl_power(const struct rule_constants *c, float sum,
                                    float weight, float *slots) {
     float gradient = c->scale * sum;

@@ -46,26 +46,15 @@ static ALWAYS_INLINE void update_elements(
     }
 }
 
-/* Defines kernel_NAME, the loop of rule_NAME over SLOTS state tensors. */
-#define KERNEL(NAME, SLOTS)                                                    \
+/* kernel_NAME, the loop of rule_NAME, for each form. */
+#define KERNEL(FORM, NAME, SLOTS, ...)                                         \
     static void kernel_##NAME(const struct rule_constants *constants,          \
                               const struct rule_update *update,                \
                               const void *sums, size_t first, size_t count) {  \
         update_elements(rule_##NAME, SLOTS, constants, update, sums, first,    \
                         count);                                                \
     }
-
-KERNEL(sgd, 0)
-KERNEL(sgd_momentum, 1)
-KERNEL(adagrad, 1)
-KERNEL(rmsprop, 1)
-KERNEL(rmsprop_momentum, 2)
-KERNEL(rmsprop_centered, 2)
-KERNEL(rmsprop_centered_momentum, 3)
-KERNEL(adam, 2)
-KERNEL(adam_amsgrad, 3)
-KERNEL(ftrl, 2)
-KERNEL(ftrl_power, 2)
+RULE_ROWS(KERNEL)
 
 /* Element I of a gradient. */
 typedef float reader(const void *gradient, size_t i);
@@ -166,23 +155,10 @@ static bool rule_loops_is_finite(const void *sums, size_t count) {
 #define TEXT_(A) #A
 #define TEXT(A) TEXT_(A)
 
-_Static_assert(RULE_FORMS == RULE_FTRL_POWER + 1, "each form has its kernel");
+#define KERNEL_OF(FORM, NAME, ...) [RULE_##FORM] = kernel_##NAME,
 const struct rule_loops JOIN(rule_loops_, VARIANT) = {
     .name = TEXT(VARIANT),
-    .kernel =
-        {
-            [RULE_SGD] = kernel_sgd,
-            [RULE_SGD_MOMENTUM] = kernel_sgd_momentum,
-            [RULE_ADAGRAD] = kernel_adagrad,
-            [RULE_RMSPROP] = kernel_rmsprop,
-            [RULE_RMSPROP_MOMENTUM] = kernel_rmsprop_momentum,
-            [RULE_RMSPROP_CENTERED] = kernel_rmsprop_centered,
-            [RULE_RMSPROP_CENTERED_MOMENTUM] = kernel_rmsprop_centered_momentum,
-            [RULE_ADAM] = kernel_adam,
-            [RULE_ADAM_AMSGRAD] = kernel_adam_amsgrad,
-            [RULE_FTRL] = kernel_ftrl,
-            [RULE_FTRL_POWER] = kernel_ftrl_power,
-        },
+    .kernel = {RULE_ROWS(KERNEL_OF)},
     .sum = {[JOB_WIRE_FLOAT32] = sum_float32, [JOB_WIRE_BF16] = sum_bf16},
     .add_squares = rule_loops_add_squares,
     .is_finite = rule_loops_is_finite,

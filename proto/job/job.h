@@ -44,8 +44,26 @@ enum job_data_format {
 };
 #define JOB_DATA_FORMAT_WORDS                                                  \
     "idx", "csv", "criteo", "tfrecord", "libsvm", "npz", "npy", "safetensors"
-enum job_activation { JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY };
-enum job_loss { JOB_SOFTMAX_CROSS_ENTROPY, JOB_SIGMOID_CROSS_ENTROPY, JOB_MSE };
+/* ROW(its enumerator, its word in the job). SOFTMAX: its word, "" where models
+ * have none. */
+#define JOB_ACTIVATION_ROWS(ROW)                                               \
+    ROW(RELU, "relu")                                                          \
+    ROW(TANH, "tanh")                                                          \
+    ROW(SIGMOID, "sigmoid")                                                    \
+    ROW(IDENTITY, "identity")
+#define JOB_LOSS_ROWS(ROW, softmax)                                            \
+    ROW(SOFTMAX_CROSS_ENTROPY, softmax)                                        \
+    ROW(SIGMOID_CROSS_ENTROPY, "sigmoid_cross_entropy")                        \
+    ROW(MSE, "mse")
+#define JOB_TYPE(NAME, word) JOB_##NAME,
+#define JOB_WORD(NAME, word) word,
+#define JOB_ONE(NAME, word) +1
+enum job_activation { JOB_ACTIVATION_ROWS(JOB_TYPE) };
+enum job_loss { JOB_LOSS_ROWS(JOB_TYPE, ) };
+enum {
+    JOB_ACTIVATIONS = JOB_ACTIVATION_ROWS(JOB_ONE),
+    JOB_LOSSES = JOB_LOSS_ROWS(JOB_ONE, )
+};
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };

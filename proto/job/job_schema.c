@@ -6,12 +6,9 @@
 #define FIELD(member) offsetof(struct job, member)
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-#define SGD (1u << OPTIMIZER_SGD)
-#define ADAGRAD (1u << OPTIMIZER_ADAGRAD)
-#define RMSPROP (1u << OPTIMIZER_RMSPROP)
-#define ADAM (1u << OPTIMIZER_ADAM)
-#define ADAMW (1u << OPTIMIZER_ADAMW)
-#define FTRL (1u << OPTIMIZER_FTRL)
+#define RULE_MASK(NAME, number, word) NAME = 1u << OPTIMIZER_##NAME,
+enum { OPTIMIZER_ROWS(RULE_MASK) };
+#define RULE_WORD(NAME, number, word) [OPTIMIZER_##NAME] = word,
 
 #define MLP (1u << JOB_MLP)
 #define BUILT_IN (~(1u << JOB_EXTERNAL))
@@ -69,13 +66,13 @@
 #define FLOAT_POWERS 127.0 /* largest power of two in a float32 */
 #define PEERS 1024.0
 
-/* The keys of an optimizer, each by ROW; its fields are OF and RATE, LAST a
- * further word of its type or NULL. Ranges are those that torch.optim checks.
- */
-#define OPTIMIZER(ROW, of, rate, last, meaning)                                \
-    ROW("type", meaning,                                                       \
-        CHOICE(of.type, "SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl",  \
-               last),                                                          \
+/* The keys of an optimizer, each by ROW; its fields are OF and RATE, NONE is
+ * the word for no rule, or "". Ranges are those that torch.optim checks. */
+#define OPTIMIZER(ROW, of, rate, none, meaning)                                \
+    ROW("type", meaning, .kind = JOB_KIND_CHOICE, .field = FIELD(of.type),     \
+        .words =                                                               \
+            (const char *const[OPTIMIZER_TYPES + 1]){                          \
+                OPTIMIZER_ROWS(RULE_WORD)[OPTIMIZER_NONE] = none},             \
         .required = true)                                                      \
     ROW("params.lr", "the learning rate", REAL(rate, 0, HUGE),                 \
         .default_value = "0.001", .tf = "0.01", .optimizers = SGD)             \
@@ -136,9 +133,6 @@
         REAL(of.l1, 0, HUGE), .default_value = "0", .optimizers = FTRL)        \
     ROW("params.l2_regularization_strength", "L2 penalty",                     \
         REAL(of.l2, 0, HUGE), .default_value = "0", .optimizers = FTRL)
-
-_Static_assert(OPTIMIZER_NONE == OPTIMIZER_FTRL + 1,
-               "the words of an optimizer's type are those of its enum");
 
 #define OWN(name, ...) {"optimizer." name, __VA_ARGS__},
 #define WIDE(name, ...)                                                        \
@@ -280,10 +274,10 @@ static const struct job_key keys[] = {
         OWN, optimizer, schedule.lr, "None",
         "the update rule, by names of torch.optim, Ftrl by TensorFlow's; None: with model.type external, whose trainers apply one themselves")
         OPTIMIZER(WIDE, groups[JOB_GROUP_WIDE].optimizer,
-                  groups[JOB_GROUP_WIDE].lr, NULL,
+                  groups[JOB_GROUP_WIDE].lr, "",
                   "the update rule of the group wide")
             OPTIMIZER(DEEP, groups[JOB_GROUP_DEEP].optimizer,
-                      groups[JOB_GROUP_DEEP].lr, NULL,
+                      groups[JOB_GROUP_DEEP].lr, "",
                       "the update rule of the group deep")
 
                 {"scheduler.type",

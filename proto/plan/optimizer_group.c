@@ -2,61 +2,47 @@
 #include "proto/plan/optimizer_group.h"
 
 #include "core/tensor/rule.h"
+#include "proto/job/job_schema.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SGD (1u << OPTIMIZER_SGD)
-#define ADAGRAD (1u << OPTIMIZER_ADAGRAD)
-#define RMSPROP (1u << OPTIMIZER_RMSPROP)
-#define ADAM (1u << OPTIMIZER_ADAM | 1u << OPTIMIZER_ADAMW)
-#define FTRL (1u << OPTIMIZER_FTRL)
-#define TORCH (SGD | ADAGRAD | RMSPROP | ADAM)
-_Static_assert((TORCH | FTRL) == (1u << OPTIMIZER_NONE) - 1,
-               "each rule has a learning rate");
-
 #define OF_OPTIMIZER(member) offsetof(struct optimizer_group, optimizer.member)
 
-/* A value: its key, its field, its range, the optimizers that have it. */
+/* A value: its key, its field, its range. The job's keys below optimizer.params
+ * say which optimizers have it. */
 struct value_row {
     const char *key;
     size_t field;
     double min, max; /* both allowed */
-    unsigned optimizers;
 };
+#define VALUE(member, from, to)                                                \
+    { #member, OF_OPTIMIZER(member), from, to }
 
 /* The changeable ones, by enum optimizer_value, then those that are fixed. */
 static const struct value_row reals[] = {
-    [OPTIMIZER_LR] = {"lr", offsetof(struct optimizer_group, lr), 0, INFINITY,
-                      TORCH | FTRL},
-    [OPTIMIZER_MOMENTUM] = {"momentum", OF_OPTIMIZER(momentum), 0, INFINITY,
-                            SGD | RMSPROP},
-    [OPTIMIZER_DAMPENING] = {"dampening", OF_OPTIMIZER(dampening), -INFINITY,
-                             INFINITY, SGD},
-    [OPTIMIZER_WEIGHT_DECAY] = {"weight_decay", OF_OPTIMIZER(weight_decay), 0,
-                                INFINITY, TORCH},
-    [OPTIMIZER_BETA1] = {"beta1", OF_OPTIMIZER(beta1), 0, 1, ADAM},
-    [OPTIMIZER_BETA2] = {"beta2", OF_OPTIMIZER(beta2), 0, 1, ADAM},
-    [OPTIMIZER_EPS] = {"eps", OF_OPTIMIZER(eps), 0, INFINITY,
-                       ADAGRAD | RMSPROP | ADAM},
-    [OPTIMIZER_ALPHA] = {"alpha", OF_OPTIMIZER(alpha), 0, 1, RMSPROP},
-    [OPTIMIZER_LR_DECAY] = {"lr_decay", OF_OPTIMIZER(lr_decay), 0, INFINITY,
-                            ADAGRAD},
-    {"initial_accumulator_value", OF_OPTIMIZER(initial_accumulator_value), 0,
-     INFINITY, ADAGRAD | FTRL},
-    {"learning_rate_power", OF_OPTIMIZER(learning_rate_power), -INFINITY, 0,
-     FTRL},
-    {"l1_regularization_strength", OF_OPTIMIZER(l1), 0, INFINITY, FTRL},
-    {"l2_regularization_strength", OF_OPTIMIZER(l2), 0, INFINITY, FTRL},
+    [OPTIMIZER_LR] = {"lr", offsetof(struct optimizer_group, lr), 0, INFINITY},
+    [OPTIMIZER_MOMENTUM] = VALUE(momentum, 0, INFINITY),
+    [OPTIMIZER_DAMPENING] = VALUE(dampening, -INFINITY, INFINITY),
+    [OPTIMIZER_WEIGHT_DECAY] = VALUE(weight_decay, 0, INFINITY),
+    [OPTIMIZER_BETA1] = VALUE(beta1, 0, 1),
+    [OPTIMIZER_BETA2] = VALUE(beta2, 0, 1),
+    [OPTIMIZER_EPS] = VALUE(eps, 0, INFINITY),
+    [OPTIMIZER_ALPHA] = VALUE(alpha, 0, 1),
+    [OPTIMIZER_LR_DECAY] = VALUE(lr_decay, 0, INFINITY),
+    VALUE(initial_accumulator_value, 0, INFINITY),
+    VALUE(learning_rate_power, -INFINITY, 0),
+    {"l1_regularization_strength", OF_OPTIMIZER(l1), 0, INFINITY},
+    {"l2_regularization_strength", OF_OPTIMIZER(l2), 0, INFINITY},
 };
 
 static const struct value_row flags[] = {
-    {"nesterov", OF_OPTIMIZER(nesterov), 0, 1, SGD},
-    {"maximize", OF_OPTIMIZER(maximize), 0, 1, TORCH},
-    {"centered", OF_OPTIMIZER(centered), 0, 1, RMSPROP},
-    {"amsgrad", OF_OPTIMIZER(amsgrad), 0, 1, ADAM},
+    VALUE(nesterov, 0, 1),
+    VALUE(maximize, 0, 1),
+    VALUE(centered, 0, 1),
+    VALUE(amsgrad, 0, 1),
 };
 
 enum {
@@ -86,14 +72,26 @@ static bool is_value_allowed(const struct value_row *row, double value) {
     return isfinite(value) && value >= row->min && value <= row->max;
 }
 
+/* The job has beta1 and beta2 in one key. */
+static bool has_value(enum optimizer_type type, const struct value_row *row) {
+    bool beta = !strncmp(row->key, "beta", 4);
+    char path[64];
+    snprintf(path, sizeof path, "optimizer.params.%s",
+             beta ? "betas" : row->key);
+    const struct job_key *key;
+    for (size_t i = 0; (key = job_schema_row(NULL, i)); i++)
+        if (key->optimizers & 1u << type && !strcmp(key->path, path))
+            return true;
+    return false;
+}
+
 static const struct value_row *find_row(const struct optimizer_group *group,
                                         const char *key, bool *is_flag) {
-    unsigned type = 1u << group->optimizer.type;
     for (unsigned i = 0; i < REALS + FLAGS; i++) {
         *is_flag = i >= REALS;
         const struct value_row *row = *is_flag ? &flags[i - REALS] : &reals[i];
-        if (row->optimizers & type && !strcmp(row->key, key))
-            return row;
+        if (!strcmp(row->key, key))
+            return has_value(group->optimizer.type, row) ? row : NULL;
     }
     return NULL;
 }
@@ -198,7 +196,7 @@ void optimizer_group_free(Capstan__OptimizerGroup ***list) {
 
 static bool read_group(struct optimizer_group *group,
                        const Capstan__OptimizerGroup *message) {
-    if (message->type > OPTIMIZER_NONE || message->n_values != REALS ||
+    if (message->type >= OPTIMIZER_TYPES || message->n_values != REALS ||
         message->n_flags != FLAGS)
         return false;
     *group = (struct optimizer_group){

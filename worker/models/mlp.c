@@ -606,7 +606,7 @@ static void mlp_check_job(const struct job *job, const struct log *log) {
     .field = offsetof(struct mlp_settings, member)
 #define MLP_CHOICE(member, ...)                                                \
     .kind = JOB_KIND_CHOICE, MLP_KEY(member), .words = (const char *const[]) { \
-        __VA_ARGS__, NULL                                                      \
+        __VA_ARGS__ NULL                                                       \
     }
 
 static const struct job_key mlp_keys[] = {
@@ -618,14 +618,14 @@ static const struct job_key mlp_keys[] = {
      .kind = JOB_KIND_NAMES, MLP_KEY(features)},
     {"model.activation",
      "after each layer except the last; mlp, deepfm, wide_deep, dlrm",
-     MLP_CHOICE(activation, "relu", "tanh", "sigmoid", "identity"),
+     MLP_CHOICE(activation, JOB_ACTIVATION_ROWS(JOB_WORD)),
      .default_value = "\"relu\""},
     {"model.init",
      "mlp, deepfm, wide_deep, dlrm: initial weights of the layers; their biases are then 0",
      .kind = JOB_KIND_INIT, MLP_KEY(init), .tf = "\"glorot_uniform\""},
     {"model.loss",
      "the label is a class below the number of outputs. With records, one output and one of the last two it is a number: a probability (0 or 1), or any (regression)",
-     MLP_CHOICE(loss, "softmax_cross_entropy", "sigmoid_cross_entropy", "mse"),
+     MLP_CHOICE(loss, JOB_LOSS_ROWS(JOB_WORD, "softmax_cross_entropy")),
      .default_value = "\"softmax_cross_entropy\""},
 };
 

@@ -24,13 +24,12 @@
             .kind = JOB_KIND_REAL, OF(type, dropout), .min = 0, .max = 0.99,     \
             .default_value = "0"                                                 \
     }
-/* The words of enum job_activation, as the MLP has them. */
 #define ACTIVATION(type)                                                       \
     {                                                                          \
         "model.activation",                                                    \
             .kind = JOB_KIND_CHOICE, OF(type, activation),                     \
-            .words = (const char *const[]){"relu", "tanh", "sigmoid",          \
-                                           "identity", NULL},                  \
+            .words =                                                           \
+                (const char *const[]){JOB_ACTIVATION_ROWS(JOB_WORD) NULL},     \
             .default_value = "\"relu\""                                        \
     }
 #define INIT(type)                                                             \
@@ -44,13 +43,11 @@
             "fm, deepfm, matrix_factorization: initial factors",               \
             .kind = JOB_KIND_ROW_INIT, OF(type, factors_init)                  \
     }
-/* The words are those of enum job_loss from softmax on, which none has. */
 #define LOSS(type, default_loss)                                               \
     {                                                                          \
         "model.loss",                                                          \
             .kind = JOB_KIND_CHOICE, OF(type, loss),                           \
-            .words = (const char *const[]){"", "sigmoid_cross_entropy", "mse", \
-                                           NULL},                              \
+            .words = (const char *const[]){JOB_LOSS_ROWS(JOB_WORD, "") NULL},  \
             .default_value = default_loss                                      \
     }
 #define CROSS_ENTROPY "\"sigmoid_cross_entropy\""

@@ -57,6 +57,18 @@ struct device_settings {
  * lost, and its memory is never freed. */
 enum { DEVICE_SYNC_SECONDS = 5 };
 
+/* What program and plugin must agree on: the structs that they share, whose
+ * number is raised with each change, and which ops, rules and words there are,
+ * as an older plugin does not know a further one. */
+enum {
+    DEVICE_STRUCTS = 13,
+    DEVICE_ABI = DEVICE_STRUCTS << 24 | OP_KINDS << 16 | RULE_FORMS << 8 |
+                 JOB_ACTIVATIONS << 4 | JOB_LOSSES
+};
+_Static_assert(OP_KINDS < 256 && RULE_FORMS < 256 && JOB_ACTIVATIONS < 16 &&
+                   JOB_LOSSES < 16,
+               "each has its bits of the number");
+
 /* Begins as a device_head (core/base/device_head.h). */
 struct device_ops {
     uint32_t abi;        /* DEVICE_ABI */

@@ -7,56 +7,26 @@
 
 #include <utility>
 
-/* The numbers of slots, as in rule.c. */
+#define SLOTS_OF(FORM, NAME, SLOTS, ...)                                       \
+    case RULE_##FORM:                                                          \
+        return SLOTS;
 static __host__ __device__ constexpr int slots_of(enum rule_form form) {
     switch (form) {
-    case RULE_SGD:
-        return 0;
-    case RULE_SGD_MOMENTUM:
-    case RULE_ADAGRAD:
-    case RULE_RMSPROP:
-        return 1;
-    case RULE_RMSPROP_MOMENTUM:
-    case RULE_RMSPROP_CENTERED:
-    case RULE_ADAM:
-    case RULE_FTRL:
-    case RULE_FTRL_POWER:
-        return 2;
-    case RULE_RMSPROP_CENTERED_MOMENTUM:
-    case RULE_ADAM_AMSGRAD:
-        return 3;
+        RULE_ROWS(SLOTS_OF)
     case RULE_FORMS:
         break;
     }
     return -1;
 }
 
-template <enum rule_form FORM>
+#define APPLY(FORM, NAME, ...)                                                 \
+    case RULE_##FORM:                                                          \
+        return rule_##NAME(c, sum, weight, slots);
+template <enum rule_form OF>
 CUDA_ELEMENT float cuda_rule_apply(const struct rule_constants *c, float sum,
                                    float weight, float *slots) {
-    switch (FORM) {
-    case RULE_SGD:
-        return rule_sgd(c, sum, weight, slots);
-    case RULE_SGD_MOMENTUM:
-        return rule_sgd_momentum(c, sum, weight, slots);
-    case RULE_ADAGRAD:
-        return rule_adagrad(c, sum, weight, slots);
-    case RULE_RMSPROP:
-        return rule_rmsprop(c, sum, weight, slots);
-    case RULE_RMSPROP_MOMENTUM:
-        return rule_rmsprop_momentum(c, sum, weight, slots);
-    case RULE_RMSPROP_CENTERED:
-        return rule_rmsprop_centered(c, sum, weight, slots);
-    case RULE_RMSPROP_CENTERED_MOMENTUM:
-        return rule_rmsprop_centered_momentum(c, sum, weight, slots);
-    case RULE_ADAM:
-        return rule_adam(c, sum, weight, slots);
-    case RULE_ADAM_AMSGRAD:
-        return rule_adam_amsgrad(c, sum, weight, slots);
-    case RULE_FTRL:
-        return rule_ftrl(c, sum, weight, slots);
-    case RULE_FTRL_POWER:
-        return rule_ftrl_power(c, sum, weight, slots);
+    switch (OF) {
+        RULE_ROWS(APPLY)
     case RULE_FORMS:
         break;
     }
