@@ -5,7 +5,6 @@
 #ifndef CAPSTAN_UNTRAINED_H
 #define CAPSTAN_UNTRAINED_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,11 +26,5 @@ void untrained_leave(struct run *run, const struct roster_slot *slot);
 
 /* RANK has its first clock: its share is trained again. */
 void untrained_return(struct run *run, uint32_t rank);
-
-/* Adds the keys of the summary to OBJECT. */
-void untrained_add(json_t *object, const struct run *run);
-
-/* Warns of each rank whose share was not trained whole. */
-void untrained_log(const struct run *run);
 
 #endif

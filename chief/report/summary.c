@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/summary.h"
 
-#include "chief/control/untrained.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/device_replicas.h"
 #include "chief/plan/table_memory.h"
@@ -211,6 +210,82 @@ static void summary_add_rows(json_t *object, const struct run *run) {
         summary_add_table_memory(object, run);
     }
     json_decref(tables);
+}
+
+/* What RANK has not trained: SAMPLES are not known of a caller's model. */
+struct untrained {
+    uint64_t steps, samples;
+};
+
+/* The share follows from the replicas, as in the samplers. */
+static uint64_t share_of(const struct run *run, uint32_t rank,
+                         uint64_t samples) {
+    return samples * run->trainers[rank].replicas / run->plan.num_replicas;
+}
+
+static struct untrained untrained_by(const struct run *run, uint32_t rank) {
+    const struct run_absence *absence = &run->trainers[rank].absence;
+    struct untrained untrained = {.steps = absence->steps};
+    uint64_t start = run->plan.schedule.start;
+    if (absence->is_gone && run->end_step > absence->since)
+        untrained.steps += run->end_step - absence->since;
+    if (!time_breakdown_is_external(run) && untrained.steps)
+        untrained.samples = share_of(run, rank,
+                                     run_samples(run, start + untrained.steps) -
+                                         run_samples(run, start));
+    return untrained;
+}
+
+static void untrained_add(json_t *object, const struct run *run) {
+    json_t *list = json_array();
+    uint64_t samples = 0;
+    bool unknown = false;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct roster_slot *slot = &run->roster.slots[r];
+        struct untrained untrained = untrained_by(run, r);
+        if (!untrained.steps)
+            continue;
+        samples += untrained.samples;
+        unknown |= time_breakdown_is_external(run);
+        json_array_append_new(
+            list, json_pack("{s:s, s:i, s:i, s:I, s:I, s:o}", "role",
+                            cluster_role_name(slot->role), "index",
+                            (int)slot->index, "rank", (int)r, "since_step",
+                            (json_int_t)run->trainers[r].absence.first, "steps",
+                            (json_int_t)untrained.steps, "samples",
+                            time_breakdown_is_external(run)
+                                ? json_null()
+                                : json_integer((json_int_t)untrained.samples)));
+    }
+    json_object_set_new(object, "untrained_samples",
+                        unknown ? json_null()
+                                : json_integer((json_int_t)samples));
+    json_object_set_new(object, "untrained", list);
+}
+
+static void untrained_log(const struct run *run) {
+    uint64_t start = run->plan.schedule.start, steps = run->end_step - start;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct untrained untrained = untrained_by(run, r);
+        char name[64], samples[96] = "";
+        if (!untrained.steps)
+            continue;
+        roster_name(&run->roster.slots[r], name, sizeof name);
+        uint64_t all =
+            run_samples(run, run->end_step) - run_samples(run, start);
+        if (!time_breakdown_is_external(run))
+            snprintf(samples, sizeof samples,
+                     ", %" PRIu64 " samples, %.0f %% of what the run would "
+                     "have trained",
+                     untrained.samples,
+                     100 * (double)untrained.samples / (double)all);
+        log_warning(run->log, "untrained_summarized",
+                    "not all of the data was trained: %s was not there for "
+                    "%" PRIu64 " of %" PRIu64 " steps, first after step "
+                    "%" PRIu64 ", and its share of them%s is missing",
+                    name, untrained.steps, steps,
+                    run->trainers[r].absence.first, samples);
+    }
 }
 
 static void log_rows(const struct run *run, const struct run_facts *facts) {
