@@ -35,13 +35,6 @@ static size_t nearest_rank(size_t count, double share) {
     return rank > (double)count ? count - 1 : (size_t)rank - 1;
 }
 
-double bench_iteration_percentile(double *values, size_t count, double share) {
-    if (!count)
-        return NAN;
-    qsort(values, count, sizeof *values, by_value);
-    return values[nearest_rank(count, share)];
-}
-
 double bench_iteration_median(double *values, size_t count) {
     if (!count)
         return NAN;

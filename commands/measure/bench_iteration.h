@@ -58,16 +58,13 @@ void bench_iteration_record(struct bench_iteration *iteration,
 bool bench_iteration_continues(const struct bench_iteration *iteration,
                                uint64_t started, int64_t elapsed);
 
-/* The smallest of the COUNT values (sorted in place) that at least SHARE of
- * them do not exceed: nearest rank. NAN if there are none. SHARE in 0..1. */
-double bench_iteration_percentile(double *values, size_t count, double share);
-
 /* The middle value, or the mean of the two in the middle; NAN if there are
  * none. VALUES are sorted in place. */
 double bench_iteration_median(double *values, size_t count);
 
-/* Percentile of an iteration's latencies in microseconds; sorts them in
- * place. */
+/* The smallest of an iteration's latencies, in microseconds, that at least
+ * SHARE (0..1) of them do not exceed: nearest rank. NAN if there are none.
+ * Sorts them in place. */
 double bench_iteration_latency_us(struct bench_iteration *iteration,
                                   double share);
 
