@@ -14,6 +14,7 @@
 #include "proto/cluster/cluster_rank.h"
 #include "worker/models/model.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,25 @@ static struct health *open_health(enum role_kind kind, int index) {
                                         [ROLE_BENCH] = "bench"};
     return health_open(names[kind],
                        index < 0 && kind != ROLE_WORKER ? 0 : index);
+}
+/* Adds a role, called NAME INDEX (below 0: without a number) in its log, which
+ * is silent if QUIET. Returns a view; the caller fills in the settings of its
+ * KIND. */
+static struct role *roles_add(struct roles *roles, enum role_kind kind,
+                              const char *name, int index, bool quiet) {
+    struct role *role = &roles->list[roles->count++];
+    int pipe_ends[2] = {-1, -1};
+    role->name = name;
+    role->kind = kind;
+    role->done = roles->done;
+    log_open(&role->log, name, index);
+    role->log.quiet = quiet;
+    if (pipe2(pipe_ends, O_NONBLOCK | O_CLOEXEC))
+        log_warning(&role->log, "signals_unavailable",
+                    "no pipe: signals are ignored");
+    role->interrupts = pipe_ends[0];
+    role->interrupt_writer = pipe_ends[1];
+    return role;
 }
 
 static struct role *add_role(struct composition *composition,

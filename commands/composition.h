@@ -6,16 +6,66 @@
 #ifndef CAPSTAN_COMPOSITION_H
 #define CAPSTAN_COMPOSITION_H
 
+#include "chief/chief.h"
 #include "chief/plan/strategy.h"
 #include "chief/run_series.h"
 #include "commands/cli/options.h"
 #include "commands/measure/baselines.h"
+#include "commands/measure/bench_client.h"
 #include "commands/process_settings.h"
-#include "commands/roles.h"
+#include "commands/service_notify.h"
+#include "core/base/health.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "proto/cluster/cluster.h"
 #include "proto/cluster/cluster_rank.h"
 #include "proto/job/job.h"
+#include "ps/ps.h"
+#include "worker/train/evaluator.h"
+#include "worker/worker.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* The roles of one process, each on its own thread. Signals go to the first. */
+enum { ROLES_MAX = 3 };
+
+enum role_kind { ROLE_CHIEF, ROLE_PS, ROLE_WORKER, ROLE_EVALUATOR, ROLE_BENCH };
+
+struct role {
+    enum role_kind kind;
+    const char *name;
+    pthread_t thread;
+    struct log log;
+    int interrupts,
+        interrupt_writer; /* a pipe; each signal is its number in 8 bytes */
+    int done;             /* eventfd shared by all roles */
+    atomic_bool ended;
+    struct health *health; /* NULL: nobody asks for it; owned */
+    enum status status;
+    struct failure why;
+    /* The settings of its kind: */
+    struct chief_settings chief;
+    struct ps_settings ps;
+    struct cluster_task ps_address;
+    struct worker_settings worker;
+    struct evaluator_settings evaluator;
+    struct bench_client_settings bench;
+    char *result;          /* the bench's, or NULL */
+    double restart_within; /* the chief leads another run: rejoin within this
+                              many seconds */
+};
+
+struct roles {
+    int done, signals; /* descriptors that roles_run waits for; -1: closed */
+    struct role list[ROLES_MAX];
+    unsigned count;
+    bool embedded; /* the library's: `signals` gives numbers in 8 bytes */
+    struct service_notify *notify; /* borrowed; NULL: no service manager */
+    int stopped_by;    /* the first signal that ends the process; 0: none */
+    bool usr1_ignored; /* SIGUSR1 was ignored, and the log says so */
+};
 
 /* One run of several that this process leads. */
 struct composition_series_run {

@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_STATUS_SERVER_H
 #define CAPSTAN_STATUS_SERVER_H
 
-#include "commands/roles.h"
+#include "commands/composition.h"
 #include "core/base/health.h"
 #include "core/base/status.h"
 #include "proto/cluster/cluster.h"
