@@ -8,7 +8,7 @@
  * the same version. */
 #include "ps/reply_queue.h"
 
-#include "core/net/shm/buffer_pool.h"
+#include "core/net/shm/buffer.h"
 #include "proto/plan/encoding.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * hold it: what is appended lies behind what the snapshot reads. */
 #include "core/rows/row_table.h"
 
-#include "core/net/shm/buffer_pool.h"
+#include "core/net/shm/buffer.h"
 
 #include <inttypes.h>
 #include <stdalign.h>

@@ -9,7 +9,7 @@
  * of a new base later than others do. */
 #include "proto/holder/row_shard.h"
 
-#include "core/net/shm/buffer_pool.h"
+#include "core/net/shm/buffer.h"
 #include "core/store/shard_rows.h"
 
 #include <math.h>

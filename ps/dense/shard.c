@@ -7,7 +7,7 @@
 #include "ps/dense/shard.h"
 
 #include "core/base/byte_size.h"
-#include "core/net/shm/buffer_pool.h"
+#include "core/net/shm/buffer.h"
 #include "proto/plan/encoding.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/net/shm/buffer_pool.h"
+#include "core/net/shm/buffer.h"
 
 #include "tests/lib/test.h"
 
