@@ -6,7 +6,6 @@
  * for the limit; one that has lost it later is waited for. */
 #include "chief/control/reachability.h"
 
-#include "core/base/deadline.h"
 #include "core/base/time.h"
 #include "proto/messages/ps_links.h"
 

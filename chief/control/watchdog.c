@@ -3,7 +3,6 @@
 
 #include "chief/control/membership.h"
 #include "chief/run_series.h"
-#include "core/base/deadline.h"
 #include "core/base/time.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/measure/bench_stream_client.h"
 
-#include "core/base/deadline.h"
 #include "core/base/time.h"
 #include "core/net/shm/buffer.h"
 #include "proto/messages/ps_links.h"

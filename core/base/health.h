@@ -7,7 +7,7 @@
 #ifndef CAPSTAN_HEALTH_H
 #define CAPSTAN_HEALTH_H
 
-#include "core/base/deadline.h"
+#include "core/base/time.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,7 +6,6 @@
  * them. Any message of the run counts as a heartbeat of the chief. */
 #include "proto/messages/control_client.h"
 
-#include "core/base/deadline.h"
 #include "core/base/free_memory.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"

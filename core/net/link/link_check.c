@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/net/link/link_check.h"
 
-#include "core/base/deadline.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/net/link/resolve.h"

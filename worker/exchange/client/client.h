@@ -6,8 +6,8 @@
 #ifndef CAPSTAN_CLIENT_H
 #define CAPSTAN_CLIENT_H
 
-#include "core/base/deadline.h"
 #include "core/base/status.h"
+#include "core/base/time.h"
 #include "core/net/shm/buffer.h"
 #include "core/tensor/loss_scaler.h"
 #include "proto/messages/member.h"

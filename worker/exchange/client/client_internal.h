@@ -3,7 +3,6 @@
 #ifndef CAPSTAN_CLIENT_INTERNAL_H
 #define CAPSTAN_CLIENT_INTERNAL_H
 
-#include "core/base/deadline.h"
 #include "core/base/time.h"
 #include "proto/messages/ps_links.h"
 #include "worker/exchange/client/client.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/base/deadline.h"
 
 #include "core/base/time.h"
 #include "tests/lib/test.h"
