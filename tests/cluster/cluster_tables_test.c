@@ -107,6 +107,13 @@ TEST(models_with_tables_learn_what_is_planted) {
     }
 }
 
+TEST(the_rows_of_the_only_step_are_counted) {
+    cluster_run_job(*state, deepfm);
+    struct cluster_process *process = CLUSTER_FIXTURE_RUN(
+        *state, 1, 2, 0, "checkpoint.resume=never", "epochs=null", "steps=1");
+    assert_true(figure(process, "row_bytes_per_step") > 0);
+}
+
 /* The label as a number: a click is 1, and what is planted explains all but
  * noise of 0.02. */
 TEST(models_with_tables_learn_a_number) {

@@ -14,16 +14,14 @@ enum { PAGE = 4096 };
 struct embedding {
     struct embedding_settings settings;
     struct row_batch_index *index;
-    struct row_batch *ring; /* [room] */
+    struct row_batch *ring; /* [room], then `merged` and `evaluation` */
     uint32_t room;
     uint64_t begin;     /* of the step's first micro batch, */
     uint64_t passed;    /* of the next to pass, */
     uint64_t requested; /* of the next to request; a place is its number mod
                            room */
-    struct row_batch merged, evaluation;
+    struct row_batch *merged, *evaluation;
     uint64_t merged_until; /* `passed` for which `merged` is up to date */
-    bool has_pushed;
-    uint64_t rows, bytes; /* embedding_count */
     /* Of each column of rows, [max_batch, width]: its gradient on the device,
      * and its values, then its gradient, in pinned host memory, where that is
      * not the device's. */
@@ -85,16 +83,14 @@ enum status embedding_open(struct embedding **out,
         return embedding_no_memory(why);
     embedding->settings = *settings;
     embedding->room = settings->micro_batches + 3;
-    embedding->ring = calloc(embedding->room, sizeof *embedding->ring);
+    embedding->ring = calloc(embedding->room + 2, sizeof *embedding->ring);
+    embedding->merged = embedding->ring + embedding->room;
+    embedding->evaluation = embedding->merged + 1;
     enum status status = embedding->ring ? STATUS_OK : embedding_no_memory(why);
     if (!status)
         status = row_batch_index_open(&embedding->index, settings->layout, why);
-    for (uint32_t i = 0; !status && i < embedding->room; i++)
+    for (uint32_t i = 0; !status && i < embedding->room + 2; i++)
         status = row_batch_open(&embedding->ring[i], embedding->index, why);
-    if (!status)
-        status = row_batch_open(&embedding->merged, embedding->index, why);
-    if (!status)
-        status = row_batch_open(&embedding->evaluation, embedding->index, why);
     if (!status)
         status = allocate_columns(embedding, why);
     if (status)
@@ -123,10 +119,8 @@ void embedding_close(struct embedding **where) {
     if (!embedding)
         return;
     release_columns(embedding);
-    for (uint32_t i = 0; embedding->ring && i < embedding->room; i++)
+    for (uint32_t i = 0; embedding->ring && i < embedding->room + 2; i++)
         row_batch_close(&embedding->ring[i]);
-    row_batch_close(&embedding->merged);
-    row_batch_close(&embedding->evaluation);
     row_batch_index_close(&embedding->index);
     free(embedding->ring);
     free(embedding);
@@ -266,7 +260,7 @@ enum status embedding_backward(struct embedding *embedding,
 /* Adds up the micro batches' gradients row by row, in their order. */
 static enum status merge_micro_batches(struct embedding *embedding,
                                        struct failure *why) {
-    struct row_batch *merged = &embedding->merged;
+    struct row_batch *merged = embedding->merged;
     enum status status = STATUS_OK;
     row_batch_begin(merged);
     for (uint64_t k = embedding->begin; !status && k < embedding->passed; k++)
@@ -286,7 +280,7 @@ enum status embedding_gradients(struct embedding *embedding,
                                 struct row_batch **out, struct failure *why) {
     uint64_t count = embedding->passed - embedding->begin;
     *out = count == 1 ? place_of(embedding, embedding->begin)
-           : count    ? &embedding->merged
+           : count    ? embedding->merged
                       : NULL;
     if (count < 2 || embedding->merged_until == embedding->passed)
         return STATUS_OK;
@@ -308,27 +302,14 @@ enum status embedding_push(struct embedding *embedding, uint64_t clock,
         status = embedding_gradients(embedding, &rows, why);
     if (status)
         return status;
-    if (kind == CONTRIBUTION_FULL && !rows)
-        kind = CONTRIBUTION_ZERO;
-    if (rows) {
-        embedding->rows += rows->num_rows;
-        embedding->bytes += source->bytes(source->context, rows);
-    }
     source->push(source->context, clock, kind, rows);
-    embedding->has_pushed = true;
     embedding->begin = embedding->passed;
     return STATUS_OK;
 }
 
-void embedding_count(const struct embedding *embedding, uint64_t *rows,
-                     uint64_t *bytes) {
-    *rows = embedding->rows;
-    *bytes = embedding->bytes;
-}
-
 bool embedding_settle(struct embedding *embedding) {
     const struct embedding_source *source = &embedding->settings.source;
-    return !embedding->has_pushed || source->settle(source->context);
+    return source->settle(source->context);
 }
 
 enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
@@ -339,13 +320,13 @@ enum status embedding_evaluate(struct embedding *embedding, struct batch *batch,
     if (!*ready)
         return STATUS_OK;
     enum status status =
-        list_rows(embedding, batch, &embedding->evaluation, why);
+        list_rows(embedding, batch, embedding->evaluation, why);
     if (status)
         return status;
     source->lookup(source->context, clock, false, snapshot,
-                   &embedding->evaluation);
+                   embedding->evaluation);
     *ready = source->wait(source->context);
     if (*ready)
-        fill_columns(embedding, batch, &embedding->evaluation);
+        fill_columns(embedding, batch, embedding->evaluation);
     return STATUS_OK;
 }

@@ -30,8 +30,6 @@ struct embedding_source {
     void (*push)(void *context, uint64_t clock, enum contribution kind,
                  struct row_batch *rows); /* NULL: no training */
     bool (*settle)(void *context);
-    /* What a push of ROWS makes this trainer send. */
-    uint64_t (*bytes)(void *context, const struct row_batch *rows);
 };
 
 /* All borrowed. */
@@ -82,11 +80,6 @@ enum status embedding_gradients(struct embedding *embedding,
 enum status embedding_push(struct embedding *embedding, uint64_t clock,
                            enum contribution kind,
                            struct failure *why) MUST_CHECK;
-
-/* Rows pushed so far, and the bytes of messages with rows in the direction that
- * has more, which is towards the ps. */
-void embedding_count(const struct embedding *embedding, uint64_t *rows,
-                     uint64_t *bytes);
 
 /* Waits until the last push is taken; false: it will not be. */
 bool embedding_settle(struct embedding *embedding);

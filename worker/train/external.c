@@ -592,29 +592,13 @@ enum status external_flush_rows(struct external *external,
     if (!status)
         status = table_steps_sum(&all->steps, &batch, why);
     pthread_mutex_unlock(&external->mutex);
-    if (kind == CONTRIBUTION_FULL && !batch)
-        kind = CONTRIBUTION_ZERO;
     if (kind == CONTRIBUTION_ZERO && batch)
         kind = CONTRIBUTION_FULL;
-    if (status ||
-        !exchange_push_rows(trainer->exchange, trainer->clock + 1, kind,
-                            kind == CONTRIBUTION_FULL ? batch : NULL))
+    if (status || !trainer_push_rows(trainer, trainer->clock + 1, kind,
+                                     kind == CONTRIBUTION_FULL ? batch : NULL))
         return status;
     pthread_mutex_lock(&external->mutex);
     table_steps_sent(&all->steps);
-    all->has_pushed = true;
     pthread_mutex_unlock(&external->mutex);
-    if (kind != CONTRIBUTION_FULL)
-        return STATUS_OK;
-    pthread_mutex_lock(&trainer->mutex);
-    trainer->progress.rows += batch->num_rows;
-    trainer->progress.row_bytes += exchange_row_bytes(trainer->exchange, batch);
-    pthread_mutex_unlock(&trainer->mutex);
     return STATUS_OK;
-}
-
-bool external_settle_rows(struct external *external, struct trainer *trainer,
-                          int64_t until) {
-    return !external->tables || !external->tables->has_pushed ||
-           exchange_wait_pushed(trainer->exchange, until);
 }

@@ -43,7 +43,7 @@ struct external_tables {
     uint32_t count;
     struct table_steps steps;
     uint64_t awaited_clock; /* of the step, less one, that awaits rows */
-    bool open, has_pushed;
+    bool open;
 };
 
 struct external {
@@ -132,10 +132,6 @@ enum status external_add_tables(struct external *external,
 enum status external_flush_rows(struct external *external,
                                 struct trainer *trainer,
                                 struct failure *why) MUST_CHECK;
-
-/* Waits until the last push of rows is taken; false: not until UNTIL. */
-bool external_settle_rows(struct external *external, struct trainer *trainer,
-                          int64_t until);
 
 /* The optimizer TYPE with its defaults, as the job has them. */
 enum status external_default_group(struct optimizer_group *group,

@@ -399,7 +399,7 @@ static enum external_result external_end_step(struct external *external,
         *ends = exchange_global_step(trainer->exchange) >= total;
     }
     if (*ends && (!external_wait_all(external, trainer, until) ||
-                  !external_settle_rows(external, trainer, until)))
+                  !trainer_settle_rows(trainer, until)))
         return external_late(external, until);
     external->counted = false;
     pthread_mutex_lock(&external->mutex);
@@ -457,9 +457,8 @@ enum external_result external_finish(struct external *external, bool early,
         return EXTERNAL_OVER;
     }
     flush_pushes(external, trainer);
-    if (external->started &&
-        (!external_wait_all(external, trainer, until) ||
-         !external_settle_rows(external, trainer, until))) {
+    if (external->started && (!external_wait_all(external, trainer, until) ||
+                              !trainer_settle_rows(trainer, until))) {
         result = external_late(external, until);
     } else if (!external->finished) {
         struct trainer_report finished = {

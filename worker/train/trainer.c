@@ -162,20 +162,15 @@ static bool wait_rows(void *context) {
 static void push_rows(void *context, uint64_t clock, enum contribution kind,
                       struct row_batch *rows) {
     struct trainer *trainer = context;
-    if (!exchange_push_rows(trainer->exchange, clock, kind, rows))
+    if (!trainer_push_rows(trainer, clock, kind, rows))
         trainer->aborted = true;
 }
 
 static bool settle_rows(void *context) {
     struct trainer *trainer = context;
-    if (!exchange_wait_pushed(trainer->exchange, TIME_NEVER))
+    if (!trainer_settle_rows(trainer, TIME_NEVER))
         trainer->aborted = true;
     return !trainer->aborted;
-}
-
-static uint64_t bytes_of_rows(void *context, const struct row_batch *rows) {
-    const struct trainer *trainer = context;
-    return exchange_row_bytes(trainer->exchange, rows);
 }
 
 static enum status open_embedding(struct trainer *trainer,
@@ -190,8 +185,7 @@ static enum status open_embedding(struct trainer *trainer,
         .max_batch = job->micro_batch > EVALUATION_BATCH ? job->micro_batch
                                                          : EVALUATION_BATCH,
         .micro_batches = job->accumulation,
-        .source = {trainer, look_up, wait_rows, push_rows, settle_rows,
-                   bytes_of_rows}};
+        .source = {trainer, look_up, wait_rows, push_rows, settle_rows}};
     if (trainer->local_group.count > 1)
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "the model has tables: a trainer computes it on one "

@@ -47,7 +47,9 @@ struct trainer_progress {
     double loss_scale;        /* fp16: of this step */
     uint64_t skipped;         /* steps of the whole run skipped for overflow */
     uint64_t bad_lines;       /* of the training data, left out so far */
-    uint64_t rows, row_bytes; /* of tables: embedding_count */
+    uint64_t rows, row_bytes; /* of tables: pushed, and of messages with rows
+                                 in the direction that has more, which is
+                                 towards the ps */
 };
 
 /* The steps after the previous point (run_schedule.h) up to this one. */

@@ -28,7 +28,8 @@ struct trainer {
     struct embedding *embedding; /* NULL: the model has no tables */
     struct arena arena;
     uint64_t clock;
-    bool aborted;         /* no more weights come */
+    bool aborted; /* no more weights come */
+    bool has_pushed_rows;
     uint32_t unannounced; /* parameters complete but not announced */
     uint64_t unannounced_elements;
     double step_loss;
@@ -102,6 +103,14 @@ bool trainer_wait_all_weights(struct trainer *trainer);
 /* The run's loss scale of the next step, which arrives with the last parameter;
  * false as trainer_wait_weights. */
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler);
+
+/* Pushes ROWS, the sums of step CLOCK's gradients; NULL: there are none, and a
+ * full contribution is zero. False: no answer comes any more. */
+bool trainer_push_rows(struct trainer *trainer, uint64_t clock,
+                       enum contribution kind, struct row_batch *rows);
+
+/* Waits until the last such push is taken; false: not until UNTIL. */
+bool trainer_settle_rows(const struct trainer *trainer, int64_t until);
 
 /* Adds RESULT of step `clock` to the progress. */
 void trainer_step_add(struct trainer *trainer,

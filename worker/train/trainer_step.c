@@ -57,6 +57,27 @@ static void trainer_step_done(void *context, uint32_t parameter) {
     trainer_step_announce(context, parameter);
 }
 
+bool trainer_push_rows(struct trainer *trainer, uint64_t clock,
+                       enum contribution kind, struct row_batch *rows) {
+    if (kind == CONTRIBUTION_FULL && !rows)
+        kind = CONTRIBUTION_ZERO;
+    if (!exchange_push_rows(trainer->exchange, clock, kind, rows))
+        return false;
+    trainer->has_pushed_rows = true;
+    if (!rows)
+        return true;
+    pthread_mutex_lock(&trainer->mutex);
+    trainer->progress.rows += rows->num_rows;
+    trainer->progress.row_bytes += exchange_row_bytes(trainer->exchange, rows);
+    pthread_mutex_unlock(&trainer->mutex);
+    return true;
+}
+
+bool trainer_settle_rows(const struct trainer *trainer, int64_t until) {
+    return !trainer->has_pushed_rows ||
+           exchange_wait_pushed(trainer->exchange, until);
+}
+
 /* KIND's contribution to the partitions of tables. */
 static enum status announce_rows(struct trainer *trainer,
                                  enum contribution kind, struct failure *why) {
@@ -128,9 +149,6 @@ void trainer_step_add(struct trainer *trainer,
     progress->correct += result->correct;
     progress->clock = trainer->clock;
     progress->global_step = global_step;
-    if (trainer->embedding)
-        embedding_count(trainer->embedding, &progress->rows,
-                        &progress->row_bytes);
     progress->input_s = time_to_seconds(trainer->input);
     progress->wire_s = waited;
     progress->training_s =
