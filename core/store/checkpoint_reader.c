@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint is a manifest and its shard files. Each file is checked whole
- * before LMDB opens it (shard_reader.c). Verifying reads everything. Restoring
+ * before LMDB opens it (shard_file.c). Verifying reads everything. Restoring
  * opens a file when its first block is read, so a ps reads and hashes only
  * files with blocks for it, whichever process wrote them. Files held by another
  * host are skipped in verification, because a process that resumes there checks
@@ -9,7 +9,7 @@
 
 #include "core/store/checkpoint.h"
 #include "core/store/kept_file.h"
-#include "core/store/shard_reader.h"
+#include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
 
 #include <errno.h>

@@ -11,8 +11,6 @@
 #include "core/base/status.h"
 #include "core/net/shm/buffer.h"
 #include "core/store/shard_file.h"
-#include "core/store/shard_reader.h"
-#include "core/store/shard_writer.h"
 #include "core/tensor/layout.h"
 #include "core/tensor/row_keys.h"
 

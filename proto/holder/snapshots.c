@@ -9,8 +9,8 @@
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
 #include "core/store/dir_lock.h"
+#include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
-#include "core/store/shard_writer.h"
 #include "proto/messages/message.h"
 
 #include <errno.h>

@@ -5,8 +5,7 @@
  * rounds, and how much anonymous memory writing took. */
 #include "core/base/time.h"
 #include "core/store/atomic_file.h"
-#include "core/store/shard_reader.h"
-#include "core/store/shard_writer.h"
+#include "core/store/shard_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "tests/lib/checkpoint_fixture.h"
 
 #include "core/store/checkpoint.h"
+#include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
-#include "core/store/shard_writer.h"
 #include "tests/lib/assert_fails.h"
 
 #include <dirent.h>

@@ -3,7 +3,7 @@
 #include "ps/ps_internal.h"
 
 #include "core/store/checkpoint.h"
-#include "core/store/shard_reader.h"
+#include "core/store/shard_file.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"

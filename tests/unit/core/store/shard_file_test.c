@@ -4,8 +4,7 @@
 
 #define STATE struct checkpoint_fixture_file *place
 
-#include "core/store/shard_reader.h"
-#include "core/store/shard_writer.h"
+#include "core/store/shard_file.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"

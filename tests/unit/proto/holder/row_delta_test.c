@@ -3,8 +3,8 @@
  * checkpoints and deltas: a delta with its base has the rows that the ps had,
  * restored to any number of ps, whose own deltas go on from there. */
 #include "core/store/checkpoint.h"
+#include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
-#include "core/store/shard_writer.h"
 #include "proto/holder/row_shard.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"

@@ -4,7 +4,7 @@
 #include "proto/holder/snapshots.h"
 
 #include "core/base/time.h"
-#include "core/store/shard_reader.h"
+#include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
 #include "proto/messages/message.h"
 #include "tests/lib/assert_fails.h"

@@ -4,7 +4,7 @@
 #include "core/store/checkpoint.h"
 #include "core/store/dir_lock.h"
 #include "core/store/manifest.h"
-#include "core/store/shard_writer.h"
+#include "core/store/shard_file.h"
 #include "proto/job/job.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/assert_fails.h"
