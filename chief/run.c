@@ -279,3 +279,12 @@ bool run_awaits_devices(const struct run *run, uint32_t rank) {
     return visible_devices->reported && !visible_devices->answered &&
            visible_devices->count;
 }
+
+void run_absence_end(struct run *run, uint32_t rank) {
+    struct run_absence *absence = &run->trainers[rank].absence;
+    uint64_t step =
+        run_synchronous(run) ? run->trainers[rank].from - 1 : run_step(run);
+    if (absence->is_gone && step > absence->since)
+        absence->steps += step - absence->since;
+    absence->is_gone = false;
+}

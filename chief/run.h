@@ -7,7 +7,6 @@
 #include "chief/control/control_server.h"
 #include "chief/control/membership.h"
 #include "chief/control/roster.h"
-#include "chief/control/untrained.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/device_assignment.h"
 #include "chief/plan/planning.h"
@@ -34,6 +33,17 @@ enum run_phase {
     RUN_FINISHING, /* last evaluation, checkpoint, export */
     RUN_STOPPING,  /* until all members have said goodbye */
     RUN_OVER,
+};
+
+/* What a run that goes on without a trainer does not train: its share of the
+ * data, from its loss until another process has its place or the run ends. In a
+ * synchronous run steps are the rounds that lack it, with staleness the updates
+ * that others make meanwhile. */
+struct run_absence {
+    bool is_gone;
+    uint64_t since; /* the last step before it left, the last time */
+    uint64_t first; /* the first time */
+    uint64_t steps; /* without it, up to its last return */
 };
 
 /* Per-trainer state beyond its roster slot. */
@@ -243,5 +253,8 @@ bool run_awaits_devices(const struct run *run, uint32_t rank);
 
 /* Enters PHASE and restarts the phase deadline. */
 void run_enter_phase(struct run *run, enum run_phase phase);
+
+/* The trainer of RANK has its first clock: its share is trained again. */
+void run_absence_end(struct run *run, uint32_t rank);
 
 #endif

@@ -6,12 +6,12 @@
 #include "chief/control/membership.h"
 
 #include "chief/control/membership_broadcast.h"
-#include "chief/control/untrained.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "core/base/time.h"
 #include "proto/cluster/cluster_size.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -429,6 +429,49 @@ static bool trainers_have_weights(const struct run *run) {
     }
     return false;
 }
+/* The last step that is known of RANK, which is gone, perhaps for long. A
+ * trainer begins a round once all have pushed for the one before. */
+static uint64_t last_step(const struct run *run, uint32_t rank) {
+    uint64_t step = run->plan.schedule.start;
+    if (!run_synchronous(run) &&
+        run->trainers[rank].heartbeat.global_step > step)
+        return run->trainers[rank].heartbeat.global_step;
+    for (uint32_t r = 0; run_synchronous(run) && r < run->roster.num_ranks;
+         r++) {
+        uint64_t clock = run->trainers[r].heartbeat.clock;
+        clock -= r != rank && clock > 0;
+        if (run->trainers[r].in_view && clock > step)
+            step = clock;
+    }
+    return step;
+}
+
+/* SLOT's trainer, which was not done, has left: if others train on, warns of
+ * what that means. */
+static void leave_untrained(struct run *run, const struct roster_slot *slot) {
+    struct run_absence *absence = &run->trainers[slot->rank].absence;
+    char name[64];
+    if (run->phase != RUN_TRAINING || run->shutdown.interrupted)
+        return; /* it has ended its part, or all do */
+    absence->is_gone = true;
+    absence->since = last_step(run, slot->rank);
+    if (!absence->steps)
+        absence->first = absence->since;
+    if (!run_count_live(run))
+        return; /* nothing is trained any more */
+    roster_name(slot, name, sizeof name);
+    log_warning(
+        run->log, "share_untrained",
+        "after step %" PRIu64 " nothing of %s's share of the data, 1 of %u, "
+        "is trained%s: %s",
+        absence->since, name, run->roster.num_ranks,
+        run->no_restart ? " any more, though the run may end with 0" : "",
+        run->no_restart
+            ? "to train it, end this run (SIGINT writes a checkpoint, if "
+              "there is checkpoint.dir) and start the same command again"
+            : "start this process again, by the same command, to train it "
+              "from then on");
+}
 
 /* The effect of a loss depends on the phase. The loss of a ps that holds
  * weights ends the run. The loss of a trainer ends it only between the plan and
@@ -453,7 +496,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     else if ((run->phase == RUN_TRAINING && !values) ||
              (run->phase == RUN_FINISHING && run_trainers_keep_weights(run))) {
         if (trains)
-            untrained_leave(run, slot);
+            leave_untrained(run, slot);
         membership_broadcast_view(run);
     } else if (run->phase == RUN_READYING || values ||
                (run->phase == RUN_JOINING && run->no_restart))

@@ -2,7 +2,6 @@
 #include "chief/plan/planning.h"
 
 #include "chief/control/membership_broadcast.h"
-#include "chief/control/untrained.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/collective_select.h"
 #include "chief/plan/device_replicas.h"
@@ -391,7 +390,7 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot,
         lowest = run->plan.schedule.start_batch / run->roster.num_ranks;
     trainer->from = lowest + 1;
     trainer->heartbeat.clock = lowest;
-    untrained_return(run, slot->rank);
+    run_absence_end(run, slot->rank);
     membership_broadcast_view(run);
 }
 

@@ -11,7 +11,6 @@
 #include "chief/snapshot/snapshot_coordinator.h"
 
 #include "chief/control/membership_broadcast.h"
-#include "chief/control/untrained.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
@@ -311,7 +310,7 @@ static void assign_joiners(struct run *run, uint64_t round) {
             run->trainers[r].has_plan && !run->trainers[r].from) {
             run->trainers[r].from = round + 1;
             run->trainers[r].heartbeat.clock = round;
-            untrained_return(run, r);
+            run_absence_end(run, r);
         }
     membership_broadcast_view(run);
 }
