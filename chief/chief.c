@@ -350,7 +350,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
                               control->heartbeat);
         break;
     case CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES:
-        device_assignment_receive(run, slot, control->visible_devices);
+        device_replicas_receive_visible(run, slot, control->visible_devices);
         break;
     case CAPSTAN__CONTROL__BODY_EPOCH:
         planning_receive_epoch(run, slot, control->epoch);

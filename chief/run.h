@@ -8,7 +8,7 @@
 #include "chief/control/membership.h"
 #include "chief/control/roster.h"
 #include "chief/plan/bandwidth_probe.h"
-#include "chief/plan/device_assignment.h"
+#include "chief/plan/device_replicas.h"
 #include "chief/plan/planning.h"
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"

@@ -5,17 +5,32 @@
 #ifndef CAPSTAN_DEVICE_REPLICAS_H
 #define CAPSTAN_DEVICE_REPLICAS_H
 
-#include "chief/run.h"
+#include "core/base/device_head.h"
+#include "proto/job/job.h"
+#include "proto/messages/message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct run;
+struct roster_slot;
+
+/* The devices that a trainer sees. They outlive its process, so that its
+ * successor gets the same place. */
+struct visible_devices {
+    bool reported, answered; /* by the current process */
+    bool known;              /* this process or an earlier one has reported */
+    uint32_t wanted_devices; /* how many it uses if none are shared */
+    uint32_t count;
+    char ids[JOB_MAX_DEVICES][DEVICE_ID];
+};
 
 /* Stores the devices in MODEL_SPEC for the trainer in SLOT. False: there is a
  * plan and the trainer has fewer devices than planned; it is told to end, and
  * the run continues without it. */
 bool device_replicas_declare(struct run *run, struct roster_slot *slot,
                              const Capstan__ModelSpec *model_spec);
-
-/* Checks the `devices` that trainers will use before they have sent their model
- * spec. False: the run is impossible with them, and is stopped. */
-bool device_replicas_precheck(struct run *run);
 
 /* All trainers have sent their model spec: counts and logs the replicas and
  * solves the batch. False: that is impossible, and the run is stopped. */
@@ -38,5 +53,17 @@ struct device_replicas_local_rank {
 };
 struct device_replicas_local_rank device_replicas_local_rank(
     const struct run *run, uint32_t rank);
+
+/* The trainer in SLOT reports its visible devices. Once all trainers have
+ * reported, each gets its assignment. If the run is impossible with the
+ * resulting device counts, it is stopped. */
+void device_replicas_receive_visible(
+    struct run *run, struct roster_slot *slot,
+    const Capstan__VisibleDevices *visible_devices);
+
+/* The trainer in SLOT has sent its model spec: if it has not reported devices,
+ * none are expected any more. */
+void device_replicas_have_declared(struct run *run,
+                                   const struct roster_slot *slot);
 
 #endif

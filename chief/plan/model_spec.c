@@ -191,7 +191,7 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
                         const Capstan__ModelSpec *model_spec) {
     struct run_trainer *trainer = &run->trainers[slot->rank];
     trainer->declared = device_replicas_declare(run, slot, model_spec);
-    device_assignment_declared(run, slot);
+    device_replicas_have_declared(run, slot);
     trainer->digest = model_spec->digest;
     trainer->features = model_spec->features;
     trainer->num_groups = (uint32_t)model_spec->n_groups;

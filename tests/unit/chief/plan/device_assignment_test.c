@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define STATE struct run_fixture *fixture
 
-#include "chief/plan/device_assignment.h"
-
 #include "chief/plan/device_replicas.h"
+
 #include "chief/run.h"
 #include "core/base/time.h"
 #include "tests/lib/run_fixture.h"
@@ -38,8 +37,8 @@ static void tell(struct run_fixture *fixture, uint32_t rank, const char *ids,
     }
     visible_devices.devices = list;
     visible_devices.wanted_devices = wanted_devices;
-    device_assignment_receive(&fixture->run, &fixture->run.roster.slots[rank],
-                              &visible_devices);
+    device_replicas_receive_visible(
+        &fixture->run, &fixture->run.roster.slots[rank], &visible_devices);
 }
 
 static void expect(struct run_fixture *fixture, uint32_t rank,
@@ -100,7 +99,7 @@ TEST(a_declared_trainer_without_devices_is_not_waited_for) {
     tell(fixture, 1, "a", 1);
     trainers[2].declared = true;
     trainers[2].devices = 1;
-    device_assignment_declared(&fixture->run, &fixture->run.roster.slots[2]);
+    device_replicas_have_declared(&fixture->run, &fixture->run.roster.slots[2]);
     assert_true(trainers[0].visible_devices.answered &&
                 trainers[1].visible_devices.answered);
     assert_false(trainers[2].visible_devices.answered);
