@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define STATE struct fixture *fixture
 
-#include "chief/snapshot/weights_transfer.h"
+#include "chief/snapshot/weights_io.h"
 
 #include "core/base/time.h"
 #include "core/net/link/link.h"

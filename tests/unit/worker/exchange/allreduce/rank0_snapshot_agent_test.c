@@ -3,7 +3,7 @@
  * weights, and reads the checkpoint that a run begins with. */
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
-#include "chief/snapshot/weights_transfer.h"
+#include "chief/snapshot/weights_io.h"
 #include "core/store/checkpoint.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/rank0_snapshot_agent_fixture.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/weights_server.h"
 
-#include "chief/snapshot/weights_transfer.h"
+#include "chief/snapshot/weights_io.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "proto/messages/message.h"
