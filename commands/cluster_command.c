@@ -34,7 +34,7 @@ struct peer {
 
 struct report {
     const struct cluster *cluster;
-    struct cluster_source sources[CLUSTER_SOURCES];
+    struct cluster_source sources[CLUSTER_SOURCES_MAX];
     uint32_t num_sources, num_peers;
     struct peer *peers;
     struct link_check *checks;

@@ -25,21 +25,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool unset_one(const char *start) {
+static bool unset_one(void) {
     for (char **each = environ; each && *each; each++) {
-        const char *end = strchr(*each, '=');
-        if (!end || strncmp(*each, start, strlen(start)))
-            continue;
-        char *name = strndup(*each, (size_t)(end - *each));
-        bool hidden = name && !unsetenv(name);
+        char *name = strndup(*each, strcspn(*each, "="));
+        bool hidden = name && cluster_hides(name) && !unsetenv(name);
         free(name);
-        return hidden;
+        if (hidden)
+            return true;
     }
     return false;
 }
 
-void rank_variables_unset(const char *start) {
-    while (unset_one(start))
+void rank_variables_unset(void) {
+    while (unset_one())
         ;
 }
 
@@ -266,21 +264,7 @@ static void set_threads(const struct launch_settings *options) {
 /* Runs in the child: no other variable describes a cluster. */
 static void set_environment(const struct launch *launch,
                             const struct launch_process *process) {
-    static const char *const cluster_variables[] = {
-        "TF_CONFIG",        "CLUSTER_SPEC", "JOB_NAME",
-        "TASK_INDEX",       "RANK",         "WORLD_SIZE",
-        "NODE_RANK",        "LOCAL_RANK",   "GROUP_RANK",
-        "GROUP_WORLD_SIZE", "ROLE_NAME",    "ROLE_RANK",
-        "ROLE_WORLD_SIZE",  "HOROVOD_RANK", "HOROVOD_SIZE"};
-    static const char *const cluster_prefixes[] = {
-        "MASTER_", "LOCAL_WORLD_", "TORCHELASTIC_", "PET_",   "OMPI_",
-        "PMI_",    "PMIX_",        "MPI_LOCAL",     "SLURM_", "AZ_BATCH"};
-    for (unsigned i = 0;
-         i < sizeof cluster_variables / sizeof *cluster_variables; i++)
-        unsetenv(cluster_variables[i]);
-    for (unsigned i = 0; i < sizeof cluster_prefixes / sizeof *cluster_prefixes;
-         i++)
-        rank_variables_unset(cluster_prefixes[i]);
+    rank_variables_unset();
     if (process->config)
         setenv("TF_CONFIG", process->config, 1);
     else

@@ -99,8 +99,8 @@ enum {
         6000 /* the port of the master node of Azure Batch */
 };
 
-/* Unsets every variable whose name starts with START. */
-void rank_variables_unset(const char *start);
+/* Unsets every variable that describes a cluster. */
+void rank_variables_unset(void);
 
 /* Sets the variables of process RANK of DISTRIBUTION (pytorch or mpi)
  * in an Azure ML job whose instances are all on this machine, at HOST, a

@@ -5,16 +5,19 @@
  * checked here afterwards. */
 #include "proto/cluster/cluster.h"
 
+#include "core/base/decimal.h"
+#include "core/base/diagnostics.h"
 #include "proto/cluster/cluster_input.h"
 #include "proto/cluster/cluster_jobs.h"
 #include "proto/cluster/cluster_self.h"
 #include "proto/cluster/launcher_ranks.h"
 #include "proto/cluster/launcher_roles.h"
-#include "proto/cluster/other_launchers.h"
 #include "proto/cluster/ranks.h"
+#include "proto/cluster/role_name.h"
 #include "proto/cluster/tf_config.h"
 
 #include <assert.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +63,271 @@ static enum status legacy_flags_read(struct cluster *cluster,
     return status ? status : cluster_self_resolve(&self, cluster, why);
 }
 
+enum kind {
+    NOTHING,
+    RANK,   /* rank: set for launched processes */
+    INDEX,  /* index: 0 may also mean that there is one process */
+    SIZE,   /* number of processes */
+    SLOTS,  /* number of allocated slots; beside a rank, number of processes */
+    HOSTS,  /* a list of the hosts */
+    OTHERS, /* number of processes in another role */
+    ADDRESSES, /* addresses of processes in another role */
+    ROLE,
+    JOB, /* a role, or the name of anything */
+};
+
+enum { MAX_VARIABLES = 6 };
+
+/* What shows other processes, though no source describes them. */
+struct launcher {
+    const char *name;
+    struct variable {
+        const char *name;
+        enum kind kind;
+    } variables[MAX_VARIABLES]; /* a rank stands before its size */
+    const char *advice; /* what to set; NULL: by the kinds of its variables */
+};
+
+#define SET_ADDRESS                                                            \
+    "Set MASTER_ADDR to the host of rank 0 in each (127.0.0.1 if all are on "  \
+    "one host), beside its rank and the size"
+
+static const struct launcher launchers[] = {
+    {"Horovod", .variables = {{"HOROVOD_RANK", RANK}, {"HOROVOD_SIZE", SIZE}},
+     SET_ADDRESS},
+    {"MVAPICH2",
+     .variables = {{"MV2_COMM_WORLD_RANK", RANK},
+                   {"MV2_COMM_WORLD_SIZE", SIZE}},
+     SET_ADDRESS},
+    {"MVAPICH", .variables = {{"MPIRUN_RANK", RANK}, {"MPIRUN_NPROCS", SIZE}}},
+    {"an MPI's process manager", .variables = {{"PMI_SIZE", SIZE}}},
+    {"jsrun",
+     .variables = {{"JSM_NAMESPACE_RANK", RANK}, {"JSM_NAMESPACE_SIZE", SIZE}},
+     SET_ADDRESS},
+    {"Flux", .variables = {{"FLUX_TASK_RANK", RANK}, {"FLUX_JOB_SIZE", SIZE}},
+     SET_ADDRESS},
+    {"Cray PALS", .variables = {{"PALS_RANKID", RANK}}},
+    {"Cray ALPS", .variables = {{"ALPS_APP_PE", RANK}}},
+    {"pbsdsh", .variables = {{"PBS_VNODENUM", INDEX}, {"PBS_NODENUM", INDEX}}},
+    {"blaunch",
+     .variables = {{"LSF_PM_TASKID", RANK}, {"LSB_DJOB_NUMPROC", SLOTS}}},
+    {"MXNet, ps-lite",
+     .variables = {{"DMLC_ROLE", ROLE},
+                   {"DMLC_WORKER_ID", RANK},
+                   {"DMLC_TASK_ID", RANK},
+                   {"DMLC_NUM_WORKER", SIZE},
+                   {"DMLC_NUM_SERVER", OTHERS}},
+     "Set DMLC_ROLE, DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER and "
+     "DMLC_NUM_SERVER in each; and DMLC_WORKER_ID in each worker, "
+     "DMLC_SERVER_ID in each server (0, 1, ...), as no index is assigned here; "
+     "or RANK, WORLD_SIZE and MASTER_ADDR"},
+    {"BytePS",
+     .variables = {{"BYTEPS_LOCAL_RANK", INDEX}, {"BYTEPS_LOCAL_SIZE", SIZE}}},
+    {"Paddle",
+     .variables = {{"TRAINING_ROLE", ROLE},
+                   {"PADDLE_TRAINER_ID", RANK},
+                   {"PADDLE_TRAINERS_NUM", SIZE},
+                   {"PADDLE_TRAINER_ENDPOINTS", HOSTS},
+                   {"PADDLE_PSERVERS_IP_PORT_LIST", ADDRESSES}},
+     "Set PADDLE_TRAINER_ENDPOINTS, or PADDLE_TRAINERS_NUM with MASTER_ADDR, "
+     "the host of trainer 0; in a trainer PADDLE_TRAINER_ID, in a ps "
+     "PADDLE_PSERVERS_IP_PORT_LIST with POD_IP and PADDLE_PORT"},
+    {"MindSpore", .variables = {{"MS_ROLE", ROLE},
+                                {"MS_NODE_ID", RANK},
+                                {"MS_WORKER_NUM", SIZE},
+                                {"MS_SERVER_NUM", OTHERS}}},
+    {"Ascend", .variables = {{"RANK_ID", RANK}, {"RANK_SIZE", SIZE}}},
+    {"SageMaker", .variables = {{"SM_HOSTS", HOSTS}},
+     "Set SM_CURRENT_HOST to this host's name in SM_HOSTS, or RANK, WORLD_SIZE "
+     "and MASTER_ADDR"},
+    {"TPU", .variables = {{"TPU_WORKER_ID", RANK},
+                          {"TPU_WORKER_HOSTNAMES", HOSTS},
+                          {"TPU_PROCESS_ADDRESSES", HOSTS},
+                          {"CLOUD_TPU_TASK_ID", INDEX}}},
+    {"JAX",
+     .variables = {{"JAX_PROCESS_ID", RANK}, {"JAX_NUM_PROCESSES", SIZE}}},
+    {"Azure", .variables = {{"AZ_BATCHAI_TASK_INDEX", INDEX},
+                            {"AZUREML_NODE_COUNT", SIZE},
+                            {"AZ_BATCH_NODE_LIST", HOSTS},
+                            {"AZ_BATCH_HOST_LIST", HOSTS},
+                            {"AZ_BATCHAI_WORKER_HOSTS", HOSTS},
+                            {"AZ_BATCHAI_PS_HOSTS", ADDRESSES}}},
+    {"AWS Batch", .variables = {{"AWS_BATCH_JOB_NODE_INDEX", RANK},
+                                {"AWS_BATCH_JOB_NUM_NODES", SIZE}}},
+    {"SkyPilot",
+     .variables = {{"SKYPILOT_NODE_RANK", RANK}, {"SKYPILOT_NUM_NODES", SIZE}}},
+    {"Volcano", .variables = {{"VC_TASK_INDEX", INDEX},
+                              {"VK_TASK_INDEX", INDEX},
+                              {"VC_WORKER_NUM", SIZE},
+                              {"VC_PS_NUM", OTHERS}}},
+    {"LeaderWorkerSet",
+     .variables = {{"LWS_WORKER_INDEX", INDEX}, {"LWS_GROUP_SIZE", SIZE}}},
+    {"torchrun", .variables = {{"PET_NODE_RANK", INDEX},
+                               {"PET_NNODES", SIZE},
+                               {"GROUP_WORLD_SIZE", SIZE},
+                               {"LOCAL_WORLD_SIZE", SIZE}}},
+    {"a TensorFlow script", .variables = {{"JOB_NAME", JOB},
+                                          {"WORKER_HOSTS", HOSTS},
+                                          {"PS_HOSTS", ADDRESSES}}},
+};
+
+/* Number of entries of a list: JSON, or separated by blanks, commas or
+ * semicolons. */
+static uint64_t count_entries(const char *text) {
+    static const char between[] = ",; \t\r\n[]";
+    uint64_t count = 0;
+    for (text += strspn(text, between); *text; text += strspn(text, between)) {
+        text += strcspn(text, between);
+        count++;
+    }
+    return count;
+}
+
+/* Number of processes or hosts that TEXT gives; a text that is not a number
+ * counts as unknown. */
+static uint64_t count_in(enum kind kind, const char *text) {
+    uint64_t number;
+    if (kind == HOSTS)
+        return count_entries(text);
+    return decimal_parse(text, &number) ? number : UINT64_MAX;
+}
+
+static bool is_size(enum kind kind) {
+    return kind == SIZE || kind == SLOTS || kind == HOSTS;
+}
+
+/* True if a variable of LAUNCHER says that there is one process. */
+static bool says_single(const struct launcher *launcher,
+                        const struct cluster_input *input) {
+    for (size_t i = 0; i < MAX_VARIABLES; i++) {
+        const struct variable *variable = &launcher->variables[i];
+        const char *text = is_size(variable->kind)
+                               ? cluster_input_variable(input, variable->name)
+                               : NULL;
+        if (text && count_in(variable->kind, text) <= 1)
+            return true;
+    }
+    return false;
+}
+
+static bool is_trainer(const char *role) {
+    return !strcasecmp(role, "worker") || !strcasecmp(role, "trainer") ||
+           !strcasecmp(role, "MS_WORKER");
+}
+
+/* True if a variable of KIND with TEXT shows other processes. ONE: there is one
+ * process of its own kind. */
+static bool implies_others(enum kind kind, const char *text, bool one) {
+    enum cluster_role role;
+    switch (kind) {
+    case RANK:
+        return !one || count_in(kind, text) > 0;
+    case INDEX:
+    case OTHERS:
+        return count_in(kind, text) > 0;
+    case SIZE:
+    case HOSTS:
+        return count_in(kind, text) > 1;
+    case ADDRESSES:
+        return true;
+    case ROLE:
+        return !one || !is_trainer(text);
+    case JOB:
+        return role_name_find(ROLE_NAMES_TF, text, &role) &&
+               !(one && is_trainer(text));
+    case NOTHING:
+    case SLOTS:
+        break;
+    }
+    return false;
+}
+
+/* The variable of LAUNCHER that shows other processes, or NULL. */
+static const struct variable *find_variable(const struct launcher *launcher,
+                                            const struct cluster_input *input) {
+    bool one = says_single(launcher, input);
+    for (size_t i = 0; i < MAX_VARIABLES; i++) {
+        const struct variable *variable = &launcher->variables[i];
+        const char *text = variable->kind
+                               ? cluster_input_variable(input, variable->name)
+                               : NULL;
+        if (text && implies_others(variable->kind, text, one))
+            return variable;
+    }
+    return NULL;
+}
+
+/* Writes the variables to set instead: ranks if LAUNCHER gives all of them,
+ * else a cluster with roles. */
+static void write_advice(const struct launcher *launcher, char *text,
+                         size_t size) {
+    const struct variable *variables = launcher->variables;
+    if (launcher->advice)
+        snprintf(text, size, "%s", launcher->advice);
+    else if (variables[0].kind == RANK && variables[1].kind == SIZE)
+        snprintf(text, size,
+                 "Set RANK to $%s, WORLD_SIZE to $%s and MASTER_ADDR to the "
+                 "host of rank 0",
+                 variables[0].name, variables[1].name);
+    else
+        snprintf(text, size,
+                 "Set TF_CONFIG in each (or --job_name, --task_index and the "
+                 "--*_hosts flags), or RANK, WORLD_SIZE and MASTER_ADDR");
+}
+
+static enum status report_others(const struct launcher *launcher,
+                                 const struct variable *found,
+                                 const struct cluster_input *input,
+                                 struct failure *why) {
+    char advice[512];
+    const char *text = cluster_input_variable(input, found->name);
+    write_advice(launcher, advice, sizeof advice);
+    return status_fail(
+        why, FAILURE_CLUSTER_INVALID,
+        "not_alone: %s is %s (%s): there are other processes, and the "
+        "variables do not describe the cluster, so each would train a model of "
+        "its own. %s; or "
+        "give --alone, if this process is to train alone.",
+        found->name, diagnostics_quote_text(text).text, launcher->name, advice);
+}
+
+/* torch's RANK and WORLD_SIZE are a source only if both are set. */
+static enum status check_torch(const struct cluster_input *input,
+                               struct failure *why) {
+    const char *rank = cluster_input_variable(input, "RANK");
+    const char *size = cluster_input_variable(input, "WORLD_SIZE");
+    bool half = rank || (size && count_in(SIZE, size) > 1);
+    if (!half)
+        return STATUS_OK;
+    return status_fail(
+        why, FAILURE_CLUSTER_INVALID,
+        "%s: %s is %s and %s is not set, so it is not known %s. Set both, and "
+        "MASTER_ADDR; or neither; or give --alone, if this process is to train "
+        "alone.",
+        rank ? "world_size_missing" : "rank_missing",
+        rank ? "RANK" : "WORLD_SIZE",
+        diagnostics_quote_text(rank ? rank : size).text,
+        rank ? "WORLD_SIZE" : "RANK",
+        rank ? "how many processes there are" : "which process this is");
+}
+
+/* For a process without a source: fails if a variable gives a rank, a role or a
+ * size above one, because each of the processes would train a model of its own.
+ * Variables that mean one process, or that show only what a batch system
+ * allocated, do not count. Errors: not_alone, rank_missing,
+ * world_size_missing. */
+static enum status check_other_launchers(const struct cluster_input *input,
+                                         struct failure *why) {
+    enum status status = check_torch(input, why);
+    for (size_t i = 0; !status && i < sizeof launchers / sizeof *launchers;
+         i++) {
+        const struct variable *found = find_variable(&launchers[i], input);
+        if (found)
+            status = report_others(&launchers[i], found, input, why);
+    }
+    return status;
+}
+
 /* Without `is_set` and `read` the first variables are those of a struct
  * launcher_ranks, in its order. */
 struct source {
@@ -68,6 +336,9 @@ struct source {
     enum status (*read)(struct cluster *cluster,
                         const struct cluster_input *input, struct failure *why);
     const char *variables[CLUSTER_SOURCE_VARIABLES];
+    /* Further ones that come with them, for fnmatch(3). */
+    const char *others[CLUSTER_SOURCE_VARIABLES];
+    bool inherited; /* scripts read its variables too */
 };
 
 static bool is_alone_given(const struct cluster_input *input) {
@@ -95,7 +366,7 @@ static bool always(const struct cluster_input *input) {
 static enum status read_nothing(struct cluster *cluster,
                                 const struct cluster_input *input,
                                 struct failure *why) {
-    enum status status = other_launchers_check(input, why);
+    enum status status = check_other_launchers(input, why);
     return status ? status : read_alone(cluster, input, why);
 }
 
@@ -103,71 +374,69 @@ static enum status read_nothing(struct cluster *cluster,
  * before PMI: srun sets PMI's variables for other MPIs, and its own say more.
  * Of the rest, those that a user or the innermost launcher sets come first. */
 static const struct source sources[] = {
-    {"alone", is_alone_given, read_alone, {"--alone"}},
-    {"flags",
-     legacy_flags_set,
-     legacy_flags_read,
-     {"--job_name", "--task_index", "--ps_hosts", "--worker_hosts",
-      "--chief_hosts"}},
-    {"TF_CONFIG", tf_config_set, tf_config_read, {"TF_CONFIG"}},
-    {"CLUSTER_SPEC", tf_config_spec_set, tf_config_spec_read, {"CLUSTER_SPEC"}},
-    {"torch",
-     launcher_ranks_torch_set,
-     launcher_ranks_torch_read,
-     {"RANK", "WORLD_SIZE"}},
-    {"mpi",
-     launcher_ranks_mpi_set,
-     launcher_ranks_mpi_read,
-     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
-    {"slurm",
-     launcher_ranks_slurm_set,
-     launcher_ranks_slurm_read,
-     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}},
-    {"mpi",
-     launcher_ranks_pmi_set,
-     launcher_ranks_pmi_read,
-     {"PMI_RANK", "PMI_SIZE", "PMIX_RANK"}},
-    {"DMLC",
-     launcher_roles_dmlc_set,
-     launcher_roles_dmlc_read,
-     {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
-      "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "DMLC_SERVER_ID", "DMLC_RANK",
-      "DMLC_TASK_ID"}},
-    {"PADDLE",
-     launcher_roles_paddle_set,
-     launcher_roles_paddle_read,
-     {"TRAINING_ROLE", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM",
-      "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
-      "PADDLE_CURRENT_ENDPOINT", "PADDLE_PORT", "PADDLE_MASTER"}},
+    {"alone", is_alone_given, read_alone, .variables = {"--alone"}},
+    {"flags", legacy_flags_set, legacy_flags_read,
+     .variables = {"--job_name", "--task_index", "--ps_hosts", "--worker_hosts",
+                   "--chief_hosts"},
+     .others = {"JOB_NAME", "TASK_INDEX"}},
+    {"TF_CONFIG", tf_config_set, tf_config_read, .variables = {"TF_CONFIG"}},
+    {"CLUSTER_SPEC", tf_config_spec_set, tf_config_spec_read,
+     .variables = {"CLUSTER_SPEC"}},
+    {"torch", launcher_ranks_torch_set, launcher_ranks_torch_read,
+     .variables = {"RANK", "WORLD_SIZE"},
+     .others = {"NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_*", "GROUP_RANK",
+                "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE",
+                "MASTER_*", "TORCHELASTIC_*", "PET_*"}},
+    {"mpi", launcher_ranks_mpi_set, launcher_ranks_mpi_read,
+     .variables = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+     .others = {"OMPI_*", "AZ_BATCH*"}},
+    {"slurm", launcher_ranks_slurm_set, launcher_ranks_slurm_read,
+     .variables = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+     .others = {"SLURM_*"}},
+    {"mpi", launcher_ranks_pmi_set, launcher_ranks_pmi_read,
+     .variables = {"PMI_RANK", "PMI_SIZE", "PMIX_RANK"},
+     .others = {"PMI_*", "PMIX_*", "MPI_LOCAL*"}},
+    {"DMLC", launcher_roles_dmlc_set, launcher_roles_dmlc_read,
+     .variables = {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
+                   "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID",
+                   "DMLC_SERVER_ID", "DMLC_RANK", "DMLC_TASK_ID"}},
+    {"PADDLE", launcher_roles_paddle_set, launcher_roles_paddle_read,
+     .variables = {"TRAINING_ROLE", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM",
+                   "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
+                   "PADDLE_CURRENT_ENDPOINT", "PADDLE_PORT", "PADDLE_MASTER"}},
     {"HOROVOD",
-     NULL,
-     NULL,
-     {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
-      "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_PORT"}},
+     .variables = {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
+                   "HOROVOD_LOCAL_SIZE", "HOROVOD_GLOO_RENDEZVOUS_PORT"}},
     {"MV2",
-     NULL,
-     NULL,
-     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
-      "MV2_COMM_WORLD_LOCAL_SIZE"}},
-    {"FLUX",
-     NULL,
-     NULL,
-     {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL,
-      "FLUX_JOB_ID"}},
-    {"JSM",
-     NULL,
-     NULL,
-     {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
-      "JSM_NAMESPACE_LOCAL_SIZE", "PMIX_NAMESPACE"}},
-    {"SM_HOSTS",
-     launcher_ranks_sagemaker_set,
-     launcher_ranks_sagemaker_read,
-     {"SM_HOSTS", "SM_CURRENT_HOST", "SM_RESOURCE_CONFIG"}},
-    {"mpi", launcher_ranks_pmix_set, launcher_ranks_pmi_read, {"PMIX_RANK"}},
-    {"alone", always, read_nothing, {NULL}},
+     .variables = {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                   "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"}},
+    {"FLUX", .variables = {"FLUX_TASK_RANK", "FLUX_JOB_SIZE",
+                           "FLUX_TASK_LOCAL_ID", NULL, "FLUX_JOB_ID"}},
+    {"JSM", .variables = {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+                          "JSM_NAMESPACE_LOCAL_RANK",
+                          "JSM_NAMESPACE_LOCAL_SIZE", "PMIX_NAMESPACE"}},
+    {"SM_HOSTS", launcher_ranks_sagemaker_set, launcher_ranks_sagemaker_read,
+     .variables = {"SM_HOSTS", "SM_CURRENT_HOST", "SM_RESOURCE_CONFIG"},
+     .inherited = true},
+    {"mpi", launcher_ranks_pmix_set, launcher_ranks_pmi_read,
+     .variables = {"PMIX_RANK"}},
+    {"alone", always, read_nothing, .variables = {NULL}},
 };
-static_assert(sizeof sources / sizeof *sources == CLUSTER_SOURCES + 1,
-              "CLUSTER_SOURCES is the number of those before the last");
+enum { SOURCES = sizeof sources / sizeof *sources - 1 }; /* without the last */
+static_assert((int)SOURCES <= CLUSTER_SOURCES_MAX, "callers keep all of them");
+
+bool cluster_hides(const char *variable) {
+    for (size_t s = 0; s < SOURCES; s++)
+        for (size_t v = 0; v < CLUSTER_SOURCE_VARIABLES; v++) {
+            const char *read = sources[s].variables[v];
+            const char *other = sources[s].others[v];
+            if (!sources[s].inherited &&
+                ((read && !strcmp(read, variable)) ||
+                 (other && !fnmatch(other, variable, 0))))
+                return true;
+        }
+    return false;
+}
 
 static struct launcher_ranks ranks_of_source(const struct source *source) {
     const char *const *names = source->variables;
@@ -246,14 +515,14 @@ static const char *variable_or_flag(const struct cluster_input *input,
     return cluster_input_variable(input, name);
 }
 
-uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES],
+uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES_MAX],
                          const struct cluster_flags *flags,
                          cluster_getenv *lookup, void *context) {
     struct cluster_input input = {.lookup = lookup, .context = context};
     bool taken = false;
     if (flags)
         input.flags = *flags;
-    for (uint32_t i = 0; i < CLUSTER_SOURCES; i++) {
+    for (uint32_t i = 0; i < SOURCES; i++) {
         const struct source *source = &sources[i];
         struct cluster_source *state = &out[i];
         bool set = is_source_set(source, &input);
@@ -272,7 +541,7 @@ uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES],
             state->state = CLUSTER_SOURCE_TAKEN;
         taken |= set;
     }
-    return CLUSTER_SOURCES;
+    return SOURCES;
 }
 
 void cluster_free(struct cluster **cluster) {

@@ -46,9 +46,7 @@ enum cluster_warning {
 enum { CLUSTER_KEY = 128, CLUSTER_UNKNOWN = -1 };
 
 struct cluster {
-    const char *source; /* "flags", "TF_CONFIG", "CLUSTER_SPEC", "torch", "mpi",
-                           "slurm", "DMLC", "PADDLE", "HOROVOD", "MV2", "FLUX",
-                           "JSM", "SM_HOSTS", "alone" */
+    const char *source; /* one of cluster_sources: "flags", "TF_CONFIG", ... */
     enum cluster_role role;
     uint32_t index;
     bool local; /* alone: worker 0, no other process, no address */
@@ -89,7 +87,7 @@ enum status cluster_resolve(struct cluster **out,
                             cluster_getenv *lookup, void *context,
                             struct failure *why) MUST_CHECK;
 
-enum { CLUSTER_SOURCES = 16, CLUSTER_SOURCE_VARIABLES = 12 };
+enum { CLUSTER_SOURCES_MAX = 32, CLUSTER_SOURCE_VARIABLES = 12 };
 
 /* What became of one source. */
 struct cluster_source {
@@ -108,9 +106,13 @@ struct cluster_source {
 
 /* Fills OUT with all sources in their order, for the same arguments as
  * cluster_resolve's; returns their number. */
-uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES],
+uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES_MAX],
                          const struct cluster_flags *flags,
                          cluster_getenv *lookup, void *context);
+
+/* True if a process that is started with a description of its own must not
+ * inherit VARIABLE, as it belongs to another one. */
+bool cluster_hides(const char *variable);
 
 /* Frees *CLUSTER (may be NULL) and clears it. */
 void cluster_free(struct cluster **cluster);

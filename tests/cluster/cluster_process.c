@@ -5,6 +5,7 @@
 #include "tests/cluster/cluster_process.h"
 
 #include "core/base/time.h"
+#include "proto/cluster/cluster.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
@@ -99,19 +100,11 @@ static void *read_streams(void *argument) {
 }
 
 static bool describes_cluster(const char *variable) {
-    static const char *const starts[] = {
-        "TF_CONFIG=", "CLUSTER_SPEC=", "JOB_NAME=",     "TASK_INDEX=",
-        "RANK=",      "WORLD_SIZE=",   "LOCAL_",        "GROUP_",
-        "MASTER_",    "NODE_RANK=",    "TORCHELASTIC_", "PET_",
-        "OMPI_",      "PMI_",          "PMIX_",         "MPI_LOCAL",
-        "SLURM_",     "AZ_BATCH",      "DMLC_",         "PADDLE_",
-        "TRAINING_",  "POD_IP=",       "HOROVOD_",      "MV2_",
-        "FLUX_",      "JSM_",          "LSB_",          "SM_",
-    };
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (!strncmp(variable, starts[i], strlen(starts[i])))
-            return true;
-    return false;
+    char *name = strndup(variable, strcspn(variable, "="));
+    assert_non_null(name);
+    bool describes = cluster_hides(name);
+    free(name);
+    return describes;
 }
 
 /* The list is the caller's, what it views is not. */

@@ -4,6 +4,7 @@
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void expect(const char *name, const char *value) {
     const char *found = getenv(name);
@@ -32,7 +33,7 @@ TEST(mpi_variables_include_the_batch_master) {
     expect("OMPI_COMM_WORLD_LOCAL_RANK", "1");
     expect("OMPI_COMM_WORLD_LOCAL_SIZE", "3");
     expect("AZ_BATCH_MASTER_NODE", "127.0.0.1:6000");
-    rank_variables_unset("AZ_BATCH");
+    rank_variables_unset();
     assert_null(getenv("AZ_BATCH_MASTER_NODE"));
     distribution.instances = 1;
     rank_variables_set(&distribution, "127.0.0.1", 2);
@@ -44,8 +45,28 @@ TEST(all_variables_of_a_prefix_are_hidden) {
     setenv("OMPI_A", "1", 1);
     setenv("OMPI_B", "", 1);
     setenv("XOMPI_", "1", 1);
-    rank_variables_unset("OMPI_");
+    rank_variables_unset();
     assert_null(getenv("OMPI_A"));
     assert_null(getenv("OMPI_B"));
     expect("XOMPI_", "1");
+}
+
+static const char *nothing(void *context, const char *name) {
+    (void)context;
+    (void)name;
+    return NULL;
+}
+
+/* Scripts read SageMaker's. */
+TEST(what_a_source_reads_is_hidden) {
+    struct cluster_source sources[CLUSTER_SOURCES_MAX];
+    uint32_t count = cluster_sources(sources, NULL, nothing, NULL);
+    for (uint32_t i = 0; i < count; i++)
+        setenv(sources[i].first, "1", 1);
+    rank_variables_unset();
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(sources[i].name, "SM_HOSTS"))
+            assert_null(getenv(sources[i].first));
+    expect("SM_HOSTS", "1");
+    unsetenv("SM_HOSTS");
 }

@@ -287,10 +287,10 @@ TEST(each_source_says_what_became_of_it) {
     const struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"RANK", "1"}, {"TF_CONFIG", " "}, DMLC("scheduler"), HOROVOD};
     struct cluster_flags flags = {.task_index = " "};
-    struct cluster_source sources[CLUSTER_SOURCES];
+    struct cluster_source sources[CLUSTER_SOURCES_MAX];
     uint32_t count = cluster_sources(sources, &flags, cluster_case_lookup,
                                      (void *)environment);
-    assert_int_equal(count, CLUSTER_SOURCES);
+    assert_int_equal(count, 16);
     expect_source(&sources[1], "flags", CLUSTER_SOURCE_NOT_SET, NULL);
     expect_source(&sources[2], "TF_CONFIG", CLUSTER_SOURCE_NOT_SET, NULL);
     expect_source(&sources[4], "torch", CLUSTER_SOURCE_INCOMPLETE, "RANK");
