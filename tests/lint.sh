@@ -6,7 +6,8 @@
 # word that the glossary replaces; a test that is skipped says why
 # (tests/lib/skip.h); each source names the licence at its head; docs/design.md
 # names only files that exist; the rooms of the chief call only rooms before them,
-# and files call each other in no more circles than there are. Run from the root; a
+# and files call each other in no more circles than there are; flags, keys of the job
+# and control messages have readers. Run from the root; a
 # line for each offence.
 set -u
 
@@ -147,7 +148,8 @@ unknown_files() {
 }
 
 found=$(offences; shared_statics; replaced_words; silent_skips; unlicensed;
-    unknown_files; python3 tests/circles.py check || echo "tests/circles.py failed")
+    unknown_files; python3 tests/circles.py check || echo "tests/circles.py failed"
+    python3 tests/readers.py || echo "tests/readers.py failed")
 [[ -z $found ]] && exit 0
 echo "$found"
 exit 1
