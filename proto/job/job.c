@@ -8,6 +8,8 @@
  * flags and files apply everywhere. */
 #include "proto/job/job.h"
 
+#include "core/base/input_file.h"
+#include "core/base/yaml_json.h"
 #include "proto/job/deepspeed.h"
 #include "proto/job/job_rules.h"
 #include "proto/job/job_schema.h"
@@ -19,6 +21,159 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static enum status check_is_object(json_t **out, json_t *tree,
+                                   const json_error_t *error, const char *where,
+                                   struct failure *why) {
+    if (json_is_object(tree)) {
+        *out = tree;
+        return STATUS_OK;
+    }
+    if (!tree)
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "%s: not JSON at line %d, column %d: %s%s", where,
+                           error->line, error->column, error->text,
+                           strlen(where) > 3 &&
+                                   !strcmp(where + strlen(where) - 3, ".py")
+                               ? "; a script is started by capstan local -- "
+                                 "python SCRIPT, or by its launcher"
+                               : "");
+    json_decref(tree);
+    return status_fail(
+        why, FAILURE_JOB_INVALID,
+        "%s: found JSON, but no object; allowed: {\"key\": value, ...}", where);
+}
+
+/* What jansson refuses may have comments and trailing commas, which YAML has.
+ * NULL, with ERROR jansson's, if it is neither. */
+static json_t *parse_json_or_yaml(const char *text, size_t length,
+                                  json_error_t *error) {
+    json_t *tree = json_loadb(text, length, JSON_REJECT_DUPLICATES, error);
+    if (!tree && yaml_json_parse(&tree, text, length, "", NULL))
+        return NULL;
+    return tree;
+}
+
+/* Reads an object from the file at PATH: JSON, or what yaml_json_parse takes,
+ * such as JSON with # comments and trailing commas. If the file cannot be read
+ * or is neither: STATUS_CONFIG, with line and column as JSON if known. */
+static enum status load_tree(json_t **out, const char *path,
+                             struct failure *why) {
+    int descriptor;
+    enum status status = input_file_open(&descriptor, path, "the job",
+                                         FAILURE_JOB_UNREADABLE, why);
+    if (status)
+        return status;
+    FILE *file = fdopen(descriptor, "r");
+    if (!file) {
+        int problem = errno;
+        close(descriptor);
+        return status_errno(why, FAILURE_JOB_UNREADABLE, problem,
+                            "%s: cannot read", path);
+    }
+    json_error_t error;
+    char *text = NULL;
+    size_t size = 0;
+    ssize_t length = getdelim(&text, &size, '\0', file);
+    int failed = ferror(file) ? errno : 0;
+    fclose(file);
+    if (failed) {
+        status = status_errno(why, FAILURE_JOB_UNREADABLE, failed,
+                              "%s: cannot read", path);
+    } else {
+        json_t *tree = parse_json_or_yaml(
+            text ? text : "", length > 0 ? (size_t)length : 0, &error);
+        status = check_is_object(out, tree, &error, path, why);
+    }
+    free(text);
+    return status;
+}
+
+/* The same from TEXT, which is JSON; WHERE is its name in messages. */
+static enum status parse_tree(json_t **out, const char *text, const char *where,
+                              struct failure *why) {
+    json_error_t error;
+    json_t *tree = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    return check_is_object(out, tree, &error, where, why);
+}
+
+static json_t *override_value(const char *text) {
+    json_t *value =
+        json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    return value ? value : json_string(text);
+}
+
+/* Applies "key.path=value": a JSON value, else a string, put as by
+ * job_tree_put. A number in the path is the index of an array element, from 0;
+ * the array's length appends. */
+static void override_key(json_t *tree, const char *text,
+                         struct diagnostics *diagnostics) {
+    const char *equals = strchr(text, '=');
+    char *path = equals ? strndup(text, (size_t)(equals - text)) : NULL;
+    json_t *value = equals ? override_value(equals + 1) : NULL;
+    if (!path || !job_tree_put(tree, path, value))
+        diagnostics_add(diagnostics, "--set",
+                        "found \"%.80s\"; allowed: key.path=value, where the "
+                        "path leads through objects, and through arrays by the "
+                        "number of an element",
+                        text);
+    json_decref(value);
+    free(path);
+}
+
+/* The other tree's name in messages, and the overrides "key.path=value" that
+ * are applied after the merge. */
+struct merging {
+    const char *other_name;
+    const char *const *overrides;
+    unsigned num_overrides;
+};
+
+/* True if an override replaces the value at PATH or an object that contains
+ * it. */
+static bool is_overridden(const struct merging *merging, const char *path) {
+    for (unsigned i = 0; i < merging->num_overrides; i++) {
+        size_t length = strcspn(merging->overrides[i], "=");
+        if (!strncmp(path, merging->overrides[i], length) &&
+            (!path[length] || path[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool holds_auto(const json_t *value) {
+    const char *text = json_string_value(value);
+    return text && !strcmp(text, "auto");
+}
+
+/* Adds to TREE, at PATH, the keys of OTHER that TREE lacks (keeps references to
+ * its values); any value replaces "auto". A key with two different values is a
+ * problem that names the other tree, unless an override sets it. */
+static void merge(json_t *tree, json_t *other, const char *path,
+                  const struct merging *merging,
+                  struct diagnostics *diagnostics) {
+    const char *key;
+    json_t *theirs;
+    json_object_foreach(other, key, theirs) {
+        char below[JOB_TREE_PATH];
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", key);
+        json_t *ours = json_object_get(tree, key);
+        bool same = json_is_null(theirs) || holds_auto(theirs) ||
+                    json_equal(ours, theirs);
+        if (!ours || json_is_null(ours) ||
+            (holds_auto(ours) && !json_is_null(theirs)))
+            json_object_set(tree, key, theirs);
+        else if (json_is_object(ours) && json_is_object(theirs))
+            merge(ours, theirs, below, merging, diagnostics);
+        else if (!same && !is_overridden(merging, below))
+            diagnostics_add(
+                diagnostics, below,
+                "the job and %s have different values; remove one of them, or "
+                "set the key with --set",
+                merging->other_name);
+    }
+}
 
 /* Reads the default of KEY, or DeepSpeed's or TensorFlow's if it applies and
  * differs. */
@@ -487,16 +642,16 @@ static enum status find_folder(char **out, const char *path,
 static enum status add_deepspeed(json_t *tree, const struct job_source *source,
                                  struct diagnostics *diagnostics,
                                  struct failure *why) {
-    const struct job_tree_merging merging = {
+    const struct merging merging = {
         .other_name = source->deepspeed,
         .overrides = source->overrides,
         .num_overrides = source->num_overrides,
     };
     json_t *other;
-    enum status status = job_tree_load(&other, source->deepspeed, why);
+    enum status status = load_tree(&other, source->deepspeed, why);
     if (status)
         return status;
-    job_tree_merge(tree, other, &merging, diagnostics);
+    merge(tree, other, "", &merging, diagnostics);
     json_decref(other);
     return STATUS_OK;
 }
@@ -507,7 +662,7 @@ static void override(json_t *tree, const char *text,
                      struct diagnostics *diagnostics) {
     char path[JOB_TREE_PATH];
     snprintf(path, sizeof path, "%.*s", (int)strcspn(text, "="), text);
-    job_tree_override(tree, text, diagnostics);
+    override_key(tree, text, diagnostics);
     deepspeed_remove_alias(tree, path);
     if (!strncmp(text, "steps=", 6) && job_tree_get(tree, "steps"))
         job_tree_remove(tree, "epochs");
@@ -518,9 +673,9 @@ static void override(json_t *tree, const char *text,
 /* A caller that declares its own model need not say so in the job. */
 static void fill_external(json_t *tree, struct diagnostics *diagnostics) {
     if (!job_tree_get(tree, "model"))
-        job_tree_override(tree, "model.type=external", diagnostics);
+        override_key(tree, "model.type=external", diagnostics);
     if (!job_tree_get(tree, "optimizer"))
-        job_tree_override(tree, "optimizer.type=SGD", diagnostics);
+        override_key(tree, "optimizer.type=SGD", diagnostics);
 }
 
 /* Merges the job file, DeepSpeed's configuration, then the overrides. */
@@ -530,10 +685,9 @@ static enum status merge_sources(json_t **out, const struct job_source *source,
     json_t *tree = NULL;
     enum status status = STATUS_OK;
     if (source->path)
-        status = job_tree_load(&tree, source->path, why);
+        status = load_tree(&tree, source->path, why);
     else if (source->text)
-        status =
-            job_tree_parse(&tree, source->text, "the checkpoint's job", why);
+        status = parse_tree(&tree, source->text, "the checkpoint's job", why);
     else
         tree = json_object();
     if (!status && source->deepspeed)
@@ -592,10 +746,10 @@ enum status job_load(struct job **out, const struct job_source *source,
 enum status job_parse(struct job **out, const char *text,
                       const struct job_models *models, struct failure *why) {
     *out = NULL;
-    json_t *tree;
+    json_t *tree = NULL;
     struct diagnostics diagnostics = {.where = "job"};
     struct job_input input = {.models = models};
-    enum status status = job_tree_parse(&tree, text, "job", why);
+    enum status status = parse_tree(&tree, text, "job", why);
     if (status)
         return status;
     status = job_build(out, tree, &input, &diagnostics, why);
