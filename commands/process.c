@@ -18,9 +18,11 @@
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -253,14 +255,84 @@ static void log_end(const struct log *log, struct failure *why) {
     why->text[0] = 0;
 }
 
+/* Stacks and heaps of five threads, and memory that libraries map and generate.
+ * A training process was seen to need 190 MB of it. */
+static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
+
+/* libzmq's two, a role's own, the guard of its connections, and those that read
+ * data or write a checkpoint beside it. */
+enum { OWN_THREADS = 7, SMALL_STACK = 64 << 10 };
+
+/* /proc/self/statm: pages mapped. */
+static uint64_t mapped_bytes(void) {
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (!file || fscanf(file, "%llu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* STATUS_CONFIG if the address space left (ulimit -v) is too small for threads
+ * and libraries. Weights and data are checked with the plan. */
+static enum status check_address_space(struct failure *why) {
+    struct rlimit limit;
+    uint64_t needed = mapped_bytes() + OWN_SPACE;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur >= needed)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_LIMIT_TOO_LOW,
+                       "this process may have %llu kB of address space, and "
+                       "needs %llu beside its weights and data: raise the "
+                       "limit (ulimit -v)",
+                       (unsigned long long)limit.rlim_cur >> 10,
+                       (unsigned long long)needed >> 10);
+}
+
+static void *wait_for_unlock(void *mutex) {
+    pthread_mutex_lock(mutex);
+    pthread_mutex_unlock(mutex);
+    return NULL;
+}
+
+/* STATUS_RETRY if the system refuses the threads that a run needs in any
+ * process, which it starts here for a moment: libzmq ends a process whose
+ * thread is refused. */
+static enum status check_threads(struct failure *why) {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[OWN_THREADS];
+    unsigned started = 0;
+    int error = 0;
+    pthread_attr_t small; /* memory is no reason to refuse them */
+    sigset_t all, before; /* signals are for the caller's thread */
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, SMALL_STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&mutex);
+    for (; !error && started < OWN_THREADS; started += !error)
+        error =
+            pthread_create(&threads[started], &small, wait_for_unlock, &mutex);
+    pthread_mutex_unlock(&mutex);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
+    pthread_mutex_destroy(&mutex);
+    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                                "cannot start the %u threads of a process",
+                                OWN_THREADS)
+                 : STATUS_OK;
+}
+
 /* Call it before the first library opens a file or starts a thread. Descriptors
  * for peers are checked where the peers are known: in the chief, and elsewhere
  * with the plan. */
 static enum status check_limits(struct failure *why) {
     enum status status = limits_descriptors(LIMITS_OWN_DESCRIPTORS, NULL, why);
     if (!status)
-        status = limits_address_space(why);
-    return status ? status : limits_threads(why);
+        status = check_address_space(why);
+    return status ? status : check_threads(why);
 }
 
 /* The descriptor that gives the library its signals; -1: the program's come

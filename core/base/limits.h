@@ -28,13 +28,4 @@ enum { LIMITS_OWN_DESCRIPTORS = 64 };
 enum status limits_descriptors(uint64_t more, const char *consumer,
                                struct failure *why) MUST_CHECK;
 
-/* STATUS_CONFIG if the address space left (ulimit -v) is too small for threads
- * and libraries. Weights and data are checked with the plan. */
-enum status limits_address_space(struct failure *why) MUST_CHECK;
-
-/* STATUS_RETRY if the system refuses the threads that a run needs in any
- * process, which it starts here for a moment: libzmq ends a process whose
- * thread is refused. */
-enum status limits_threads(struct failure *why) MUST_CHECK;
-
 #endif
