@@ -3,7 +3,7 @@
  * for, in which order, and what becomes of those that fail. */
 #define STATE struct fixture *fixture
 
-#include "commands/measure/compare_local.h"
+#include "commands/measure/compare_runs.h"
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
