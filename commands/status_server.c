@@ -94,8 +94,8 @@ static json_t *describe_role(struct health *health, int64_t now) {
     snprintf(run, sizeof run, "%016llx", (unsigned long long)report->run);
     json_t *role = json_pack(
         "{s:s, s:o, s:o, s:i, s:s?, s:I, s:o, s:s, s:o, s:s?, s:o}", "role",
-        health_role(health), "index", number_or_null(health_index(health)),
-        "rank", number_or_null(report->rank), "pid", (int)getpid(), "run",
+        report->role, "index", number_or_null(report->index), "rank",
+        number_or_null(report->rank), "pid", (int)getpid(), "run",
         report->run ? run : NULL, "step", (json_int_t)report->step,
         "total_steps",
         number_or_null(report->total_steps ? (int64_t)report->total_steps

@@ -12,8 +12,6 @@ static const int64_t HEALTH_INTERVAL = TIME_S / 10;
 static const double LATE_FRACTION = 0.75;
 
 struct health {
-    const char *role;
-    int index;
     int64_t filled_at; /* role's thread only */
     pthread_mutex_t mutex;
     int64_t reported_at; /* 0: never, or the loop was left since */
@@ -22,6 +20,8 @@ struct health {
 
 static void clear_report(struct health_report *report) {
     *report = (struct health_report){
+        .role = report->role,
+        .index = report->index,
         .rank = HEALTH_NONE,
         .deadline = {.until = TIME_NEVER},
         .peers = report->peers,
@@ -33,8 +33,8 @@ struct health *health_open(const char *role, int index) {
     struct health *health = calloc(1, sizeof *health);
     if (!health)
         return NULL;
-    health->role = role;
-    health->index = index;
+    health->report.role = role;
+    health->report.index = index;
     pthread_mutex_init(&health->mutex, NULL);
     clear_report(&health->report);
     return health;
@@ -48,14 +48,6 @@ void health_close(struct health **where) {
     pthread_mutex_destroy(&health->mutex);
     free(health->report.peers);
     free(health);
-}
-
-const char *health_role(const struct health *health) {
-    return health->role;
-}
-
-int health_index(const struct health *health) {
-    return health->index;
 }
 
 struct health_report *health_begin(struct health *health, int64_t now) {

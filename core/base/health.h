@@ -31,6 +31,8 @@ struct health_peer {
 };
 
 struct health_report {
+    const char *role; /* a literal */
+    int index;        /* or HEALTH_NONE */
     enum health_state state;
     uint64_t run;          /* 0: none joined */
     int64_t rank;          /* or HEALTH_NONE */
@@ -52,9 +54,6 @@ struct health *health_open(const char *role, int index);
 
 /* Frees *HEALTH (may be NULL) and clears it. */
 void health_close(struct health **health);
-
-const char *health_role(const struct health *health);
-int health_index(const struct health *health);
 
 /* Role's thread: the report to fill in at NOW, empty, until health_end. NULL:
  * it is not due, it is being read, or HEALTH is NULL. */
