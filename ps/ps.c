@@ -167,8 +167,11 @@ static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
     return control_client_handle_stop(ps->control_client, stop, why);
 }
 
-enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
-                              struct failure *why) {
+/* Handles one COMMAND of the chief. Snapshot and view commands that arrive
+ * before the plan are ignored. */
+static enum status ps_control_handle(struct ps *ps,
+                                     const Capstan__Control *command,
+                                     struct failure *why) {
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_WELCOME:
         return ps->job ? STATUS_OK : take_job(ps, command->welcome, why);

@@ -53,11 +53,6 @@ struct ps {
     struct message_arena arena;
 };
 
-/* Handles one COMMAND of the chief. Snapshot and view commands that arrive
- * before the plan are ignored. */
-enum status ps_control_handle(struct ps *ps, const Capstan__Control *command,
-                              struct failure *why) MUST_CHECK;
-
 /* Opens the snapshot agent over this ps's blocks. Before the first command
  * `server` is set. */
 enum status ps_snapshot_open(struct ps *ps, struct failure *why) MUST_CHECK;

@@ -519,8 +519,9 @@ enum status server_set_norm(struct server *server, uint64_t round, double norm,
     return server_run_actions(server, why);
 }
 
-void server_refuse(struct server *server, uint32_t peer,
-                   const Capstan__DataHeader *header, const char *text) {
+/* Tells PEER why its message was refused. */
+static void server_refuse(struct server *server, uint32_t peer,
+                          const Capstan__DataHeader *header, const char *text) {
     Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
     reply.kind = CAPSTAN__DATA_HEADER__KIND__REFUSED;
     reply.seq = header->seq;

@@ -120,10 +120,6 @@ int server_descriptor(const struct server *server);
 enum status server_set_norm(struct server *server, uint64_t round, double norm,
                             struct failure *why) MUST_CHECK;
 
-/* Tells PEER why its message was refused. */
-void server_refuse(struct server *server, uint32_t peer,
-                   const Capstan__DataHeader *header, const char *text);
-
 /* Seconds spent in updates since the start, summed over threads. */
 double server_update_seconds(const struct server *server);
 
