@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 # What is left. Both only fall.
-MOST_CIRCLES, MOST_FILES = 3, 3
+MOST_CIRCLES, MOST_FILES = 2, 3
 
 # The chief's rooms around run.h, which all include: a room calls itself and those
 # before it.

@@ -5,20 +5,448 @@
  * queues. */
 #include "worker/worker.h"
 
+#include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
 #include "core/base/time_slice.h"
 #include "core/net/link/link.h"
+#include "proto/messages/control_client.h"
+#include "proto/plan/plan.h"
+#include "worker/bandwidth_meter.h"
+#include "worker/discovery_listener.h"
+#include "worker/exchange/allreduce/allreduce.h"
+#include "worker/exchange/client/client.h"
+#include "worker/models/model.h"
 #include "worker/train/external.h"
-#include "worker/worker_internal.h"
+#include "worker/train/trainer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 enum { MAX_PS = 1024 /* polled together */, POINTS = 1024 /* per message */ };
 static const int64_t POINTS_INTERVAL = TIME_S / 4;
 static const int64_t SHOWN_WAIT = TIME_S; /* for a ps, in the report */
 static const int64_t COMMUNICATION_SLICE = TIME_MS / 5;
+
+struct worker {
+    const struct worker_settings *settings;
+    struct process process;
+    struct control_client *control_client;
+    struct discovery_listener *discovery_listener;
+    struct job *job;
+    struct plan *plan;
+    struct trainer *trainer;
+    struct client *client;         /* with ps */
+    struct allreduce *allreduce;   /* with all-reduce */
+    uint64_t *table_counts;        /* rank 0's, for heartbeats; NULL: none */
+    struct bandwidth_meter *probe; /* bandwidth probe, or NULL */
+    uint64_t chief;                /* the chief's incarnation */
+    uint32_t rank, num_ranks;
+    int64_t points_sent_at;
+    bool stopped, leaving;
+    bool finished;                 /* the trainer has left the loop */
+    int64_t leaves_at;             /* then it stops; 0: not set */
+    enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
+};
+
+/* True once a view has started this worker's training. */
+static bool worker_is_training(const struct worker *worker) {
+    return worker->client ||
+           (worker->allreduce && allreduce_reducer(worker->allreduce));
+}
+
+static void worker_fill_heartbeat(struct worker *worker) {
+    struct trainer_progress progress;
+    struct reducer_times times = {0};
+    Capstan__Heartbeat *heartbeat =
+        control_client_heartbeat(worker->control_client);
+    if (!worker->trainer)
+        return;
+    if (worker->allreduce && allreduce_reducer(worker->allreduce))
+        reducer_times(allreduce_reducer(worker->allreduce), &times);
+    trainer_progress(worker->trainer, &progress);
+    heartbeat->clock = progress.clock;
+    heartbeat->pushing = progress.pushing;
+    heartbeat->global_step = progress.global_step;
+    heartbeat->loss_sum = progress.loss_sum;
+    heartbeat->last_loss = progress.last_loss;
+    heartbeat->first_loss = progress.first_loss;
+    heartbeat->samples = progress.samples;
+    heartbeat->correct = progress.correct;
+    heartbeat->input_s = progress.input_s;
+    heartbeat->compute_s = progress.compute_s;
+    heartbeat->wire_s = progress.wire_s;
+    heartbeat->training_s = progress.training_s;
+    heartbeat->loss_scale = progress.loss_scale;
+    heartbeat->skipped = progress.skipped;
+    heartbeat->bad_lines = progress.bad_lines;
+    heartbeat->update_s = times.update_s;
+    heartbeat->rows = progress.rows;
+    heartbeat->row_bytes = progress.row_bytes;
+    if (worker->client)
+        client_report_lost(worker->client, time_now(), heartbeat);
+    if (worker->table_counts)
+        allreduce_report_rows(worker->allreduce, worker->table_counts,
+                              heartbeat);
+}
+
+/* Sends the points that the trainer has reached to the chief. */
+static void worker_report_points(struct worker *worker) {
+    uint64_t steps[POINTS], samples[POINTS];
+    double losses[POINTS], seconds[POINTS];
+    struct trainer_point point;
+    size_t count;
+    do {
+        Capstan__Points points = CAPSTAN__POINTS__INIT;
+        Capstan__Control control = CAPSTAN__CONTROL__INIT;
+        for (count = 0; count < POINTS && worker->trainer &&
+                        trainer_next_point(worker->trainer, &point);
+             count++) {
+            steps[count] = point.step;
+            samples[count] = point.samples;
+            losses[count] = point.loss_sum;
+            seconds[count] = point.training_s;
+        }
+        points.n_step = points.n_loss_sum = count;
+        points.n_samples = points.n_training_s = count;
+        points.step = steps;
+        points.loss_sum = losses;
+        points.samples = samples;
+        points.training_s = seconds;
+        control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
+        control.points = &points;
+        if (!count)
+            return;
+        /* The chief writes the points beside what the heartbeat has. */
+        worker_fill_heartbeat(worker);
+        control_client_send_heartbeat(worker->control_client);
+        control_client_send_reliable(worker->control_client, &control);
+    } while (count == POINTS);
+}
+
+/* If a chief trains, the ranks of workers begin at 1; the difference of rank
+ * and task index shows it. */
+static uint32_t local_rank(const struct worker *worker, uint32_t *trainers) {
+    const struct worker_settings *settings = worker->settings;
+    return cluster_rank_on_host(&settings->local_peers,
+                                worker->rank > settings->member.index,
+                                trainers);
+}
+
+/* The job says who computes gradients, and so does what was started here. */
+static enum status check_model(const struct worker *worker,
+                               struct failure *why) {
+    bool external = worker->job->model.type == JOB_EXTERNAL;
+    if (external == (worker->settings->external != NULL))
+        return STATUS_OK;
+    return status_fail(
+        why, FAILURE_JOB_UNFIT,
+        external
+            ? "model.type is external: a trainer is a script or program that "
+              "declares the model (docs/python.md, docs/c-api.md), not "
+              "`capstan run`"
+            : "the chief's job has a built-in model (model.type mlp), and this "
+              "process declares its own: the job's model.type must be "
+              "external");
+}
+
+static enum status worker_control_handle_welcome(
+    struct worker *worker, const Capstan__Welcome *welcome,
+    struct failure *why) {
+    const struct log *log = worker->process.log;
+    if (welcome->rank >= welcome->trainers)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "the chief counts %u trainers but gives this one "
+                           "rank %u",
+                           welcome->trainers, welcome->rank);
+    enum status status =
+        job_parse(&worker->job, welcome->job, &model_schemas, why);
+    if (status)
+        return status;
+    status = check_model(worker, why);
+    if (status)
+        return status;
+    worker->chief = welcome->chief_incarnation;
+    worker->rank = welcome->rank;
+    worker->num_ranks = welcome->trainers;
+    discovery_listener_stop_queries(worker->discovery_listener);
+    if (worker->settings->member.own_job &&
+        strcmp(worker->settings->member.own_job, welcome->job))
+        log_warning(worker->process.log, "job_ignored",
+                    "the job given here is not read and differs from the "
+                    "chief's");
+    control_client_set_timeout(worker->control_client,
+                               worker->job->timeouts.peer);
+    log_detail(log, "run_joined", "joined %s, run %016llx, rank %u of %u",
+               control_client_chief_name(worker->control_client),
+               (unsigned long long)worker->process.run, worker->rank,
+               worker->num_ranks);
+    struct trainer_settings trainer = {.log = log,
+                                       .job = worker->job,
+                                       .run = worker->process.run,
+                                       .rank = worker->rank,
+                                       .num_ranks = worker->num_ranks,
+                                       .requests_assignment = true,
+                                       .loops = worker->process.loops,
+                                       .external = worker->settings->external};
+    trainer.reported = worker->settings->local_peers.reported >= 0;
+    trainer.local_rank = local_rank(worker, &trainer.local_trainers);
+    return trainer_open(&worker->trainer, &trainer, why);
+}
+
+static enum status worker_control_open_client(struct worker *worker,
+                                              const Capstan__View *view,
+                                              uint64_t from,
+                                              struct failure *why) {
+    const struct job *job = worker->job;
+    struct external *external = worker->settings->external;
+    bool full_credit =
+        external || (job->staleness == 0 && job->gradient_clipping > 0);
+    struct client_settings client = {
+        .process = &worker->process,
+        .plan = worker->plan,
+        .rank = worker->rank,
+        .inproc = worker->settings->ps_inproc,
+        .wire = job->wire,
+        .credit =
+            full_credit
+                ? UINT64_MAX
+                : 0, /* clipping waits for all blocks before any is answered;
+                        ranks push an external model in different orders */
+        .link_gbits = view->link_gbits,
+        .step_timeout = job->timeouts.step,
+        .peer_timeout = job->timeouts.peer,
+        .scaler = loss_scaler_restore(&job->fp16, &worker->plan->scaler),
+    };
+    if (external) {
+        client.weight_of = external_values(external);
+        client.mean_of = job->optimizer.type == OPTIMIZER_NONE
+                             ? external_means(external)
+                             : NULL;
+        client.from = from;
+        return client_open(&worker->client, &client, why);
+    }
+    enum status status = trainer_allocate(worker->trainer, false, why);
+    if (status)
+        return status;
+    trainer_arenas(worker->trainer, &client.weights, &client.gradients,
+                   &client.offsets);
+    client.weight_of = trainer_weights(worker->trainer);
+    return client_open(&worker->client, &client, why);
+}
+
+/* Training begins when a view lists this worker. */
+static enum status worker_control_handle_view(struct worker *worker,
+                                              const Capstan__View *view,
+                                              struct failure *why) {
+    control_client_heartbeat(worker->control_client)->view = view->number;
+    if (worker_is_training(worker) || !worker->plan)
+        return STATUS_OK;
+    enum status status = message_check_view(view, worker->num_ranks, why);
+    if (status)
+        return status;
+    const Capstan__Slot *own_slot = view->slots[worker->rank];
+    if (own_slot->incarnation != worker->process.incarnation ||
+        !trainer_layout(worker->trainer))
+        return STATUS_OK;
+    struct exchange exchange = {0};
+    if (worker->allreduce) {
+        status = allreduce_begin(worker->allreduce, why);
+        if (!status)
+            exchange = exchange_reducer(allreduce_reducer(worker->allreduce));
+    } else {
+        status =
+            worker_control_open_client(worker, view, own_slot->from_clock, why);
+        if (!status)
+            exchange = exchange_client(worker->client);
+    }
+    if (!status)
+        trainer_begin(worker->trainer, exchange, worker->plan,
+                      own_slot->from_clock);
+    return status;
+}
+
+static void wake_trainer(void *trainer) {
+    trainer_request_serve(trainer);
+}
+
+static void collect_weights(void *external) {
+    external_collect_weights(external);
+}
+
+static enum status open_allreduce(struct worker *worker, struct failure *why) {
+    const struct worker_settings *settings = worker->settings;
+    uint32_t trainers, device = local_rank(worker, &trainers);
+    if (trainer_has_device_memory(worker->trainer))
+        device = trainer_device_index(worker->trainer);
+    struct allreduce_settings allreduce = {
+        .process = &worker->process,
+        .control_client = worker->control_client,
+        .job = worker->job,
+        .plan = worker->plan,
+        .chief = worker->chief,
+        .rank = worker->rank,
+        .num_ranks = worker->num_ranks,
+        .device = device,
+        .host = settings->member.self ? settings->member.self->host : NULL,
+        .inproc = settings->member.chief_inproc
+                      ? settings->weights_server_inproc
+                      : NULL,
+        .has_device_memory = trainer_has_device_memory(worker->trainer),
+        .wake = wake_trainer,
+        .context = worker->trainer,
+    };
+    if (settings->external) {
+        allreduce.collect = collect_weights;
+        allreduce.collect_context = settings->external;
+    }
+    enum status status = trainer_allocate(worker->trainer, true, why);
+    if (status)
+        return status;
+    trainer_arenas(worker->trainer, &allreduce.weights, &allreduce.gradients,
+                   &allreduce.offsets);
+    if (worker->rank == 0 && worker->plan->layout->num_tables)
+        worker->table_counts =
+            calloc(ROW_SHARD_COUNTS * worker->plan->layout->num_tables,
+                   sizeof *worker->table_counts);
+    if (settings->external && worker->rank == 0 && !worker->plan->pull_first)
+        external_give_weights(settings->external);
+    return allreduce_open(&worker->allreduce, &allreduce, why);
+}
+
+/* Per ps: a link and its shared memory. Per all-reduce rank: connections in
+ * both directions. */
+static enum status worker_control_check_descriptors(const struct plan *plan,
+                                                    struct failure *why) {
+    enum { PER_PS = 10, PER_RANK = 4 };
+    uint64_t more = plan->allreduce ? (uint64_t)plan->num_ranks * PER_RANK
+                                    : (uint64_t)plan->num_ps * PER_PS;
+    char what[32];
+    snprintf(what, sizeof what, "%u %s",
+             plan->allreduce ? plan->num_ranks : plan->num_ps,
+             plan->allreduce ? "ranks" : "ps");
+    return limits_descriptors(more, what, why);
+}
+
+static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
+                               struct failure *why) {
+    if (worker->plan || !worker->job)
+        return STATUS_OK;
+    enum status status = plan_settle_job(worker->job, plan, why);
+    if (!status)
+        status = plan_read(&worker->plan, plan, worker->job, why);
+    if (!status)
+        status = plan_check_trainers(worker->plan, worker->num_ranks, why);
+    if (!status)
+        status = worker_control_check_descriptors(worker->plan, why);
+    if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
+        status = open_allreduce(worker, why);
+    return status;
+}
+
+static void send_bandwidth_result(struct worker *worker, double rate) {
+    Capstan__Measured measured = CAPSTAN__MEASURED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    measured.bytes_per_second = rate;
+    control.body_case = CAPSTAN__CONTROL__BODY_MEASURED;
+    control.measured = &measured;
+    control_client_send_reliable(worker->control_client, &control);
+}
+
+/* A failed bandwidth probe is not an error: training does not need it. */
+static void handle_bandwidth_probe(struct worker *worker,
+                                   const Capstan__Measure *measure) {
+    struct failure why;
+    if (worker->probe || worker_is_training(worker) || !worker->plan)
+        return;
+    struct bandwidth_meter_settings settings = {
+        .process = &worker->process,
+        .address = measure->address,
+    };
+    if (bandwidth_meter_open(&worker->probe, &settings, time_now(), &why))
+        send_bandwidth_result(worker, 0);
+}
+
+/* Continues the bandwidth probe that the chief has asked for, and sends the
+ * rate when it ends. */
+static void worker_probe_bandwidth(struct worker *worker) {
+    if (!worker->probe || !bandwidth_meter_step(worker->probe, time_now()))
+        return;
+    send_bandwidth_result(worker, bandwidth_meter_rate(worker->probe));
+    bandwidth_meter_close(&worker->probe);
+}
+
+static void handle_device_assignment(
+    struct worker *worker, const Capstan__DeviceAssignment *device_assignment) {
+    if (worker->trainer && device_assignment->trainers)
+        trainer_assign_device(worker->trainer, device_assignment->sharer_index,
+                              device_assignment->trainers);
+}
+
+static enum status worker_control_handle_stop(struct worker *worker,
+                                              const Capstan__Stop *stop,
+                                              struct failure *why) {
+    worker->stopped = true;
+    worker_report_points(worker);
+    return control_client_handle_stop(worker->control_client, stop, why);
+}
+
+static void handle_evaluate(struct worker *worker,
+                            const Capstan__Evaluate *evaluate) {
+    struct trainer_evaluation_request command = {
+        evaluate->id, evaluate->step, evaluate->part, evaluate->parts};
+    if (worker_is_training(worker) && command.part < command.parts)
+        trainer_request_evaluation(worker->trainer, &command);
+}
+
+/* Handles COMMAND, in the order of a run: job, plan, bandwidth probe, the view
+ * that starts training, evaluations, end; or passes it on to the all-reduce
+ * modules. A second job or plan is ignored. */
+static enum status worker_control_handle(struct worker *worker,
+                                         const Capstan__Control *command,
+                                         struct failure *why) {
+    switch (command->body_case) {
+    case CAPSTAN__CONTROL__BODY_WELCOME:
+        return worker->job ? STATUS_OK
+                           : worker_control_handle_welcome(
+                                 worker, command->welcome, why);
+    case CAPSTAN__CONTROL__BODY_DEVICE_ASSIGNMENT:
+        handle_device_assignment(worker, command->device_assignment);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_PLAN:
+        return handle_plan(worker, command->plan, why);
+    case CAPSTAN__CONTROL__BODY_VIEW:
+        return worker_control_handle_view(worker, command->view, why);
+    case CAPSTAN__CONTROL__BODY_EVALUATE:
+        handle_evaluate(worker, command->evaluate);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_MEASURE:
+        handle_bandwidth_probe(worker, command->measure);
+        return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_STOP:
+        return worker_control_handle_stop(worker, command->stop, why);
+    case CAPSTAN__CONTROL__BODY_RETAIN:
+        if (worker->settings->external)
+            external_retain(worker->settings->external, command->retain->steps,
+                            command->retain->n_steps);
+        return worker->allreduce
+                   ? allreduce_handle(worker->allreduce, command, why)
+                   : STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_SNAPSHOT:
+        if (worker->client && worker->settings->external)
+            external_save_with(worker->settings->external,
+                               command->snapshot->step);
+        return worker->allreduce
+                   ? allreduce_handle(worker->allreduce, command, why)
+                   : STATUS_OK;
+    default:
+        return worker->allreduce
+                   ? allreduce_handle(worker->allreduce, command, why)
+                   : STATUS_OK;
+    }
+}
 
 static enum status worker_open_links(struct worker *worker,
                                      struct failure *why) {
@@ -244,74 +672,6 @@ static void send_save_request(struct worker *worker) {
     control.body_case = CAPSTAN__CONTROL__BODY_SAVE_REQUEST;
     control.save_request = &request;
     control_client_send_reliable(worker->control_client, &control);
-}
-
-static void worker_fill_heartbeat(struct worker *worker) {
-    struct trainer_progress progress;
-    struct reducer_times times = {0};
-    Capstan__Heartbeat *heartbeat =
-        control_client_heartbeat(worker->control_client);
-    if (!worker->trainer)
-        return;
-    if (worker->allreduce && allreduce_reducer(worker->allreduce))
-        reducer_times(allreduce_reducer(worker->allreduce), &times);
-    trainer_progress(worker->trainer, &progress);
-    heartbeat->clock = progress.clock;
-    heartbeat->pushing = progress.pushing;
-    heartbeat->global_step = progress.global_step;
-    heartbeat->loss_sum = progress.loss_sum;
-    heartbeat->last_loss = progress.last_loss;
-    heartbeat->first_loss = progress.first_loss;
-    heartbeat->samples = progress.samples;
-    heartbeat->correct = progress.correct;
-    heartbeat->input_s = progress.input_s;
-    heartbeat->compute_s = progress.compute_s;
-    heartbeat->wire_s = progress.wire_s;
-    heartbeat->training_s = progress.training_s;
-    heartbeat->loss_scale = progress.loss_scale;
-    heartbeat->skipped = progress.skipped;
-    heartbeat->bad_lines = progress.bad_lines;
-    heartbeat->update_s = times.update_s;
-    heartbeat->rows = progress.rows;
-    heartbeat->row_bytes = progress.row_bytes;
-    if (worker->client)
-        client_report_lost(worker->client, time_now(), heartbeat);
-    if (worker->table_counts)
-        allreduce_report_rows(worker->allreduce, worker->table_counts,
-                              heartbeat);
-}
-
-void worker_report_points(struct worker *worker) {
-    uint64_t steps[POINTS], samples[POINTS];
-    double losses[POINTS], seconds[POINTS];
-    struct trainer_point point;
-    size_t count;
-    do {
-        Capstan__Points points = CAPSTAN__POINTS__INIT;
-        Capstan__Control control = CAPSTAN__CONTROL__INIT;
-        for (count = 0; count < POINTS && worker->trainer &&
-                        trainer_next_point(worker->trainer, &point);
-             count++) {
-            steps[count] = point.step;
-            samples[count] = point.samples;
-            losses[count] = point.loss_sum;
-            seconds[count] = point.training_s;
-        }
-        points.n_step = points.n_loss_sum = count;
-        points.n_samples = points.n_training_s = count;
-        points.step = steps;
-        points.loss_sum = losses;
-        points.samples = samples;
-        points.training_s = seconds;
-        control.body_case = CAPSTAN__CONTROL__BODY_POINTS;
-        control.points = &points;
-        if (!count)
-            return;
-        /* The chief writes the points beside what the heartbeat has. */
-        worker_fill_heartbeat(worker);
-        control_client_send_heartbeat(worker->control_client);
-        control_client_send_reliable(worker->control_client, &control);
-    } while (count == POINTS);
 }
 
 /* Points are sent at intervals, so that the cost of a step does not depend on
