@@ -525,21 +525,20 @@ enum status eval_command(const struct options *options, struct failure *why) {
 /* The data.format of files with PATH's ending, of some perhaps before .gz or
  * .zst; NULL: it says none. */
 static const char *format_by_ending(const char *path) {
-    static const char *const endings[][2] = {
-        {".npz", "npz"},           {".npy", "npy"},
-        {".csv", "csv"},           {".safetensors", "safetensors"},
-        {".tfrecord", "tfrecord"}, {".tfrecords", "tfrecord"},
-        {".libsvm", "libsvm"},     {".svm", "libsvm"}};
+#define ENDINGS(NAME, word, ...) {word, {__VA_ARGS__}},
+    static const struct {
+        const char *word, *endings[2];
+    } formats[] = {JOB_DATA_FORMAT_ROWS(ENDINGS, ENDINGS)};
     size_t length = strlen(path);
     if (length > 3 && !strcmp(path + length - 3, ".gz"))
         length -= 3;
     else if (length > 4 && !strcmp(path + length - 4, ".zst"))
         length -= 4;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        size_t size = strlen(endings[i][0]);
-        if (length > size &&
-            !strncmp(path + length - size, endings[i][0], size))
-            return endings[i][1];
+    for (size_t i = 0; i < 2 * (sizeof formats / sizeof *formats); i++) {
+        const char *ending = formats[i / 2].endings[i % 2];
+        size_t size = ending ? strlen(ending) : length;
+        if (length > size && !strncmp(path + length - size, ending, size))
+            return formats[i / 2].word;
     }
     return NULL;
 }

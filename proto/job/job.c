@@ -771,8 +771,7 @@ void job_free(struct job **job) {
 }
 
 const char *job_data_format_name(enum job_data_format format) {
-    static const char *const names[] = {JOB_DATA_FORMAT_WORDS};
-    _Static_assert(sizeof names / sizeof *names == JOB_DATA_FORMATS,
-                   "each format has its word");
+    static const char *const names[] = {
+        JOB_DATA_FORMAT_ROWS(JOB_WORD, JOB_WORD)};
     return names[format];
 }

@@ -31,19 +31,6 @@ enum job_model_type {
     JOB_MATRIX_FACTORIZATION,
     JOB_MODEL_TYPES
 };
-enum job_data_format {
-    JOB_IDX,
-    JOB_CSV,
-    JOB_CRITEO,
-    JOB_TFRECORD,
-    JOB_LIBSVM,
-    JOB_NPZ,
-    JOB_NPY,
-    JOB_SAFETENSORS,
-    JOB_DATA_FORMATS
-};
-#define JOB_DATA_FORMAT_WORDS                                                  \
-    "idx", "csv", "criteo", "tfrecord", "libsvm", "npz", "npy", "safetensors"
 /* ROW(its enumerator, its word in the job). SOFTMAX: its word, "" where models
  * have none. */
 #define JOB_ACTIVATION_ROWS(ROW)                                               \
@@ -55,9 +42,26 @@ enum job_data_format {
     ROW(SOFTMAX_CROSS_ENTROPY, softmax)                                        \
     ROW(SIGMOID_CROSS_ENTROPY, "sigmoid_cross_entropy")                        \
     ROW(MSE, "mse")
-#define JOB_TYPE(NAME, word) JOB_##NAME,
-#define JOB_WORD(NAME, word) word,
-#define JOB_ONE(NAME, word) +1
+/* Formats of data: ROW(its enumerator, its word in the job, the endings of its
+ * files, NULL: none), or VALUES(...) if records have values by name. */
+#define JOB_DATA_FORMAT_ROWS(ROW, VALUES)                                      \
+    ROW(IDX, "idx", NULL)                                                      \
+    ROW(CSV, "csv", ".csv")                                                    \
+    ROW(CRITEO, "criteo", NULL)                                                \
+    VALUES(TFRECORD, "tfrecord", ".tfrecord", ".tfrecords")                    \
+    ROW(LIBSVM, "libsvm", ".libsvm", ".svm")                                   \
+    VALUES(NPZ, "npz", ".npz")                                                 \
+    VALUES(NPY, "npy", ".npy")                                                 \
+    VALUES(SAFETENSORS, "safetensors", ".safetensors")
+#define JOB_TYPE(NAME, ...) JOB_##NAME,
+#define JOB_WORD(NAME, word, ...) word,
+#define JOB_ONE(NAME, ...) +1
+#define JOB_BIT(NAME, ...) | 1u << JOB_##NAME
+#define JOB_NONE(...)
+enum job_data_format {
+    JOB_DATA_FORMAT_ROWS(JOB_TYPE, JOB_TYPE) JOB_DATA_FORMATS
+};
+enum { JOB_FORMATS_OF_VALUES = 0 JOB_DATA_FORMAT_ROWS(JOB_NONE, JOB_BIT) };
 enum job_activation { JOB_ACTIVATION_ROWS(JOB_TYPE) };
 enum job_loss { JOB_LOSS_ROWS(JOB_TYPE, ) };
 enum {

@@ -16,11 +16,12 @@ enum { OPTIMIZER_ROWS(RULE_MASK) };
 #define WITH_DEEP (BUILT_IN & ~(1u << JOB_LINEAR))
 
 #define CSV (1u << JOB_CSV)
-#define NAMED                                                                  \
-    (CSV | 1u << JOB_TFRECORD | 1u << JOB_NPZ | 1u << JOB_NPY |                \
-     1u << JOB_SAFETENSORS)
+#define NAMED (CSV | JOB_FORMATS_OF_VALUES)
 #define CRITEO (1u << JOB_CRITEO)
-#define RECORDS (NAMED | CRITEO | 1u << JOB_LIBSVM)
+#define RECORDS (((1u << JOB_DATA_FORMATS) - 1) & ~(1u << JOB_IDX))
+#define COMMA_WORD(NAME, word, ...) ", " word
+#define BAR_WORD(NAME, word, ...) "|" word
+#define NAMED_WORDS "csv" JOB_DATA_FORMAT_ROWS(JOB_NONE, COMMA_WORD)
 
 #define WARMUP (1u << SCHEDULE_WARMUP)
 #define DECAY (1u << SCHEDULE_WARMUP_DECAY)
@@ -153,8 +154,10 @@ static const struct job_key keys[] = {
      .default_value = "\"mlp\""},
     {"data.format",
      "idx: MNIST's format, unsigned bytes are scaled to 0..1, other types are taken as they are. The others are files of records, which are read as they are needed. All but safetensors also compressed by gzip or Zstandard",
-     CHOICE(data.format, JOB_DATA_FORMAT_WORDS), .default_value = "\"idx\"",
-     .models = BUILT_IN},
+     .kind = JOB_KIND_CHOICE, .field = FIELD(data.format),
+     .words =
+         (const char *const[]){JOB_DATA_FORMAT_ROWS(JOB_WORD, JOB_WORD) NULL},
+     .default_value = "\"idx\"", .models = BUILT_IN},
     {"data.dir", "start of relative paths of the data", PATH(data.dir),
      .models = BUILT_IN},
     {"data.train",
@@ -196,12 +199,14 @@ static const struct job_key keys[] = {
      BOOL_WORD(data.decimal_comma, ".", ","), .default_value = "\".\"",
      .models = BUILT_IN, .formats = CSV},
     {"data.label",
-     "csv, tfrecord, npz, npy, safetensors: the column with the label; criteo: without effect, it is the first field",
+     NAMED_WORDS
+     ": the column with the label; criteo: without effect, it is the first field",
      .kind = JOB_KIND_TEXT, .field = FIELD(data.label),
      .default_value = "\"label\"", .models = BUILT_IN,
      .formats = NAMED | CRITEO},
     {"data.weight",
-     "csv, tfrecord, npz, npy, safetensors: the column with a sample's weight, 0 or more, by which its loss is multiplied; the mean is still over the number of samples",
+     NAMED_WORDS
+     ": the column with a sample's weight, 0 or more, by which its loss is multiplied; the mean is still over the number of samples",
      .kind = JOB_KIND_TEXT, .field = FIELD(data.weight), .models = BUILT_IN,
      .formats = NAMED},
     {"features", "records: the numbers and ids that the model reads",
@@ -573,8 +578,8 @@ const struct job_rule job_schema_rules[] = {
          "             {\"properties\": {\"columns\": {\"type\": \"null\"},"
          "                               \"header\": {\"const\": true}},"
          "              \"required\": [\"header\"]}]}"},
-    {"data.format", "criteo|tfrecord|npz|npy|safetensors", "features",
-     .must = JOB_GIVEN,
+    {"data.format", "criteo" JOB_DATA_FORMAT_ROWS(JOB_NONE, BAR_WORD),
+     "features", .must = JOB_GIVEN,
      "missing; allowed: an object with the features of the model, by name",
      .needed = true, .at_other = true},
     {"data.format", "criteo", "data.header",

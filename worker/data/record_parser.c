@@ -44,8 +44,7 @@ const struct record_reader *record_schema_reader(
 }
 
 bool record_schema_has_names(const struct record_schema *schema) {
-    return schema->data->format == JOB_TFRECORD ||
-           record_schema_reader(schema)->names;
+    return JOB_FORMATS_OF_VALUES >> schema->data->format & 1;
 }
 
 enum status record_schema_open_csv(const struct record_schema *schema,
