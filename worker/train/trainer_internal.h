@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a trainer, for trainer.c, its life cycle, and for the phases of
- * a run: trainer_device.c, the devices; trainer_step.c, a step. All run on the
- * compute thread. */
+/* The state of a trainer, for trainer.c, its life cycle, and trainer_step.c, a
+ * step. Both run on the compute thread. */
 #ifndef CAPSTAN_TRAINER_INTERNAL_H
 #define CAPSTAN_TRAINER_INTERNAL_H
 
@@ -78,21 +77,6 @@ static inline bool trainer_is_leaving(struct trainer *trainer) {
     pthread_mutex_unlock(&trainer->mutex);
     return leaving;
 }
-
-/* Reports the devices that it sees if the chief assigns them. */
-void trainer_device_report(struct trainer *trainer);
-
-/* Opens its devices once the assignment is known; none if it was cancelled
- * before. */
-enum status trainer_device_find(struct trainer *trainer,
-                                struct failure *why) MUST_CHECK;
-
-/* Fills the device fields of MODEL_SPEC. */
-void trainer_device_declare(const struct trainer *trainer,
-                            struct trainer_report *model_spec);
-
-/* Its first device and the model on it. */
-const struct executor *trainer_device_first(const struct trainer *trainer);
 
 /* Waits for PARAMETER's weights in the arena. False: the step is aborted. */
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter);
