@@ -75,11 +75,6 @@ struct feature_key {
 };
 extern const struct feature_key feature_keys[];
 
-bool feature_has_key(enum feature_type type, const char *name);
-
-/* Its word in the job. */
-const char *feature_type_name(enum feature_type type);
-
 /* A sum of feature_gives. */
 unsigned feature_gives(enum feature_type type);
 
