@@ -96,12 +96,6 @@ enum status features_parse(struct features *features,
                            struct diagnostics *diagnostics,
                            struct failure *why) MUST_CHECK;
 
-/* The bucket of what CELL has for FEATURE; its width: none. */
-enum status feature_bucket(const struct features *features,
-                           const struct feature *feature,
-                           const struct record_cell *cell, uint32_t *bucket,
-                           struct failure *why) MUST_CHECK;
-
 struct feature_digits {
     char bytes[24];
 };
@@ -110,11 +104,5 @@ struct feature_digits {
  * DIGITS. */
 struct record_text feature_text(const struct record_cell *cell, uint32_t i,
                                 struct feature_digits *digits);
-
-/* FAILURE_DATA_DAMAGED if CELL has floats, which are no words. */
-enum status feature_check_words(const struct features *features,
-                                const struct feature *feature,
-                                const struct record_cell *cell,
-                                struct failure *why) MUST_CHECK;
 
 #endif
