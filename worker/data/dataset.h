@@ -8,12 +8,25 @@
 #include "core/base/status.h"
 #include "proto/job/job.h"
 #include "worker/data/batch.h"
-#include "worker/data/sampler.h"
 
 #include <jansson.h>
 
 struct features;
 struct batch_source; /* the implementation's own type */
+
+/* The share of the samples that batches are drawn from. Datasets that are not
+ * in memory cut shares by trainers, and those by devices; the sampler of
+ * idx_dataset.h does not know `device` and `epoch_batches`. */
+struct sampler_options {
+    uint32_t num_samples; /* N > 0; a dataset sets its own */
+    uint32_t rank, num_ranks;
+    uint32_t device, num_devices; /* of the trainer; 0 of 0: it has one */
+    uint32_t micro_batch;
+    uint64_t epoch_batches; /* of the plan; 0: as many as the share has */
+    uint64_t seed;
+    bool shuffle;
+    bool drop_last; /* an epoch's short last batch is dropped */
+};
 
 struct batch_source_table {
     /* The samples that batch NUMBER of a share has, 0 behind the end of an

@@ -44,4 +44,23 @@ enum status idx_dataset_check_files(const char *images_path,
 float idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
                          float *pixels);
 
+/* Selects the samples that a trainer reads, as torch's DistributedSampler: an
+ * epoch's order is a permutation by (seed, epoch), or file order; rank r of n
+ * takes r, r+n, r+2n, ..., wrapped so that all have ceil(N / n). */
+struct sampler;
+
+/* STATUS_CONFIG when a count is 0 or an epoch has no batch. */
+enum status sampler_open(struct sampler **out,
+                         const struct sampler_options *options,
+                         struct failure *why) MUST_CHECK;
+
+/* Frees *SAMPLER (may be NULL) and clears it. */
+void sampler_close(struct sampler **sampler);
+
+/* The samples of micro batch BATCH, counted from the start of the run (epoch =
+ * BATCH / batches per epoch). INDICES has room for micro_batch; returns how
+ * many, at least 1. The result does not depend on the order of calls. */
+uint32_t sampler_batch(struct sampler *sampler, uint64_t batch,
+                       uint32_t *indices);
+
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Philox streams of windows; sampler.c has those of whole epochs. */
+/* Philox streams of windows; idx_dataset.c has those of whole epochs. */
 #define WINDOW_STREAMS (UINT64_C(1) << 63)
 
 enum { READS_UNCHECKED = 65536 };
@@ -193,7 +193,7 @@ static bool append_record(struct record_window *window, const char *path,
     return true;
 }
 
-/* Fisher-Yates, as an epoch's order in sampler.c. */
+/* Fisher-Yates, as an epoch's order in idx_dataset.c. */
 static void order_window(struct record_window *window, bool shuffle,
                          uint64_t seed) {
     struct philox_sequence sequence;
