@@ -80,9 +80,6 @@ enum status local_group_find(struct local_group *group,
                              const struct local_group_search *search,
                              struct failure *why) MUST_CHECK;
 
-/* True if its devices compute asynchronously (device.h). */
-bool local_group_is_async(const struct local_group *group);
-
 /* True if several devices' gradients are summed in host memory. */
 bool local_group_reduces_on_host(const struct local_group *group);
 
