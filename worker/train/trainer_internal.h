@@ -96,6 +96,15 @@ bool trainer_push_rows(struct trainer *trainer, uint64_t clock,
 /* Waits until the last such push is taken; false: not until UNTIL. */
 bool trainer_settle_rows(const struct trainer *trainer, int64_t until);
 
+/* Clips a trainer's own gradients, as with staleness no ps sees their sum: if
+ * the 2-norm of GRADIENTS (one pointer per parameter of LAYOUT) and of ROWS
+ * (of tables; NULL: none) is above LIMIT, scales them by LIMIT / (norm + 1e-6),
+ * as torch.nn.utils.clip_grad_norm_ does. The norm is summed in double, block
+ * by block in the plan's order. LOOPS: NULL for the best on this CPU. */
+void clipping_apply(const struct layout *layout, float *const *gradients,
+                    struct row_batch *rows, double limit,
+                    const struct rule_loops *loops);
+
 /* Adds RESULT of step `clock` to the progress. */
 void trainer_step_add(struct trainer *trainer,
                       const struct device_replica_result *result);
