@@ -4,16 +4,49 @@
 #ifndef CAPSTAN_TRAINER_INTERNAL_H
 #define CAPSTAN_TRAINER_INTERNAL_H
 
+#include "core/base/log.h"
+#include "core/tensor/loss_scaler.h"
 #include "worker/data/dataset.h"
 #include "worker/event_queue.h"
 #include "worker/train/arena.h"
-#include "worker/train/grad_scaler.h"
 #include "worker/train/local_group.h"
 #include "worker/train/trainer.h"
 
 #include <pthread.h>
 
 enum { TRAINER_REPORTS = 8, TRAINER_POINTS = 8192 };
+
+/* Mixed precision in a trainer's step (docs/precision.md): the factor of the
+ * loss, and the check and division of gradients before they are announced. Does
+ * nothing unless fp16 or an overflow check is enabled. */
+struct grad_scaler {
+    const struct job *job; /* borrowed, as is LOG */
+    const struct log *log;
+    bool logs_changes; /* logs scale changes on behalf of all trainers */
+    struct loss_scaler scaler; /* of this step */
+};
+
+/* True if all gradients are checked before any is announced. */
+bool grad_scaler_checks_gradients(const struct job *job);
+
+/* True if a non-finite loss lowers the scale, as an overflow does. */
+bool grad_scaler_is_dynamic(const struct job *job);
+
+/* Begins STEP with the run's scale NOW. STATUS_FAILED if the scale is below the
+ * minimum. */
+enum status grad_scaler_begin(struct grad_scaler *scaler,
+                              const struct loss_scaler *now, uint64_t step,
+                              struct failure *why) MUST_CHECK;
+
+/* The factor of this step's loss; 1 unless fp16. */
+float grad_scaler_factor(const struct grad_scaler *scaler);
+
+/* Multiplies GRADIENTS (one pointer per parameter of LAYOUT) and those of ROWS
+ * (of tables; NULL: none) by the inverse of the step's scale. If one is
+ * infinite or NaN, returns false and leaves some unchanged. */
+bool grad_scaler_unscale(const struct grad_scaler *scaler,
+                         const struct layout *layout, float *const *gradients,
+                         struct row_batch *rows);
 
 struct trainer {
     struct trainer_settings settings;

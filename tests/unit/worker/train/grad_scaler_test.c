@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/train/grad_scaler.h"
+#include "worker/train/trainer_internal.h"
 
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
