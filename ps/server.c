@@ -43,7 +43,6 @@ static struct update_core *open_update_core(struct server *server) {
     bool synchronous = s->job->staleness == 0;
     struct update_core_settings settings = {
         .num_blocks = s->num_blocks,
-        .num_partitions = s->num_partitions,
         .num_ranks = s->num_ranks,
         .staleness = s->job->staleness,
         .start = s->run_schedule.start,

@@ -51,8 +51,7 @@ struct update_core {
     struct gate gate;
     struct ledger ledger;
     struct block_state *blocks;
-    struct reader *readers;  /* [num_blocks, num_ranks] */
-    struct reader *lookups;  /* [num_partitions, num_ranks] */
+    struct reader *readers;  /* [num_blocks, num_ranks, 2] */
     uint64_t highest;        /* highest version of any block */
     uint64_t limit;          /* no block closes a round above it */
     uint64_t asked;          /* with a limit: lowest round of the snapshot */
@@ -74,17 +73,14 @@ struct update_core *update_core_open(
     x->highest = x->norm_round = settings->start;
     x->limit = UINT64_MAX;
     size_t blocks = settings->num_blocks, ranks = settings->num_ranks;
-    size_t partitions = settings->num_partitions;
-    x->capacity = blocks * (ranks + 4) + partitions * ranks + 1;
+    x->capacity = blocks * (2 * ranks + 4) + 1;
     x->blocks = calloc(blocks + 1, sizeof *x->blocks);
-    x->readers = calloc(blocks * ranks + 1, sizeof *x->readers);
-    x->lookups = calloc(partitions * ranks + 1, sizeof *x->lookups);
+    x->readers = calloc(2 * blocks * ranks + 1, sizeof *x->readers);
     x->actions = calloc(x->capacity, sizeof *x->actions);
     bool ledger =
         ledger_open(&x->ledger, settings->num_blocks, settings->num_ranks);
     bool gate = gate_open(&x->gate, settings->staleness, settings->num_ranks);
-    if (!x->blocks || !x->readers || !x->lookups || !x->actions || !ledger ||
-        !gate)
+    if (!x->blocks || !x->readers || !x->actions || !ledger || !gate)
         update_core_close(&x);
     else
         for (uint32_t b = 0; b < settings->num_blocks; b++)
@@ -111,13 +107,12 @@ void update_core_close(struct update_core **where) {
     ledger_close(&x->ledger);
     free(x->blocks);
     free(x->readers);
-    free(x->lookups);
     free(x->actions);
     free(x);
 }
 
 /* `capacity` covers one event: UPDATE, SUM, SNAPSHOT and WANT once a block,
- * REPLY once a reader. */
+ * REPLY and LOOKUP once a rank. */
 static void update_core_enqueue(struct update_core *x,
                                 struct update_core_action action) {
     x->actions[x->count++] = action;
@@ -125,7 +120,13 @@ static void update_core_enqueue(struct update_core *x,
 
 static struct reader *reader_of(struct update_core *x, uint32_t b,
                                 uint32_t rank) {
-    return x->readers + (size_t)b * x->settings.num_ranks + rank;
+    return x->readers + 2 * ((size_t)b * x->settings.num_ranks + rank);
+}
+
+/* RANK's lookup of rows, if BLOCK is a partition. */
+static struct reader *lookup_of(struct update_core *x, uint32_t b,
+                                uint32_t rank) {
+    return reader_of(x, b, rank) + 1;
 }
 
 static bool is_synchronous(const struct update_core *x) {
@@ -157,19 +158,10 @@ static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
                                                     .seq = reader->seq});
 }
 
-/* The lookup of RANK that partition block B keeps; NULL: B has no rows. */
-static struct reader *lookup_of(const struct update_core *x, uint32_t b,
-                                uint32_t rank) {
-    uint32_t first = x->settings.num_blocks - x->settings.num_partitions;
-    return b < first ? NULL
-                     : &x->lookups[(size_t)(b - first) * x->settings.num_ranks +
-                                   rank];
-}
-
 static void look_up_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *lookup = lookup_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
-    if (!lookup || !lookup->waiting ||
+    if (!lookup->waiting ||
         gate_clock(&x->gate, &x->ledger, b, rank) + lookup->early <
             lookup->clock ||
         !gate_may_read(&x->gate, &x->ledger, b, version, lookup->clock))
@@ -349,8 +341,7 @@ void update_core_set_view(struct update_core *x, uint64_t number,
         if (slots[r].incarnation != x->gate.slots[r].incarnation)
             for (uint32_t b = 0; b < x->settings.num_blocks; b++) {
                 reader_of(x, b, r)->waiting = false;
-                if (lookup_of(x, b, r))
-                    lookup_of(x, b, r)->waiting = false;
+                lookup_of(x, b, r)->waiting = false;
             }
         x->gate.slots[r] = slots[r];
     }

@@ -16,8 +16,7 @@
 #include <stdint.h>
 
 struct update_core_settings {
-    uint32_t num_blocks, num_ranks; /* partitions of tables included, */
-    uint32_t num_partitions;        /* which are the last blocks */
+    uint32_t num_blocks, num_ranks; /* partitions of tables included */
     uint64_t staleness;
     uint64_t start; /* version of every block at the start */
     bool clip;      /* synchronous: a round waits for the global norm */

@@ -61,7 +61,6 @@ static void take_plan(struct simulated *s, uint32_t p,
     struct update_core_settings settings = {
         .num_blocks = ps->count,
         .num_ranks = s->scenario.num_ranks,
-        .num_partitions = ps->num_partitions,
         .staleness = s->scenario.staleness,
         .start = plan->step,
         .clip = s->scenario.clip,

@@ -333,10 +333,8 @@ TEST(with_staleness_a_push_is_applied_and_its_reply_deferred) {
 
 /* Block 0 has weights, block 1 is a partition. */
 static void open_rows(uint32_t ranks, uint64_t staleness) {
-    struct update_core_settings settings = {.num_blocks = 2,
-                                            .num_ranks = ranks,
-                                            .num_partitions = 1,
-                                            .staleness = staleness};
+    struct update_core_settings settings = {
+        .num_blocks = 2, .num_ranks = ranks, .staleness = staleness};
     update_core_fixture_open(&settings);
 }
 
