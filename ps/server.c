@@ -192,26 +192,6 @@ void server_set_snapshots(struct server *server, struct snapshots *snapshots) {
     server->snapshots = snapshots;
 }
 
-/* Sets ITEM's round to the pending gradients of its block, scaled to the
- * mean over all device replicas behind them. An overflowed round has none. */
-static void collect_gradients(struct server *server, struct work_item *item) {
-    unsigned count =
-        item->action.overflowed
-            ? 0
-            : gradient_inbox_gather(server->gradient_inbox, item->action.block,
-                                    item->gradients, NULL, NULL);
-    uint32_t weight = gradient_inbox_weight(
-        server->gradient_inbox, item->action.block, server->settings.replicas);
-    item->round = (struct shard_round){
-        .gradients = item->gradients,
-        .num_gradients = count,
-        .wire = shard_wire(server->shard, item->action.block,
-                           server->settings.job->wire),
-        .scale = count ? 1.0f / (float)weight : 1.0f,
-        .checked = server->settings.job->model.type == JOB_EXTERNAL,
-    };
-}
-
 /* Callers set the rates of groups; those of a job follow its schedule. */
 static bool has_set_rates(const struct server *server) {
     return server->settings.groups &&
@@ -239,17 +219,32 @@ static double factor_of(struct server *server, uint64_t step) {
     return server->factor;
 }
 
-/* The same of a partition, with its rate. */
-static void collect_parts(struct server *server, struct work_item *item) {
+/* Sets ITEM's round to the pending gradients of its block or partition, scaled
+ * to the mean over all device replicas behind them. An overflowed round has
+ * none. */
+static void collect_gradients(struct server *server, struct work_item *item) {
     const struct server_settings *s = &server->settings;
+    const struct update_core_action *action = &item->action;
     struct gradient_inbox *inbox = server->gradient_inbox;
-    uint32_t b = item->action.block;
+    uint32_t b = action->block;
     uint32_t sizes[PLAN_MAX_TRAINERS], ranks[PLAN_MAX_TRAINERS];
     uint32_t weight = gradient_inbox_weight(inbox, b, s->replicas);
     unsigned count =
-        item->action.overflowed
+        action->overflowed
             ? 0
             : gradient_inbox_gather(inbox, b, item->gradients, sizes, ranks);
+    float scale = count ? 1.0f / (float)weight : 1.0f;
+    if (!server_is_partition(server, b)) {
+        item->round = (struct shard_round){
+            .gradients = item->gradients,
+            .num_gradients = count,
+            .wire = shard_wire(server->shard, b, s->job->wire),
+            .step = action->step,
+            .rule_step = action->rule_step,
+            .scale = scale,
+            .checked = s->job->model.type == JOB_EXTERNAL};
+        return;
+    }
     for (unsigned i = 0; i < count; i++) {
         item->parts[i] = (struct row_part){item->gradients[i], sizes[i], NULL};
         server_use_lookup(server, item, ranks[i], &item->parts[i]);
@@ -257,11 +252,11 @@ static void collect_parts(struct server *server, struct work_item *item) {
     item->rows = (struct row_shard_round){
         .parts = item->parts,
         .num_parts = count,
-        .step = item->action.step,
-        .rule_step = item->action.rule_step,
-        .rate = rate_of_tables(server, b, item->action.step),
-        .factor = factor_of(server, item->action.step),
-        .scale = count ? 1.0f / (float)weight : 1.0f};
+        .step = action->step,
+        .rule_step = action->rule_step,
+        .rate = rate_of_tables(server, b, action->step),
+        .factor = factor_of(server, action->step),
+        .scale = scale};
 }
 
 /* The optimizer of ITEM's block with the values of the round, and its rate. */
@@ -337,12 +332,8 @@ static enum status submit_action(struct server *server,
         item->ack_only = rows || wants_ack(server, action);
         item->mean = rows || (shard_means(server->shard, action->block) &&
                               answers_push(server, action));
-    } else if (rows) {
-        collect_parts(server, item);
     } else {
         collect_gradients(server, item);
-        item->round.step = action->step;
-        item->round.rule_step = action->rule_step;
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
         if (!rows)

@@ -27,13 +27,6 @@ static void record_ack_request(struct server *server, uint32_t b,
         *last = 0;
 }
 
-static size_t server_messages_block_bytes(const struct server *server,
-                                          uint32_t b) {
-    return encoding_bytes(
-        shard_wire(server->shard, b, server->settings.job->wire),
-        shard_block(server->shard, b)->elements);
-}
-
 /* Gives the update core the contribution in HEADER to block or partition B. Of
  * a push of rows all partitions have bytes, also those without rows: the
  * gradient of their tables is not nothing, as torch.optim.SparseAdam counts. */
@@ -69,38 +62,41 @@ static bool server_record_values(const struct server *server,
     return true;
 }
 
-static const char *server_messages_push(struct server *server,
-                                        struct link_frame *frame,
-                                        const Capstan__DataHeader *header) {
-    struct gradient_payload *gradient_payload =
+static const char *server_push(struct server *server, struct link_frame *frame,
+                               const Capstan__DataHeader *header) {
+    struct gradient_payload *payload =
         gradient_inbox_receive(server->gradient_inbox, frame);
-    if (!gradient_payload)
+    if (!payload)
         return "no memory";
     const char *error = NULL;
-    if (!server_record_values(server, gradient_payload, header))
+    if (!server_record_values(server, payload, header))
         error = "values of an optimizer's group that are not allowed";
-    const struct link_bytes *payload = gradient_inbox_payload(gradient_payload);
-    const char *floats = payload->data;
+    const char *bytes = gradient_inbox_payload(payload)->data;
+    bool counts = header->encoding != CAPSTAN__DATA_HEADER__ENCODING__EMPTY &&
+                  header->encoding != CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
+    for (size_t i = 0; i < header->n_blocks && !error; i++) {
+        uint32_t b = header->blocks[i], size = server->block_index.sizes[i];
+        record_ack_request(server, b, header);
+        enum update_core_result result = server_push_unit(server, b, header);
+        if (result == UPDATE_CORE_ACCEPTED)
+            gradient_inbox_add(server->gradient_inbox, b, header->rank, payload,
+                               (struct link_bytes){size ? bytes : NULL, size},
+                               counts);
+        if (result == UPDATE_CORE_REFUSED)
+            error = "a push whose clock is out of order";
+        bytes += size;
+    }
+    gradient_inbox_release(server->gradient_inbox, payload);
+    return error;
+}
+
+/* Trainers name their epochs in pushes of blocks. */
+static void record_epoch(struct server *server,
+                         const Capstan__DataHeader *header) {
     if (header->rank == gate_lead(update_core_gate(server->update_core),
                                   update_core_highest(server->update_core)))
         reply_queue_set_epoch(server->reply_queue, header->epoch,
                               header->epoch_first);
-    bool is_zero = header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO;
-    for (size_t i = 0; i < header->n_blocks && !error; i++) {
-        uint32_t b = header->blocks[i];
-        record_ack_request(server, b, header);
-        enum update_core_result result = server_push_unit(server, b, header);
-        if (result == UPDATE_CORE_ACCEPTED)
-            gradient_inbox_add(server->gradient_inbox, b, header->rank,
-                               gradient_payload, payload->size ? floats : NULL,
-                               payload->size || is_zero);
-        if (result == UPDATE_CORE_REFUSED)
-            error = "a push whose clock is out of order";
-        if (floats)
-            floats += server_messages_block_bytes(server, b);
-    }
-    gradient_inbox_release(server->gradient_inbox, gradient_payload);
-    return error;
 }
 
 /* A snapshot or a state, without the gate. */
@@ -305,31 +301,6 @@ static struct row_table *const *held_rows(struct server *server, uint64_t id,
     return held;
 }
 
-/* Changes HEADER's blocks to local numbers; they are partitions of this ps, in
- * order, with sizes that are PAYLOAD bytes together. */
-static const char *check_partitions(const struct server *server,
-                                    Capstan__DataHeader *header,
-                                    size_t payload) {
-    const struct block_index *index = &server->block_index;
-    uint64_t bytes = 0;
-    bool sized = header->n_sizes == header->n_blocks;
-    if (!sized && header->n_sizes)
-        return "rows without the sizes of their partitions";
-    for (size_t i = 0; i < header->n_blocks; i++) {
-        uint32_t id = header->blocks[i];
-        if (id >= layout_units(server->settings.layout) ||
-            index->local[id] == BLOCK_INDEX_NOT_LOCAL ||
-            !server_is_partition(server, index->local[id]))
-            return "a partition that is not on this ps";
-        if (i && index->local[id] <= header->blocks[i - 1])
-            return "partitions out of order";
-        header->blocks[i] = index->local[id];
-        bytes += sized ? header->sizes[i] : 0;
-    }
-    return bytes == payload ? NULL
-                            : "a payload that is not the size of its rows";
-}
-
 /* Why rows are refused. */
 static const char *refusal(const struct failure *why) {
     return why->code == FAILURE_NO_MEMORY
@@ -365,42 +336,6 @@ void server_use_lookup(struct server *server, struct work_item *item,
         return;
     part->list = &lookup->parts[number].list;
     item->lookups[item->num_lookups++] = row_lookups_hold(lookup);
-}
-
-/* PUSH_ROWS and LOOKUP; as server_receive. */
-static const char *server_push_rows(struct server *server,
-                                    struct link_frame *frame,
-                                    Capstan__DataHeader *header) {
-    bool has_rows = header->encoding == CAPSTAN__DATA_HEADER__ENCODING__FLOAT32;
-    const char *error = check_partitions(server, header, frame->payload.size);
-    if (!error && has_rows != (header->n_sizes == header->n_blocks))
-        error = "rows without the sizes of their partitions";
-    if (!error)
-        error = check_rows(server, header, frame->payload.data);
-    if (error)
-        return error;
-    struct gradient_payload *payload =
-        gradient_inbox_receive(server->gradient_inbox, frame);
-    if (!payload)
-        return "no memory";
-    const char *bytes = gradient_inbox_payload(payload)->data;
-    if (!server_record_values(server, payload, header))
-        error = "values of an optimizer's group that are not allowed";
-    for (size_t i = 0; i < header->n_blocks && !error; i++) {
-        uint32_t b = header->blocks[i], size = has_rows ? header->sizes[i] : 0;
-        enum update_core_result result = server_push_unit(server, b, header);
-        if (result == UPDATE_CORE_ACCEPTED)
-            gradient_inbox_add_part(
-                server->gradient_inbox, b, header->rank, payload,
-                (struct link_bytes){size ? (void *)bytes : NULL, size},
-                has_rows ||
-                    header->encoding == CAPSTAN__DATA_HEADER__ENCODING__ZERO);
-        if (result == UPDATE_CORE_REFUSED)
-            error = "a push whose clock is out of order";
-        bytes += size;
-    }
-    gradient_inbox_release(server->gradient_inbox, payload);
-    return error;
 }
 
 struct server_round server_largest_round(const struct server *server) {
@@ -547,17 +482,12 @@ static void look_up_in_time(struct server *server,
 static const char *server_look_up(struct server *server,
                                   struct link_frame *frame,
                                   Capstan__DataHeader *header) {
-    const char *error = check_partitions(server, header, frame->payload.size);
-    if (!error && header->n_sizes != header->n_blocks)
-        error = "rows without the sizes of their partitions";
-    if (error)
-        return error;
     struct row_lookup *lookup =
         row_lookups_new(server->row_lookups, (uint32_t)header->n_blocks,
                         frame->payload.data, frame->payload.size);
     if (!lookup)
         return "no memory";
-    error = fill_lookup(server, frame, header, lookup);
+    const char *error = fill_lookup(server, frame, header, lookup);
     if (!error && header->snapshot)
         error = look_up_now(server, header, lookup);
     else if (!error)
@@ -584,24 +514,22 @@ void server_answer_lookup(struct server *server, struct work_item *item) {
 
 static const char *dispatch(struct server *server, struct link_frame *frame,
                             Capstan__DataHeader *header) {
-    bool of_rows = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS ||
-                   header->kind == CAPSTAN__DATA_HEADER__KIND__LOOKUP;
-    const char *error = of_rows
-                            ? NULL
-                            : block_index_check(&server->block_index, header,
-                                                frame->payload.size);
+    const char *error =
+        block_index_check(&server->block_index, header, frame->payload.size);
     if (error)
         return error;
     reply_queue_set_peer(server->reply_queue, header->rank, frame->peer);
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__PUSH:
-        return server_messages_push(server, frame, header);
+        record_epoch(server, header);
+        return server_push(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__PULL:
         return pull(server, frame->peer, header);
     case CAPSTAN__DATA_HEADER__KIND__ASSIGN:
         return assign_first(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS:
-        return server_push_rows(server, frame, header);
+        error = check_rows(server, header, frame->payload.data);
+        return error ? error : server_push(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__LOOKUP:
         return server_look_up(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__QUERY:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of the plan's blocks are on this ps, and whether a message's blocks are
- * valid. */
+/* Which of the plan's units (blocks, and partitions of tables) are on this ps,
+ * and whether a message's are valid. */
 #ifndef CAPSTAN_BLOCK_INDEX_H
 #define CAPSTAN_BLOCK_INDEX_H
 
@@ -19,6 +19,8 @@ struct block_index {
     const struct layout *layout;
     enum job_wire wire;
     uint32_t *local; /* by plan number; BLOCK_INDEX_NOT_LOCAL: not here */
+    uint32_t sizes[MESSAGE_MAX_BLOCKS]; /* of the last message checked: bytes of
+                                           each unit in its payload */
 };
 
 /* Local block i is the plan's block, or partition, IDS[i], ascending. False: no
@@ -30,10 +32,11 @@ bool block_index_open(struct block_index *index, const struct layout *layout,
 /* Frees the map. A zeroed struct may be closed. */
 void block_index_close(struct block_index *index);
 
-/* Checks that HEADER's blocks are local and in order, their encoding is right
- * and PAYLOAD bytes are their size. Returns NULL, or what is wrong. Changes the
- * blocks to local numbers. */
-const char *block_index_check(const struct block_index *index,
+/* Checks that HEADER's units are local, in order and of the kind that it is
+ * about, their encoding is right and PAYLOAD bytes are their size. Returns
+ * NULL, or what is wrong. Changes the units to local numbers, and sets the
+ * sizes. */
+const char *block_index_check(struct block_index *index,
                               Capstan__DataHeader *header, size_t payload);
 
 #endif

@@ -23,7 +23,7 @@ struct gradient_payload {
 struct inbox_entry {
     struct gradient_payload *gradient_payload; /* NULL: none */
     const void *floats;                        /* NULL: a push without bytes */
-    uint32_t size;                             /* of a part */
+    uint32_t size;                             /* of `floats`, in bytes */
     bool counts;                               /* in the divisor of the mean */
 };
 
@@ -107,14 +107,7 @@ static struct inbox_entry *block_contributions(
 /* The update core accepts a contribution once, so its place is free. */
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
-                        const void *floats, bool counts) {
-    gradient_inbox_add_part(inbox, block, rank, payload,
-                            (struct link_bytes){(void *)floats, 0}, counts);
-}
-
-void gradient_inbox_add_part(struct gradient_inbox *inbox, uint32_t block,
-                             uint32_t rank, struct gradient_payload *payload,
-                             struct link_bytes bytes, bool counts) {
+                        struct link_bytes bytes, bool counts) {
     payload->references++;
     block_contributions(inbox, block)[rank] =
         (struct inbox_entry){payload, bytes.data, (uint32_t)bytes.size, counts};
@@ -151,10 +144,8 @@ unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
     for (uint32_t r = 0; r < inbox->num_ranks; r++) {
         if (!gradient_inbox_has_bytes(&all[r]))
             continue;
-        if (sizes) {
-            sizes[count] = all[r].size;
-            ranks[count] = r;
-        }
+        sizes[count] = all[r].size;
+        ranks[count] = r;
         gradients[count++] = all[r].floats;
     }
     return count;

@@ -34,17 +34,11 @@ const struct link_bytes *gradient_inbox_payload(
 void gradient_inbox_release(struct gradient_inbox *inbox,
                             struct gradient_payload *payload);
 
-/* Records that RANK's contribution to BLOCK lies in PAYLOAD, which gains a
- * reference, at FLOATS; NULL: it has no bytes. COUNTS: in the divisor of the
- * mean. */
+/* Records that RANK's contribution to BLOCK is BYTES of PAYLOAD, which gains a
+ * reference; no data: it has none. COUNTS: in the divisor of the mean. */
 void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
-                        const void *floats, bool counts);
-
-/* The same of a contribution of any bytes, BYTES of PAYLOAD; no data: none. */
-void gradient_inbox_add_part(struct gradient_inbox *inbox, uint32_t block,
-                             uint32_t rank, struct gradient_payload *payload,
-                             struct link_bytes bytes, bool counts);
+                        struct link_bytes bytes, bool counts);
 
 /* The sender of PAYLOAD has set GROUP (< num_groups) of the optimizer to VALUES
  * [OPTIMIZER_VALUES] for it; copied. */
@@ -58,8 +52,7 @@ const double *gradient_inbox_values(const struct gradient_inbox *inbox,
 
 /* Writes the addresses of BLOCK's contributions that have bytes, in rank order,
  * into GRADIENTS [num_ranks], how many bytes into SIZES and whose they are into
- * RANKS, [num_ranks] each (NULL both: the bytes follow from the block). Returns
- * how many contributions. */
+ * RANKS, [num_ranks] each. Returns how many contributions. */
 unsigned gradient_inbox_gather(const struct gradient_inbox *inbox,
                                uint32_t block, const void **gradients,
                                uint32_t *sizes, uint32_t *ranks);

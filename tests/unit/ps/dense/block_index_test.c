@@ -3,10 +3,11 @@
 
 #include "tests/lib/test.h"
 
-enum { BLOCKS = 5, MINE = 3 };
+enum { BLOCKS = 5, PARTITIONS = 3, MINE = 5 };
 
-/* Blocks of 10, 20, 30, 40 and 50 floats, the second to fourth of them mine. */
-static const uint32_t ids[MINE] = {1, 2, 3};
+/* Blocks of 10, 20, 30, 40 and 50 floats, the second to fourth of them mine,
+ * and the first two partitions of tables. */
+static const uint32_t ids[MINE] = {1, 2, 3, BLOCKS, BLOCKS + 1};
 static struct block blocks[BLOCKS] = {{.elements = 10},
                                       {.elements = 20},
                                       {.elements = 30},
@@ -16,7 +17,8 @@ static struct parameter parameter; /* that all belong to */
 static const struct layout layout = {.num_parameters = 1,
                                      .num_blocks = BLOCKS,
                                      .parameters = &parameter,
-                                     .blocks = blocks};
+                                     .blocks = blocks,
+                                     .num_partitions = PARTITIONS};
 
 struct message {
     Capstan__DataHeader__Kind kind;
@@ -26,21 +28,23 @@ struct message {
     size_t num_blocks, payload;
 };
 
-static const Capstan__DataHeader__Kind QUERY =
-                                           CAPSTAN__DATA_HEADER__KIND__QUERY,
-                                       PUSH = CAPSTAN__DATA_HEADER__KIND__PUSH,
-                                       PULL = CAPSTAN__DATA_HEADER__KIND__PULL,
-                                       ASSIGN =
-                                           CAPSTAN__DATA_HEADER__KIND__ASSIGN;
+static const Capstan__DataHeader__Kind
+    QUERY = CAPSTAN__DATA_HEADER__KIND__QUERY,
+    PUSH = CAPSTAN__DATA_HEADER__KIND__PUSH,
+    PULL = CAPSTAN__DATA_HEADER__KIND__PULL,
+    PUSH_ROWS = CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS,
+    LOOKUP = CAPSTAN__DATA_HEADER__KIND__LOOKUP,
+    ASSIGN = CAPSTAN__DATA_HEADER__KIND__ASSIGN;
 static const Capstan__DataHeader__Encoding
     FLOAT32 = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32,
     BF16 = CAPSTAN__DATA_HEADER__ENCODING__BF16,
     EMPTY = CAPSTAN__DATA_HEADER__ENCODING__EMPTY,
     OVERFLOWED = CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
 
-/* MESSAGE as one that came; its blocks are changed as block_index_check does.
- */
-static const char *check(enum job_wire wire, struct message *message) {
+/* MESSAGE as one that came, with SIZES; its blocks are changed as
+ * block_index_check does. */
+static const char *check_rows_of(enum job_wire wire, struct message *message,
+                                 uint32_t *sizes, size_t num_sizes) {
     struct block_index index;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.kind = message->kind;
@@ -48,10 +52,16 @@ static const char *check(enum job_wire wire, struct message *message) {
     header.snapshot = message->snapshot;
     header.blocks = message->blocks;
     header.n_blocks = message->num_blocks;
+    header.sizes = sizes;
+    header.n_sizes = num_sizes;
     assert_true(block_index_open(&index, &layout, ids, MINE, wire));
     const char *problem = block_index_check(&index, &header, message->payload);
     block_index_close(&index);
     return problem;
+}
+
+static const char *check(enum job_wire wire, struct message *message) {
+    return check_rows_of(wire, message, NULL, 0);
 }
 
 static void passes(enum job_wire wire, struct message message) {
@@ -139,4 +149,60 @@ TEST(a_payload_must_be_whole_floats) {
     passes(JOB_WIRE_BF16, (struct message){PULL, FLOAT32, 7, {2}, 1, 0});
     expect_message(JOB_WIRE_BF16, "an encoding other than float32",
                    (struct message){ASSIGN, BF16, 0, {2}, 1, 60});
+}
+
+TEST(rows_are_of_partitions_and_name_their_sizes) {
+    const char *absent = "a partition that is not on this ps";
+    const char *unsized = "rows without the sizes of their partitions";
+    struct {
+        const char *expected; /* NULL: it passes */
+        enum job_wire wire;
+        struct message message;
+        uint32_t sizes[2];
+        size_t num_sizes;
+    } cases[] = {
+        {NULL,
+         JOB_WIRE_BF16,
+         {PUSH_ROWS, FLOAT32, 0, {5, 6}, 2, 60},
+         {60, 0},
+         2},
+        {NULL, JOB_WIRE_BF16, {PUSH_ROWS, EMPTY, 0, {5}, 1, 0}, {0}, 0},
+        {NULL, JOB_WIRE_BF16, {LOOKUP, BF16, 0, {5}, 1, 8}, {8}, 1},
+        {NULL, JOB_WIRE_FLOAT32, {QUERY, FLOAT32, 0, {3, 5}, 2, 0}, {0}, 0},
+        {absent, JOB_WIRE_FLOAT32, {LOOKUP, FLOAT32, 0, {1}, 1, 8}, {8}, 1},
+        {absent, JOB_WIRE_FLOAT32, {LOOKUP, FLOAT32, 0, {7}, 1, 8}, {8}, 1},
+        {"partitions out of order",
+         JOB_WIRE_FLOAT32,
+         {LOOKUP, FLOAT32, 0, {6, 5}, 2, 8},
+         {4, 4},
+         2},
+        {"a block that is not on this ps",
+         JOB_WIRE_FLOAT32,
+         {PUSH, FLOAT32, 0, {3, 5}, 2, 160},
+         {0},
+         0},
+        {unsized, JOB_WIRE_FLOAT32, {LOOKUP, FLOAT32, 0, {5, 6}, 2, 8}, {8}, 1},
+        {unsized, JOB_WIRE_FLOAT32, {PUSH_ROWS, FLOAT32, 0, {5}, 1, 0}, {0}, 0},
+        {unsized, JOB_WIRE_FLOAT32, {PUSH_ROWS, EMPTY, 0, {5}, 1, 8}, {8}, 1},
+        {"an encoding other than float32",
+         JOB_WIRE_BF16,
+         {PUSH_ROWS, BF16, 0, {5}, 1, 8},
+         {8},
+         1},
+        {"a payload that is not the size of its rows",
+         JOB_WIRE_FLOAT32,
+         {LOOKUP, FLOAT32, 0, {5, 6}, 2, 8},
+         {8, 1},
+         2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *problem = check_rows_of(cases[i].wire, &cases[i].message,
+                                            cases[i].sizes, cases[i].num_sizes);
+        if (cases[i].expected && problem)
+            assert_string_equal(problem, cases[i].expected);
+        else
+            assert_ptr_equal(problem, cases[i].expected);
+    }
+    assert_int_equal(cases[0].message.blocks[0], MINE - 2);
+    assert_int_equal(cases[0].message.blocks[1], MINE - 1);
 }
