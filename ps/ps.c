@@ -63,9 +63,8 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->num_partitions = ps->num_blocks - blocks;
     ps->table_counts = calloc(ROW_SHARD_COUNTS * plan->layout->num_tables + 1,
                               sizeof *ps->table_counts);
-    ps->row_views = calloc(plan->layout->num_stacks + 1, sizeof *ps->row_views);
     ps->rule_steps = calloc(ps->num_blocks + 1, sizeof *ps->rule_steps);
-    if (!ps->table_counts || !ps->row_views || !ps->rule_steps)
+    if (!ps->table_counts || !ps->rule_steps)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)
@@ -113,8 +112,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         status = open_server(ps, why);
     if (status)
         return status;
-    ps->shard_init = (struct shard_init){.shard = server_shard(ps->server),
-                                         .rows = server_row_shard(ps->server),
+    ps->shard_init = (struct shard_init){.units = *server_units(ps->server),
                                          .seed = ps->job->seed,
                                          .folder = ps->plan->restore_folder,
                                          .manifest = ps->plan->restore_manifest,
@@ -242,7 +240,6 @@ static void ps_close_all(struct ps *ps) {
     link_close(&ps->link);
     free(ps->ids);
     free(ps->table_counts);
-    free(ps->row_views);
     free(ps->rule_steps);
 }
 
@@ -350,7 +347,7 @@ static void ps_fill_heartbeat(struct ps *ps) {
         return;
     heartbeat->clock = update_core_highest(server_update_core(ps->server));
     heartbeat->update_s = server_update_seconds(ps->server);
-    const struct row_shard *rows = server_row_shard(ps->server);
+    const struct row_shard *rows = server_units(ps->server)->rows;
     if (rows)
         row_shard_report(rows, ps->table_counts, heartbeat);
     if (holds_first_block(ps))

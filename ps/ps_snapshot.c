@@ -27,28 +27,20 @@ struct saved_ledger {
 static void ps_snapshot_add(struct ps *ps, uint64_t id, uint32_t b,
                             uint64_t version) {
     struct update_core *core = server_update_core(ps->server);
-    const struct shard *shard = server_shard(ps->server);
-    struct buffer *tensors[SHARD_MAX_TENSORS];
+    struct unit unit = units_find(server_units(ps->server), b);
     struct saved_ledger row = {.version = version};
     struct snapshots_block block = {
         .version = version,
-        .tensors = tensors,
         .row = &row,
         .rule_step = update_core_rule_step(core, b, version),
         .scaler = update_core_scaler(core, b, version),
     };
     struct snapshots *snapshots = snapshot_agent_snapshots(ps->snapshot_agent);
-    struct row_shard_cut cut = {.id = id,
-                                .step = version - block.scaler.skipped,
-                                .form = snapshots_form(snapshots, id)};
-    bool is_partition = server_is_partition(ps->server, b);
+    struct unit_cut cut = {.id = id,
+                           .step = version - block.scaler.skipped,
+                           .form = snapshots_form(snapshots, id)};
     update_core_ledger_row(core, b, version, row.entries);
-    if (is_partition)
-        row_shard_cut(server_row_shard(ps->server), b - shard_blocks(shard),
-                      &cut, ps->row_views);
-    block.rows = is_partition ? ps->row_views : NULL;
-    for (unsigned t = 0; !is_partition && t < shard_tensors(shard, b); t++)
-        tensors[t] = shard_tensor(shard, b, t);
+    unit.table->cut(unit.holder, unit.u, &cut, &block);
     snapshots_add(snapshots, id, b, &block);
     if (ps->added_id != id)
         ps->num_added = 0;
@@ -89,8 +81,8 @@ static enum status ps_snapshot_hold_now(void *context, uint64_t id,
 
 static void ps_snapshot_set_base(void *context, uint64_t id) {
     struct ps *ps = context;
-    if (server_row_shard(ps->server))
-        row_shard_set_base(server_row_shard(ps->server), id);
+    if (server_units(ps->server)->rows)
+        row_shard_set_base(server_units(ps->server)->rows, id);
 }
 
 static void ps_snapshot_send(void *control_client, Capstan__Control *control) {
@@ -160,8 +152,8 @@ bool ps_snapshot_is_full(struct ps *ps) {
                              ? ps->job->checkpoint.copy_mb << 20
                              : free_memory_half();
     size_t copied = shard_copied_bytes(server_shard(ps->server));
-    if (server_row_shard(ps->server))
-        copied += row_shard_copied_bytes(server_row_shard(ps->server));
+    if (server_units(ps->server)->rows)
+        copied += row_shard_copied_bytes(server_units(ps->server)->rows);
     if (copied < ps->copy_bytes)
         return false;
     if (!ps->copies_full)
@@ -196,7 +188,7 @@ static uint64_t end_bytes(const struct ps *ps, uint64_t rows,
 
 static void end_for_memory(struct ps *ps, uint64_t bytes,
                            const struct free_memory_limit *limit) {
-    const struct row_shard *rows = server_row_shard(ps->server);
+    const struct row_shard *rows = server_units(ps->server)->rows;
     Capstan__Interrupted interrupted = CAPSTAN__INTERRUPTED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     char taken[16], added[16], left[16], text[400];
@@ -244,7 +236,7 @@ static enum status fail_too_large_round(const struct server_round *most,
  * no row was added. */
 enum status ps_snapshot_check_memory(struct ps *ps, struct failure *why) {
     const struct row_shard *rows =
-        ps->server ? server_row_shard(ps->server) : NULL;
+        ps->server ? server_units(ps->server)->rows : NULL;
     if (!rows || ps->interrupted || ps->init_task)
         return STATUS_OK;
     struct free_memory_limit limits[FREE_MEMORY_LIMITS];

@@ -19,22 +19,27 @@ static bool planned(const void *context, uint64_t round) {
     return run_schedule_saves(&server->settings.run_schedule, round);
 }
 
+/* The parameter of local block B; NULL: it is a partition. */
+static const struct parameter *parameter_of(const struct server *server,
+                                            uint32_t b) {
+    const struct layout *layout = server->settings.layout;
+    uint32_t id = server->settings.ids[b];
+    return id < layout->num_blocks
+               ? &layout->parameters[layout->blocks[id].parameter]
+               : NULL;
+}
+
 static bool awaits_values(const void *context, uint32_t block) {
-    const struct server_settings *settings =
-        &((const struct server *)context)->settings;
-    const struct block *of = &settings->layout->blocks[settings->ids[block]];
-    return settings->awaits_values && !server_is_partition(context, block) &&
-           settings->layout->parameters[of->parameter].values;
+    const struct server *server = context;
+    const struct parameter *parameter = parameter_of(server, block);
+    return server->settings.awaits_values && parameter && parameter->values;
 }
 
 static bool kept_by_trainers(const void *context, uint32_t block) {
-    const struct server_settings *settings =
-        &((const struct server *)context)->settings;
-    const struct block *of = &settings->layout->blocks[settings->ids[block]];
-    return settings->job->optimizer.type == OPTIMIZER_NONE &&
-           !server_is_partition(context, block) &&
-           settings->layout->parameters[of->parameter].kind ==
-               PARAMETER_TRAINED;
+    const struct server *server = context;
+    const struct parameter *parameter = parameter_of(server, block);
+    return server->settings.job->optimizer.type == OPTIMIZER_NONE &&
+           parameter && parameter->kind == PARAMETER_TRAINED;
 }
 
 /* The update core with the settings of this run's job and plan. */
@@ -72,7 +77,7 @@ static enum status open_reply_queue(struct server *server,
     struct reply_queue_settings settings = {
         .link = s->link,
         .process = s->process,
-        .shard = server->shard,
+        .shard = server->units.shard,
         .ids = s->ids,
         .wire = s->job->wire,
         .same_weights = s->job->staleness == 0 && s->num_ranks > 1,
@@ -117,7 +122,7 @@ enum status server_open(struct server **out,
                     settings->num_blocks);
     else
         status = shard_open(
-            &server->shard,
+            &server->units.shard,
             &(struct shard_settings){.layout = settings->layout,
                                      .ids = settings->ids,
                                      .count = server_first_partition(server),
@@ -125,13 +130,12 @@ enum status server_open(struct server **out,
                                      .groups = settings->groups},
             why);
     if (!status && settings->process->loops)
-        shard_set_loops(server->shard, settings->process->loops);
+        shard_set_loops(server->units.shard, settings->process->loops);
     if (!status)
         status = open_reply_queue(server, why);
     if (!status)
         status = server_open_rows(server, why);
-    struct work_items_settings work = {.shard = server->shard,
-                                       .rows = server->row_shard,
+    struct work_items_settings work = {.units = server->units,
                                        .num_ranks = settings->num_ranks,
                                        .threads = settings->threads};
     if (!status)
@@ -172,7 +176,7 @@ void server_close(struct server **where) {
     server_close_rows(server);
     gradient_inbox_close(&server->gradient_inbox);
     update_core_close(&server->update_core);
-    shard_close(&server->shard);
+    shard_close(&server->units.shard);
     block_index_close(&server->block_index);
     free(server->last_ack_request);
     reply_queue_close(&server->reply_queue);
@@ -181,7 +185,11 @@ void server_close(struct server **where) {
 }
 
 struct shard *server_shard(struct server *server) {
-    return server->shard;
+    return server->units.shard;
+}
+
+const struct units *server_units(const struct server *server) {
+    return &server->units;
 }
 
 struct update_core *server_update_core(struct server *server) {
@@ -233,37 +241,31 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         action->overflowed
             ? 0
             : gradient_inbox_gather(inbox, b, item->gradients, sizes, ranks);
-    float scale = count ? 1.0f / (float)weight : 1.0f;
-    if (!server_is_partition(server, b)) {
-        item->round = (struct shard_round){
-            .gradients = item->gradients,
-            .num_gradients = count,
-            .wire = shard_wire(server->shard, b, s->job->wire),
-            .step = action->step,
-            .rule_step = action->rule_step,
-            .scale = scale,
-            .checked = s->job->model.type == JOB_EXTERNAL};
+    struct unit_round *round = &item->round;
+    *round = (struct unit_round){.num_parts = count,
+                                 .step = action->step,
+                                 .rule_step = action->rule_step,
+                                 .scale = count ? 1.0f / (float)weight : 1.0f};
+    if (parameter_of(server, b)) {
+        round->gradients = item->gradients;
+        round->wire = shard_wire(server->units.shard, b, s->job->wire);
+        round->checked = s->job->model.type == JOB_EXTERNAL;
         return;
     }
     for (unsigned i = 0; i < count; i++) {
         item->parts[i] = (struct row_part){item->gradients[i], sizes[i], NULL};
         server_use_lookup(server, item, ranks[i], &item->parts[i]);
     }
-    item->rows = (struct row_shard_round){
-        .parts = item->parts,
-        .num_parts = count,
-        .step = action->step,
-        .rule_step = action->rule_step,
-        .rate = rate_of_tables(server, b, action->step),
-        .factor = factor_of(server, action->step),
-        .scale = scale};
+    round->parts = item->parts;
+    round->rate = rate_of_tables(server, b, action->step);
+    round->factor = factor_of(server, action->step);
 }
 
 /* The optimizer of ITEM's block with the values of the round, and its rate. */
 static void set_rule(const struct server *server, struct work_item *item) {
     const struct server_settings *s = &server->settings;
     const struct parameter *parameter =
-        shard_parameter(server->shard, item->action.block);
+        shard_parameter(server->units.shard, item->action.block);
     item->round.rate = schedule_rate(&server->schedule, item->round.step);
     if (parameter->kind == PARAMETER_AVERAGED)
         item->round.rate = s->job->staleness ? 1.0 / s->num_ranks : 1;
@@ -292,8 +294,8 @@ static float clipping_factor(const struct server *server, uint32_t block) {
     double limit = server->settings.job->gradient_clipping;
     if (server->settings.job->staleness || limit <= 0)
         return 1.0f;
-    if (!server_is_partition(server, block) &&
-        shard_parameter(server->shard, block)->kind != PARAMETER_TRAINED)
+    const struct parameter *parameter = parameter_of(server, block);
+    if (parameter && parameter->kind != PARAMETER_TRAINED)
         return 1.0f;
     double factor = limit / (server->norm + 1e-6);
     return factor < 1 ? (float)factor : 1.0f;
@@ -322,7 +324,7 @@ static enum status submit_action(struct server *server,
     struct work_item *item = work_items_alloc(server->work_items, action);
     if (!item)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for an update");
-    bool rows = server_is_partition(server, action->block);
+    bool rows = !parameter_of(server, action->block);
     if (action->kind == UPDATE_CORE_LOOKUP) {
         if (!server_take_lookup(server, item)) {
             work_items_recycle(server->work_items, item);
@@ -330,7 +332,7 @@ static enum status submit_action(struct server *server,
         }
     } else if (action->kind == UPDATE_CORE_REPLY) {
         item->ack_only = rows || wants_ack(server, action);
-        item->mean = rows || (shard_means(server->shard, action->block) &&
+        item->mean = rows || (shard_means(server->units.shard, action->block) &&
                               answers_push(server, action));
     } else {
         collect_gradients(server, item);
@@ -339,7 +341,6 @@ static enum status submit_action(struct server *server,
         if (!rows)
             set_rule(server, item);
         item->round.scale *= clipping_factor(server, action->block);
-        item->rows.scale *= clipping_factor(server, action->block);
         /* Gradients of the block's next round may arrive while it runs. */
         item->num_payloads = gradient_inbox_detach(
             server->gradient_inbox, action->block, item->payloads);

@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/net/link/link.h"
 #include "core/tensor/layout.h"
-#include "proto/holder/row_shard.h"
 #include "proto/holder/snapshots.h"
 #include "proto/job/job.h"
 #include "proto/messages/member.h"
@@ -15,7 +14,7 @@
 #include "proto/plan/optimizer_group.h"
 #include "proto/plan/run_schedule.h"
 #include "ps/consistency/update_core.h"
-#include "ps/dense/shard.h"
+#include "ps/dense/units.h"
 
 #include <stdint.h>
 
@@ -72,11 +71,8 @@ struct server_round {
 };
 struct server_round server_largest_round(const struct server *server);
 
-/* The partitions; NULL: there are none. A view, as server_shard. */
-struct row_shard *server_row_shard(struct server *server);
-
-/* Is local block B a partition? */
-bool server_is_partition(const struct server *server, uint32_t b);
+/* These and the partitions; a view in the same way. */
+const struct units *server_units(const struct server *server);
 
 /* The update core; view. Call server_run_actions after each event given to it.
  */

@@ -25,9 +25,8 @@ struct server_asked_part {
 struct server {
     struct server_settings settings;
     struct update_core *update_core;
-    struct shard *shard;
-    struct row_shard *row_shard;     /* NULL: there are no tables */
-    struct row_lookups *row_lookups; /* likewise */
+    struct units units;
+    struct row_lookups *row_lookups; /* NULL: there are no tables */
     struct row_table **held_tables;  /* [num_partitions, num_stacks], of */
     uint64_t held_id;                /* this snapshot; NULL where not opened */
     struct server_asked *asked;      /* [num_ranks] */

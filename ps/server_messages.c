@@ -131,7 +131,8 @@ static const char *check_read_at_once(const struct server *server,
                                       const Capstan__DataHeader *header) {
     for (size_t i = 0; header->tensor && i < header->n_blocks; i++)
         if (header->snapshot ||
-            header->tensor >= shard_tensors(server->shard, header->blocks[i]))
+            header->tensor >=
+                shard_tensors(server->units.shard, header->blocks[i]))
             return "a tensor that the optimizer does not have";
     if (header->tensor)
         return NULL;
@@ -152,7 +153,7 @@ static const char *pull_at_once(struct server *server, uint32_t peer,
         uint32_t b = header->blocks[i];
         struct buffer *floats =
             header->tensor
-                ? shard_tensor(server->shard, b, header->tensor)
+                ? shard_tensor(server->units.shard, b, header->tensor)
                 : snapshots_weights(server->snapshots, header->snapshot, b);
         struct link_payload payload;
         if (!floats)
@@ -203,19 +204,15 @@ static const char *assign_first(struct server *server,
         if (result == UPDATE_CORE_ACCEPTED) {
             work_items_wait(server->work_items);
             server->wanted_at = time_now();
-            server->no_memory |= !shard_assign(server->shard, b, floats);
+            server->no_memory |= !shard_assign(server->units.shard, b, floats);
         }
-        floats += shard_block_bytes(server->shard, b);
+        floats += shard_block_bytes(server->units.shard, b);
     }
     return NULL;
 }
 
 uint32_t server_first_partition(const struct server *server) {
     return server->settings.num_blocks - server->settings.num_partitions;
-}
-
-bool server_is_partition(const struct server *server, uint32_t b) {
-    return b >= server_first_partition(server);
 }
 
 static uint32_t partition_of(const struct server *server, uint32_t b) {
@@ -245,7 +242,7 @@ enum status server_open_rows(struct server *server, struct failure *why) {
                                  sizeof *server->asked_parts);
     if (!server->row_lookups || !server->asked || !server->asked_parts)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for lookups");
-    return row_shard_open(&server->row_shard, &rows, why);
+    return row_shard_open(&server->units.rows, &rows, why);
 }
 
 /* Tables over the pages of a snapshot, opened as they are read. */
@@ -265,11 +262,7 @@ void server_close_rows(struct server *server) {
     row_lookups_close(&server->row_lookups);
     free(server->asked);
     free(server->asked_parts);
-    row_shard_close(&server->row_shard);
-}
-
-struct row_shard *server_row_shard(struct server *server) {
-    return server->row_shard;
+    row_shard_close(&server->units.rows);
 }
 
 /* The tables of partition P as they are in snapshot ID, [num_stacks]. */
@@ -293,7 +286,7 @@ static struct row_table *const *held_rows(struct server *server, uint64_t id,
         if (held[k])
             continue;
         struct row_table_options options =
-            row_shard_options(server->row_shard, k);
+            row_shard_options(server->units.rows, k);
         if (row_table_open_held(&held[k], &options, rows[k].pages,
                                 rows[k].num_pages, rows[k].rows, &ignored))
             return NULL;
@@ -321,7 +314,7 @@ static const char *check_rows(struct server *server,
         if (part.size &&
             !row_lookups_find(server->row_lookups, header->rank, p, &part,
                               &probable) &&
-            row_shard_check(server->row_shard, p, part.bytes, part.size, &why))
+            row_shard_check(server->units.rows, p, part.bytes, part.size, &why))
             return refusal(&why);
     }
     return NULL;
@@ -371,7 +364,7 @@ static void count_asked(struct server *server,
         if (is_repeated(server, lookup->rank, lookup->clock, part))
             continue;
         of->bytes.rows +=
-            row_shard_list_bytes(server->row_shard, part->p, &part->list);
+            row_shard_list_bytes(server->units.rows, part->p, &part->list);
         of->bytes.floats += part->list.floats * sizeof(float);
     }
     for (uint32_t r = 0; r < server->settings.num_ranks; r++) {
@@ -399,7 +392,7 @@ static const char *fill_lookup(struct server *server,
         part->p = partition_of(server, header->blocks[i]);
         part->bytes = bytes;
         part->at = (uint32_t)floats;
-        if (row_shard_read(server->row_shard, part->p, bytes, header->sizes[i],
+        if (row_shard_read(server->units.rows, part->p, bytes, header->sizes[i],
                            false, &part->list, &why))
             return refusal(&why);
         lookup->rows += part->list.rows;
@@ -455,7 +448,7 @@ static const char *look_up_now(struct server *server,
             held_rows(server, header->snapshot, part->p);
         if (!held)
             return "a snapshot that is not held, or no memory for its index";
-        row_shard_lookup(server->row_shard, part->p, held, &part->list,
+        row_shard_lookup(server->units.rows, part->p, held, &part->list,
                          floats_of_part(lookup, i));
     }
     send_lookup(server, lookup, header->snapshot);
@@ -549,9 +542,9 @@ static const char *assign(struct server *server, struct link_frame *frame,
     const char *floats = frame->payload.data;
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t b = header->blocks[i];
-        if (!shard_assign(server->shard, b, floats))
+        if (!shard_assign(server->units.shard, b, floats))
             return "no memory";
-        floats += shard_block_bytes(server->shard, b);
+        floats += shard_block_bytes(server->units.shard, b);
         header->blocks[i] = server->settings.ids[b];
     }
     Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;

@@ -26,14 +26,9 @@ static void work_item_record_failure(struct work_items *items,
     pthread_mutex_unlock(&items->mutex);
 }
 
-static uint32_t item_partition(const struct work_items *items,
-                               const struct work_item *item) {
-    return item->action.block - shard_blocks(items->settings.shard);
-}
-
-static bool is_partition_item(const struct work_items *items,
-                              const struct work_item *item) {
-    return item->action.block >= shard_blocks(items->settings.shard);
+static struct unit item_unit(const struct work_items *items,
+                             const struct work_item *item) {
+    return units_find(&items->settings.units, item->action.block);
 }
 
 static void work_item_look_up(struct work_items *items,
@@ -41,28 +36,15 @@ static void work_item_look_up(struct work_items *items,
     const struct row_lookup *lookup = item->lookup;
     struct row_lookup_part *part = &lookup->parts[item->part];
     float *floats = (float *)buffer_data(lookup->floats) + part->at;
-    row_shard_lookup(items->settings.rows, item_partition(items, item), NULL,
-                     &part->list, floats);
-}
-
-static double work_item_sum(struct work_items *items,
-                            const struct work_item *item) {
-    return is_partition_item(items, item)
-               ? row_shard_square_sum(items->settings.rows,
-                                      item_partition(items, item), &item->rows)
-               : shard_square_sum(items->settings.shard, item->action.block,
-                                  &item->round);
+    row_shard_lookup(items->settings.units.rows, part->p, NULL, &part->list,
+                     floats);
 }
 
 static void work_item_update(struct work_items *items, struct work_item *item) {
     struct failure why;
     int64_t start = time_now();
-    uint32_t b = item->action.block;
-    item->status =
-        is_partition_item(items, item)
-            ? row_shard_update(items->settings.rows,
-                               item_partition(items, item), &item->rows, &why)
-            : shard_update(items->settings.shard, b, &item->round, &why);
+    struct unit unit = item_unit(items, item);
+    item->status = unit.table->update(unit.holder, unit.u, &item->round, &why);
     item->ns = time_now() - start;
     if (item->status)
         work_item_record_failure(items, &why);
@@ -71,7 +53,7 @@ static void work_item_update(struct work_items *items, struct work_item *item) {
 /* Without a mean the reply is an ack. */
 static void work_item_hold(struct work_items *items, struct work_item *item) {
     uint32_t b = item->action.block;
-    struct shard *shard = items->settings.shard;
+    struct shard *shard = items->settings.units.shard;
     struct buffer *buffer =
         item->mean ? shard_mean(shard, b) : shard_tensor(shard, b, 0);
     item->ack_only = !buffer;
@@ -81,10 +63,11 @@ static void work_item_hold(struct work_items *items, struct work_item *item) {
 static void run_item(void *context, struct thread_pool_task *task) {
     struct work_items *items = context;
     struct work_item *item = (struct work_item *)task;
+    struct unit unit = item_unit(items, item);
     if (item->action.kind == UPDATE_CORE_UPDATE)
         work_item_update(items, item);
     else if (item->action.kind == UPDATE_CORE_SUM)
-        item->sum = work_item_sum(items, item);
+        item->sum = unit.table->square_sum(unit.holder, unit.u, &item->round);
     else if (item->action.kind == UPDATE_CORE_LOOKUP)
         work_item_look_up(items, item);
     else if (!item->ack_only)
@@ -95,15 +78,14 @@ static void prefetch_item(void *context, const struct thread_pool_task *task,
                           unsigned ahead) {
     struct work_items *items = context;
     const struct work_item *item = (const struct work_item *)task;
-    const struct row_shard *rows = items->settings.rows;
+    const struct row_shard *rows = items->settings.units.rows;
     const struct row_list *list = NULL;
-    if (!is_partition_item(items, item))
-        return;
-    uint32_t p = item_partition(items, item);
+    uint32_t p = item_unit(items, item).u;
     if (item->action.kind == UPDATE_CORE_LOOKUP)
         list = &item->lookup->parts[item->part].list;
-    else if (item->action.kind == UPDATE_CORE_UPDATE && item->rows.num_parts)
-        list = item->rows.parts[0].list;
+    else if (item->action.kind == UPDATE_CORE_UPDATE && item->round.parts &&
+             item->round.num_parts)
+        list = item->round.parts[0].list;
     if (list && ahead == 1)
         row_shard_prefetch_rows(rows, p, list);
     else if (list)

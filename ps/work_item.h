@@ -8,9 +8,8 @@
 
 #include "core/base/status.h"
 #include "core/net/shm/buffer.h"
-#include "proto/holder/row_shard.h"
 #include "ps/consistency/update_core.h"
-#include "ps/dense/shard.h"
+#include "ps/dense/units.h"
 #include "ps/row_lookups.h"
 #include "ps/thread_pool.h"
 
@@ -24,9 +23,8 @@ struct work_item {
     struct update_core_action action; /* UPDATE, SUM, REPLY or LOOKUP */
     bool ack_only;                    /* REPLY: without weights */
     bool mean;                        /* REPLY: the mean in place of weights */
-    struct shard_round round;         /* UPDATE, SUM of a block */
-    struct row_shard_round rows;      /* of a partition: */
-    struct row_part *parts;           /* [num_ranks] */
+    struct unit_round round;          /* UPDATE, SUM */
+    struct row_part *parts;           /* [num_ranks]: its parts */
     struct row_lookup *lookup;        /* LOOKUP, and the number of its part */
     uint32_t part;
     struct row_lookup *
@@ -46,12 +44,10 @@ struct work_item {
 
 struct work_items;
 
-/* For the blocks of SHARD, then the partitions of ROWS (NULL: none), both
- * borrowed, with at most NUM_RANKS gradients a block, on THREADS besides the
- * caller's own; 0: none. */
+/* For UNITS, borrowed, with at most NUM_RANKS gradients a unit, on THREADS
+ * besides the caller's own; 0: none. */
 struct work_items_settings {
-    struct shard *shard;
-    struct row_shard *rows;
+    struct units units;
     uint32_t num_ranks, threads;
 };
 

@@ -46,16 +46,17 @@ struct row_partition {
     struct row_scratch scratch;
     bool based; /* there is a base, after whose update `since` rows changed */
     uint64_t since;
-    struct row_shard_cut full; /* the last full one: perhaps the next base */
+    struct unit_cut full; /* the last full one: perhaps the next base */
 };
 
 struct row_shard {
     struct row_shard_settings settings;
     uint32_t num_stacks;
     struct row_partition *partitions;
-    struct row_table_count *counts; /* [num_tables] */
-    struct row_list checking;       /* of row_shard_check */
-    struct buffer_pool *pool;       /* of all pages */
+    struct row_table_count *counts;  /* [num_tables] */
+    struct row_list checking;        /* of row_shard_check */
+    struct shard_rows_source *views; /* [num_stacks]: the last cut */
+    struct buffer_pool *pool;        /* of all pages */
 };
 
 static enum status row_shard_no_memory(struct failure *why) {
@@ -131,9 +132,11 @@ enum status row_shard_open(struct row_shard **out,
     shard->settings = *settings;
     shard->num_stacks = settings->layout->num_stacks;
     shard->partitions = calloc(settings->count, sizeof *shard->partitions);
+    shard->views = calloc(shard->num_stacks, sizeof *shard->views);
     shard->pool = buffer_pool_open();
     enum status status = STATUS_OK;
-    if (!shard->partitions || !shard->pool || !open_counts(shard))
+    if (!shard->partitions || !shard->views || !shard->pool ||
+        !open_counts(shard))
         status = row_shard_no_memory(why);
     for (uint32_t p = 0; !status && p < settings->count; p++)
         status = open_partition(shard, &shard->partitions[p], why);
@@ -157,6 +160,7 @@ void row_shard_close(struct row_shard **where) {
     row_list_free(&shard->checking);
     buffer_pool_close(&shard->pool);
     free(shard->partitions);
+    free(shard->views);
     free(shard->counts);
     free(shard);
 }
@@ -251,7 +255,7 @@ static const uint32_t *list_numbers(const struct row_list *list) {
 
 /* The lists of all parts: those that come with them, or read now. */
 static enum status read_parts(struct row_shard *shard, uint32_t p,
-                              const struct row_shard_round *round,
+                              const struct unit_round *round,
                               struct failure *why) {
     struct row_scratch *scratch = &shard->partitions[p].scratch;
     enum status status = STATUS_OK;
@@ -397,15 +401,16 @@ static void expire_rows(struct row_table *table, uint64_t expire,
 
 static double row_shard_rate(const struct row_shard *shard,
                              const struct table *table,
-                             const struct row_shard_round *round) {
+                             const struct unit_round *round) {
     return table->optimizer
                ? shard->settings.groups[table->optimizer - 1].lr * round->factor
                : round->rate;
 }
 
-enum status row_shard_update(struct row_shard *shard, uint32_t p,
-                             const struct row_shard_round *round,
-                             struct failure *why) {
+static enum status row_shard_update(void *holder, uint32_t p,
+                                    const struct unit_round *round,
+                                    struct failure *why) {
+    struct row_shard *shard = holder;
     enum status status = read_parts(shard, p, round, why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         struct row_table *table = shard->partitions[p].tables[s];
@@ -438,8 +443,9 @@ static double squares(const struct row_table_update *update, uint32_t dim,
     return sum;
 }
 
-double row_shard_square_sum(struct row_shard *shard, uint32_t p,
-                            const struct row_shard_round *round) {
+static double row_shard_square_sum(void *holder, uint32_t p,
+                                   const struct unit_round *round) {
+    struct row_shard *shard = holder;
     struct failure why;
     double sum = 0;
     if (!round->num_parts)
@@ -524,9 +530,10 @@ static enum status restore_stack(struct row_table *table, uint32_t partition,
     return status;
 }
 
-enum status row_shard_restore(struct row_shard *shard, uint32_t p,
-                              struct checkpoint_reader *reader,
-                              struct failure *why) {
+static enum status row_shard_restore(void *holder, uint32_t p,
+                                     struct checkpoint_reader *reader,
+                                     struct failure *why) {
+    struct row_shard *shard = holder;
     const struct layout *layout = shard->settings.layout;
     uint32_t partition = shard->settings.ids[p] - layout->num_blocks;
     struct row_partition *own = &shard->partitions[p];
@@ -547,14 +554,16 @@ uint32_t row_shard_partitions(const struct row_shard *shard) {
 }
 
 /* Numbers of updates are compared within 2^31 of each other. */
-void row_shard_cut(struct row_shard *shard, uint32_t p,
-                   const struct row_shard_cut *cut,
-                   struct shard_rows_source *rows) {
+static void row_shard_cut(void *holder, uint32_t p, const struct unit_cut *cut,
+                          struct snapshots_block *block) {
+    struct row_shard *shard = holder;
+    struct shard_rows_source *rows = shard->views;
     struct row_partition *own = &shard->partitions[p];
     bool delta = cut->form == CAPSTAN__SNAPSHOT__FORM__DELTA && own->based &&
                  cut->step - own->since < INT32_MAX;
     if (cut->form == CAPSTAN__SNAPSHOT__FORM__FULL)
         own->full = *cut;
+    block->rows = rows;
     for (uint32_t s = 0; s < shard->num_stacks; s++) {
         struct row_table *table = own->tables[s];
         uint64_t admitted;
@@ -571,6 +580,9 @@ void row_shard_cut(struct row_shard *shard, uint32_t p,
         rows[s].removed = row_table_removed(table, &rows[s].num_removed);
     }
 }
+
+const struct unit_table row_shard_units = {
+    row_shard_update, row_shard_square_sum, row_shard_restore, row_shard_cut};
 
 void row_shard_set_base(struct row_shard *shard, uint64_t id) {
     for (uint32_t p = 0; p < shard->settings.count; p++) {

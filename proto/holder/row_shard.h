@@ -6,10 +6,9 @@
 
 #include "core/base/status.h"
 #include "core/rows/row_table.h"
-#include "core/store/checkpoint_reader.h"
 #include "core/tensor/layout.h"
 #include "core/tensor/optimizer.h"
-#include "proto/holder/snapshots.h"
+#include "proto/holder/unit.h"
 #include "proto/plan/optimizer_group.h"
 
 #include <stddef.h>
@@ -72,27 +71,9 @@ struct row_part {
     const struct row_list *list; /* of the same bytes, read; NULL: none */
 };
 
-/* The parts of one round, in rank order. */
-struct row_shard_round {
-    const struct row_part *parts;
-    unsigned num_parts;
-    uint64_t step;      /* the partition's update number, from 1 */
-    uint64_t rule_step; /* of them those to which some rank brought rows */
-    double rate;        /* of `optimizer` */
-    double factor;      /* of the groups' own rates */
-    float scale;        /* of the sum of the gradients */
-};
-
-/* Applies ROUND to partition P, then removes rows that have expired. Fails as
- * row_table_apply. */
-enum status row_shard_update(struct row_shard *shard, uint32_t p,
-                             const struct row_shard_round *round,
-                             struct failure *why) MUST_CHECK;
-
-/* The sum of the squares of the scaled sums of gradients; NaN without memory.
+/* An update then removes rows that have expired; it fails as row_table_apply.
  */
-double row_shard_square_sum(struct row_shard *shard, uint32_t p,
-                            const struct row_shard_round *round);
+extern const struct unit_table row_shard_units;
 
 /* Fills OUT with the rows of partition P that LIST has. HELD [num_stacks] to
  * read instead of the present rows; NULL: those, and LIST learns their numbers.
@@ -110,27 +91,8 @@ void row_shard_prefetch(const struct row_shard *shard, uint32_t p);
 void row_shard_prefetch_rows(const struct row_shard *shard, uint32_t p,
                              const struct row_list *list);
 
-/* The rows of partition P from a checkpoint with the same tables and
- * optimizers. */
-enum status row_shard_restore(struct row_shard *shard, uint32_t p,
-                              struct checkpoint_reader *reader,
-                              struct failure *why) MUST_CHECK;
-
 /* The number of partitions. */
 uint32_t row_shard_partitions(const struct row_shard *shard);
-
-/* A snapshot of a partition. */
-struct row_shard_cut {
-    uint64_t id;
-    uint64_t step; /* the partition's last update */
-    Capstan__Snapshot__Form form;
-};
-
-/* Fills ROWS [num_stacks] with views of partition P for CUT: of a delta with
- * what changed since the partition's base, if it has one. */
-void row_shard_cut(struct row_shard *shard, uint32_t p,
-                   const struct row_shard_cut *cut,
-                   struct shard_rows_source *rows);
 
 /* There is a full checkpoint of snapshot ID: later deltas are against it. */
 void row_shard_set_base(struct row_shard *shard, uint64_t id);

@@ -175,9 +175,10 @@ void shard_initialise(struct shard *shard, uint64_t seed) {
         shard_initialise_block(shard, b, seed);
 }
 
-enum status shard_restore(struct shard *shard, uint32_t b,
-                          struct checkpoint_reader *reader,
-                          struct failure *why) {
+static enum status shard_restore(void *holder, uint32_t b,
+                                 struct checkpoint_reader *reader,
+                                 struct failure *why) {
+    const struct shard *shard = holder;
     enum status status = STATUS_OK;
     for (unsigned t = 0; !status && t < shard_tensors(shard, b); t++)
         status = checkpoint_reader_block(
@@ -219,13 +220,13 @@ bool shard_assign(struct shard *shard, uint32_t b, const void *floats) {
 
 /* The update without its weights and state. */
 static struct rule_update update_of(const struct shard *shard, uint32_t b,
-                                    const struct shard_round *round) {
+                                    const struct unit_round *round) {
     return (struct rule_update){
         .step = round->rule_step,
         .rate = round->rate,
         .scale = round->scale,
         .elements = shard->blocks[b]->elements,
-        .num_gradients = round->num_gradients,
+        .num_gradients = round->num_parts,
         .gradients = round->gradients,
         .wire = round->wire,
     };
@@ -233,17 +234,17 @@ static struct rule_update update_of(const struct shard *shard, uint32_t b,
 
 /* Replies in flight may hold the mean of the round before. */
 static enum status update_mean(struct shard *shard, uint32_t b,
-                               const struct shard_round *round,
+                               const struct unit_round *round,
                                struct failure *why) {
     struct cell *cell = &shard->cells[b];
     struct rule_update update = update_of(shard, b, round);
-    if (cell->mean && (!round->num_gradients || !buffer_is_unique(cell->mean)))
+    if (cell->mean && (!round->num_parts || !buffer_is_unique(cell->mean)))
         buffer_release(&cell->mean);
-    if (round->num_gradients && !cell->mean)
+    if (round->num_parts && !cell->mean)
         cell->mean =
             shard_take_buffer(shard, true, shard_block_bytes(shard, b));
     if (!cell->mean)
-        return round->num_gradients
+        return round->num_parts
                    ? status_fail(why, FAILURE_NO_MEMORY,
                                  "no memory for the mean of a block")
                    : STATUS_OK;
@@ -256,8 +257,10 @@ static enum status update_mean(struct shard *shard, uint32_t b,
 /* A snapshot or a reply in flight may hold any of the tensors; the update
  * leaves those unchanged and writes new ones. It takes all buffers first, so
  * that a failure changes nothing. */
-enum status shard_update(struct shard *shard, uint32_t b,
-                         const struct shard_round *round, struct failure *why) {
+static enum status shard_update(void *holder, uint32_t b,
+                                const struct unit_round *round,
+                                struct failure *why) {
+    struct shard *shard = holder;
     struct buffer *out[SHARD_MAX_TENSORS];
     struct cell *cell = &shard->cells[b];
     bool nonfinite = false;
@@ -304,8 +307,9 @@ enum status shard_update(struct shard *shard, uint32_t b,
                      : STATUS_OK;
 }
 
-double shard_square_sum(const struct shard *shard, uint32_t b,
-                        const struct shard_round *round) {
+static double shard_square_sum(void *holder, uint32_t b,
+                               const struct unit_round *round) {
+    const struct shard *shard = holder;
     double pieces[(1 << 20) / sizeof(float) /
                   RULE_PIECE]; /* of the largest block */
     struct rule_update update = update_of(shard, b, round);
@@ -318,6 +322,16 @@ double shard_square_sum(const struct shard *shard, uint32_t b,
         sum += pieces[i];
     return sum;
 }
+
+static void shard_cut(void *holder, uint32_t b, const struct unit_cut *cut,
+                      struct snapshots_block *block) {
+    const struct shard *shard = holder;
+    (void)cut;
+    block->tensors = shard->cells[b].tensors;
+}
+
+const struct unit_table shard_units = {shard_update, shard_square_sum,
+                                       shard_restore, shard_cut};
 
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
                             unsigned tensor) {

@@ -11,10 +11,10 @@
 
 #include "core/base/status.h"
 #include "core/net/shm/buffer.h"
-#include "core/store/checkpoint_reader.h"
 #include "core/tensor/layout.h"
 #include "core/tensor/optimizer.h"
 #include "core/tensor/rule.h"
+#include "proto/holder/unit.h"
 #include "proto/plan/optimizer_group.h"
 
 #include <stdint.h>
@@ -50,40 +50,14 @@ void shard_close(struct shard **shard);
 void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed);
 void shard_initialise(struct shard *shard, uint64_t seed);
 
-/* Weights and state of block B from a checkpoint of the same layout and
- * optimiser. */
-enum status shard_restore(struct shard *shard, uint32_t b,
-                          struct checkpoint_reader *reader,
-                          struct failure *why) MUST_CHECK;
+/* `restore`, `update` and `square_sum` of a block. After a failed update it is
+ * unchanged if memory lacked; if the gradient is not finite, neither are the
+ * new weights. */
+extern const struct unit_table shard_units;
 
 /* Sets block B's weights from FLOATS (any alignment). False: no memory for a
  * copy; the block is then unchanged. */
 bool shard_assign(struct shard *shard, uint32_t b, const void *floats);
-
-/* The gradients of one round for a block, in rank order. */
-struct shard_round {
-    const void *const *gradients;
-    unsigned num_gradients;
-    enum job_wire wire;       /* encoding of the gradients */
-    uint64_t step, rule_step; /* the update's numbers (update_core.h) */
-    const struct optimizer *optimizer; /* with the slots of the block's; NULL:
-                                          that one */
-    double rate; /* AVERAGED: the share by which values move */
-    float scale;
-    bool checked; /* a sum of gradients that is not finite is a failure */
-};
-
-/* Applies to block B the rule of its parameter's kind. STATUS_RETRY if there is
- * no memory for a copy; the block is then unchanged. STATUS_FAILED: the
- * gradient is NaN or infinite, and so are the new weights. */
-enum status shard_update(struct shard *shard, uint32_t b,
-                         const struct shard_round *round,
-                         struct failure *why) MUST_CHECK;
-
-/* Square sum of ROUND's scaled gradient sum for block B, added in a fixed
- * order. */
-double shard_square_sum(const struct shard *shard, uint32_t b,
-                        const struct shard_round *round);
 
 /* Tensor 0 is the weights, 1.. the state; views. */
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,

@@ -3,7 +3,6 @@
 
 #include "core/store/checkpoint_reader.h"
 #include "core/store/manifest.h"
-#include "proto/holder/row_shard.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -15,17 +14,15 @@ static bool shard_init_is_cancelled(int cancel) {
 
 static bool shard_init_should_continue(const struct shard_init *init,
                                        uint32_t b, int cancel) {
-    return b < shard_blocks(init->shard) && !shard_init_is_cancelled(cancel);
+    return b < shard_blocks(init->units.shard) &&
+           !shard_init_is_cancelled(cancel);
 }
 
-/* Block B of the shard, or partition B of ROWS behind them. */
 static enum status restore_unit(const struct shard_init *init, uint32_t b,
                                 struct checkpoint_reader *reader,
                                 struct failure *why) {
-    uint32_t blocks = shard_blocks(init->shard);
-    enum status status =
-        b < blocks ? shard_restore(init->shard, b, reader, why)
-                   : row_shard_restore(init->rows, b - blocks, reader, why);
+    struct unit unit = units_find(&init->units, b);
+    enum status status = unit.table->restore(unit.holder, unit.u, reader, why);
     return status ? status
                   : checkpoint_reader_rule_step(reader, init->ids[b],
                                                 &init->rule_steps[b], why);
@@ -42,8 +39,7 @@ static enum status restore(const struct shard_init *init, int cancel,
         status = manifest_parse_base(&manifest, init->base, why);
     if (!status)
         status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
-    uint32_t partitions = init->rows ? row_shard_partitions(init->rows) : 0;
-    uint32_t units = shard_blocks(init->shard) + partitions;
+    uint32_t units = units_count(&init->units);
     for (uint32_t b = 0;
          !status && b < units && !shard_init_is_cancelled(cancel); b++)
         status = restore_unit(init, b, reader, why);
@@ -57,6 +53,6 @@ enum status shard_init_run(void *context, int cancel, struct failure *why) {
     if (init->folder)
         return restore(init, cancel, why);
     for (uint32_t b = 0; shard_init_should_continue(init, b, cancel); b++)
-        shard_initialise_block(init->shard, b, init->seed);
+        shard_initialise_block(init->units.shard, b, init->seed);
     return STATUS_OK;
 }

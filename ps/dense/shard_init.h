@@ -6,22 +6,18 @@
 #define CAPSTAN_SHARD_INIT_H
 
 #include "core/base/status.h"
-#include "ps/dense/shard.h"
+#include "ps/dense/units.h"
 
 #include <stdint.h>
 
-struct row_shard;
-
 /* All borrowed. */
 struct shard_init {
-    struct shard *shard;
-    struct row_shard *rows; /* NULL: there are no tables */
+    struct units units;
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
     const char *base;              /* its base's manifest; NULL: no delta */
-    const uint32_t *ids;  /* the layout's units: the shard's blocks, then the
-                             partitions of ROWS */
-    uint64_t *rule_steps; /* of these, from the checkpoint */
+    const uint32_t *ids;           /* of the units, in the layout */
+    uint64_t *rule_steps;          /* of these, from the checkpoint */
 };
 
 /* A background_task_function; CONTEXT is a struct shard_init. It stops at the

@@ -29,7 +29,7 @@ static int setup_with(void **state, uint32_t threads) {
                                             &optimizer, NULL},
                    &why) ||
         work_items_open(&fixture->work_items,
-                        &(struct work_items_settings){.shard = fixture->shard,
+                        &(struct work_items_settings){.units = {fixture->shard},
                                                       .num_ranks = RANKS,
                                                       .threads = threads},
                         &why))
@@ -67,12 +67,12 @@ static void put(struct fixture *fixture, enum update_core_kind kind, uint32_t b,
     struct work_item *item = work_items_alloc(fixture->work_items, &action);
     assert_non_null(item);
     item->gradients[0] = item->gradients[1] = fixture->ones;
-    item->round = (struct shard_round){.gradients = item->gradients,
-                                       .num_gradients = 2,
-                                       .step = version,
-                                       .rule_step = version,
-                                       .rate = 1,
-                                       .scale = 0.5f};
+    item->round = (struct unit_round){.gradients = item->gradients,
+                                      .num_parts = 2,
+                                      .step = version,
+                                      .rule_step = version,
+                                      .rate = 1,
+                                      .scale = 0.5f};
     work_items_submit(fixture->work_items, item);
 }
 

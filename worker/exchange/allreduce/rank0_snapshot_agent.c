@@ -35,9 +35,8 @@ struct rank0_snapshot_agent {
     /* The reducer's thread only. */
     struct checkpoint_reader *reader;
     struct manifest manifest;
-    struct loss_scaler scaler;           /* saved with the next blocks */
-    struct shard_rows_source *row_views; /* [num_stacks] */
-    bool limit_logged;                   /* for this round */
+    struct loss_scaler scaler; /* saved with the next blocks */
+    bool limit_logged;         /* for this round */
 
     /* Both threads, and the writer's when it frees a copy, under the mutex: */
     pthread_mutex_t mutex;
@@ -131,7 +130,7 @@ static enum status restore_rows(void *context, struct row_shard *rows,
     const struct layout *layout = agent->settings.plan->layout;
     enum status status = open_reader(agent, why);
     if (!status)
-        status = row_shard_restore(rows, p, agent->reader, why);
+        status = row_shard_units.restore(rows, p, agent->reader, why);
     if (!status)
         status = checkpoint_reader_rule_step(
             agent->reader, layout->num_blocks + p, rule_step, why);
@@ -249,7 +248,6 @@ static enum status save_rows(void *context, const struct row_reducer_saved *as,
     struct snapshots *snapshots =
         snapshot_agent_snapshots(agent->snapshot_agent);
     struct snapshots_block block = {.version = as->round,
-                                    .rows = agent->row_views,
                                     .row = &as->round,
                                     .rule_step = as->rule_step,
                                     .scaler = agent->scaler};
@@ -258,9 +256,9 @@ static enum status save_rows(void *context, const struct row_reducer_saved *as,
     if (!plan->checkpoint_dir || is_cancelled(agent) ||
         !snapshot_agent_due(agent->snapshot_agent, as->round, &id))
         return STATUS_OK;
-    struct row_shard_cut cut = {
+    struct unit_cut cut = {
         .id = id, .step = as->step, .form = snapshots_form(snapshots, id)};
-    row_shard_cut(rows, p, &cut, agent->row_views);
+    row_shard_units.cut(rows, p, &cut, &block);
     snapshots_add(snapshots, id, plan->layout->num_blocks + p, &block);
     return STATUS_OK;
 }
@@ -430,8 +428,6 @@ enum status rank0_snapshot_agent_open(
     agent->settings = *settings;
     agent->storage = rank0_snapshot_storage_functions(agent);
     agent->rows = rank0_snapshot_storage_rows(agent);
-    agent->row_views = calloc(settings->plan->layout->num_stacks + 1,
-                              sizeof *agent->row_views);
     agent->copy_limit = settings->job->checkpoint.copy_mb
                             ? settings->job->checkpoint.copy_mb << 20
                             : free_memory_half();
@@ -440,9 +436,6 @@ enum status rank0_snapshot_agent_open(
     pthread_mutex_init(&agent->mutex, NULL);
     pthread_cond_init(&agent->changed, NULL);
     enum status status = open_agent(agent, why);
-    if (!status && !agent->row_views)
-        status =
-            status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     if (!status)
         status = open_weights_server(agent, why);
     if (status) {
@@ -470,7 +463,6 @@ void rank0_snapshot_agent_close(struct rank0_snapshot_agent **where) {
     weights_server_close(&agent->weights_server);
     checkpoint_reader_close(&agent->reader);
     manifest_clear(&agent->manifest);
-    free(agent->row_views);
     pthread_mutex_destroy(&agent->mutex);
     pthread_cond_destroy(&agent->changed);
     free(agent);

@@ -480,8 +480,8 @@ static float scale_of_rows(const struct row_reducer *reducer) {
 
 enum status row_reducer_square_sum(struct row_reducer *reducer, double *out,
                                    struct failure *why) {
-    struct row_shard_round of = {.parts = reducer->parts,
-                                 .scale = scale_of_rows(reducer)};
+    struct unit_round of = {.parts = reducer->parts,
+                            .scale = scale_of_rows(reducer)};
     int64_t start = time_now();
     *out = 0;
     pthread_mutex_lock(&reducer->mutex);
@@ -489,7 +489,7 @@ enum status row_reducer_square_sum(struct row_reducer *reducer, double *out,
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
         status = take_parts(reducer, p, &of.num_parts, why);
         if (!status)
-            *out += row_shard_square_sum(reducer->rows, p, &of);
+            *out += row_shard_units.square_sum(reducer->rows, p, &of);
     }
     pthread_mutex_unlock(&reducer->mutex);
     atomic_fetch_add(&reducer->update_ns, time_now() - start);
@@ -504,11 +504,11 @@ enum status row_reducer_apply(struct row_reducer *reducer,
                               const struct row_reducer_round *round,
                               const struct row_reducer_storage *storage,
                               struct failure *why) {
-    struct row_shard_round of = {.parts = reducer->parts,
-                                 .step = round->step,
-                                 .rate = round->rate,
-                                 .factor = round->factor,
-                                 .scale = scale_of_rows(reducer) * round->clip};
+    struct unit_round of = {.parts = reducer->parts,
+                            .step = round->step,
+                            .rate = round->rate,
+                            .factor = round->factor,
+                            .scale = scale_of_rows(reducer) * round->clip};
     if (storage)
         storage->await(storage->context, reducer->rows);
     int64_t start = time_now();
@@ -521,7 +521,7 @@ enum status row_reducer_apply(struct row_reducer *reducer,
             of.num_parts = 0;
         of.rule_step = reducer->rule_steps[p] += counts;
         if (!status)
-            status = row_shard_update(reducer->rows, p, &of, why);
+            status = row_shard_units.update(reducer->rows, p, &of, why);
     }
     if (!status)
         status = end_parts(reducer, why);

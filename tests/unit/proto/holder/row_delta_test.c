@@ -125,17 +125,17 @@ static size_t draw_part(struct history *history, uint32_t p, char *to) {
 static void update_partition(struct history *history, uint32_t p) {
     static char bytes[TABLES * IDS * (5 * sizeof(float) + 10) + 64];
     struct row_part part = {bytes, draw_part(history, p, bytes), NULL};
-    struct row_shard_round round = {.parts = &part,
-                                    .num_parts = 1,
-                                    .step = ++history->versions[p],
-                                    .rule_step = history->versions[p],
-                                    .rate = 0.1,
-                                    .scale = 0x1p-31f};
+    struct unit_round round = {.parts = &part,
+                               .num_parts = 1,
+                               .step = ++history->versions[p],
+                               .rule_step = history->versions[p],
+                               .rate = 0.1,
+                               .scale = 0x1p-31f};
     struct cluster *cluster = history->cluster;
     struct row_shard *ps = cluster->ps[p % cluster->num_ps];
     uint32_t local = p / cluster->num_ps;
     if (row_shard_check(ps, local, part.bytes, part.size, &failure) ||
-        row_shard_update(ps, local, &round, &failure))
+        row_shard_units.update(ps, local, &round, &failure))
         fail_msg("%s", failure.text);
 }
 
@@ -195,7 +195,7 @@ static void expect_same_cluster(const struct cluster *left,
 
 /* One ps's file; *DELTA becomes true if a partition has only what changed. */
 static void write_file(struct history *history, const char *folder, uint32_t ps,
-                       struct row_shard_cut cut, struct manifest *manifest,
+                       struct unit_cut cut, struct manifest *manifest,
                        bool *delta) {
     struct cluster *cluster = history->cluster;
     struct shard_rows_count counts[TABLES] = {{0}};
@@ -204,12 +204,12 @@ static void write_file(struct history *history, const char *folder, uint32_t ps,
     snprintf(path, sizeof path, "%s/ps-%u.mdb", folder, ps);
     assert_ok(shard_writer_open(&writer, path, 0, 0, &failure));
     for (uint32_t p = ps; p < PARTITIONS; p += cluster->num_ps) {
-        struct shard_rows_source rows[STACKS];
         cut.step = history->versions[p];
-        row_shard_cut(cluster->ps[ps], p / cluster->num_ps, &cut, rows);
-        *delta |= rows[0].delta;
-        assert_ok(shard_rows_write(writer, history->layout, p, rows, counts,
-                                   &failure));
+        struct snapshots_block block = {0};
+        row_shard_units.cut(cluster->ps[ps], p / cluster->num_ps, &cut, &block);
+        *delta |= block.rows[0].delta;
+        assert_ok(shard_rows_write(writer, history->layout, p, block.rows,
+                                   counts, &failure));
     }
     assert_ok(shard_writer_finish(&writer, &manifest->files[ps], &failure));
 }
@@ -243,7 +243,7 @@ static void save(struct history *history, Capstan__Snapshot__Form form) {
     checkpoint_folder(history->dir, step, folder, sizeof folder);
     for (uint32_t i = 0; i < cluster->num_ps; i++)
         write_file(history, folder, i,
-                   (struct row_shard_cut){.id = step, .form = form}, &manifest,
+                   (struct unit_cut){.id = step, .form = form}, &manifest,
                    &manifest.is_delta);
     assert_ok(manifest_write(&manifest, folder, &failure));
     if (manifest.is_delta)
@@ -290,8 +290,9 @@ static struct cluster *restore(struct history *history) {
         checkpoint_reader_open(&reader, folder, &manifest, &failure))
         fail_msg("%s", failure.text);
     for (uint32_t p = 0; p < PARTITIONS; p++)
-        assert_ok(row_shard_restore(cluster->ps[p % cluster->num_ps],
-                                    p / cluster->num_ps, reader, &failure));
+        assert_ok(row_shard_units.restore(cluster->ps[p % cluster->num_ps],
+                                          p / cluster->num_ps, reader,
+                                          &failure));
     history->num_deltas += manifest.is_delta;
     count_lists(history, reader);
     checkpoint_reader_close(&reader);

@@ -162,9 +162,8 @@ static void read_list(struct row_shard *shard, uint32_t local,
 /* One round of PUSHES [num_parts], some with lists that have been read, some of
  * these looked up; *SQUARES, unless NULL: of partition P. */
 static enum status update(struct fixture *fixture, uint32_t p,
-                          const struct push *pushes,
-                          struct row_shard_round round, double *squares,
-                          struct failure *why) {
+                          const struct push *pushes, struct unit_round round,
+                          double *squares, struct failure *why) {
     static unsigned char bytes[RANKS][MAX_BYTES];
     struct row_shard *shard = shard_of(fixture, p);
     struct row_part parts[RANKS];
@@ -182,15 +181,15 @@ static enum status update(struct fixture *fixture, uint32_t p,
     }
     round.parts = parts;
     if (squares)
-        *squares = row_shard_square_sum(shard, local, &round);
-    enum status status = row_shard_update(shard, local, &round, why);
+        *squares = row_shard_units.square_sum(shard, local, &round);
+    enum status status = row_shard_units.update(shard, local, &round, why);
     for (unsigned i = 0; i < RANKS; i++)
         row_list_free(&lists[i]);
     return status;
 }
 
 static void update_all(struct fixture *fixture, const struct push *pushes,
-                       struct row_shard_round round) {
+                       struct unit_round round) {
     for (uint32_t p = 0; p < PARTITIONS; p++)
         assert_ok(update(fixture, p, pushes, round, NULL, &failure));
 }
@@ -246,8 +245,7 @@ static void start_dense(struct dense *dense, struct fixture *fixture,
 }
 
 static void update_dense(struct dense *dense, const struct optimizer *rule,
-                         const struct push *pushes,
-                         struct row_shard_round round) {
+                         const struct push *pushes, struct unit_round round) {
     const struct rule_loops *loops;
     assert_int_equal(rule_choose(&loops, NULL, NULL), STATUS_OK);
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -279,7 +277,7 @@ static void play_rounds(const struct optimizer *rule, unsigned num_shards,
     open_shards(&fixture, num_shards, rule, like);
     start_dense(&dense, &fixture, rule);
     for (uint64_t step = 1; step <= STEPS; step++) {
-        struct row_shard_round round = {
+        struct unit_round round = {
             .step = step, .rule_step = step, .rate = 0.05};
         round.num_parts = 1 + philox_below(&random, RANKS);
         round.scale = 1.0f / (float)round.num_parts;
@@ -310,11 +308,11 @@ TEST(square_sums_are_those_of_the_scaled_sums) {
     seed_open(&random);
     open_shards(&fixture, 2, &rules[0], (struct table){0});
     for (unsigned n = 0; n <= RANKS; n++) {
-        struct row_shard_round round = {.num_parts = n,
-                                        .step = n + 1,
-                                        .rule_step = n + 1,
-                                        .rate = 0.1,
-                                        .scale = 0.3f};
+        struct unit_round round = {.num_parts = n,
+                                   .step = n + 1,
+                                   .rule_step = n + 1,
+                                   .rate = 0.1,
+                                   .scale = 0.3f};
         for (unsigned i = 0; i < n; i++)
             draw_push(&pushes[i], &random, 2);
         for (uint32_t p = 0; p < PARTITIONS; p++) {
@@ -415,7 +413,7 @@ static void expect_counts(const struct fixture *fixture, uint64_t rows,
 
 TEST(each_trainers_push_counts_for_admission) {
     static struct push pushes[3];
-    struct row_shard_round round = {.rate = 1, .scale = 1};
+    struct unit_round round = {.rate = 1, .scale = 1};
     struct fixture fixture, always;
     float first[2], row[2];
     open_shards(&fixture, 1, &rules[0],
@@ -450,7 +448,7 @@ TEST(each_trainers_push_counts_for_admission) {
 /* With 32 every second update looks for them. */
 TEST(rows_expire_at_multiples_of_a_16th) {
     static struct push once, again;
-    struct row_shard_round round = {.num_parts = 1, .rate = 1, .scale = 1};
+    struct unit_round round = {.num_parts = 1, .rate = 1, .scale = 1};
     struct fixture fixture;
     float first[2], row[2];
     open_shards(&fixture, 1, &rules[0],
@@ -476,7 +474,7 @@ TEST(rows_expire_at_multiples_of_a_16th) {
 
 TEST(a_table_has_no_more_than_max_rows) {
     static struct push push;
-    struct row_shard_round round = {
+    struct unit_round round = {
         .num_parts = 1, .step = 1, .rule_step = 1, .rate = 1, .scale = 1};
     enum { MOST = 10 };
     struct fixture fixture;
@@ -519,7 +517,7 @@ TEST(held_rows_are_read_as_they_were) {
     static struct push push, all;
     static float before[ROWS][MAX_DIM], after[ROWS][MAX_DIM],
         seen[ROWS][MAX_DIM];
-    struct row_shard_round round = {
+    struct unit_round round = {
         .num_parts = 1, .step = 1, .rule_step = 1, .rate = 1, .scale = 1};
     struct philox_sequence random;
     struct row_table *held[STACKS];

@@ -52,7 +52,7 @@ FIXTURE(set_up, tear_down);
 static void start(struct fixture *fixture, const char *manifest) {
     struct failure why;
     fixture->shard_init =
-        (struct shard_init){.shard = fixture->shard,
+        (struct shard_init){.units = {fixture->shard},
                             .seed = SEED,
                             .folder = manifest ? "/nowhere" : NULL,
                             .manifest = manifest};

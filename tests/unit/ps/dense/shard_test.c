@@ -54,14 +54,14 @@ static float *weights(const struct fixture *fixture, uint32_t b) {
 
 static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
     const void *gradients[] = {fixture->gradient};
-    struct shard_round round = {.gradients = gradients,
-                                .num_gradients = 1,
-                                .step = step,
-                                .rule_step = step,
-                                .rate = 1,
-                                .scale = 1};
+    struct unit_round round = {.gradients = gradients,
+                               .num_parts = 1,
+                               .step = step,
+                               .rule_step = step,
+                               .rate = 1,
+                               .scale = 1};
     struct failure why;
-    if (shard_update(fixture->shard, b, &round, &why))
+    if (shard_units.update(fixture->shard, b, &round, &why))
         fail_msg("%s", why.text);
 }
 
@@ -166,9 +166,9 @@ TEST(square_sums_are_of_the_scaled_sum) {
     double expected = 0;
     for (uint32_t i = 0; i < shard_block(fixture->shard, 0)->elements; i++)
         expected += (double)(i % 7) * (i % 7);
-    struct shard_round round = {
-        .gradients = gradients, .num_gradients = 2, .scale = 0.5f};
-    double sum = shard_square_sum(fixture->shard, 0, &round);
+    struct unit_round round = {
+        .gradients = gradients, .num_parts = 2, .scale = 0.5f};
+    double sum = shard_units.square_sum(fixture->shard, 0, &round);
     assert_true(fabs(sum - expected) <= 1e-9 * expected);
 }
 
@@ -194,18 +194,18 @@ TEST(each_block_has_the_rule_and_the_state_of_its_group) {
     assert_int_equal(shard_open(&shard, &settings, &why), STATUS_OK);
     shard_initialise(shard, 1);
     for (uint32_t b = 0; b < 2; b++) { /* the last parameter is first */
-        struct shard_round round = {.gradients = gradients,
-                                    .num_gradients = 1,
-                                    .step = 1,
-                                    .rule_step = 1,
-                                    .rate = 0.5,
-                                    .scale = 1};
+        struct unit_round round = {.gradients = gradients,
+                                   .num_parts = 1,
+                                   .step = 1,
+                                   .rule_step = 1,
+                                   .rate = 0.5,
+                                   .scale = 1};
         bool ftrl = !strcmp(shard_parameter(shard, b)->name, "a");
         assert_int_equal(shard_tensors(shard, b), ftrl ? 3 : 1);
         if (ftrl)
             assert_true(*(float *)buffer_data(shard_tensor(shard, b, 1)) ==
                         0.25f);
-        assert_int_equal(shard_update(shard, b, &round, &why), STATUS_OK);
+        assert_int_equal(shard_units.update(shard, b, &round, &why), STATUS_OK);
         /* Ftrl: -gradient / (sqrt(0.25 + 1) / rate) */
         float expected = ftrl ? -0.5f / sqrtf(1.25f) : -0.5f;
         float found = *(float *)buffer_data(shard_tensor(shard, b, 0));
