@@ -38,11 +38,13 @@ static uint32_t threads(const struct job *job) {
  * lookups, which have no credit. */
 static uint64_t most_in_flight(const struct ps *ps) {
     const struct layout *layout = ps->plan->layout;
-    uint64_t elements = 0;
-    for (uint32_t i = 0; i < ps->num_blocks - ps->num_partitions; i++)
-        elements += layout->blocks[ps->ids[i]].elements;
-    return MESSAGE_CREDIT + 2 * elements * sizeof(float) +
-           ps->num_partitions * (uint64_t)MESSAGE_MAX_PAYLOAD;
+    uint64_t bytes = MESSAGE_CREDIT;
+    for (uint32_t i = 0; i < ps->num_blocks; i++) {
+        const struct block *block = layout_block(layout, ps->ids[i]);
+        bytes +=
+            block ? 2 * block->elements * sizeof(float) : MESSAGE_MAX_PAYLOAD;
+    }
+    return bytes;
 }
 
 static enum status open_server(struct ps *ps, struct failure *why) {
@@ -58,9 +60,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->ids = malloc((layout_units(plan->layout) + 1) * sizeof *ps->ids);
     if (!ps->ids)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
-    uint32_t blocks;
-    ps->num_blocks = plan_units(plan, ps->member->index, ps->ids, &blocks);
-    ps->num_partitions = ps->num_blocks - blocks;
+    ps->num_blocks = plan_units(plan, ps->member->index, ps->ids);
     ps->table_counts = calloc(ROW_SHARD_COUNTS * plan->layout->num_tables + 1,
                               sizeof *ps->table_counts);
     ps->rule_steps = calloc(ps->num_blocks + 1, sizeof *ps->rule_steps);
@@ -78,7 +78,6 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .layout = plan->layout,
         .ids = ps->ids,
         .num_blocks = ps->num_blocks,
-        .num_partitions = ps->num_partitions,
         .num_ranks = plan->num_ranks,
         .replicas = plan->replicas,
         .all_replicas = plan_all_replicas(plan),

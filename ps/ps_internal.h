@@ -38,11 +38,10 @@ struct ps {
     uint64_t added_id;  /* the snapshot that blocks were added to last, */
     uint32_t num_added; /* and how many of them */
     uint32_t *ids, num_blocks; /* of which the last are partitions of tables */
-    uint32_t num_partitions;
-    uint64_t *table_counts; /* for heartbeats; NULL: no plan yet */
-    uint64_t *rule_steps;   /* [num_blocks], restored */
-    uint64_t chief;         /* its incarnation */
-    uint64_t shm_key;       /* key of the shared-memory endpoint; 0: none */
+    uint64_t *table_counts;    /* for heartbeats; NULL: no plan yet */
+    uint64_t *rule_steps;      /* [num_blocks], restored */
+    uint64_t chief;            /* its incarnation */
+    uint64_t shm_key;          /* key of the shared-memory endpoint; 0: none */
     uint64_t reported_step; /* staleness > 0: global step last reported to the
                                chief */
     bool stopped;           /* the chief ordered the stop */

@@ -106,8 +106,7 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
         .can_retain = true,
         .blocks = {.layout = plan->layout,
                    .ids = ps->ids,
-                   .num_blocks = ps->num_blocks - ps->num_partitions,
-                   .num_partitions = ps->num_partitions,
+                   .num_units = ps->num_blocks,
                    .num_tensors = 1 + rule_slots(&ps->job->optimizer),
                    .groups = plan->groups,
                    .row_bytes =

@@ -23,10 +23,8 @@ static bool planned(const void *context, uint64_t round) {
 static const struct parameter *parameter_of(const struct server *server,
                                             uint32_t b) {
     const struct layout *layout = server->settings.layout;
-    uint32_t id = server->settings.ids[b];
-    return id < layout->num_blocks
-               ? &layout->parameters[layout->blocks[id].parameter]
-               : NULL;
+    const struct block *block = layout_block(layout, server->settings.ids[b]);
+    return block ? &layout->parameters[block->parameter] : NULL;
 }
 
 static bool awaits_values(const void *context, uint32_t block) {
@@ -125,7 +123,7 @@ enum status server_open(struct server **out,
             &server->units.shard,
             &(struct shard_settings){.layout = settings->layout,
                                      .ids = settings->ids,
-                                     .count = server_first_partition(server),
+                                     .count = settings->num_blocks,
                                      .optimizer = &settings->job->optimizer,
                                      .groups = settings->groups},
             why);

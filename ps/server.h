@@ -28,7 +28,7 @@ struct server_settings {
     const struct layout *layout;
     const uint32_t *ids; /* local blocks, in the plan's order, */
     uint32_t num_blocks; /* of which the last are partitions of tables */
-    uint32_t num_partitions, num_ranks;
+    uint32_t num_ranks;
     const uint32_t *replicas; /* [num_ranks]: device replicas whose gradients
                                  one push of the rank sums; NULL: 1 each */
     uint32_t all_replicas;    /* sum over all ranks; 0: num_ranks */

@@ -51,8 +51,7 @@ struct server {
     bool no_memory;    /* for weights that the update core has accepted */
 };
 
-/* Rows of tables, in server_messages.c. The first partition's local number. */
-uint32_t server_first_partition(const struct server *server);
+/* Rows of tables, in server_messages.c. */
 enum status server_open_rows(struct server *server,
                              struct failure *why) MUST_CHECK;
 void server_close_rows(struct server *server);

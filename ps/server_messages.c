@@ -211,20 +211,17 @@ static const char *assign_first(struct server *server,
     return NULL;
 }
 
-uint32_t server_first_partition(const struct server *server) {
-    return server->settings.num_blocks - server->settings.num_partitions;
-}
-
 static uint32_t partition_of(const struct server *server, uint32_t b) {
-    return b - server_first_partition(server);
+    return b - shard_blocks(server->units.shard);
 }
 
 enum status server_open_rows(struct server *server, struct failure *why) {
     const struct server_settings *s = &server->settings;
+    uint32_t first = shard_blocks(server->units.shard);
     struct row_shard_settings rows = {
         .layout = s->layout,
-        .ids = s->ids + server_first_partition(server),
-        .count = s->num_partitions,
+        .ids = s->ids + first,
+        .count = s->num_blocks - first,
         .num_parts = s->num_ranks,
         .seed = s->job->seed,
         .optimizer = s->groups ? &s->groups[0].optimizer : &s->job->optimizer,
@@ -232,13 +229,13 @@ enum status server_open_rows(struct server *server, struct failure *why) {
         .loops = s->process->loops,
         .deltas = s->job->checkpoint.delta_every_steps};
     size_t variants;
-    if (!s->num_partitions)
+    if (!rows.count)
         return STATUS_OK;
     if (!rows.loops)
         rows.loops = rule_variants(&variants)[0];
-    server->row_lookups = row_lookups_open(s->num_partitions, s->num_ranks);
+    server->row_lookups = row_lookups_open(rows.count, s->num_ranks);
     server->asked = calloc(s->num_ranks + 1, sizeof *server->asked);
-    server->asked_parts = calloc((size_t)s->num_partitions * s->num_ranks + 1,
+    server->asked_parts = calloc((size_t)rows.count * s->num_ranks + 1,
                                  sizeof *server->asked_parts);
     if (!server->row_lookups || !server->asked || !server->asked_parts)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for lookups");
@@ -250,7 +247,8 @@ static void close_held_rows(struct server *server) {
     const struct server_settings *s = &server->settings;
     if (!server->held_tables)
         return;
-    size_t count = (size_t)s->num_partitions * s->layout->num_stacks;
+    size_t count = (size_t)row_shard_partitions(server->units.rows) *
+                   s->layout->num_stacks;
     for (size_t i = 0; i < count; i++)
         row_table_close(&server->held_tables[i]);
     free(server->held_tables);
@@ -271,14 +269,15 @@ static struct row_table *const *held_rows(struct server *server, uint64_t id,
     const struct server_settings *s = &server->settings;
     uint32_t stacks = s->layout->num_stacks;
     const struct shard_rows_source *rows = snapshots_rows(
-        server->snapshots, id, p + server_first_partition(server));
+        server->snapshots, id, p + shard_blocks(server->units.shard));
     struct failure ignored;
     if (server->held_id != id)
         close_held_rows(server);
     server->held_id = id;
     if (!server->held_tables)
-        server->held_tables = calloc((size_t)s->num_partitions * stacks,
-                                     sizeof *server->held_tables);
+        server->held_tables =
+            calloc((size_t)row_shard_partitions(server->units.rows) * stacks,
+                   sizeof *server->held_tables);
     if (!rows || !server->held_tables)
         return NULL;
     struct row_table **held = server->held_tables + (size_t)p * stacks;

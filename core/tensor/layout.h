@@ -127,6 +127,12 @@ static inline const struct table *layout_first_table(
     return &layout->tables[layout->stacked[layout->first_stacked[stack]]];
 }
 
+/* The block that is unit ID; NULL: ID is a partition. */
+static inline const struct block *layout_block(const struct layout *layout,
+                                               uint32_t id) {
+    return id < layout->num_blocks ? &layout->blocks[id] : NULL;
+}
+
 /* A hash of a row's identity; its upper half decides the partition. Steele,
  * Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: the
  * finalizer of SplitMix64, over the table's own starting point. */

@@ -253,8 +253,7 @@ static void set_base(struct snapshot_agent *agent, uint64_t id) {
 enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,
                                   struct failure *why) {
-    bool has_blocks = agent->settings.blocks.num_blocks ||
-                      agent->settings.blocks.num_partitions;
+    bool has_blocks = agent->settings.blocks.num_units;
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARE:
         if (has_blocks)

@@ -67,24 +67,22 @@ struct snapshots {
     struct snapshot *reserve; /* to report that memory lacks; NULL: in use */
 };
 
-/* Blocks and partitions. */
-static uint32_t num_units(const struct snapshots *all) {
-    return all->settings.num_blocks + all->settings.num_partitions;
-}
-
 /* The layout's unit. */
 static uint32_t layout_unit(const struct snapshots *all, uint32_t b) {
     return all->settings.ids ? all->settings.ids[b] : b;
 }
 
+/* NULL: it is a partition, which has no tensors. */
 static const struct block *block_of(const struct snapshots *all, uint32_t b) {
-    return &all->settings.layout->blocks[layout_unit(all, b)];
+    return layout_block(all->settings.layout, layout_unit(all, b));
 }
 
-/* Of block B. */
 static unsigned tensors_of(const struct snapshots *all, uint32_t b) {
     const struct snapshots_settings *s = &all->settings;
-    uint32_t group = s->layout->parameters[block_of(all, b)->parameter].group;
+    const struct block *block = block_of(all, b);
+    if (!block)
+        return 0;
+    uint32_t group = s->layout->parameters[block->parameter].group;
     return s->groups ? 1 + rule_slots(&s->groups[group].optimizer)
                      : s->num_tensors;
 }
@@ -110,7 +108,7 @@ static void release_tensors(struct snapshots *all, struct held_block *block) {
 
 /* The mutex is held. */
 static void release_blocks(struct snapshots *all, struct snapshot *snapshot) {
-    for (uint32_t b = 0; snapshot->blocks && b < num_units(all); b++)
+    for (uint32_t b = 0; snapshot->blocks && b < all->settings.num_units; b++)
         release_tensors(all, &snapshot->blocks[b]);
 }
 
@@ -146,7 +144,7 @@ static struct snapshot *find_snapshot(const struct snapshots *all,
  * partition the first page of each stack stands for all. */
 static bool is_alone(const struct snapshots *all,
                      const struct held_block *block, uint32_t b) {
-    if (b < all->settings.num_blocks)
+    if (block_of(all, b))
         return !block->tensors[0] || buffer_is_unique(block->tensors[0]);
     for (uint32_t s = 0; block->rows && s < all->settings.layout->num_stacks;
          s++)
@@ -159,7 +157,7 @@ static bool is_alone(const struct snapshots *all,
 /* Prefers a block that has been updated since. The mutex is held. */
 static uint32_t next_block(const struct snapshots *all,
                            const struct snapshot *snapshot) {
-    uint32_t count = num_units(all), found = UINT32_MAX;
+    uint32_t count = all->settings.num_units, found = UINT32_MAX;
     unsigned scanned = 0;
     for (uint32_t b = 0; b < count && scanned < LOOK_AHEAD; b++) {
         const struct held_block *block = &snapshot->blocks[b];
@@ -230,7 +228,7 @@ static enum status put_block(struct snapshots *all, struct shard_writer *writer,
  * thread must stop. The mutex is held. */
 static uint32_t await_block(struct snapshots *all, struct snapshot *snapshot) {
     while (!all->stopping && !snapshot->abandoned &&
-           snapshot->written < num_units(all)) {
+           snapshot->written < all->settings.num_units) {
         uint32_t b = next_block(all, snapshot);
         if (b != UINT32_MAX)
             return b;
@@ -249,17 +247,16 @@ static enum status snapshot_write_blocks(struct snapshots *all,
     while (!status && (b = await_block(all, snapshot)) != UINT32_MAX) {
         struct held_block *block = &snapshot->blocks[b];
         pthread_mutex_unlock(&all->mutex);
-        status = b < all->settings.num_blocks
-                     ? put_block(all, writer, block, b, why)
-                     : put_partition(all, writer, block, b,
-                                     snapshot->report.counts, why);
+        status = block_of(all, b) ? put_block(all, writer, block, b, why)
+                                  : put_partition(all, writer, block, b,
+                                                  snapshot->report.counts, why);
         pthread_mutex_lock(&all->mutex);
         block->written = true;
         snapshot->written++;
         if (!snapshot->retained)
             release_tensors(all, block);
     }
-    if (!status && snapshot->written < num_units(all))
+    if (!status && snapshot->written < all->settings.num_units)
         status = status_fail(why, FAILURE_RUN_ENDED,
                              snapshot->abandoned ? "the chief gave it up"
                                                  : "the run has ended");
@@ -271,10 +268,12 @@ static enum status snapshot_write_blocks(struct snapshots *all,
  * not be here yet. */
 static uint64_t total_bytes(const struct snapshots *all) {
     const struct snapshots_settings *settings = &all->settings;
-    uint64_t bytes = num_units(all) * (settings->row_bytes + sizeof(uint64_t));
-    for (uint32_t b = 0; b < settings->num_blocks; b++)
-        bytes += (uint64_t)block_of(all, b)->elements * sizeof(float) *
-                 tensors_of(all, b);
+    uint64_t bytes =
+        all->settings.num_units * (settings->row_bytes + sizeof(uint64_t));
+    for (uint32_t b = 0; b < settings->num_units; b++)
+        if (block_of(all, b))
+            bytes += (uint64_t)block_of(all, b)->elements * sizeof(float) *
+                     tensors_of(all, b);
     return bytes;
 }
 
@@ -285,8 +284,8 @@ static enum status write_snapshot(struct snapshots *all,
     int64_t start = time_now();
     char path[sizeof snapshot->folder + sizeof snapshot->name + 2];
     snprintf(path, sizeof path, "%s/%s", snapshot->folder, snapshot->name);
-    uint64_t entries = 2 * (uint64_t)num_units(all);
-    for (uint32_t b = 0; b < all->settings.num_blocks; b++)
+    uint64_t entries = 2 * (uint64_t)all->settings.num_units;
+    for (uint32_t b = 0; b < all->settings.num_units; b++)
         entries += tensors_of(all, b);
     enum status status = STATUS_OK;
     if (snapshot->dir_lock)
@@ -419,7 +418,7 @@ static void destroy_failed(struct snapshots *all, uint64_t id) {
         next = s->next;
         bool expects_blocks = id >= MESSAGE_REQUESTED_SNAPSHOT &&
                               !snapshot_is_requested(s) &&
-                              s->added < num_units(all);
+                              s->added < all->settings.num_units;
         if (s->end_reported && !s->retained && !expects_blocks)
             snapshot_destroy(all, s);
     }
@@ -448,7 +447,7 @@ static struct snapshot *insert_snapshot(struct snapshots *all, uint64_t id) {
 static bool allocate_blocks(const struct snapshots *all,
                             struct snapshot *snapshot) {
     const struct snapshots_settings *settings = &all->settings;
-    size_t count = (size_t)num_units(all) + 1;
+    size_t count = (size_t)all->settings.num_units + 1;
     uint32_t num_tables = settings->layout->num_tables;
     struct shard_rows_count **counts = &snapshot->report.counts;
     snapshot->blocks = calloc(count, sizeof *snapshot->blocks);
@@ -557,7 +556,7 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
     block->row = snapshot->rows + b * bytes;
     memcpy(block->row, source->row, bytes);
     block->rule_step = source->rule_step;
-    if (b >= all->settings.num_blocks)
+    if (!block_of(all, b))
         block->rows = source->rows ? hold_rows(all, source->rows) : NULL;
     else
         for (unsigned t = 0; source->tensors[0] && t < tensors_of(all, b); t++)
@@ -567,7 +566,7 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
         snapshot->report.scaler = source->scaler;
         snapshot->report.step = source->version;
     }
-    snapshot->held |= ++snapshot->added == num_units(all);
+    snapshot->held |= ++snapshot->added == all->settings.num_units;
     if (snapshot->held && snapshot_is_requested(snapshot))
         eventfd_write(all->descriptor, 1);
 }

@@ -27,12 +27,12 @@ enum { SNAPSHOTS_MAX_TENSORS = 1 + RULE_MAX_SLOTS };
 struct dir_lock;
 struct snapshots;
 
-/* Block b of the holder is unit ids[b] of LAYOUT, or b if there are no ids;
- * both borrowed. Its partitions are its blocks from num_blocks on. */
+/* Block or partition b of the holder is unit ids[b] of LAYOUT, or b if there
+ * are no ids; both borrowed. */
 struct snapshots_settings {
     const struct layout *layout;
-    const uint32_t *ids; /* [num_blocks + num_partitions] or NULL */
-    uint32_t num_blocks, num_partitions;
+    const uint32_t *ids; /* [num_units] or NULL */
+    uint32_t num_units;
     unsigned num_tensors; /* of a block: weights, then state by slot */
     const struct optimizer_group *groups; /* borrowed: by parameter, whose slots
                                              count instead; NULL: none */
@@ -103,8 +103,7 @@ void snapshots_promise(struct snapshots *snapshots, uint64_t id, uint64_t step);
 struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
                                  uint32_t b);
 
-/* The rows of partition B, a block from num_blocks on, in the same way:
- * [num_stacks]. */
+/* The rows of partition B in the same way: [num_stacks]. */
 const struct shard_rows_source *snapshots_rows(struct snapshots *snapshots,
                                                uint64_t id, uint32_t b);
 

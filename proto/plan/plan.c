@@ -439,15 +439,10 @@ void plan_close(struct plan **where) {
     free(plan);
 }
 
-uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids,
-                    uint32_t *num_blocks) {
+uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids) {
     uint32_t count = 0, units = layout_units(plan->layout);
-    *num_blocks = 0;
-    for (uint32_t b = 0; plan->block_ps && b < units; b++) {
-        if (plan->block_ps[b] != ps)
-            continue;
-        ids[count++] = b;
-        *num_blocks += b < plan->layout->num_blocks;
-    }
+    for (uint32_t b = 0; plan->block_ps && b < units; b++)
+        if (plan->block_ps[b] == ps)
+            ids[count++] = b;
     return count;
 }

@@ -81,9 +81,8 @@ enum status plan_read_scaler(struct loss_scaler *out,
 Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler);
 
 /* Writes the blocks of PS, then its partitions, to IDS [layout_units] in order;
- * returns how many, and how many of them are blocks. */
-uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids,
-                    uint32_t *num_blocks);
+ * returns how many. */
+uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids);
 
 /* Reads the parameters of a message; layout_build checks them. */
 enum status plan_layout(struct layout **out, Capstan__Parameter **parameters,

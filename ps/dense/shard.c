@@ -108,9 +108,12 @@ enum status shard_open(struct shard **out,
                        const struct shard_settings *settings,
                        struct failure *why) {
     struct shard *shard = calloc(1, sizeof *shard);
-    uint32_t count = settings->count;
+    uint32_t count = 0;
     if (!shard)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a shard");
+    while (count < settings->count &&
+           layout_block(settings->layout, settings->ids[count]))
+        count++;
     size_t variants;
     shard->layout = settings->layout;
     shard->optimizer = *settings->optimizer;

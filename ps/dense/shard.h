@@ -25,8 +25,8 @@ struct shard;
 
 struct shard_settings {
     const struct layout *layout; /* borrowed */
-    const uint32_t *ids;         /* [count], in the plan's order */
-    uint32_t count;
+    const uint32_t *ids;         /* [count]: units in the plan's order, the */
+    uint32_t count;              /* first of which are the shard's blocks */
     const struct optimizer *optimizer;
     const struct optimizer_group *groups; /* borrowed: by parameter, in place
                                              of OPTIMIZER; NULL: none */

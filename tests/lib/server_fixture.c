@@ -77,8 +77,6 @@ void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
                                        .layout = fixture->layout,
                                        .ids = fixture->ids,
                                        .num_blocks = fixture->num_mine,
-                                       .num_partitions =
-                                           fixture->num_partitions,
                                        .num_ranks = ranks,
                                        .replicas = fixture->replicas,
                                        .threads = fixture->threads,

@@ -25,8 +25,7 @@ struct server_fixture {
     struct layout *layout;
     uint32_t ids[SERVER_FIXTURE_BLOCKS], num_mine,
         elements[SERVER_FIXTURE_BLOCKS];
-    uint32_t num_partitions; /* the last of ids */
-    uint32_t threads;        /* of the service */
+    uint32_t threads; /* of the service */
     const uint32_t *replicas;
     struct server *server;
     struct link *trainers[SERVER_FIXTURE_MAX_RANKS];

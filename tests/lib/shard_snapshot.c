@@ -9,7 +9,7 @@ struct snapshots *shard_snapshot_open(const struct shard *shard,
     struct snapshots *snapshots;
     struct snapshots_settings settings = {.layout = layout,
                                           .ids = ids,
-                                          .num_blocks = shard_blocks(shard),
+                                          .num_units = shard_blocks(shard),
                                           .num_tensors =
                                               shard_tensors(shard, 0),
                                           .row_bytes = sizeof(uint64_t)};

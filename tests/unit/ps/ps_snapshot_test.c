@@ -69,7 +69,7 @@ static void open_ps(struct server_fixture *fixture) {
         .count = 1,
         .blocks = {.layout = fixture->layout,
                    .ids = fixture->ids,
-                   .num_blocks = SERVER_FIXTURE_OWN_BLOCKS,
+                   .num_units = SERVER_FIXTURE_OWN_BLOCKS,
                    .num_tensors = 1,
                    .row_bytes =
                        sizeof(uint64_t) + RANKS * sizeof(struct ledger_entry)}};

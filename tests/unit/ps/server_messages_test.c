@@ -129,7 +129,6 @@ static void open_with_rows(struct server_fixture *fixture) {
     assert_int_equal(layout_add_tables(fixture->layout, &table, 1, 1, &why),
                      STATUS_OK);
     fixture->ids[fixture->num_mine++] = fixture->layout->num_blocks;
-    fixture->num_partitions = 1;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
 }

@@ -145,7 +145,7 @@ static int setup(void **state) {
         .has_first_block = true,
         .can_retain = true,
         .blocks = {.layout = fixture->layout,
-                   .num_blocks = BLOCKS,
+                   .num_units = BLOCKS,
                    .num_tensors = 1,
                    .row_bytes = sizeof(uint64_t)},
         .source = {fixture, freeze, hold_at, hold_now, NULL, set_base},
@@ -415,7 +415,7 @@ TEST(a_lack_of_memory_is_reported_with_its_reason) {
 }
 
 TEST(a_holder_without_blocks_answers_nothing) {
-    fixture->settings.blocks.num_blocks = 0;
+    fixture->settings.blocks.num_units = 0;
     open_agent(fixture);
     prepare(fixture);
     command(fixture, (Capstan__Snapshot){.id = REQUESTED});

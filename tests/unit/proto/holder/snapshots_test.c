@@ -37,7 +37,7 @@ static void open_snapshots(struct fixture *fixture, size_t row_bytes) {
     static const uint32_t ids[BLOCKS] = {2, 0, 1};
     struct snapshots_settings settings = {.layout = fixture->layout,
                                           .ids = ids,
-                                          .num_blocks = BLOCKS,
+                                          .num_units = BLOCKS,
                                           .num_tensors = TENSORS,
                                           .row_bytes = row_bytes};
     assert_ok(snapshots_open(&fixture->snapshots, &settings, &failure));
@@ -403,8 +403,7 @@ static int setup_tables(void **state) {
     tables->rows[1] = checkpoint_fixture_rows(manifest, 0);
     struct snapshots_settings settings = {.layout = manifest->layout,
                                           .ids = tables->ids,
-                                          .num_blocks = 1,
-                                          .num_partitions = 2,
+                                          .num_units = 3,
                                           .num_tensors = TENSORS,
                                           .row_bytes = sizeof(uint64_t)};
     tables->fixture.layout = manifest->layout;
