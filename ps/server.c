@@ -204,25 +204,40 @@ static bool has_set_rates(const struct server *server) {
            server->settings.job->model.type == JOB_EXTERNAL;
 }
 
-/* Of the tables with the run's own optimizer. */
-static double rate_of_tables(const struct server *server, uint32_t b,
-                             uint64_t step) {
-    const struct server_settings *s = &server->settings;
-    if (!has_set_rates(server))
-        return schedule_rate(&server->schedule, step);
-    struct optimizer_group group = s->groups[0];
-    const double *values = gradient_inbox_values(server->gradient_inbox, b, 0);
-    if (values)
-        optimizer_group_put(&group, values);
-    return group.lr;
-}
-
 /* The partitions of a message are mostly at one step. */
 static double factor_of(struct server *server, uint64_t step) {
     if (step != server->factor_step)
         server->factor = schedule_factor(&server->schedule, step);
     server->factor_step = step;
     return server->factor;
+}
+
+/* The optimizer of ITEM's block, or of the tables that name none, with the
+ * values of the round, and its rate. */
+static void set_rule(const struct server *server, struct work_item *item) {
+    const struct server_settings *s = &server->settings;
+    const struct parameter *parameter =
+        parameter_of(server, item->action.block);
+    uint32_t g = parameter ? parameter->group : 0;
+    item->round.rate = schedule_rate(&server->schedule, item->round.step);
+    if (parameter && parameter->kind == PARAMETER_AVERAGED)
+        item->round.rate = s->job->staleness ? 1.0 / s->num_ranks : 1;
+    if (!s->groups)
+        return;
+    struct optimizer_group group = s->groups[g];
+    const double *values =
+        gradient_inbox_values(server->gradient_inbox, item->action.block, g);
+    if (values)
+        optimizer_group_put(&group, values);
+    item->optimizer = group.optimizer;
+    item->round.optimizer = &item->optimizer;
+    if (parameter && parameter->kind != PARAMETER_TRAINED)
+        return;
+    if (has_set_rates(server))
+        item->round.rate = group.lr;
+    else if (g)
+        item->round.rate =
+            group.lr * schedule_factor(&server->schedule, item->round.step);
 }
 
 /* Sets ITEM's round to the pending gradients of its block or partition, scaled
@@ -255,34 +270,7 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         server_use_lookup(server, item, ranks[i], &item->parts[i]);
     }
     round->parts = item->parts;
-    round->rate = rate_of_tables(server, b, action->step);
     round->factor = factor_of(server, action->step);
-}
-
-/* The optimizer of ITEM's block with the values of the round, and its rate. */
-static void set_rule(const struct server *server, struct work_item *item) {
-    const struct server_settings *s = &server->settings;
-    const struct parameter *parameter =
-        shard_parameter(server->units.shard, item->action.block);
-    item->round.rate = schedule_rate(&server->schedule, item->round.step);
-    if (parameter->kind == PARAMETER_AVERAGED)
-        item->round.rate = s->job->staleness ? 1.0 / s->num_ranks : 1;
-    if (!s->groups)
-        return;
-    struct optimizer_group group = s->groups[parameter->group];
-    const double *values = gradient_inbox_values(
-        server->gradient_inbox, item->action.block, parameter->group);
-    if (values)
-        optimizer_group_put(&group, values);
-    item->optimizer = group.optimizer;
-    item->round.optimizer = &item->optimizer;
-    if (parameter->kind != PARAMETER_TRAINED)
-        return;
-    if (has_set_rates(server))
-        item->round.rate = group.lr;
-    else if (parameter->group)
-        item->round.rate =
-            group.lr * schedule_factor(&server->schedule, item->round.step);
 }
 
 /* Clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does: the
@@ -336,8 +324,7 @@ static enum status submit_action(struct server *server,
         collect_gradients(server, item);
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
-        if (!rows)
-            set_rule(server, item);
+        set_rule(server, item);
         item->round.scale *= clipping_factor(server, action->block);
         /* Gradients of the block's next round may arrive while it runs. */
         item->num_payloads = gradient_inbox_detach(
