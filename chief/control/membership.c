@@ -364,16 +364,12 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
-static bool stop_if_needed_by_series(struct run *run, const char *departed) {
-    if (!run_series_requires_all(run))
-        return false;
+static void stop_to_start_again(struct run *run, const char *departed,
+                                const char *why) {
     run_stop(run,
              run->shutdown.interrupted ? run->shutdown.interrupted
                                        : FAILURE_PEER_LOST,
-             "%s, and the comparison cannot go on without it; start the same "
-             "command again",
-             departed);
-    return true;
+             "%s%s; start the same command again", departed, why);
 }
 
 /* A process short of memory that died has not written its last checkpoint. */
@@ -473,10 +469,16 @@ static void leave_untrained(struct run *run, const struct roster_slot *slot) {
               "from then on");
 }
 
-/* The effect of a loss depends on the phase. The loss of a ps that holds
- * weights ends the run. The loss of a trainer ends it only between the plan and
- * the first step, because the first view counts on all trainers, and a caller's
- * model on rank 0's values; or while joining if no process can be restarted. */
+/* Does a loss end the run while it begins? The first view counts on all
+ * trainers, and a caller's model on rank 0's values (VALUES: the lost one's);
+ * while joining no process may be started again. */
+static bool is_needed_to_begin(const struct run *run, bool values) {
+    return run->phase == RUN_READYING || values ||
+           (run->phase == RUN_JOINING && run->no_restart);
+}
+
+/* The effect of a loss is the first of the list that applies; else the others
+ * join, or finish, without it. */
 static void remove_member(struct run *run, struct roster_slot *slot,
                           const char *departed) {
     bool ps = slot->role == CLUSTER_PS;
@@ -484,27 +486,24 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     bool trains = !ps && run->trainers[slot->rank].from &&
                   !run->trainers[slot->rank].finished;
     vacate_slot(run, slot);
-    if (run->phase == RUN_STOPPING || run->phase == RUN_OVER)
-        return;
-    if (stop_if_needed_by_series(run, departed))
-        return;
     bool weights = run->allreduce ? is_needed(run, slot)
                                   : ps || (run->phase >= RUN_TRAINING &&
                                            !trainers_have_weights(run));
-    if (weights && run->phase >= RUN_READYING)
+    if (run->phase >= RUN_STOPPING)
+        return;
+    if (run_series_requires_all(run)) {
+        stop_to_start_again(run, departed,
+                            ", and the comparison cannot go on without it");
+    } else if (weights && run->phase >= RUN_READYING) {
         stop_without(run, departed);
-    else if ((run->phase == RUN_TRAINING && !values) ||
-             (run->phase == RUN_FINISHING && run_trainers_keep_weights(run))) {
+    } else if (is_needed_to_begin(run, values)) {
+        stop_to_start_again(run, departed, " before the first step");
+    } else if (run->phase == RUN_TRAINING || (run->phase == RUN_FINISHING &&
+                                              run_trainers_keep_weights(run))) {
         if (trains)
             leave_untrained(run, slot);
         membership_broadcast_view(run);
-    } else if (run->phase == RUN_READYING || values ||
-               (run->phase == RUN_JOINING && run->no_restart))
-        run_stop(run,
-                 run->shutdown.interrupted ? run->shutdown.interrupted
-                                           : FAILURE_PEER_LOST,
-                 "%s before the first step; start the same command again",
-                 departed);
+    }
 }
 
 static void declare_dead(struct run *run, struct roster_slot *slot,
