@@ -11,9 +11,9 @@
 #include "proto/messages/discovery_guard.h"
 #include "proto/messages/message.h"
 #include "proto/plan/plan.h"
-#include "ps/dense/shard_init.h"
 #include "ps/ps.h"
 #include "ps/server.h"
+#include "ps/units/shard_init.h"
 
 struct ps {
     struct process process;

@@ -8,7 +8,7 @@
 #include "proto/messages/member.h"
 #include "proto/messages/message.h"
 #include "ps/consistency/update_core.h"
-#include "ps/dense/shard.h"
+#include "ps/units/shard.h"
 
 #include <stdbool.h>
 #include <stdint.h>

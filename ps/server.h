@@ -14,7 +14,7 @@
 #include "proto/plan/optimizer_group.h"
 #include "proto/plan/run_schedule.h"
 #include "ps/consistency/update_core.h"
-#include "ps/dense/units.h"
+#include "ps/units/units.h"
 
 #include <stdint.h>
 

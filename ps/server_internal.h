@@ -5,10 +5,10 @@
 #define CAPSTAN_SERVER_INTERNAL_H
 
 #include "core/tensor/schedule.h"
-#include "ps/dense/block_index.h"
-#include "ps/dense/gradient_inbox.h"
 #include "ps/reply_queue.h"
 #include "ps/server.h"
+#include "ps/units/block_index.h"
+#include "ps/units/gradient_inbox.h"
 #include "ps/work_item.h"
 
 /* What one trainer has looked up for one clock. */

@@ -9,9 +9,9 @@
 #include "core/base/status.h"
 #include "core/net/shm/buffer.h"
 #include "ps/consistency/update_core.h"
-#include "ps/dense/units.h"
-#include "ps/row_lookups.h"
 #include "ps/thread_pool.h"
+#include "ps/units/row_lookups.h"
+#include "ps/units/units.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -16,14 +16,14 @@ offences() {
     BEGIN {
         split("core/base core/net/shm core/net/link core/tensor core/rows core/store " \
               "proto/job proto/cluster proto/messages proto/plan proto/holder " \
-              "worker/data,worker/ops,worker/collective,ps/consistency " \
+              "worker/data,worker/ops,worker/collective,ps/consistency,ps/units " \
               "worker/ops/cpu,worker/ops/cuda,worker/exchange/client " \
               "worker/models,worker/exchange/allreduce worker/exchange", levels, " ")
         for (i in levels)
             for (count = split(levels[i], names, ","); count; count--)
                 order[names[count]] = i + 0
         # Rooms of a role that include each other.
-        split("ps ps/dense worker worker/train chief chief/control chief/plan " \
+        split("ps worker worker/train chief chief/control chief/plan " \
               "chief/snapshot chief/report", names, " ")
         for (i in names)
             order[names[i]] = together = 16

@@ -4,7 +4,7 @@
 #define CAPSTAN_SHARD_SNAPSHOT_H
 
 #include "proto/holder/snapshots.h"
-#include "ps/dense/shard.h"
+#include "ps/units/shard.h"
 
 /* Snapshots of SHARD, whose blocks are IDS of LAYOUT. */
 struct snapshots *shard_snapshot_open(const struct shard *shard,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_ps.h"
 
-#include "ps/row_lookups.h"
+#include "ps/units/row_lookups.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
 #include "tests/simulation/simulated_oracle.h"

@@ -4,7 +4,7 @@
  * when a snapshot begins or ends or a reply has left. Blocks are touched by the
  * thread that opened the shard and by the thread pool, never by two threads at
  * a time for one block (work_item.h). */
-#include "ps/dense/shard.h"
+#include "ps/units/shard.h"
 
 #include "core/base/byte_size.h"
 #include "core/net/shm/buffer.h"

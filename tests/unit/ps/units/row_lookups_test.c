@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lookups that wait and lookups that are remembered, with lists of a few bytes
  * that nobody reads. */
-#include "ps/row_lookups.h"
+#include "ps/units/row_lookups.h"
 
 #include "tests/lib/test.h"
 

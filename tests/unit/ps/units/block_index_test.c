@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/dense/block_index.h"
+#include "ps/units/block_index.h"
 
 #include "tests/lib/test.h"
 

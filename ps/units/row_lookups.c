@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/row_lookups.h"
+#include "ps/units/row_lookups.h"
 
 #include <stdlib.h>
 #include <string.h>

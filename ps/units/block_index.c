@@ -2,7 +2,7 @@
 /* Checks everything that a header says of units in one pass, before the update
  * core sees it: they are on this ps, in the plan's order and so each once, in
  * the job's encoding, and as long as the payload. */
-#include "ps/dense/block_index.h"
+#include "ps/units/block_index.h"
 
 #include "proto/plan/encoding.h"
 

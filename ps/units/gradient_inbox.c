@@ -2,7 +2,7 @@
 /* One message may hold several blocks, each updated at its own time. Its
  * payload is reference-counted: one reference for each contribution in it, and
  * one for the handler that reads it. One thread does all this. */
-#include "ps/dense/gradient_inbox.h"
+#include "ps/units/gradient_inbox.h"
 
 #include "proto/plan/optimizer_group.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/dense/shard_init.h"
+#include "ps/units/shard_init.h"
 
 #include "core/store/checkpoint_reader.h"
 #include "core/store/manifest.h"

@@ -6,7 +6,7 @@
 #define CAPSTAN_SHARD_INIT_H
 
 #include "core/base/status.h"
-#include "ps/dense/units.h"
+#include "ps/units/units.h"
 
 #include <stdint.h>
 

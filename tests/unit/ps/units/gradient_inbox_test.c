@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/dense/gradient_inbox.h"
+#include "ps/units/gradient_inbox.h"
 
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"

@@ -4,7 +4,7 @@
 #define CAPSTAN_UNITS_H
 
 #include "proto/holder/row_shard.h"
-#include "ps/dense/shard.h"
+#include "ps/units/shard.h"
 
 struct units {
     struct shard *shard;

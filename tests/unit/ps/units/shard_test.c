@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ps/dense/shard.h"
+#include "ps/units/shard.h"
 
 #include "tests/lib/test.h"
 
