@@ -117,6 +117,11 @@ enum op_kind {
     OP_KINDS
 };
 
+/* A device's table of kinds is a list of ROW(a kind, its columns), by which the
+ * compiler counts them. */
+#define OP_ROW(kind, ...) [kind] = {__VA_ARGS__},
+#define OP_ONE(...) +1
+
 /* All from its first to its last element; NULL, of no bytes: none. */
 struct op_tensor {
     void *data;

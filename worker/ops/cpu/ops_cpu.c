@@ -217,16 +217,18 @@ static void ops_cpu_rule(struct device *device, const struct op *op) {
     rule_apply_form(device->loops, op->form, &constants, &update);
 }
 
-static const struct ops_cpu_kind vector_kinds[OP_KINDS] = {
-    [OP_FILL] = {NULL, ops_cpu_fill},
-    [OP_SCALE] = {NULL, ops_cpu_scale},
-    [OP_PIXELS] = {NULL, ops_cpu_pixels},
-    [OP_FIND_OVERFLOW] = {NULL, ops_cpu_find_overflow},
-    [OP_SQUARE_SUMS] = {NULL, ops_cpu_square_sums},
-    [OP_REDUCE_SUM] = {NULL, ops_cpu_reduce_sum},
-    [OP_CLIP] = {NULL, ops_cpu_clip},
-    [OP_RULE] = {NULL, ops_cpu_rule},
-};
+#define VECTOR_ROWS(ROW)                                                       \
+    ROW(OP_FILL, NULL, ops_cpu_fill)                                           \
+    ROW(OP_SCALE, NULL, ops_cpu_scale)                                         \
+    ROW(OP_PIXELS, NULL, ops_cpu_pixels)                                       \
+    ROW(OP_FIND_OVERFLOW, NULL, ops_cpu_find_overflow)                         \
+    ROW(OP_SQUARE_SUMS, NULL, ops_cpu_square_sums)                             \
+    ROW(OP_REDUCE_SUM, NULL, ops_cpu_reduce_sum)                               \
+    ROW(OP_CLIP, NULL, ops_cpu_clip)                                           \
+    ROW(OP_RULE, NULL, ops_cpu_rule)
+static const struct ops_cpu_kind vector_kinds[OP_KINDS] = {VECTOR_ROWS(OP_ROW)};
+_Static_assert(VECTOR_ROWS(OP_ONE) == OP_KINDS - OP_FILL,
+               "each op of vectors has its row");
 
 /* NULL: no table has KIND. */
 static const struct ops_cpu_kind *ops_cpu_kind_of(uint32_t kind) {

@@ -221,13 +221,15 @@ static void ops_cpu_layer_loss(struct device *device, const struct op *op) {
     *(uint32_t *)op->writes[2].data = correct;
 }
 
-const struct ops_cpu_kind ops_cpu_layer_kinds[OP_KINDS] = {
-    [OP_LINEAR] = {ops_cpu_layer_prepare, ops_cpu_layer_linear},
-    [OP_LINEAR_INPUT_GRADIENT] = {ops_cpu_layer_prepare,
-                                  ops_cpu_layer_multiply},
-    [OP_LINEAR_WEIGHT_GRADIENT] = {ops_cpu_layer_prepare,
-                                   ops_cpu_layer_multiply},
-    [OP_COLUMN_SUMS] = {NULL, ops_cpu_layer_column_sums},
-    [OP_ACTIVATION_GRADIENT] = {NULL, ops_cpu_layer_activation_gradient},
-    [OP_LOSS] = {NULL, ops_cpu_layer_loss},
-};
+#define LAYER_ROWS(ROW)                                                        \
+    ROW(OP_LINEAR, ops_cpu_layer_prepare, ops_cpu_layer_linear)                \
+    ROW(OP_LINEAR_INPUT_GRADIENT, ops_cpu_layer_prepare,                       \
+        ops_cpu_layer_multiply)                                                \
+    ROW(OP_LINEAR_WEIGHT_GRADIENT, ops_cpu_layer_prepare,                      \
+        ops_cpu_layer_multiply)                                                \
+    ROW(OP_COLUMN_SUMS, NULL, ops_cpu_layer_column_sums)                       \
+    ROW(OP_ACTIVATION_GRADIENT, NULL, ops_cpu_layer_activation_gradient)       \
+    ROW(OP_LOSS, NULL, ops_cpu_layer_loss)
+const struct ops_cpu_kind ops_cpu_layer_kinds[OP_KINDS] = {LAYER_ROWS(OP_ROW)};
+_Static_assert(LAYER_ROWS(OP_ONE) == OP_ROWS_COPY - OP_LINEAR,
+               "each op of layers has its row");

@@ -151,11 +151,13 @@ static void ops_cpu_rows_run(struct device *device, const struct op *op) {
         ops_cpu_rows_sample(op, i);
 }
 
-const struct ops_cpu_kind ops_cpu_rows_kinds[OP_KINDS] = {
-    [OP_ROWS_COPY] = {NULL, ops_cpu_rows_run},
-    [OP_ROWS_PAIRS] = {NULL, ops_cpu_rows_run},
-    [OP_ROWS_PAIRS_GRADIENT] = {NULL, ops_cpu_rows_run},
-    [OP_ROWS_DOTS] = {NULL, ops_cpu_rows_run},
-    [OP_ROWS_DOTS_GRADIENT] = {NULL, ops_cpu_rows_run},
-    [OP_ROWS_DROPOUT] = {NULL, ops_cpu_rows_run},
-};
+#define ROWS_ROWS(ROW)                                                         \
+    ROW(OP_ROWS_COPY, NULL, ops_cpu_rows_run)                                  \
+    ROW(OP_ROWS_PAIRS, NULL, ops_cpu_rows_run)                                 \
+    ROW(OP_ROWS_PAIRS_GRADIENT, NULL, ops_cpu_rows_run)                        \
+    ROW(OP_ROWS_DOTS, NULL, ops_cpu_rows_run)                                  \
+    ROW(OP_ROWS_DOTS_GRADIENT, NULL, ops_cpu_rows_run)                         \
+    ROW(OP_ROWS_DROPOUT, NULL, ops_cpu_rows_run)
+const struct ops_cpu_kind ops_cpu_rows_kinds[OP_KINDS] = {ROWS_ROWS(OP_ROW)};
+_Static_assert(ROWS_ROWS(OP_ONE) == OP_FILL - OP_ROWS_COPY,
+               "each op of rows has its row");

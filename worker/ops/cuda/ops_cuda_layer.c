@@ -187,27 +187,29 @@ static int ops_cuda_layer_rows(struct device *device,
     return cuda_kernels_rows(branch->stream, op);
 }
 
+#define LAYER_ROWS(ROW)                                                        \
+    ROW(OP_LINEAR, "bias and activation", ops_cuda_layer_linear,               \
+        prepare_product, supports_product)                                     \
+    ROW(OP_LINEAR_INPUT_GRADIENT, "a matrix product", ops_cuda_layer_multiply, \
+        prepare_product, supports_product)                                     \
+    ROW(OP_LINEAR_WEIGHT_GRADIENT, "a matrix product",                         \
+        ops_cuda_layer_multiply, prepare_product, supports_product,            \
+        .branch = OPS_CUDA_WEIGHT_GRADIENTS)                                   \
+    ROW(OP_COLUMN_SUMS, "column sums", ops_cuda_layer_column_sums,             \
+        prepare_column_sums, .branch = OPS_CUDA_SUMS, .uses_sums = true)       \
+    ROW(OP_ACTIVATION_GRADIENT, "the gradient of an activation",               \
+        ops_cuda_layer_activation_gradient)                                    \
+    ROW(OP_LOSS, "the loss", ops_cuda_layer_loss, prepare_loss,                \
+        .uses_sums = true)                                                     \
+    ROW(OPS_CUDA_LOSS_SUM, "the loss", ops_cuda_layer_loss_sum,                \
+        .branch = OPS_CUDA_SUMS, .uses_sums = true)                            \
+    ROW(OP_ROWS_COPY, "rows of fields", ops_cuda_layer_rows)                   \
+    ROW(OP_ROWS_PAIRS, "rows of fields", ops_cuda_layer_rows)                  \
+    ROW(OP_ROWS_PAIRS_GRADIENT, "rows of fields", ops_cuda_layer_rows)         \
+    ROW(OP_ROWS_DOTS, "rows of fields", ops_cuda_layer_rows)                   \
+    ROW(OP_ROWS_DOTS_GRADIENT, "rows of fields", ops_cuda_layer_rows)          \
+    ROW(OP_ROWS_DROPOUT, "rows of fields", ops_cuda_layer_rows)
 const struct ops_cuda_kind ops_cuda_layer_kinds[OPS_CUDA_OPS] = {
-    [OP_LINEAR] = {"bias and activation", ops_cuda_layer_linear,
-                   prepare_product, supports_product},
-    [OP_LINEAR_INPUT_GRADIENT] = {"a matrix product", ops_cuda_layer_multiply,
-                                  prepare_product, supports_product},
-    [OP_LINEAR_WEIGHT_GRADIENT] = {"a matrix product", ops_cuda_layer_multiply,
-                                   prepare_product, supports_product,
-                                   .branch = OPS_CUDA_WEIGHT_GRADIENTS},
-    [OP_COLUMN_SUMS] = {"column sums", ops_cuda_layer_column_sums,
-                        prepare_column_sums, .branch = OPS_CUDA_SUMS,
-                        .uses_sums = true},
-    [OP_ACTIVATION_GRADIENT] = {"the gradient of an activation",
-                                ops_cuda_layer_activation_gradient},
-    [OP_LOSS] = {"the loss", ops_cuda_layer_loss, prepare_loss,
-                 .uses_sums = true},
-    [OPS_CUDA_LOSS_SUM] = {"the loss", ops_cuda_layer_loss_sum,
-                           .branch = OPS_CUDA_SUMS, .uses_sums = true},
-    [OP_ROWS_COPY] = {"rows of fields", ops_cuda_layer_rows},
-    [OP_ROWS_PAIRS] = {"rows of fields", ops_cuda_layer_rows},
-    [OP_ROWS_PAIRS_GRADIENT] = {"rows of fields", ops_cuda_layer_rows},
-    [OP_ROWS_DOTS] = {"rows of fields", ops_cuda_layer_rows},
-    [OP_ROWS_DOTS_GRADIENT] = {"rows of fields", ops_cuda_layer_rows},
-    [OP_ROWS_DROPOUT] = {"rows of fields", ops_cuda_layer_rows},
-};
+    LAYER_ROWS(OP_ROW)};
+_Static_assert(LAYER_ROWS(OP_ONE) == OP_FILL - OP_LINEAR + 1,
+               "each op of layers and rows has its row");

@@ -89,13 +89,16 @@ static int ops_cuda_update_rule(struct device *device,
     return cuda_kernels_rule(branch->stream, &update);
 }
 
+#define VECTOR_ROWS(ROW)                                                       \
+    ROW(OP_FILL, "filling a vector", ops_cuda_update_fill)                     \
+    ROW(OP_SCALE, "scaling a vector", ops_cuda_update_scale)                   \
+    ROW(OP_PIXELS, "pixels as floats", ops_cuda_update_pixels)                 \
+    ROW(OP_FIND_OVERFLOW, "the overflow check", ops_cuda_update_find_overflow) \
+    ROW(OP_SQUARE_SUMS, "sums of squares", ops_cuda_update_square_sums)        \
+    ROW(OP_REDUCE_SUM, "adding up", ops_cuda_update_reduce_sum)                \
+    ROW(OP_CLIP, "clipping", ops_cuda_update_clip)                             \
+    ROW(OP_RULE, "an update", ops_cuda_update_rule, .supports = supports_rule)
 const struct ops_cuda_kind ops_cuda_update_kinds[OPS_CUDA_OPS] = {
-    [OP_FILL] = {"filling a vector", ops_cuda_update_fill},
-    [OP_SCALE] = {"scaling a vector", ops_cuda_update_scale},
-    [OP_PIXELS] = {"pixels as floats", ops_cuda_update_pixels},
-    [OP_FIND_OVERFLOW] = {"the overflow check", ops_cuda_update_find_overflow},
-    [OP_SQUARE_SUMS] = {"sums of squares", ops_cuda_update_square_sums},
-    [OP_REDUCE_SUM] = {"adding up", ops_cuda_update_reduce_sum},
-    [OP_CLIP] = {"clipping", ops_cuda_update_clip},
-    [OP_RULE] = {"an update", ops_cuda_update_rule, .supports = supports_rule},
-};
+    VECTOR_ROWS(OP_ROW)};
+_Static_assert(VECTOR_ROWS(OP_ONE) == OP_KINDS - OP_FILL,
+               "each op of vectors has its row");
