@@ -38,8 +38,8 @@ $(filter-out $(USERS_PARTS),$(TEST_PARTS)) $(TEST_OBJECTS): | $(BUILD)/packages-
 
 # For tests: the program with a plugin whose GPU is the CPU
 # (tests/gpu/fake_device.h).
-FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-nccl.so \
-    capstan-gloo.so capstan-bench.so libnvidia-ml.so.1 paused_disk.so)
+FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
+    capstan-bench.so libnvidia-ml.so.1 paused_disk.so)
 $(addprefix $(BUILD)/fake/,capstan capstan-gloo.so capstan-bench.so): $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -60,12 +60,6 @@ $(BUILD)/fake/paused_disk.so: $(BUILD)/plugin/tests/cluster/preload/paused_disk.
 	@mkdir -p $(@D)
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
-
-$(BUILD)/fake/capstan-nccl.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/%.o,core/base/plugin tests/gpu/fake_nccl tests/gpu/stream_collective)
-	@mkdir -p $(@D)
-	$(call say,cc)
-	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
 # The program with the real plugin, whose kernels and CUDA libraries run on the CPU;
 # their headers explain how. The emulated cuBLAS is loaded with the plugin, so that

@@ -71,9 +71,15 @@ TEST(gpus_with_ps_end_in_the_bits_of_the_cpu) {
 TEST(gpus_in_all_reduce_end_in_the_bits_of_the_cpu) {
     static const char allreduce[] = "strategy.type=allreduce";
     cluster_run_job(run, job);
-    cluster_run_expect(start(run, "cpu", "0", NULL, allreduce), 0, DEADLINE);
-    cluster_run_expect(start(run, "gpu", "0", "devices=2,order=3", allreduce),
-                       0, DEADLINE);
+    struct cluster_process *cpu = start(run, "cpu", "0", NULL, allreduce);
+    cluster_run_expect(cpu, 0, DEADLINE);
+    struct cluster_process *gpu =
+        start(run, "gpu", "0", "devices=2,order=3", allreduce);
+    cluster_run_expect(gpu, 0, DEADLINE);
+    cluster_fixture_expect_logged(
+        cpu, "all-reduce by gloo (auto: worker 0 computes in host memory)");
+    cluster_fixture_expect_logged(
+        gpu, "all-reduce by gloo (auto: nccl, at worker 0: ");
     cluster_fixture_expect_same_checkpoints(run, "cpu", "gpu");
 }
 

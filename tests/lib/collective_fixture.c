@@ -5,10 +5,14 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+
+enum { PAGE = 4096 };
 
 static const int64_t TICK = 10 * TIME_MS;
 
@@ -260,4 +264,122 @@ const struct collective_ops collective_fixture_ops = {
     .all_gather = all_gather,
     .broadcast = broadcast,
     .transport = transport,
+};
+
+static struct {
+    bool unmet;
+    uint32_t failing;
+} arranged;
+static atomic_uint left_whole;
+
+/* They stay: a rank may hear of one that others have left. */
+static struct collective_fixture *_Atomic newest;
+
+void collective_fixture_arrange(bool unmet, uint32_t failing) {
+    arranged.unmet = unmet;
+    arranged.failing = failing;
+}
+
+unsigned collective_fixture_unaborted_exits(void) {
+    return atomic_load(&left_whole);
+}
+
+/* A sum is two calls. */
+static struct collective_fixture *make(uint32_t size) {
+    struct collective_fixture *fixture = malloc(sizeof *fixture);
+    collective_fixture_open(fixture, size);
+    fixture->fault =
+        arranged.failing ? COLLECTIVE_FAULT_FAIL : COLLECTIVE_FAULT_NONE;
+    fixture->fault_rank = 1;
+    fixture->fault_call = 2 * (arranged.failing - 1);
+    fixture->before = atomic_exchange(&newest, fixture);
+    return fixture;
+}
+
+/* Rank 0 makes it and tells the others where it is. */
+static enum status find(struct collective_fixture **out,
+                        const struct collective_settings *settings,
+                        struct failure *why) {
+    const struct collective_store *store = settings->store;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    void *value;
+    size_t size;
+    if (settings->rank == 0) {
+        *out = make(settings->size);
+        return store->set(store->context, "where", out, sizeof *out, why);
+    }
+    enum status status =
+        store->get(store->context, "where", until, &value, &size, why);
+    if (!status) {
+        memcpy(out, value, sizeof *out);
+        free(value);
+    }
+    return status;
+}
+
+static enum status open_on_devices(struct collective **out,
+                                   const struct collective_settings *settings,
+                                   struct failure *why) {
+    struct collective_fixture *fixture;
+    if (arranged.unmet && settings->rank == 1)
+        return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE, "as arranged");
+    enum status status = find(&fixture, settings, why);
+    if (status)
+        return status;
+    struct collective *group = calloc(1, sizeof *group);
+    group->fixture = fixture;
+    group->rank = settings->rank;
+    group->timeout = time_from_seconds(settings->timeout);
+    *out = group;
+    return STATUS_OK;
+}
+
+static void abort_on_devices(struct collective *group) {
+    pthread_mutex_lock(&group->fixture->mutex);
+    group->fixture->aborted = true;
+    lose(group->fixture, group->rank);
+    pthread_mutex_unlock(&group->fixture->mutex);
+}
+
+static bool close_on_devices(struct collective **group) {
+    if (*group) {
+        pthread_mutex_lock(&(*group)->fixture->mutex);
+        atomic_fetch_add(&left_whole, !(*group)->fixture->aborted);
+        pthread_mutex_unlock(&(*group)->fixture->mutex);
+    }
+    return close_group(group);
+}
+
+static void protect(const float *data, size_t count, int rights) {
+    uintptr_t first = (uintptr_t)data / PAGE * PAGE;
+    uintptr_t end = (uintptr_t)(data + count);
+    if (mprotect((void *)first, end - first, rights))
+        abort();
+}
+
+/* The device is at rest in this call, also for ranks that read its memory. */
+static enum status sum_on_devices(struct collective *group, float *data,
+                                  size_t count, struct failure *why) {
+    struct collective_fixture *fixture = group->fixture;
+    protect(data, count, PROT_READ | PROT_WRITE);
+    enum status status = all_reduce(group, data, count, why);
+    protect(data, count, PROT_NONE);
+    pthread_mutex_lock(&fixture->mutex);
+    if (fixture->mismatch)
+        abort();
+    if (status && fixture->aborted)
+        status = status_fail(why, FAILURE_CANCELLED, "it was ended");
+    pthread_mutex_unlock(&fixture->mutex);
+    return status;
+}
+
+const struct collective_ops collective_fixture_device_ops = {
+    .abi = COLLECTIVE_ABI,
+    .name = "threads with devices",
+    .version = "of a test",
+    .check = check,
+    .open = open_on_devices,
+    .abort = abort_on_devices,
+    .close = close_on_devices,
+    .all_reduce = sum_on_devices,
 };

@@ -40,9 +40,24 @@ struct collective_fixture {
                    size_t count);
     void *context;
     bool mismatch; /* ranks have not called the same */
+    bool aborted;
+    struct collective_fixture *before; /* of those that rank 0 made */
 };
 
 extern const struct collective_ops collective_fixture_ops;
+
+/* The same over any store, for memory of fake devices (tests/gpu/fake_device.h)
+ * of this process, which nobody else may touch. Only sums; an abort is for all
+ * ranks. */
+extern const struct collective_ops collective_fixture_device_ops;
+
+/* Of groups that are opened from now on: rank 1 cannot meet the others, or (0:
+ * never) fails its sum number FAILING, from 1. */
+void collective_fixture_arrange(bool unmet, uint32_t failing);
+
+/* How often a rank has left a group that nobody had aborted: NCCL's would then
+ * wait for all others. */
+unsigned collective_fixture_unaborted_exits(void);
 
 void collective_fixture_open(struct collective_fixture *fixture, uint32_t size);
 void collective_fixture_close(struct collective_fixture *fixture);

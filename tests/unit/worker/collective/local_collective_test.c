@@ -2,8 +2,8 @@
 #include "worker/collective/local_collective.h"
 
 #include "core/base/time.h"
-#include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/collective_fixture.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
@@ -71,8 +71,8 @@ static void finish(struct member *member) {
 
 static struct local_collective *open_siblings(double timeout) {
     struct local_collective *collective;
-    assert_ok(local_collective_open(&collective, fake_nccl_ops(), MEMBERS,
-                                    timeout, &failure));
+    assert_ok(local_collective_open(&collective, &collective_fixture_device_ops,
+                                    MEMBERS, timeout, &failure));
     return collective;
 }
 

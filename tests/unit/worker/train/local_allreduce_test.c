@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/local_group.h"
 
-#include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/collective_fixture.h"
 #include "tests/lib/local_group_fixture.h"
 #include "tests/lib/test.h"
 
@@ -28,7 +28,8 @@ static void begin(struct local_group_fixture *fixture,
 }
 
 TEST(pieces_are_added_as_parameters_are) {
-    const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
+    const struct collective_ops *const by[] = {NULL,
+                                               &collective_fixture_device_ops};
     struct fake_device_settings gpus = {.order = FAKE_DEVICE_RANDOM,
                                         .devices = REPLICAS};
     float *expected = malloc(ELEMENTS * sizeof *expected);
@@ -60,15 +61,14 @@ TEST(pieces_are_added_as_parameters_are) {
 
 /* In the first piece or the second; the others are not left waiting. */
 TEST(a_failed_sum_is_reported) {
-    static const char *const calls[] = {"nccl=1", "nccl=2"};
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t failing = 1; failing <= 2; failing++) {
         struct fake_device_settings gpus = {.devices = REPLICAS};
         struct local_group_fixture fixture;
         struct device_replica_result result;
         struct failure why;
-        setenv("CAPSTAN_FAKE_DEVICE", calls[i], 1);
-        begin(&fixture, &gpus, fake_nccl_ops());
-        unsetenv("CAPSTAN_FAKE_DEVICE");
+        collective_fixture_arrange(false, failing);
+        begin(&fixture, &gpus, &collective_fixture_device_ops);
+        collective_fixture_arrange(false, 0);
         assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
                          STATUS_OK);
         assert_fails(local_group_fixture_gather(&fixture, true, &why), &why,

@@ -3,8 +3,8 @@
  * fails does to the step. */
 #include "worker/train/local_group.h"
 
-#include "tests/gpu/fake_nccl.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/collective_fixture.h"
 #include "tests/lib/local_group_fixture.h"
 #include "tests/lib/test.h"
 
@@ -44,7 +44,8 @@ static void train(const struct fake_device_settings *gpus,
 }
 
 TEST(gradients_are_the_sum_in_the_order_of_replicas) {
-    const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
+    const struct collective_ops *const by[] = {NULL,
+                                               &collective_fixture_device_ops};
     float expected[ELEMENTS], found[ELEMENTS];
     struct device_replica_result wanted, result;
     local_group_fixture_expect(widths, REPLICAS, STEPS, expected, &wanted);
@@ -213,7 +214,8 @@ TEST(missing_weights_do_not_block_an_abort) {
 /* Whichever it is, and wherever in its work. The others do not wait for it as
  * they leave their group. */
 TEST(a_lost_device_ends_the_step_with_its_name) {
-    const struct collective_ops *const by[] = {NULL, fake_nccl_ops()};
+    const struct collective_ops *const by[] = {NULL,
+                                               &collective_fixture_device_ops};
     for (uint32_t lost_device = 0; lost_device < 3; lost_device++)
         for (uint64_t call = 1; call < 300; call += 23) {
             struct fake_device_settings gpus = {
@@ -222,7 +224,7 @@ TEST(a_lost_device_ends_the_step_with_its_name) {
             struct device_replica_result result;
             struct failure why = {0};
             enum status status = STATUS_OK;
-            unsigned left_whole = fake_nccl_unaborted_exits();
+            unsigned left_whole = collective_fixture_unaborted_exits();
             char name[32];
             begin(&fixture, &gpus, by[call % 2], 3);
             for (int step = 0; !status && step < 20; step++) {
@@ -236,7 +238,7 @@ TEST(a_lost_device_ends_the_step_with_its_name) {
             if (!strstr(why.text, name))
                 fail_msg("no \"%s\" in: %s", name, why.text);
             local_group_fixture_close(&fixture);
-            assert_int_equal(fake_nccl_unaborted_exits(), left_whole);
+            assert_int_equal(collective_fixture_unaborted_exits(), left_whole);
         }
 }
 
@@ -263,9 +265,9 @@ TEST(without_a_device_group_the_host_sums) {
     struct local_group_fixture fixture;
     struct failure why;
     local_group_fixture_expect(widths, REPLICAS, 1, expected, &wanted);
-    setenv("CAPSTAN_FAKE_DEVICE", "nccl=unmet", 1);
-    begin(&fixture, &gpus, fake_nccl_ops(), REPLICAS);
-    unsetenv("CAPSTAN_FAKE_DEVICE");
+    collective_fixture_arrange(true, 0);
+    begin(&fixture, &gpus, &collective_fixture_device_ops, REPLICAS);
+    collective_fixture_arrange(false, 0);
     assert_true(local_group_reduces_on_host(&fixture.local_group));
     assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
                      STATUS_OK);
