@@ -268,15 +268,16 @@ const struct collective_ops collective_fixture_ops = {
 
 static struct {
     bool unmet;
-    uint32_t failing;
+    uint32_t rank, failing;
 } arranged;
 static atomic_uint left_whole;
 
 /* They stay: a rank may hear of one that others have left. */
 static struct collective_fixture *_Atomic newest;
 
-void collective_fixture_arrange(bool unmet, uint32_t failing) {
+void collective_fixture_arrange(bool unmet, uint32_t rank, uint32_t failing) {
     arranged.unmet = unmet;
+    arranged.rank = rank;
     arranged.failing = failing;
 }
 
@@ -290,7 +291,7 @@ static struct collective_fixture *make(uint32_t size) {
     collective_fixture_open(fixture, size);
     fixture->fault =
         arranged.failing ? COLLECTIVE_FAULT_FAIL : COLLECTIVE_FAULT_NONE;
-    fixture->fault_rank = 1;
+    fixture->fault_rank = arranged.rank;
     fixture->fault_call = 2 * (arranged.failing - 1);
     fixture->before = atomic_exchange(&newest, fixture);
     return fixture;
@@ -321,7 +322,7 @@ static enum status open_on_devices(struct collective **out,
                                    const struct collective_settings *settings,
                                    struct failure *why) {
     struct collective_fixture *fixture;
-    if (arranged.unmet && settings->rank == 1)
+    if (arranged.unmet && settings->rank == arranged.rank)
         return status_fail(why, FAILURE_COLLECTIVE_UNUSABLE, "as arranged");
     enum status status = find(&fixture, settings, why);
     if (status)
@@ -357,10 +358,14 @@ static void protect(const float *data, size_t count, int rights) {
         abort();
 }
 
-/* The device is at rest in this call, also for ranks that read its memory. */
+/* The device is at rest in this call, also for ranks that read its memory. One
+ * that fails as arranged is not heard of by the others. */
 static enum status sum_on_devices(struct collective *group, float *data,
                                   size_t count, struct failure *why) {
     struct collective_fixture *fixture = group->fixture;
+    if (fixture->fault && fixture->fault_rank == group->rank &&
+        fixture->fault_call == fixture->ranks[group->rank].calls)
+        return status_fail(why, FAILURE_PEER_LOST, "lost, as arranged");
     protect(data, count, PROT_READ | PROT_WRITE);
     enum status status = all_reduce(group, data, count, why);
     protect(data, count, PROT_NONE);

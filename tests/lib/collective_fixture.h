@@ -51,9 +51,9 @@ extern const struct collective_ops collective_fixture_ops;
  * ranks. */
 extern const struct collective_ops collective_fixture_device_ops;
 
-/* Of groups that are opened from now on: rank 1 cannot meet the others, or (0:
+/* Of groups that are opened from now on: RANK cannot meet the others, or (0:
  * never) fails its sum number FAILING, from 1. */
-void collective_fixture_arrange(bool unmet, uint32_t failing);
+void collective_fixture_arrange(bool unmet, uint32_t rank, uint32_t failing);
 
 /* How often a rank has left a group that nobody had aborted: NCCL's would then
  * wait for all others. */

@@ -612,6 +612,7 @@ enum status local_group_gather(struct local_group *group, bool wanted,
                                void (*on_reduced)(void *context,
                                                   uint32_t parameter),
                                void *context, struct failure *why) {
+    struct local_group_member *own = &group->members[0];
     enum status status = STATUS_OK;
     bool async = local_group_is_async(group);
     group->gathers = wanted && async;
@@ -619,19 +620,19 @@ enum status local_group_gather(struct local_group *group, bool wanted,
         sequence_advance(&group->gather_decided, group->step_number);
     if (group->gathers)
         status = local_allreduce_run(group, sequence_begin(group), on_reduced,
-                                     context, why);
-    else if (async &&
-             !group->members[0]
-                  .device_replica.executor.device_transfer.resident &&
+                                     context, &own->why);
+    else if (async && !transfer_of(own)->resident &&
              !group->broken) /* pending downloads finish before the arena
                                       is written */
-        executor_synchronize(&group->members[0].device_replica.executor);
+        executor_synchronize(&own->device_replica.executor);
+    if (status)
+        atomic_store(&own->failed, true);
     uint64_t end = group->count > 1
                        ? sequence_begin(group) + group->layout->num_parameters
                        : 0;
     for (uint32_t i = 1; i < group->joined; i++)
         (void)sequence_wait(&group->members[i].gathered, end, NULL);
-    enum status group_status = find_failure(group, why);
-    group->broken |= group_status || status;
-    return group_status ? group_status : status;
+    status = find_failure(group, why);
+    group->broken |= status != STATUS_OK;
+    return status;
 }

@@ -59,16 +59,17 @@ TEST(pieces_are_added_as_parameters_are) {
     free(found);
 }
 
-/* In the first piece or the second; the others are not left waiting. */
+/* In the first piece or the second, of the first device or another; the others
+ * are not left waiting. */
 TEST(a_failed_sum_is_reported) {
-    for (uint32_t failing = 1; failing <= 2; failing++) {
+    for (uint32_t i = 0; i < 4; i++) {
         struct fake_device_settings gpus = {.devices = REPLICAS};
         struct local_group_fixture fixture;
         struct device_replica_result result;
         struct failure why;
-        collective_fixture_arrange(false, failing);
+        collective_fixture_arrange(false, i / 2, 1 + i % 2);
         begin(&fixture, &gpus, &collective_fixture_device_ops);
-        collective_fixture_arrange(false, 0);
+        collective_fixture_arrange(false, 0, 0);
         assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
                          STATUS_OK);
         assert_fails(local_group_fixture_gather(&fixture, true, &why), &why,

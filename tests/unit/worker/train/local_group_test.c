@@ -265,9 +265,9 @@ TEST(without_a_device_group_the_host_sums) {
     struct local_group_fixture fixture;
     struct failure why;
     local_group_fixture_expect(widths, REPLICAS, 1, expected, &wanted);
-    collective_fixture_arrange(true, 0);
+    collective_fixture_arrange(true, 1, 0);
     begin(&fixture, &gpus, &collective_fixture_device_ops, REPLICAS);
-    collective_fixture_arrange(false, 0);
+    collective_fixture_arrange(false, 0, 0);
     assert_true(local_group_reduces_on_host(&fixture.local_group));
     assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
                      STATUS_OK);
