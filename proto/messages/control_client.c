@@ -9,7 +9,6 @@
 #include "core/base/free_memory.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"
-#include "core/net/link/multi_connect.h"
 #include "core/net/link/resolve.h"
 #include "proto/messages/channel.h"
 #include "proto/messages/launch_record.h"
@@ -23,6 +22,15 @@ static const int64_t CONTROL_CLIENT_JOIN_INTERVAL = TIME_S / 2;
 static const int64_t CONTROL_CLIENT_LOOKUP_INTERVAL = 5 * TIME_S;
 static const int64_t CONTROL_CLIENT_POLL_INTERVAL =
     TIME_S / 20; /* of look-ups and connecting */
+
+enum { MULTI_CONNECT_MAX = 16 };
+
+/* The links to a chief that listens on one of several consecutive ports: all of
+ * them until it has answered on one. */
+struct multi_connect {
+    struct link *links[MULTI_CONNECT_MAX];
+    unsigned count;
+};
 
 struct control_client {
     struct process *process;
@@ -58,6 +66,78 @@ struct control_client {
     unsigned num_limits;
     int64_t limits_read;
 };
+
+/* Closes the open links. */
+static void multi_connect_close(struct multi_connect *multi_connect) {
+    while (multi_connect->count)
+        link_close(&multi_connect->links[--multi_connect->count]);
+}
+
+/* Opens COUNT links (at least 1, at most MULTI_CONNECT_MAX) with SETTINGS, not
+ * connected. On failure none stays open. */
+static enum status multi_connect_open(struct multi_connect *multi_connect,
+                                      void *zmq,
+                                      const struct link_settings *settings,
+                                      unsigned count, struct failure *why) {
+    *multi_connect = (struct multi_connect){0};
+    count = count < 1                   ? 1
+            : count > MULTI_CONNECT_MAX ? MULTI_CONNECT_MAX
+                                        : count;
+    enum status status = STATUS_OK;
+    for (; !status && multi_connect->count < count;
+         multi_connect->count += !status)
+        status = link_open(&multi_connect->links[multi_connect->count], zmq,
+                           LINK_CLIENT, settings, why);
+    if (status)
+        multi_connect_close(multi_connect);
+    return status;
+}
+
+/* Connects the first link to the numeric ADDRESS ("10.0.0.1:2222") and the
+ * others to the ports above it. */
+static enum status multi_connect_connect(struct multi_connect *multi_connect,
+                                         const char *address,
+                                         struct failure *why) {
+    char text[300];
+    const char *colon = strrchr(address, ':');
+    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+    enum status status = link_connect(multi_connect->links[0], address, why);
+    for (unsigned i = 1; !status && i < multi_connect->count; i++) {
+        snprintf(text, sizeof text, "%.*s:%lu", (int)(colon - address), address,
+                 port + i);
+        status = link_connect(multi_connect->links[i], text, why);
+    }
+    return status;
+}
+
+/* Sends BYTES on each link; false if none could take them. */
+static bool multi_connect_commit(struct multi_connect *multi_connect,
+                                 const void *bytes, size_t size) {
+    bool sent = false;
+    for (unsigned i = 0; i < multi_connect->count; i++)
+        sent |= link_commit(multi_connect->links[i], 0, bytes, size, NULL);
+    return sent;
+}
+
+/* Views the next received frame and sets INDEX to its link. The caller releases
+ * it before the next view. */
+static bool multi_connect_view(struct multi_connect *multi_connect,
+                               struct link_frame *frame, unsigned *index) {
+    for (*index = 0; *index < multi_connect->count; ++*index)
+        if (link_view(multi_connect->links[*index], frame))
+            return true;
+    return false;
+}
+
+/* The server is behind link INDEX: keeps only that one, as link 0. */
+static void multi_connect_choose(struct multi_connect *multi_connect,
+                                 unsigned index) {
+    struct link *chosen = multi_connect->links[index];
+    multi_connect->links[index] = NULL;
+    multi_connect_close(multi_connect);
+    multi_connect->links[0] = chosen;
+    multi_connect->count = 1;
+}
 
 /* Before the join: its welcome. After: its heartbeats. */
 static struct deadline control_client_chief_deadline(

@@ -18,18 +18,18 @@ enum { RUN = 4711, CHIEF = 99 };
 static struct process process; /* the member's */
 static double restart_within;
 
-/* The fixture's server is the chief. */
-static struct control_client *open_client(struct link_fixture *fixture,
-                                          bool known) {
-    static struct cluster_task self = {.host = "me"}, chief;
+/* CHIEF's is the first of COUNT ports. */
+static struct control_client *open_at(struct link_fixture *fixture,
+                                      const struct cluster_task *chief,
+                                      uint16_t count) {
+    static struct cluster_task self = {.host = "me"};
     static struct member member;
-    chief.port = fixture->port;
-    strcpy(chief.host, "127.0.0.1");
     process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
     member = (struct member){.role = CLUSTER_WORKER,
                              .index = 3,
                              .self = &self,
-                             .chief = known ? &chief : NULL,
+                             .chief = chief,
+                             .chief_ports = count,
                              .join_timeout = 30,
                              .restart_within = &restart_within};
     struct control_client_settings settings = {
@@ -37,6 +37,14 @@ static struct control_client *open_client(struct link_fixture *fixture,
     struct control_client *client;
     assert_ok(control_client_open(&client, &settings, &failure));
     return client;
+}
+
+/* The fixture's server is the chief. */
+static struct control_client *open_client(struct link_fixture *fixture,
+                                          bool known) {
+    static struct cluster_task chief = {.host = "127.0.0.1"};
+    chief.port = fixture->port;
+    return open_at(fixture, known ? &chief : NULL, 0);
 }
 
 static enum status step(struct control_client *client,
@@ -157,6 +165,29 @@ TEST(a_client_joins_and_receives_the_welcome_first) {
     assert_int_equal(process.run, RUN);
     control_client_close(&client);
     assert_null(client);
+}
+
+/* It is two ports above the first one. */
+TEST(the_chief_is_found_at_one_of_the_ports) {
+    struct cluster_task chief = {.host = "127.0.0.1",
+                                 .port = fixture->port - 2};
+    struct control_client *client = open_at(fixture, &chief, 4);
+    uint32_t peer = join(fixture, client);
+    assert_int_equal(await_order(client)->body_case,
+                     CAPSTAN__CONTROL__BODY_WELCOME);
+    order_stop(fixture, peer, RUN, 2); /* to the one link that is left */
+    assert_int_equal(await_order(client)->seq, 2);
+    control_client_close(&client);
+}
+
+TEST(the_number_of_ports_is_bounded) {
+    struct cluster_task chief = {.host = "127.0.0.1", .port = 2000};
+    struct control_client *client = open_at(fixture, &chief, 999);
+    assert_fails(
+        control_client_step(client, time_now() + 31 * TIME_S, &failure),
+        &failure, FAILURE_NO_CHIEF);
+    assert_non_null(strstr(failure.text, "one of the ports 2000 to 2015"));
+    control_client_close(&client);
 }
 
 TEST(commands_arrive_once_in_order_and_from_this_run) {
