@@ -8,7 +8,6 @@
 #include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
-#include "core/base/time_slice.h"
 #include "core/net/link/link.h"
 #include "proto/messages/control_client.h"
 #include "proto/plan/plan.h"

@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 int64_t time_now(void) {
     struct timespec now;
@@ -79,4 +82,23 @@ int64_t deadline_stall(int64_t last_turn, int64_t now) {
 void deadline_shift(int64_t *since, int64_t stall, int64_t now) {
     if (*since)
         *since = *since + stall < now ? *since + stall : now;
+}
+
+/* The first version of sched_setattr(2)'s struct sched_attr, which glibc before
+ * 2.41 does not declare. */
+struct attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+
+void time_slice_set(int64_t ns) {
+    struct attributes own = {0};
+    if (syscall(SYS_sched_getattr, 0, &own, sizeof own, 0) ||
+        own.policy != SCHED_OTHER)
+        return;
+    own.runtime = (uint64_t)ns;
+    (void)syscall(SYS_sched_setattr, 0, &own, 0);
 }

@@ -9,7 +9,6 @@
 #include "worker/train/trainer.h"
 
 #include "core/base/time.h"
-#include "core/base/time_slice.h"
 #include "proto/plan/encoding.h"
 #include "worker/data/dataset.h"
 #include "worker/data/features.h"

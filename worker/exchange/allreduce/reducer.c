@@ -20,7 +20,6 @@
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "core/base/time.h"
-#include "core/base/time_slice.h"
 #include "worker/exchange/allreduce/reduction.h"
 #include "worker/exchange/allreduce/sequence.h"
 #include "worker/exchange/allreduce/state_io.h"

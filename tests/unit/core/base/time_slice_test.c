@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/base/time_slice.h"
 
 #include "core/base/time.h"
 #include "tests/lib/skip.h"
