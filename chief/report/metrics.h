@@ -4,7 +4,7 @@
 #define CAPSTAN_METRICS_H
 
 #include "chief/control/roster.h"
-#include "chief/report/evaluation_split.h"
+#include "chief/report/evaluations.h"
 #include "chief/report/progress.h"
 #include "chief/report/tensorboard_writer.h"
 #include "core/tensor/binary_scores.h"

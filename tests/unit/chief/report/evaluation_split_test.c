@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/report/evaluation_split.h"
+#include "chief/report/evaluations.h"
 
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
