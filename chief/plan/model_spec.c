@@ -2,8 +2,8 @@
 #include "chief/plan/model_spec.h"
 
 #include "chief/control/membership.h"
-#include "chief/plan/collective_select.h"
 #include "chief/plan/device_replicas.h"
+#include "chief/plan/strategy.h"
 #include "core/tensor/rule.h"
 #include "proto/plan/plan.h"
 
@@ -201,7 +201,7 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
     trainer->test_samples = model_spec->test_samples;
     trainer->share_samples = model_spec->share_samples;
     trainer->synthetic = model_spec->synthetic;
-    collective_select_declare(trainer, model_spec);
+    strategy_declare_rank(trainer, model_spec);
     if (slot->rank == 0)
         store_spec(run, model_spec);
     else if (model_spec->n_parameters)

@@ -3,11 +3,11 @@
 
 #include "chief/control/membership_broadcast.h"
 #include "chief/plan/bandwidth_probe.h"
-#include "chief/plan/collective_select.h"
 #include "chief/plan/device_replicas.h"
 #include "chief/plan/memory_plan.h"
 #include "chief/plan/model_spec.h"
 #include "chief/plan/placement.h"
+#include "chief/plan/strategy.h"
 #include "chief/plan/table_memory.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
@@ -503,7 +503,7 @@ bool planning_prepare(struct run *run) {
         return false;
     if (!settled &&
         (!planning_check_deltas(run) || !device_replicas_resolve(run) ||
-         !collective_select_resolve(run) || !planning_place_blocks(run)))
+         !strategy_select_collective(run) || !planning_place_blocks(run)))
         return false;
     return check_memory(run);
 }

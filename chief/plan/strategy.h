@@ -7,9 +7,13 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "proto/job/job.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct run;
+struct run_trainer;
 
 /* How the cluster lists its members; error texts say accordingly what to add.
  */
@@ -59,5 +63,15 @@ const char *strategy_resolve_backend(const struct job *job,
  * devices? The answer is the same for all ranks. */
 bool strategy_resident(const struct job *job, const char *backend,
                        const struct strategy_rank *ranks, uint32_t count);
+
+/* Stores in TRAINER from its model spec where it computes. */
+void strategy_declare_rank(struct run_trainer *trainer,
+                           const Capstan__ModelSpec *model_spec);
+
+/* Selects the collective backend, and whether the reduced tensors stay on the
+ * trainers' devices; the plan fixes both, so that all ranks agree. Fills
+ * `backend` and `resident` once all trainers have sent their model spec
+ * and have their replicas. False: it failed, and the run is stopped. */
+bool strategy_select_collective(struct run *run);
 
 #endif

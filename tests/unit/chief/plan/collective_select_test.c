@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/plan/collective_select.h"
+#include "chief/plan/strategy.h"
 
+#include "chief/run.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -48,14 +49,14 @@ static void declare(struct run *run, uint32_t rank, char *key, char *without) {
     model_spec.n_devices = key != NULL;
     model_spec.devices = devices;
     model_spec.without_nccl = without;
-    collective_select_declare(&run->trainers[rank], &model_spec);
+    strategy_declare_rank(&run->trainers[rank], &model_spec);
 }
 
 TEST(trainers_with_own_devices_select_nccl_and_stay_on_them) {
     struct run *run = &((struct fixture *)*state)->run;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
-    assert_true(collective_select_resolve(run));
+    assert_true(strategy_select_collective(run));
     assert_string_equal(run->plan.backend, "nccl");
     assert_true(run->plan.resident);
 }
@@ -65,7 +66,7 @@ TEST(rows_of_tables_are_summed_on_the_host) {
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
     run->plan.layout->num_tables = 1;
-    assert_true(collective_select_resolve(run));
+    assert_true(strategy_select_collective(run));
     assert_string_equal(run->plan.backend, "gloo");
     assert_false(run->plan.resident);
 }
@@ -74,7 +75,7 @@ TEST(one_trainer_without_nccl_makes_all_use_gloo) {
     struct run *run = &((struct fixture *)*state)->run;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "there is none");
-    assert_true(collective_select_resolve(run));
+    assert_true(strategy_select_collective(run));
     assert_string_equal(run->plan.backend, "gloo");
     assert_false(run->plan.resident);
 }
@@ -85,11 +86,11 @@ TEST(the_jobs_backend_is_used_and_stays_on_devices_where_all_have_some) {
     strcpy(run->plan.backend, "nccl");
     declare(run, 0, "device a", "");
     declare(run, 1, NULL, "");
-    assert_true(collective_select_resolve(run));
+    assert_true(strategy_select_collective(run));
     assert_string_equal(run->plan.backend, "nccl");
     assert_false(run->plan.resident);
     declare(run, 1, "device b", "");
-    assert_true(collective_select_resolve(run));
+    assert_true(strategy_select_collective(run));
     assert_true(run->plan.resident);
 }
 
@@ -99,7 +100,7 @@ TEST(a_run_with_ps_selects_no_collective) {
     run->plan.backend[0] = 0;
     declare(run, 0, "device a", "");
     declare(run, 1, "device b", "");
-    assert_true(collective_select_resolve(run));
+    assert_true(strategy_select_collective(run));
     assert_string_equal(run->plan.backend, "");
     assert_false(run->plan.resident);
 }
