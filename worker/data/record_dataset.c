@@ -895,7 +895,7 @@ static enum status check_target(const struct record_dataset *dataset,
                                 const struct seen_names *seen, const char *key,
                                 const char *name, struct failure *why) {
     char list[512];
-    if (!seen->count || !name || dataset->options.unlabelled ||
+    if (!name || dataset->options.unlabelled ||
         name_is_seen(seen, name, strlen(name)))
         return STATUS_OK;
     status_list_names(list, sizeof list, seen->names, seen->count);
@@ -924,12 +924,13 @@ static enum status check_example_names(const struct record_dataset *dataset,
                                        const struct seen_names *seen,
                                        struct failure *why) {
     const struct job_data *data = dataset->schema.data;
+    if (!seen->count || seen->count == MAX_SEEN) /* there may be others */
+        return STATUS_OK;
     enum status status =
         check_target(dataset, seen, "data.label", data->label, why);
     if (!status)
         status = check_target(dataset, seen, "data.weight", data->weight, why);
-    for (uint32_t c = 0;
-         !status && seen->count && c < dataset->dataset.num_columns; c++)
+    for (uint32_t c = 0; !status && c < dataset->dataset.num_columns; c++)
         if (!name_is_seen(seen, dataset->dataset.columns[c],
                           strlen(dataset->dataset.columns[c])))
             report_absent(dataset, seen, dataset->dataset.columns[c]);

@@ -2,6 +2,7 @@
 /* Records of several files through datasets of several trainers and devices. */
 #define STATE struct fixture *fixture
 
+#include "core/base/masked_crc.h"
 #include "worker/data/loader.h"
 
 #include "tests/lib/assert_fails.h"
@@ -578,5 +579,50 @@ TEST(a_label_that_no_example_has_is_an_error_at_once) {
     assert_non_null(strstr(failure.text, "x, y"));
     fixture->job.data.label = "y";
     assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
+    dataset_free(&dataset);
+}
+
+static void write_with_checksum(FILE *file, const void *bytes, size_t size) {
+    uint32_t checksum = masked_crc(bytes, size);
+    fwrite(bytes, 1, size, file);
+    fwrite(&checksum, sizeof checksum, 1, file);
+}
+
+/* A TFRecord of one Example, whose values a000 to a299 are 1. */
+static void write_many_names(const struct fixture *fixture) {
+    enum { NAMES = 300, ENTRY = 15 };
+    char bytes[3 + NAMES * ENTRY + 1] = {
+        '\n', (char)(0x80 | NAMES * ENTRY % 128), NAMES * ENTRY / 128};
+    char path[MOST];
+    uint64_t size = sizeof bytes - 1;
+    path_of(fixture, 0, path);
+    for (int n = 0; n < NAMES; n++)
+        snprintf(bytes + 3 + n * ENTRY, ENTRY + 1,
+                 "\n\x0d\n\x04"
+                 "a%03d\x12\x05\x1a\x03\n\x01\x01",
+                 n);
+    FILE *file = fopen(path, "w");
+    write_with_checksum(file, &size, sizeof size);
+    write_with_checksum(file, bytes, size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Only so many names are noted; a label behind them is none that is missing. */
+TEST(a_label_behind_hundreds_of_names_is_found) {
+    struct dataset *dataset;
+    struct log log;
+    struct dataset_options options = {.job = &fixture->job,
+                                      .files = &fixture->files,
+                                      .key = "data.train",
+                                      .num_ranks = 1,
+                                      .log = &log};
+    log_open(&log, "test", -1);
+    write_many_names(fixture);
+    fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
+    fixture->job.data.format = JOB_TFRECORD;
+    fixture->job.data.label = "a299";
+    fixture->job.features = "{\"a000\": {\"type\": \"numeric\"}}";
+    if (dataset_open(&dataset, &options, &failure))
+        fail_msg("%s", failure.text);
     dataset_free(&dataset);
 }
