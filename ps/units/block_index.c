@@ -89,8 +89,8 @@ const char *block_index_check(struct block_index *index,
                    ? "an encoding other than bf16, the job's wire: run the "
                      "same release of capstan everywhere"
                    : "an encoding other than float32";
-    if (of_rows &&
-        header->n_sizes != (has_payload(header) ? header->n_blocks : 0))
+    size_t sized = has_payload(header) ? header->n_blocks : 0;
+    if (of_rows && (!header->n_blocks || header->n_sizes != sized))
         return "rows without the sizes of their partitions";
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t id = header->blocks[i];
