@@ -3,7 +3,6 @@
 
 #include "chief/control/discovery.h"
 #include "chief/control/membership.h"
-#include "chief/control/membership_broadcast.h"
 #include "chief/control/watchdog.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/memory_plan.h"

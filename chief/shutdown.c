@@ -2,7 +2,6 @@
 #include "chief/shutdown.h"
 
 #include "chief/control/membership.h"
-#include "chief/control/membership_broadcast.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/plan/planning.h"
 
-#include "chief/control/membership_broadcast.h"
+#include "chief/control/membership.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/device_replicas.h"
 #include "chief/plan/memory_plan.h"

@@ -10,7 +10,7 @@
  * about one is that a part is written. */
 #include "chief/snapshot/snapshot_coordinator.h"
 
-#include "chief/control/membership_broadcast.h"
+#include "chief/control/membership.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"

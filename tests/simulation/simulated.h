@@ -8,7 +8,7 @@
 #ifndef CAPSTAN_SIMULATED_H
 #define CAPSTAN_SIMULATED_H
 
-#include "chief/control/membership_broadcast.h"
+#include "chief/control/membership.h"
 #include "chief/control/roster.h"
 #include "chief/snapshot/snapshot_round.h"
 #include "core/base/time.h"

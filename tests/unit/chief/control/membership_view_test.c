@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "chief/control/membership_broadcast.h"
+#include "chief/control/membership.h"
 
 #include "tests/lib/test.h"
 
