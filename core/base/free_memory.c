@@ -189,17 +189,12 @@ static void add_all(struct limit_list *list) {
     cgroup_visit(list->root, "memory", add_group, list);
 }
 
-unsigned free_memory_limits_in(
+unsigned free_memory_limits(
     const char *root,
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]) {
     struct limit_list list = {.root = root, .limits = limits, .swaps = true};
     add_all(&list);
     return list.count;
-}
-
-unsigned free_memory_limits(
-    struct free_memory_limit limits[static FREE_MEMORY_LIMITS]) {
-    return free_memory_limits_in("", limits);
 }
 
 unsigned free_memory_unswapped(

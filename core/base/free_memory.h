@@ -21,12 +21,8 @@ struct free_memory_limit {
 };
 
 /* Fills LIMITS with those of this process and returns how many. Unreadable ones
- * are left out. */
+ * are left out. Reads proc and sys below ROOT: "", but for tests. */
 unsigned free_memory_limits(
-    struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
-
-/* Like free_memory_limits, but reads proc and sys below ROOT. */
-unsigned free_memory_limits_in(
     const char *root,
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
 

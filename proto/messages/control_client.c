@@ -211,7 +211,7 @@ static unsigned control_client_memory(struct control_client *client,
     if (client->num_limits && now - client->limits_read < every)
         return client->num_limits;
     client->limits_read = now;
-    client->num_limits = free_memory_limits(client->limits);
+    client->num_limits = free_memory_limits("", client->limits);
     for (unsigned i = 0; i < client->num_limits; i++) {
         Capstan__MemoryLimit *message = client->limit_pointers[i] =
             &client->limit_messages[i];

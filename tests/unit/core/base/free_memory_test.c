@@ -60,7 +60,7 @@ static int teardown(void **state) {
 FIXTURE(setup, teardown);
 
 static void look(struct machine *machine) {
-    machine->count = free_memory_limits_in(machine->root, machine->limits);
+    machine->count = free_memory_limits(machine->root, machine->limits);
 }
 
 static const struct free_memory_limit *find(const struct machine *machine,
