@@ -115,14 +115,6 @@ enum status optimizer_group_set(struct optimizer_group *group, const char *key,
     return STATUS_OK;
 }
 
-void optimizer_group_align(struct optimizer_group *groups, uint32_t count) {
-    bool keeps = false;
-    for (uint32_t g = 0; g < count; g++)
-        keeps |= groups[g].optimizer.momentum != 0;
-    for (uint32_t g = 0; g < count; g++)
-        groups[g].optimizer.keeps_momentum = keeps;
-}
-
 uint32_t optimizer_group_of_job(const struct job *job,
                                 struct optimizer_group *groups) {
     uint32_t count = 1;

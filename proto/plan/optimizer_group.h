@@ -45,9 +45,6 @@ void optimizer_group_put(struct optimizer_group *group, const double *values);
 enum status optimizer_group_set(struct optimizer_group *group, const char *key,
                                 double value, struct failure *why) MUST_CHECK;
 
-/* Gives all COUNT groups the state tensors that any of them needs. */
-void optimizer_group_align(struct optimizer_group *groups, uint32_t count);
-
 /* STATUS_FAILED unless COUNT is COUNT of values and each is finite and in
  * range. */
 enum status optimizer_group_check(const double *values, size_t count,

@@ -160,6 +160,14 @@ const struct optimizer_group *external_groups(const struct external *external,
     *count = external->num_groups;
     return external->groups;
 }
+/* Gives all COUNT groups the state tensors that any of them needs. */
+static void align_groups(struct optimizer_group *groups, uint32_t count) {
+    bool keeps = false;
+    for (uint32_t g = 0; g < count; g++)
+        keeps |= groups[g].optimizer.momentum != 0;
+    for (uint32_t g = 0; g < count; g++)
+        groups[g].optimizer.keeps_momentum = keeps;
+}
 
 /* With an optimizer of its own every tensor has a group. */
 static enum status settle_groups(struct external *external,
@@ -177,7 +185,7 @@ static enum status settle_groups(struct external *external,
                            most);
     enum status status = external_add_group(external, most, why);
     if (!status)
-        optimizer_group_align(external->groups, external->num_groups);
+        align_groups(external->groups, external->num_groups);
     external->values_changed = false;
     return status;
 }
