@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of deploy/kubernetes: against rules of the published schemas, and
- * run as written in a cluster that kubernetes/play.py plays on this machine,
- * which needs root. kubernetes/check.py has the checks. */
+ * plain Jobs run as written in a cluster that kubernetes/play.py plays on this
+ * machine, which needs root. kubernetes/check.py has the checks. */
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
@@ -15,15 +15,13 @@
 enum { CHECK_DEADLINE = 150 /* seconds, with the build of chart.go */ };
 
 /* Runs check.py; what it prints goes to standard error. */
-static void run_check(struct cluster_run *run, const char *what,
-                      const char *form, const char *evicted) {
+static void run_check(struct cluster_run *run, const char *what) {
     char script[PATH_MAX], build[PATH_MAX];
     if (access("/usr/bin/python3", X_OK))
         skip_test("there is no /usr/bin/python3 here (python3)");
     assert_true(build_folder_find(build));
     assert_non_null(realpath("tests/cluster/kubernetes/check.py", script));
-    const char *const arguments[] = {script, build,   run->folder, what,
-                                     form,   evicted, NULL};
+    const char *const arguments[] = {script, build, run->folder, what, NULL};
     struct cluster_process *process =
         cluster_run_program(run, "check", "/usr/bin/python3", arguments, NULL);
     int code = cluster_run_exit(process, CHECK_DEADLINE);
@@ -37,37 +35,17 @@ static void run_check(struct cluster_run *run, const char *what,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(the_manifests_follow_the_rules) {
-    run_check(*state, "rules", NULL, NULL);
+    run_check(*state, "rules");
 }
 
 TEST(the_chart_follows_the_rules) {
-    run_check(*state, "chart", NULL, NULL);
+    run_check(*state, "chart");
 }
 
 TEST(each_mutation_of_a_manifest_is_refused) {
-    run_check(*state, "mutations", NULL, NULL);
-}
-
-TEST(an_old_tfjob_trains_with_another_image_and_command) {
-    run_check(*state, "play", "tfjob", NULL);
-}
-
-TEST(a_jobset_is_restarted_when_a_ps_is_evicted) {
-    run_check(*state, "play", "jobset", "capstan-set-ps-0-1");
-}
-
-TEST(a_trainjob_trains) {
-    run_check(*state, "play", "trainer", NULL);
+    run_check(*state, "mutations");
 }
 
 TEST(plain_jobs_resume_when_a_ps_is_evicted) {
-    run_check(*state, "play", "plain", "capstan-ps-1");
-}
-
-TEST(a_release_of_the_chart_goes_on_when_a_worker_is_evicted) {
-    run_check(*state, "play", "helm", "demo-worker-1");
-}
-
-TEST(a_release_of_the_chart_trains_by_allreduce) {
-    run_check(*state, "play", "helm-allreduce", NULL);
+    run_check(*state, "play");
 }

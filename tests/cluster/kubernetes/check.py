@@ -4,8 +4,8 @@
 check.py BUILD FOLDER rules           each form follows the rules of rules.py
 check.py BUILD FOLDER chart           the same of the chart with several values
 check.py BUILD FOLDER mutations       each mutation breaks the rule that it names
-check.py BUILD FOLDER play FORM [POD] FORM trains as written, in play.py; POD is
-                                      evicted meanwhile
+check.py BUILD FOLDER play            the plain manifests train as written, in play.py; a
+                                      ps is evicted meanwhile
 BUILD has the program, FOLDER is for what is written. Where something is missing it
 prints "skip" and a reason, and ends with 0.
 """
@@ -47,12 +47,6 @@ def need_chart():
     return program
 
 
-def objects_of(form):
-    if form.startswith("helm"):
-        return manifests.chart_forms(need_chart())[form]
-    return manifests.forms()[form]
-
-
 def log_of(run, name):
     """All that the lives of pod NAME have said."""
     text = ""
@@ -62,66 +56,53 @@ def log_of(run, name):
     return text
 
 
-def train(form, objects, disrupted=None):
-    """Runs FORM; DISRUPTED is a pod that is evicted once it has trained."""
+def train():
+    """Runs the plain Jobs; a ps is evicted once it has trained."""
     if os.geteuid():
         raise play.Skip("not root")
-    image = {}
-    if form == "tfjob":  # the image has the job and its data
-        image["/job"] = os.path.abspath(f"{manifests.FOLDER}/common")
-    pods = [pod for each in play.controllers.workloads_of(objects)[0]
-            for pod in each.pods]
-    hosts = play.Hosts(len(pods))
+    objects = manifests.forms()["plain"]
+    hosts = play.Hosts(sum(len(each.pods) for each in
+                           play.controllers.workloads_of(objects)[0]))
     try:
-        node = play.Node(objects, capstan, f"{folder}/{form}", hosts, image)
-        run = play.Run(node)
-        lead = next(pod.name for pod in run.node.pods
-                    if re.search(r"(chief|node-0|worker)(-0)*$", pod.name))
+        run = play.Run(play.Node(objects, capstan, f"{folder}/plain", hosts))
+        lead, evicted = "capstan-chief-0", "capstan-ps-1"
 
         def evict():
             if not re.search(r"epoch 5/", log_of(run, lead)):
                 return False
-            run.say(f"{disrupted}: evicted")
-            run.disrupt(disrupted)
+            run.say(f"{evicted}: evicted")
+            run.disrupt(evicted)
             return True
         try:
-            if not run.follow(60, evict if disrupted else None):
-                fail(form, "did not train")
-            judge(form, run, lead, disrupted)
+            if not run.follow(60, evict):
+                fail("did not train")
+            judge(run, log_of(run, lead), {lead: 138, evicted: 143})
         finally:
             run.close()
     finally:
         hosts.close()
 
 
-def judge(form, run, lead, disrupted):
+def judge(run, said, ended):
+    """What the chief has SAID; how pods have ENDED at first."""
     for pod, container in run.now.items():
         if container.code != 0:
             fail(pod.name, "ended with", container.code)
         probes = {key for key in pod.container if key.endswith("Probe")}
         if container.answered != probes:
             fail(pod.name, "did not answer", probes - container.answered)
-    said = log_of(run, lead)
     accuracy = re.findall(r"epoch 300/300: test accuracy ([0-9.]+)", said)
     if not accuracy or float(accuracy[-1]) < 0.9:
-        fail(form, "has not learned:", accuracy)
-    claims = glob.glob(f"{run.node.folder}/claim-*checkpoints")
-    if len(claims) != (form != "tfjob"):
-        fail(form, "has claims with checkpoints:", claims)
-    for claim in claims:  # with a directory of the run's name
-        (directory,) = glob.glob(f"{claim}/*/")
-        subprocess.run([capstan, "ckpt", "verify", directory], check=True,
-                       stdout=subprocess.DEVNULL, timeout=60)
-    if disrupted:
-        first = {line.split(":")[0]: int(line.split()[-1]) for line in
-                 reversed(run.said) if ": ended with " in line}
-        ends = "-ps-" in disrupted  # a worker's end does not end the run
-        if first[disrupted] != 143 or first[lead] != (138 if ends else 0):
-            fail(form, "ended at first with", first)
-        if ends and "resum" not in said:
-            fail(form, "has not resumed")
-    print(f"{form}: {len(run.now)} pods, accuracy {accuracy[-1]}, "
-          f"{len(claims)} claims with checkpoints, {run.restarts} restarts of all")
+        fail("has not learned:", accuracy)
+    # the claim with checkpoints, and in it a directory of the run's name
+    (directory,) = glob.glob(f"{run.node.folder}/claim-*checkpoints/*/")
+    subprocess.run([capstan, "ckpt", "verify", directory], check=True,
+                   stdout=subprocess.DEVNULL, timeout=60)
+    first = {line.split(":")[0]: int(line.split()[-1]) for line in
+             reversed(run.said) if ": ended with " in line}
+    if not ended.items() <= first.items() or "resum" not in said:
+        fail("ended at first with", first, "or has not resumed")
+    print(f"{len(run.now)} pods, accuracy {accuracy[-1]}")
 
 
 def main():
@@ -136,7 +117,7 @@ def main():
     elif what == "mutations":
         rules.check_mutations(manifests.forms())
     else:
-        train(sys.argv[4], objects_of(sys.argv[4]), (sys.argv[5:] + [None])[0])
+        train()
 
 
 try:

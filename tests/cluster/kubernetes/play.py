@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a cluster of Kubernetes on this machine, so that manifests run as written.
+"""Plays a cluster of Kubernetes on this machine, so that Jobs run as written.
 
 Each pod has network, mount, PID, UTS and IPC namespaces of its own, an address,
 a root of its own with the volumes that its manifest mounts, the user, the
@@ -23,7 +23,6 @@ import pods as controllers
 
 CLONE_NEWNET = 0x40000000
 IMAGE_USER = 10001  # of the image, where the manifest names no user
-STOP = 15           # seconds in which the pods of a run that is over have ended
 STARTUP_PERIOD = 0.2  # seconds; the manifests' is longer than a short run
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -133,9 +132,6 @@ class Container:
                   f"mount --bind /dev/null {root}/etc/resolv.conf",
                   f"mount --bind {os.path.dirname(node.program)} "
                   f"{root}/opt/capstan"]
-        for path, source in node.image.items():
-            lines += [f"mkdir -p {root}{path}",
-                      f"mount --bind {source} {root}{path}"]
         lines += self.mounts(root)
         if inside.get("readOnlyRootFilesystem"):
             lines.append(f"mount -o remount,ro {root}")
@@ -226,14 +222,14 @@ class Container:
 
 
 class Node:
-    """All pods of one form, and what they share."""
+    """All pods of all Jobs, and what they share."""
 
-    def __init__(self, objects, program, folder, hosts, image):
+    def __init__(self, objects, program, folder, hosts):
         self.objects, self.program, self.folder = objects, program, folder
-        self.hosts, self.image, self.lives = hosts, image, {}
-        self.workloads, more = controllers.workloads_of(objects)
+        self.hosts, self.lives = hosts, {}
+        workloads, more = controllers.workloads_of(objects)
         services = [each for each in objects if each["kind"] == "Service"] + more
-        self.pods = [pod for each in self.workloads for pod in each.pods]
+        self.pods = [pod for each in workloads for pod in each.pods]
         os.makedirs(folder, exist_ok=True)
         with open(f"{folder}/hosts", "w") as file:
             file.write("127.0.0.1 localhost\n")
@@ -273,11 +269,11 @@ class Node:
 
 
 class Run:
-    """The controllers: starts all pods, and follows each until the end."""
+    """The Job controller: starts all pods, and follows each until the end."""
 
     def __init__(self, node):
         self.node, self.now = node, {}
-        self.failures, self.restarts, self.said = {}, 0, []
+        self.failures, self.said = {}, []
         for pod in node.pods:
             self.start(pod)
 
@@ -295,107 +291,36 @@ class Run:
                 container.disrupted = True
                 container.kill(signal.SIGTERM)
 
-    def job_of(self, pod, container):
-        """What the Job controller does about an exit code; None: a retry."""
+    def is_retried(self, pod, container):
+        """Whether a failed pod is started again; else its Job has failed."""
         spec = pod.owner.spec
         for rule in spec.get("podFailurePolicy", {}).get("rules", []):
             codes = rule.get("onExitCodes")
             if codes and codes.get("containerName") == pod.container["name"] \
                     and container.code in codes["values"]:
-                return "PodFailurePolicy"
+                return False
             if "onPodConditions" in rule and container.disrupted:
-                return None
-        limit, key, reason = spec.get("backoffLimit", 6), pod.owner.name, \
-            "BackoffLimitExceeded"
+                return True
+        limit, key = spec.get("backoffLimit", 6), pod.owner.name
         if "backoffLimitPerIndex" in spec:  # with maxFailedIndexes 0
-            limit, key, reason = spec["backoffLimitPerIndex"], pod.name, \
-                "MaxFailedIndexesExceeded"
+            limit, key = spec["backoffLimitPerIndex"], pod.name
         self.failures[key] = self.failures.get(key, 0) + 1
-        return reason if self.failures[key] > limit else None
-
-    def jobset_of(self, pod):
-        for each in self.node.objects:
-            if each["kind"] == "JobSet" and \
-                    each["metadata"]["name"] == pod.owner.set_name:
-                return each["spec"]
-        return {}
-
-    def report(self, pod, container):
-        container.reported = True
-        self.say(f"{pod.name}: ended with {container.code}")
+        return self.failures[key] <= limit
 
     def ended(self, pod, container):
         """False where the run has failed for good."""
-        self.report(pod, container)
+        container.reported = True
+        self.say(f"{pod.name}: ended with {container.code}")
         if container.code == 0:
             return True
-        if "restartPolicy" in pod.owner.spec:  # TFJob
-            if pod.owner.spec["restartPolicy"] != "ExitCode" or \
-                    container.code < 128:
-                return False
-            self.start(pod)
-            return True
-        reason = self.job_of(pod, container)
-        if reason is None:
-            self.start(pod)
-            return True
-        return self.restart_set(pod, reason)
-
-    def restart_set(self, pod, reason):
-        """What the JobSet controller does about a failed Job."""
-        policy = self.jobset_of(pod).get("failurePolicy", {})
-        for rule in policy.get("rules", []):
-            if reason in rule.get("onJobFailureReasons", [reason]) and \
-                    rule["action"] == "FailJobSet":
-                return False
-        if self.restarts >= policy.get("maxRestarts", 0):
+        if not self.is_retried(pod, container):
             return False
-        self.restarts += 1
-        self.failures = {}
-        self.say(f"{pod.owner.name}: {reason}; all Jobs are recreated")
-        self.delete_all()
-        for each in self.node.pods:
-            self.start(each)
+        self.start(pod)
         return True
 
-    def delete_all(self):
-        for container in self.now.values():
-            container.kill(signal.SIGTERM)
-        grace = max(pod.spec.get("terminationGracePeriodSeconds", 30)
-                    for pod in self.now)
-        end = time.monotonic() + grace
-        while any(each.poll() is None for each in self.now.values()):
-            if time.monotonic() > end:
-                for each in self.now.values():
-                    each.kill(signal.SIGKILL)
-            time.sleep(0.02)
-        for pod, container in self.now.items():
-            if not container.reported:
-                self.report(pod, container)
-
-    def is_over(self):
-        """Whether the success policy is fulfilled."""
-        def complete(workload):
-            return all(self.now[pod].poll() == 0 for pod in workload.pods)
-        workloads = self.node.workloads
-        if "restartPolicy" in workloads[0].spec:  # TFJob
-            chiefs = [each for each in workloads if each.role == "Chief"]
-            lead = chiefs or [each for each in workloads if each.role == "Worker"]
-            return self.now[lead[0].pods[0]].poll() == 0
-        policy = {}
-        for each in self.node.objects:
-            if each["kind"] == "JobSet":
-                policy = each["spec"].get("successPolicy", {})
-            elif each["kind"] == "TrainingRuntime":
-                policy = each["spec"]["template"]["spec"].get("successPolicy", {})
-        targets = policy.get("targetReplicatedJobs", [])
-        return all(complete(each) for each in workloads
-                   if not targets or each.role in targets)
-
     def follow(self, seconds, event=None):
-        """Until the run is over, and STOP longer for the pods that still run.
-        EVENT is called until it returns true."""
-        end, over = time.monotonic() + seconds, None
+        """Until all pods have ended well. EVENT is called until it returns true."""
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             event = None if event and event() else event
             for pod, container in list(self.now.items()):
@@ -406,11 +331,8 @@ class Run:
                     return False
                 if not self.ended(pod, container):
                     return False
-            over = over or (self.is_over() and time.monotonic())
-            if over and all(each.code is not None for each in self.now.values()):
+            if all(each.code == 0 for each in self.now.values()):
                 return True
-            if over and time.monotonic() > over + STOP:
-                break
             time.sleep(0.02)
         for pod, container in self.now.items():
             if container.poll() is None:
