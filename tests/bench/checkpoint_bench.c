@@ -3,6 +3,7 @@
  * and, as dd conv=fsync would, a plain file of the same bytes; then reads the
  * shard back with every check. Prints MB/s of each, medians of argv[3] (3)
  * rounds, and how much anonymous memory writing took. */
+#include "commands/measure/bench_iteration.h"
 #include "core/base/time.h"
 #include "core/store/atomic_file.h"
 #include "core/store/shard_file.h"
@@ -80,16 +81,11 @@ static double read_shard(const char *folder, const struct shard_info *info,
     return time_to_seconds(time_now() - start);
 }
 
-static int ascending(const void *left, const void *right) {
-    double l = *(const double *)left, r = *(const double *)right;
-    return (l > r) - (l < r);
-}
-
 static void print_median(const char *what, double *seconds, int rounds,
                          uint32_t count) {
-    qsort(seconds, (size_t)rounds, sizeof *seconds, ascending);
     printf("%-28s %8.0f MB/s\n", what,
-           count * (BLOCK / 1e6) / seconds[rounds / 2]);
+           count * (BLOCK / 1e6) /
+               bench_iteration_median(seconds, (size_t)rounds));
 }
 
 int main(int argc, char **argv) {

@@ -2,6 +2,7 @@
 /* One training step's arithmetic, 784-512-512-10 with ReLU, on one thread:
  * milliseconds and GFLOP/s, beside oneDNN's sgemm alone on the same shapes.
  * Medians of REPEATS. */
+#include "commands/measure/bench_iteration.h"
 #include "core/base/time.h"
 #include "core/tensor/layout.h"
 #include "worker/models/mlp.h"
@@ -111,11 +112,6 @@ static void products_only(struct setting *setting, uint32_t n) {
     }
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_ms(void (*run)(struct setting *, uint32_t),
                         struct setting *setting, uint32_t n) {
     double times[REPEATS];
@@ -126,8 +122,7 @@ static double median_ms(void (*run)(struct setting *, uint32_t),
         run(setting, n);
         times[i] = time_to_seconds(time_now() - start) * 1e3;
     }
-    qsort(times, REPEATS, sizeof *times, compare);
-    return times[REPEATS / 2];
+    return bench_iteration_median(times, REPEATS);
 }
 
 /* Multiplications and additions of a step: three products a layer, two in the

@@ -6,6 +6,7 @@
  * minutes. Usage: net_bench [repeats] [steps] [Mbit/s]: slower links show what
  * the exchange alone loses, as the hosts share this machine's cores. */
 #include "commands/measure/aggregate_runs.h"
+#include "commands/measure/bench_iteration.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -55,11 +56,6 @@ static void read_ticks(double *all, double *idle) {
     }
     if (stat)
         fclose(stat);
-}
-
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
 }
 
 /* False, and why is said, when there was no run. */
@@ -128,8 +124,7 @@ static void print_table(struct net_case *cases, int repeats, int mbits) {
            "off", "TensorFlow", "DDP's ring");
     for (int c = 0; c < CASES; c++) {
         struct net_case *one = &cases[c];
-        qsort(one->rates, (size_t)repeats, sizeof *one->rates, ascending);
-        double middle = one->rates[repeats / 2];
+        double middle = bench_iteration_median(one->rates, (size_t)repeats);
         double predicted = predict(one, mbits);
         printf("%-26s %8.1f %7.1f %7.1f %7.1f %4.0f %% %4.0f %% %9.1f %+4.0f "
                "%%",

@@ -4,6 +4,7 @@
  * many bytes, with as many on their way at once; "then" are updates of rows
  * that a lookup has found, as those of training are. Batches have BATCH
  * different ids of all, drawn uniformly, which no cache keeps. */
+#include "commands/measure/bench_iteration.h"
 #include "core/rows/row_table.h"
 
 #include "core/base/time.h"
@@ -28,16 +29,6 @@ static void *row_bench_memory(size_t bytes) {
         exit(1);
     }
     return memory;
-}
-
-static int ascending_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *rates) {
-    qsort(rates, REPEATS, sizeof *rates, ascending_doubles);
-    return rates[REPEATS / 2];
 }
 
 static double rate_since(int64_t start) {
@@ -68,7 +59,7 @@ static double random_lines(size_t bytes) {
     }
     free(places);
     free(memory);
-    return median(rates);
+    return bench_iteration_median(rates, REPEATS);
 }
 
 struct row_bench {
@@ -177,8 +168,10 @@ static void row_bench_measure(const char *name, const struct optimizer *rule,
     size_t bytes =
         row_table_num_pages(bench.table) * row_table_page_bytes(bench.table);
     printf("%-8s %5u %9u %8.0f %10.1f %10.1f %10.1f %10.1f\n", name, dim, rows,
-           (double)bytes / 1e6, median(updates) / 1e6, median(lookups) / 1e6,
-           median(known) / 1e6, random_lines(bytes) / 1e6);
+           (double)bytes / 1e6, bench_iteration_median(updates, REPEATS) / 1e6,
+           bench_iteration_median(lookups, REPEATS) / 1e6,
+           bench_iteration_median(known, REPEATS) / 1e6,
+           random_lines(bytes) / 1e6);
     row_table_close(&bench.table);
     layout_free(&layout);
     free(bench.ids);

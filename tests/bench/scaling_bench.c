@@ -7,6 +7,7 @@
  * others are predicted. Run from the root of the tree. Usage: scaling_bench
  * [repeats] [seconds a run] [batch] [host | net: only those cases, and the
  * first] [Mbit/s] */
+#include "commands/measure/bench_iteration.h"
 #include "proto/job/job.h"
 #include "proto/messages/message.h"
 #include "simulator/calibration.h"
@@ -57,17 +58,6 @@ struct bench {
     int batch, link_mbits;
     const char *only; /* "host", "net", or NULL */
 };
-
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return count % 2 ? values[count / 2]
-                     : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
 
 static bool write_job(const struct bench *bench, int steps) {
     FILE *job = fopen(bench->path, "w");
@@ -134,7 +124,7 @@ static void take_medians(struct bench *bench, int repeats) {
         double values[MAXIMUM];
         for (int i = 0; i < repeats; i++)
             values[i] = ((const double *)&bench->looks[i])[a];
-        amounts[a] = median(values, repeats);
+        amounts[a] = bench_iteration_median(values, (size_t)repeats);
     }
 }
 
@@ -158,7 +148,8 @@ static bool measure(struct bench *bench, struct run_case *cases, int repeats,
     }
     take_medians(bench, repeats);
     for (int c = 0; c < CASES; c++)
-        cases[c].measured = median(cases[c].rates, repeats);
+        cases[c].measured =
+            bench_iteration_median(cases[c].rates, (size_t)repeats);
     return true;
 }
 

@@ -3,6 +3,8 @@
  * and over shared memory, beside what other systems reach on such a machine
  * with the same model. The cases are interleaved; medians.
  * Usage: training_bench [repeats] [seconds a checkpoint's run] */
+#include "commands/measure/bench_iteration.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,17 +32,6 @@ struct run_case {
     int steps;
     double rates[MAXIMUM];
 };
-
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return count % 2 ? values[count / 2]
-                     : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
 
 /* Steps a second of one run, or -1 with what the run said. */
 static double run_once(const char *folder, const struct run_case *one,
@@ -84,7 +75,7 @@ static void print_table(struct run_case *cases, int repeats) {
     printf("%-24s %-5s %9s %9s %9s %5s %12s %6s\n", "training, steps/s", "lane",
            "capstan", "min", "max", "aim", "TensorFlow", "DDP");
     for (int c = 0; c < CASES; c++) {
-        double middle = median(cases[c].rates, repeats);
+        double middle = bench_iteration_median(cases[c].rates, (size_t)repeats);
         printf("%-24s %-5s %9.1f %9.1f %9.1f %5d %12d %6d\n", cases[c].name,
                cases[c].lane, middle, cases[c].rates[0],
                cases[c].rates[repeats - 1], cases[c].aim, cases[c].tensorflow,
@@ -122,7 +113,8 @@ static bool checkpoints(const char *folder, int seconds, double rate) {
     const char *more[CHECKPOINT_CASES] = {"", with};
     if (!measure(folder, cases, CHECKPOINT_CASES, more, 3))
         return false;
-    double none = median(cases[0].rates, 3), some = median(cases[1].rates, 3);
+    double none = bench_iteration_median(cases[0].rates, 3),
+           some = bench_iteration_median(cases[1].rates, 3);
     printf("checkpoints: %.1f steps/s with none, %.1f with one each 30 s: "
            "%.1f %% slower (limit 5 %%)\n",
            none, some, 100 * (1 - some / none));
