@@ -6,17 +6,11 @@
 
 enum { CHUNK = 64 << 10, MIN_WINDOW = 4 * CHUNK };
 
-struct message {
-    struct message *next;
-    uint64_t to_send, to_arrive; /* bytes */
-    void *content;
-};
-
 struct connection {
     uint32_t from, to;
-    struct connection *next;            /* next in the queue of turns */
-    struct message *sending, *arriving; /* the oldest incomplete message */
-    struct message *last;
+    struct connection *next;                    /* next in the queue of turns */
+    struct network_message *sending, *arriving; /* the oldest incomplete one */
+    struct network_message *last;
     uint64_t in_flight;
     bool is_queued; /* waiting for its turn */
 };
@@ -33,7 +27,6 @@ struct network {
     struct network_settings settings;
     struct host *hosts;
     struct connection *connections;
-    struct message *free_list;
     uint64_t window;
 };
 
@@ -61,14 +54,11 @@ struct network *network_open(struct timeline *timeline,
     return network;
 }
 
-static void free_messages(struct message *message,
-                          void (*drop)(void *message)) {
-    while (message) {
-        struct message *next = message->next;
-        if (drop)
-            drop(message->content);
-        free(message);
-        message = next;
+static void drop_messages(struct network *network, struct connection *c) {
+    while (network->settings.drop && c->arriving) {
+        struct network_message *message = c->arriving;
+        c->arriving = message->next;
+        network->settings.drop(message);
     }
 }
 
@@ -79,8 +69,7 @@ void network_close(struct network **where) {
         return;
     for (uint32_t c = 0;
          network->connections && c < network->settings.connections; c++)
-        free_messages(network->connections[c].arriving, network->settings.drop);
-    free_messages(network->free_list, NULL);
+        drop_messages(network, &network->connections[c]);
     free(network->hosts);
     free(network->connections);
     free(network);
@@ -120,14 +109,11 @@ static int64_t link_time(const struct network *network, uint64_t bytes) {
 }
 
 static void deliver(struct network *network, struct connection *c) {
-    struct message *message = c->arriving;
-    void *content = message->content;
+    struct network_message *message = c->arriving;
     c->arriving = message->next;
     if (!c->arriving)
         c->last = NULL;
-    message->next = network->free_list;
-    network->free_list = message;
-    network->settings.deliver(network->settings.context, content);
+    network->settings.deliver(network->settings.context, message);
 }
 
 static void network_serve(struct network *network, uint32_t h);
@@ -185,17 +171,10 @@ static void network_serve(struct network *network, uint32_t h) {
         network_send_chunk(network, c);
 }
 
-bool network_send(struct network *network, uint32_t number, uint64_t bytes,
-                  void *content) {
+void network_send(struct network *network, uint32_t number, uint64_t bytes,
+                  struct network_message *message) {
     struct connection *c = &network->connections[number];
-    struct message *message = network->free_list;
-    if (message)
-        network->free_list = message->next;
-    else
-        message = malloc(sizeof *message);
-    if (!message)
-        return false;
-    *message = (struct message){NULL, bytes, bytes, content};
+    *message = (struct network_message){NULL, bytes, bytes};
     if (c->last)
         c->last->next = message;
     else
@@ -205,7 +184,6 @@ bool network_send(struct network *network, uint32_t number, uint64_t bytes,
         c->sending = message;
     enqueue_connection(network, c);
     network_serve(network, c->from);
-    return true;
 }
 
 double network_busy(const struct network *network, uint32_t host,

@@ -17,15 +17,21 @@
 
 enum network_direction { NETWORK_OUT, NETWORK_IN };
 
+/* At the head of what is sent, which is the network's until it has arrived. */
+struct network_message {
+    struct network_message *next;
+    uint64_t to_send, to_arrive; /* bytes */
+};
+
 struct network_settings {
     uint32_t hosts, connections;
     double rate; /* bytes a second in each direction of a host; 0: no limit */
     int64_t latency; /* ns between two hosts */
     /* MESSAGE, as given to network_send, has arrived. */
-    void (*deliver)(void *context, void *message);
+    void (*deliver)(void *context, struct network_message *message);
     void *context;
-    void (*drop)(
-        void *message); /* frees a message in flight at the close; or NULL */
+    /* Frees a message in flight at the close; or NULL. */
+    void (*drop)(struct network_message *message);
 };
 
 struct network;
@@ -41,9 +47,9 @@ void network_close(struct network **network);
 void network_connect(struct network *network, uint32_t c, uint32_t from,
                      uint32_t to);
 
-/* Sends MESSAGE of BYTES (> 0) over connection C. False: no memory. */
-bool network_send(struct network *network, uint32_t c, uint64_t bytes,
-                  void *message);
+/* Sends MESSAGE of BYTES (> 0) over connection C. */
+void network_send(struct network *network, uint32_t c, uint64_t bytes,
+                  struct network_message *message);
 
 /* Seconds for which HOST's link is busy in DIRECTION with all messages given to
  * it so far. */

@@ -18,7 +18,7 @@ enum { HEADER_BYTES = 128, CHUNK_BYTES = 128 << 10, THREADS = 3 };
 
 /* A piece of a packet in flight. The last piece carries the packet. */
 struct chunk {
-    struct chunk *next;
+    struct network_message message; /* first: one address for both */
     struct packet *packet;
     uint64_t bytes;
     bool first, last;
@@ -113,10 +113,11 @@ static uint32_t connection(const struct simulator_cluster *cluster,
                           : (workers + to) * ps + (from - workers);
 }
 
-static void simulator_cluster_on_arrival(void *context, void *message);
+static void simulator_cluster_on_arrival(void *context,
+                                         struct network_message *message);
 
-static void drop(void *message) {
-    struct chunk *chunk = message;
+static void drop(struct network_message *message) {
+    struct chunk *chunk = (struct chunk *)message;
     if (chunk && chunk->last)
         free(chunk->packet);
     free(chunk);
@@ -242,7 +243,7 @@ void simulator_cluster_close(struct simulator_cluster **where) {
          i++) {
         drop(cluster->io_threads[i].current);
         while (cluster->io_threads[i].first) {
-            struct chunk *chunk = cluster->io_threads[i].first;
+            struct network_message *chunk = cluster->io_threads[i].first;
             cluster->io_threads[i].first = chunk->next;
             drop(chunk);
         }
@@ -299,7 +300,8 @@ bool simulator_cluster_end_step(struct simulator_cluster *simulator_cluster,
 static void process_next(struct io_thread *io_thread);
 
 static bool is_outgoing(const struct io_thread *io_thread) {
-    return io_thread->current->packet->from == io_thread->process;
+    const struct chunk *chunk = (const struct chunk *)io_thread->current;
+    return chunk->packet->from == io_thread->process;
 }
 
 static void simulator_cluster_receive_chunk(struct simulator_cluster *cluster,
@@ -317,32 +319,29 @@ static void simulator_cluster_receive_chunk(struct simulator_cluster *cluster,
 static void on_processed(void *context) {
     struct io_thread *io_thread = context;
     struct simulator_cluster *cluster = io_thread->simulator_cluster;
-    struct chunk *chunk = io_thread->current;
+    struct chunk *chunk = (struct chunk *)io_thread->current;
     const struct packet *packet = chunk->packet;
     bool out = is_outgoing(io_thread);
     io_thread->current = NULL;
     if (!out)
         simulator_cluster_receive_chunk(cluster, chunk);
     else if (cluster->host_of[packet->from] == cluster->host_of[packet->to])
-        simulator_cluster_on_arrival(cluster, chunk);
-    else if (!network_send(cluster->network,
-                           connection(cluster, packet->from, packet->to),
-                           chunk->bytes + (chunk->first ? HEADER_BYTES : 0),
-                           chunk)) {
-        cluster->failed = true;
-        drop(chunk);
-    }
+        simulator_cluster_on_arrival(cluster, &chunk->message);
+    else
+        network_send(
+            cluster->network, connection(cluster, packet->from, packet->to),
+            chunk->bytes + (chunk->first ? HEADER_BYTES : 0), &chunk->message);
     process_next(io_thread);
 }
 
 static void process_next(struct io_thread *io_thread) {
     const struct simulator_costs *costs =
         &io_thread->simulator_cluster->config.costs;
-    struct chunk *chunk = io_thread->first;
+    const struct chunk *chunk = (const struct chunk *)io_thread->first;
     if (io_thread->current || !chunk)
         return;
-    io_thread->first = chunk->next;
-    io_thread->current = chunk;
+    io_thread->current = io_thread->first;
+    io_thread->first = chunk->message.next;
     double byte =
         is_outgoing(io_thread) ? costs->send_byte : costs->receive_byte;
     simulator_host_run(&io_thread->thread,
@@ -352,7 +351,7 @@ static void process_next(struct io_thread *io_thread) {
 }
 
 static void simulator_cluster_enqueue(struct io_thread *io_thread,
-                                      struct chunk *chunk) {
+                                      struct network_message *chunk) {
     chunk->next = NULL;
     if (io_thread->first)
         io_thread->last->next = chunk;
@@ -361,11 +360,12 @@ static void simulator_cluster_enqueue(struct io_thread *io_thread,
     io_thread->last = chunk;
 }
 
-static void simulator_cluster_on_arrival(void *context, void *message) {
+static void simulator_cluster_on_arrival(void *context,
+                                         struct network_message *message) {
     struct simulator_cluster *cluster = context;
-    struct chunk *chunk = message;
+    const struct chunk *chunk = (const struct chunk *)message;
     struct io_thread *io_thread = &cluster->io_threads[chunk->packet->to];
-    simulator_cluster_enqueue(io_thread, chunk);
+    simulator_cluster_enqueue(io_thread, message);
     process_next(io_thread);
 }
 
@@ -382,8 +382,9 @@ void simulator_cluster_send(struct simulator_cluster *cluster,
             cluster->failed = true;
             return;
         }
-        *chunk = (struct chunk){NULL, packet, bytes, !done, bytes == left};
-        simulator_cluster_enqueue(&cluster->io_threads[packet->from], chunk);
+        *chunk = (struct chunk){{0}, packet, bytes, !done, bytes == left};
+        simulator_cluster_enqueue(&cluster->io_threads[packet->from],
+                                  &chunk->message);
     }
     if (packet)
         process_next(&cluster->io_threads[packet->from]);

@@ -43,16 +43,14 @@ void packet_queue_clear(struct packet_queue *queue);
 struct simulator_worker;
 struct simulator_ps;
 
-struct chunk;
-
 /* The I/O thread of a process, which moves bytes to and from the kernel in the
  * order of its requests. A long message goes in pieces, so its receiver begins
  * before its sender has finished. */
 struct io_thread {
     struct simulator_cluster *simulator_cluster;
     struct simulator_host_thread thread;
-    struct chunk *first, *last; /* waiting */
-    struct chunk *current;
+    struct network_message *first, *last; /* waiting: chunks */
+    struct network_message *current;
     uint32_t process;
 };
 

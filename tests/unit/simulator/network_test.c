@@ -12,6 +12,7 @@ static const uint64_t MB = 1 << 20;
 static struct philox_sequence chance;
 
 struct test_packet {
+    struct network_message message; /* first: one address for both */
     uint32_t connection;
     uint64_t bytes;
     int64_t came;
@@ -25,9 +26,9 @@ struct site {
     unsigned sent, came;
 };
 
-static void take(void *context, void *message) {
+static void take(void *context, struct network_message *message) {
     struct site *site = context;
-    struct test_packet *packet = message;
+    struct test_packet *packet = (struct test_packet *)message;
     packet->came = timeline_now(site->timeline);
     packet->order = site->came++;
 }
@@ -52,7 +53,7 @@ static struct test_packet *post(struct site *site, uint32_t from, uint32_t to,
     struct test_packet *packet = &site->test_packets[site->sent++];
     *packet =
         (struct test_packet){.connection = from * HOSTS + to, .bytes = bytes};
-    assert_true(network_send(site->network, packet->connection, bytes, packet));
+    network_send(site->network, packet->connection, bytes, &packet->message);
     return packet;
 }
 
@@ -183,7 +184,7 @@ TEST(random_traffic_keeps_order_and_bounds) {
 
 static unsigned dropped;
 
-static void drop(void *message) {
+static void drop(struct network_message *message) {
     (void)message;
     dropped++;
 }
@@ -195,8 +196,9 @@ TEST(messages_in_flight_at_close_are_dropped) {
     struct network *network = network_open(timeline, &settings);
     assert_non_null(network);
     network_connect(network, 0, 0, 1);
-    assert_true(network_send(network, 0, 100, timeline));
-    assert_true(network_send(network, 0, MB, timeline));
+    struct network_message small, large;
+    network_send(network, 0, 100, &small);
+    network_send(network, 0, MB, &large);
     network_close(&network);
     assert_int_equal(dropped, 2);
     timeline_close(&timeline);
