@@ -2,11 +2,11 @@
 #include "tests/gpu/stream_collective.h"
 
 #include "tests/gpu/fake_streams.h"
+#include "tests/lib/collective_fixture.h"
 
 #include <stdlib.h>
 
 struct collective {
-    const struct collective_ops *ops;
     struct collective *inner;
     const struct fake_stream_hook *door; /* NULL: nothing is joined */
     unsigned waiting;                    /* calls put and not made */
@@ -25,24 +25,20 @@ struct call {
     uint32_t root;
 };
 
-static const struct collective_ops *inner_ops;
-
-void stream_collective_wrap(const struct collective_ops *inner) {
-    inner_ops = inner;
-}
+static const struct collective_ops *const inner_ops = &collective_fixture_ops;
 
 static enum status make(const struct call *call, struct failure *why) {
-    const struct collective_ops *ops = call->group->ops;
     struct collective *inner = call->group->inner;
     switch (call->kind) {
     case ALL_REDUCE:
-        return ops->all_reduce(inner, call->data, call->size, why);
+        return inner_ops->all_reduce(inner, call->data, call->size, why);
     case REDUCE_SCATTER:
-        return ops->reduce_scatter(inner, call->data, call->size, why);
+        return inner_ops->reduce_scatter(inner, call->data, call->size, why);
     case ALL_GATHER:
-        return ops->all_gather(inner, call->data, call->size, why);
+        return inner_ops->all_gather(inner, call->data, call->size, why);
     case BROADCAST:
-        return ops->broadcast(inner, call->data, call->size, call->root, why);
+        return inner_ops->broadcast(inner, call->data, call->size, call->root,
+                                    why);
     }
     return STATUS_OK;
 }
@@ -82,10 +78,6 @@ static enum status give(const struct call *given, size_t bytes,
     return async_error(group, why);
 }
 
-static enum status check(struct failure *why) {
-    return inner_ops->check(why);
-}
-
 static enum status open_group(struct collective **out,
                               const struct collective_settings *settings,
                               struct failure *why) {
@@ -95,7 +87,6 @@ static enum status open_group(struct collective **out,
     if (!group)
         return status_fail(why, FAILURE_TOO_LITTLE_MEMORY, "no memory");
     own.stream = NULL;
-    group->ops = inner_ops;
     group->door = settings->stream;
     enum status status = inner_ops->open(&group->inner, &own, why);
     if (status)
@@ -106,7 +97,7 @@ static enum status open_group(struct collective **out,
 }
 
 static void abort_group(struct collective *group) {
-    group->ops->abort(group->inner);
+    inner_ops->abort(group->inner);
 }
 
 static bool close_group(struct collective **where) {
@@ -114,7 +105,7 @@ static bool close_group(struct collective **where) {
     *where = NULL;
     if (!group)
         return true;
-    bool closed = group->ops->close(&group->inner);
+    bool closed = inner_ops->close(&group->inner);
     group->closed = true;
     forget(group);
     return closed;
@@ -144,11 +135,10 @@ static enum status broadcast(struct collective *group, void *data, size_t bytes,
                 why);
 }
 
-static const struct collective_ops joined = {
+const struct collective_ops stream_collective_ops = {
     .abi = COLLECTIVE_ABI,
     .name = "joined",
     .version = "of a test",
-    .check = check,
     .open = open_group,
     .abort = abort_group,
     .close = close_group,
@@ -159,7 +149,3 @@ static const struct collective_ops joined = {
     .supports_stream = true,
     .async_error = async_error,
 };
-
-const struct collective_ops *stream_collective_ops(void) {
-    return &joined;
-}

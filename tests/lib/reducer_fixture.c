@@ -332,7 +332,7 @@ static void open_rank(struct reducer_fixture *fixture, uint32_t r) {
         .job = &fixture->job,
         .layout = fixture->layout,
         .run_schedule = &fixture->course,
-        .ops = fixture->ranks > 1 ? stream_collective_ops() : NULL,
+        .ops = fixture->ranks > 1 ? &stream_collective_ops : NULL,
         .group = {.rank = r,
                   .size = fixture->ranks,
                   .store = &fixture->store,
@@ -354,7 +354,6 @@ static void open_rank(struct reducer_fixture *fixture, uint32_t r) {
 void reducer_fixture_begin(struct reducer_fixture *fixture) {
     if (!fixture->course.total)
         fixture->course.total = fixture->rounds;
-    stream_collective_wrap(&collective_fixture_ops);
     fake_device_configure(&(struct fake_device_settings){
         .order = fixture->order,
         .seed = 7,
