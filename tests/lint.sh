@@ -16,9 +16,9 @@ offences() {
     BEGIN {
         split("core/base core/net/shm core/net/link core/tensor core/rows core/store " \
               "proto/job proto/cluster proto/messages proto/plan proto/holder " \
-              "worker/data,worker/ops,worker/collective,ps/consistency,ps/units " \
+              "worker/data,worker/ops,worker/collective,worker/exchange,ps/consistency,ps/units " \
               "worker/ops/cpu,worker/ops/cuda,worker/exchange/client " \
-              "worker/models,worker/exchange/allreduce worker/exchange", levels, " ")
+              "worker/models,worker/exchange/allreduce", levels, " ")
         for (i in levels)
             for (count = split(levels[i], names, ","); count; count--)
                 order[names[count]] = i + 0

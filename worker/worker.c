@@ -250,16 +250,16 @@ static enum status worker_control_handle_view(struct worker *worker,
     if (own_slot->incarnation != worker->process.incarnation ||
         !trainer_layout(worker->trainer))
         return STATUS_OK;
-    struct exchange exchange = {0};
+    struct exchange *exchange = NULL;
     if (worker->allreduce) {
         status = allreduce_begin(worker->allreduce, why);
         if (!status)
-            exchange = exchange_reducer(allreduce_reducer(worker->allreduce));
+            exchange = reducer_exchange(allreduce_reducer(worker->allreduce));
     } else {
         status =
             worker_control_open_client(worker, view, own_slot->from_clock, why);
         if (!status)
-            exchange = exchange_client(worker->client);
+            exchange = client_exchange(worker->client);
     }
     if (!status)
         trainer_begin(worker->trainer, exchange, worker->plan,

@@ -62,6 +62,7 @@ void client_fixture_open(struct client_fixture *fixture, uint64_t credit) {
                                        .step_timeout = CLIENT_STEP_TIMEOUT,
                                        .scaler = {.scale = 4096}};
     assert_ok(client_open(&fixture->client, &settings, &failure));
+    fixture->exchange = client_exchange(fixture->client);
 }
 
 int client_fixture_teardown(void **state) {
@@ -77,7 +78,7 @@ int client_fixture_teardown(void **state) {
 
 bool client_fixture_await_weights(struct client_fixture *fixture) {
     for (uint32_t p = 0; p < SERVER_FIXTURE_BLOCKS; p++)
-        if (!client_wait(fixture->client, p, TIME_NEVER))
+        if (!fixture->exchange->wait(fixture->exchange, p, TIME_NEVER))
             return false;
     return true;
 }

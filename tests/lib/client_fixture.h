@@ -23,6 +23,7 @@ struct client_fixture {
     struct buffer *weights, *gradients;
     float *weight_of[SERVER_FIXTURE_BLOCKS];
     struct client *client;
+    struct exchange *exchange; /* the client's */
     pthread_t compute;
     uint64_t rounds;
     bool empty;

@@ -138,8 +138,8 @@ static void close_device(struct reducer_rank *rank) {
     const struct device_ops *ops = rank->place.ops;
     if (!rank->device)
         return;
-    reducer_cancel(rank->reducer);
-    reducer_end(rank->reducer);
+    rank->exchange->cancel(rank->exchange);
+    rank->exchange->end(rank->exchange);
     for (uint32_t p = 0; p < rank->fixture->layout->num_parameters; p++)
         ops->event_close(rank->device, &rank->complete[p]);
     ops->release(rank->device, rank->place.weights);
@@ -192,7 +192,7 @@ static uint64_t step_of(const struct reducer_fixture *fixture, uint64_t round) {
 
 static bool wait_all(struct reducer_rank *rank) {
     for (uint32_t p = 0; p < rank->fixture->layout->num_parameters; p++)
-        if (!reducer_wait(rank->reducer, p, TIME_NEVER))
+        if (!rank->exchange->wait(rank->exchange, p, TIME_NEVER))
             return false;
     return true;
 }
@@ -241,11 +241,11 @@ static bool announce_all(struct reducer_rank *rank, uint64_t round) {
         unannounced++;
         if (p % 3 == 1)
             continue;
-        reducer_announce(rank->reducer, p, unannounced, round,
-                         CONTRIBUTION_FULL);
+        rank->exchange->announce(rank->exchange, p, unannounced, round,
+                                 CONTRIBUTION_FULL);
         unannounced = 0;
         if (rank->fixture->in_two_steps && p == count / 2 &&
-            !reducer_wait(rank->reducer, count - 1, TIME_NEVER))
+            !rank->exchange->wait(rank->exchange, count - 1, TIME_NEVER))
             return false;
     }
     return true;
@@ -260,7 +260,8 @@ static bool train_round(struct reducer_rank *rank, uint64_t round) {
             gradients[i] = NAN;
         for (uint32_t p = 0; p < layout->num_parameters; p++)
             compute(rank, p, round, false);
-        reducer_announce(rank->reducer, 0, layout->num_parameters, round, what);
+        rank->exchange->announce(rank->exchange, 0, layout->num_parameters,
+                                 round, what);
         return true;
     }
     reducer_fixture_gradient(rank->rank, round, gradients, layout->elements);
@@ -284,7 +285,7 @@ static void *train(void *argument) {
     struct reducer_fixture *fixture = rank->fixture;
     bool here = true;
     if (fixture->resident &&
-        reducer_begin(rank->reducer, &rank->place, &rank->why)) {
+        rank->exchange->begin(rank->exchange, &rank->place, &rank->why)) {
         rank->ended = true;
         return NULL;
     }
@@ -349,6 +350,7 @@ static void open_rank(struct reducer_fixture *fixture, uint32_t r) {
     if (fixture->resident)
         open_device(rank);
     assert_ok(reducer_open(&rank->reducer, &settings, &failure));
+    rank->exchange = reducer_exchange(rank->reducer);
 }
 
 void reducer_fixture_begin(struct reducer_fixture *fixture) {
@@ -386,8 +388,9 @@ void reducer_fixture_run(struct reducer_fixture *fixture) {
         if (reducer_failed(fixture->rank[r].reducer, &failure))
             fail_msg("rank %u: %s", r, failure.text);
         assert_false(fixture->rank[r].ended);
-        assert_int_equal(reducer_round(fixture->rank[r].reducer),
-                         fixture->rounds);
+        assert_int_equal(
+            fixture->rank[r].exchange->global_step(fixture->rank[r].exchange),
+            fixture->rounds);
     }
     assert_false(fixture->rendezvous.mismatch);
     assert_false(fixture->saved.out_of_order);

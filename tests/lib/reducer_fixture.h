@@ -43,6 +43,7 @@ struct reducer_rank {
     struct device_event **complete;
     float *rounds; /* gradients of all rounds, each as a model's */
     struct reducer *reducer;
+    struct exchange *exchange; /* the reducer's */
     pthread_t thread;
     bool ended; /* a wait said that there is no more training, or it did not
                    begin: */

@@ -194,10 +194,10 @@ void trainer_fixture_begin_with(struct trainer_fixture *fixture,
                    &settings.offsets);
     settings.weight_of = trainer_weights(fixture->trainer);
     assert_ok(client_open(&fixture->client, &settings, &failure));
+    struct exchange *exchange = client_exchange(fixture->client);
     if (cancelled)
-        client_cancel(fixture->client);
-    trainer_begin(fixture->trainer, exchange_client(fixture->client),
-                  &fixture->plan, 1);
+        exchange->cancel(exchange);
+    trainer_begin(fixture->trainer, exchange, &fixture->plan, 1);
 }
 
 void trainer_fixture_begin(struct trainer_fixture *fixture) {

@@ -6,6 +6,7 @@
 
 #include "ps/server.h"
 #include "tests/lib/link_fixture.h"
+#include "worker/exchange/client/client.h"
 #include "worker/models/mlp.h"
 #include "worker/train/trainer.h"
 

@@ -224,21 +224,19 @@ static bool await_gradient(struct external *external, struct tensor *tensor,
     return here;
 }
 
-/* All-reduce: what the round left in the arena. */
-static void take_from_arena(const struct external *external,
-                            const struct trainer *trainer, uint32_t p) {
+/* What the step left for parameter P, if it is not in the caller's memory. */
+static void take_result(const struct external *external,
+                        const struct trainer *trainer, uint32_t p) {
     bool mean =
         external->started && external->takes_means && external->means[p];
-    if (!mean || exchange_has_bytes(trainer->exchange, p))
-        memcpy(mean ? external->means[p] : external->values[p],
-               trainer->arena.weight_of[p],
-               external->parameters[p].elements * sizeof(float));
+    trainer->exchange->take(trainer->exchange, p, mean,
+                            mean ? external->means[p] : external->values[p]);
 }
 
 bool external_wait_weights(struct external *external, struct trainer *trainer,
                            uint32_t p, int64_t until) {
     struct tensor *tensor = &external->tensors[p];
-    if (!exchange_wait(trainer->exchange, p, until))
+    if (!trainer->exchange->wait(trainer->exchange, p, until))
         return false;
     pthread_mutex_lock(&external->mutex);
     struct buffer *own = tensor->owned ? tensor->gradient : NULL;
@@ -250,7 +248,7 @@ bool external_wait_weights(struct external *external, struct trainer *trainer,
     if (lent)
         return await_gradient(external, tensor, until);
     if (tensor->stale)
-        take_from_arena(external, trainer, p);
+        take_result(external, trainer, p);
     tensor->stale = false;
     return true;
 }
@@ -415,8 +413,8 @@ static void send_awaited(struct external *external, struct trainer *trainer,
                          bool ahead) {
     struct external_tables *all = external->tables;
     all->awaited_clock = trainer->clock + ahead;
-    exchange_lookup(trainer->exchange, all->awaited_clock, ahead, 0,
-                    &all->steps.awaited->batch);
+    trainer->exchange->lookup(trainer->exchange, all->awaited_clock, ahead, 0,
+                              &all->steps.awaited->batch);
 }
 
 /* Rows that were asked for ahead may not come before this step's push. */
@@ -445,7 +443,7 @@ static bool await_others(struct external *external, struct trainer *trainer,
     pthread_mutex_unlock(&external->mutex);
     if (!others)
         return true;
-    if (!exchange_wait_rows(trainer->exchange, until))
+    if (!trainer->exchange->wait_rows(trainer->exchange, until))
         return false;
     pthread_mutex_lock(&external->mutex);
     table_steps_drop(&all->steps);
@@ -544,7 +542,8 @@ enum external_result external_lookup(struct external *external,
     pthread_mutex_unlock(&external->mutex);
     if (status) {
         external_report(trainer, &why);
-    } else if (!count || exchange_wait_rows(trainer->exchange, until)) {
+    } else if (!count ||
+               trainer->exchange->wait_rows(trainer->exchange, until)) {
         pthread_mutex_lock(&external->mutex);
         if (count)
             take_rows(external, trainer, rows, count);

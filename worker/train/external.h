@@ -13,7 +13,7 @@
 #include "core/tensor/layout.h"
 #include "proto/plan/optimizer_group.h"
 #include "worker/data/batch.h"
-#include "worker/exchange/client/contribution.h"
+#include "worker/exchange/exchange.h"
 
 #include <stdbool.h>
 #include <stdint.h>

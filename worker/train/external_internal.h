@@ -17,7 +17,7 @@ struct tensor {
     bool pushed;             /* in this step */
     bool lent;               /* a message may still read the gradient */
     bool owned;              /* this file has a reference to it */
-    bool stale;              /* all-reduce: VALUES are not those of the arena */
+    bool stale;              /* the last step's result is not taken yet */
 };
 
 /* A state that is being read, perhaps for a call that has returned, or has been

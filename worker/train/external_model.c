@@ -281,9 +281,9 @@ static enum status take_planned_optimizer(struct external *external,
 static bool wait_exchange(struct trainer *trainer, int64_t until) {
     pthread_mutex_lock(&trainer->mutex);
     bool in_time = true;
-    while (!trainer->exchange.vtable && !trainer->cancelled && in_time)
+    while (!trainer->exchange && !trainer->cancelled && in_time)
         in_time = time_cond_wait(&trainer->changed, &trainer->mutex, until);
-    bool here = trainer->exchange.vtable && !trainer->cancelled;
+    bool here = trainer->exchange && !trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
     return here;
 }
@@ -292,15 +292,15 @@ static bool wait_exchange(struct trainer *trainer, int64_t until) {
 static void request_weights(struct external *external,
                             struct trainer *trainer) {
     const struct plan *plan = trainer->plan;
-    struct exchange exchange = trainer->exchange;
+    struct exchange *exchange = trainer->exchange;
     bool first = !plan->pull_first && trainer->from == 1;
     trainer->clock = trainer->from - 1;
     for (uint32_t p = 0; p < external->count; p++)
-        external->tensors[p].stale = exchange.provides_first_weights;
+        external->tensors[p].stale = true;
     if (first && trainer->settings.rank == 0)
-        exchange_assign(exchange, trainer->clock);
+        exchange->assign(exchange, trainer->clock);
     else
-        exchange_pull(exchange, trainer->clock, 0);
+        exchange->pull(exchange, trainer->clock, 0);
     external->requested = true;
 }
 
@@ -337,8 +337,8 @@ static void read_position(struct external *external,
     external->epoch_first =
         synchronous ? schedule->start : schedule->start_batch / ranks;
     if (trainer->clock > external->epoch_first &&
-        exchange_epoch(trainer->exchange, &external->epoch,
-                       &external->epoch_first)) {
+        trainer->exchange->epoch(trainer->exchange, &external->epoch,
+                                 &external->epoch_first)) {
         if (external->epoch_first > trainer->clock)
             external->epoch_first = trainer->clock;
         return; /* it joins in the epoch that the others are in */
@@ -356,7 +356,7 @@ static void read_position(struct external *external,
 static uint64_t external_step_of_run(const struct trainer *trainer) {
     return trainer_is_synchronous(trainer)
                ? trainer->clock
-               : exchange_global_step(trainer->exchange);
+               : trainer->exchange->global_step(trainer->exchange);
 }
 
 enum external_result external_epoch(struct external *external,
@@ -372,7 +372,7 @@ enum external_result external_epoch(struct external *external,
         begun.step = external_step_of_run(trainer);
         external->epoch = number;
         external->epoch_first = trainer->clock;
-        exchange_set_epoch(trainer->exchange, number, trainer->clock);
+        trainer->exchange->set_epoch(trainer->exchange, number, trainer->clock);
         if (trainer->settings.rank == 0)
             event_queue_push(&trainer->event_queue, &begun);
     }
@@ -402,7 +402,7 @@ static enum external_result start_training(struct external *external,
     read_position(external, trainer);
     external->values_changed |= differs_from_plan(external, trainer->plan);
     trainer->started_at = time_now();
-    trainer->waited = exchange_waited(trainer->exchange);
+    trainer->waited = trainer->exchange->waited(trainer->exchange);
     external->past_end =
         external_step_of_run(trainer) >= trainer->plan->run_schedule.total;
     external->started = true;
@@ -433,7 +433,8 @@ void external_position(struct external *external,
                               ? UINT64_MAX
                               : schedule->total;
         position->updates =
-            position->step - exchange_scaler(trainer->exchange).skipped;
+            position->step -
+            trainer->exchange->scaler(trainer->exchange).skipped;
         position->epoch = external->epoch;
         position->epoch_step = trainer->clock - external->epoch_first;
         position->resumed = schedule->start || trainer->from > 1;
@@ -531,7 +532,7 @@ static bool is_due(const struct external *external,
                    const struct trainer *trainer, bool last, bool *lead) {
     uint64_t clock = trainer->clock;
     uint32_t lowest;
-    uint64_t requested = exchange_due(trainer->exchange, &lowest);
+    uint64_t requested = trainer->exchange->due(trainer->exchange, &lowest);
     *lead = lowest == trainer->settings.rank;
     if (!trainer_is_synchronous(trainer))
         return external->must_save;

@@ -15,16 +15,17 @@ static void announce_waiting(struct external *external,
                              struct trainer *trainer) {
     if (!external->num_waiting)
         return;
-    exchange_announce(trainer->exchange, external->first, external->num_waiting,
-                      trainer->clock + 1, external->waiting_kind);
+    trainer->exchange->announce(trainer->exchange, external->first,
+                                external->num_waiting, trainer->clock + 1,
+                                external->waiting_kind);
     external->num_waiting = 0;
     external->waiting_elements = 0;
 }
 
 /* Small gradients are announced together, as in trainer_step.c, if they come in
  * the order of a backward pass. */
-static void push_to_ps(struct external *external, struct trainer *trainer,
-                       uint32_t p, enum contribution kind) {
+static void announce_push(struct external *external, struct trainer *trainer,
+                          uint32_t p, enum contribution kind) {
     if (external->num_waiting &&
         (p + 1 != external->first || kind != external->waiting_kind))
         announce_waiting(external, trainer);
@@ -34,45 +35,8 @@ static void push_to_ps(struct external *external, struct trainer *trainer,
     external->waiting_elements += external->parameters[p].elements;
     if (external->waiting_elements >= WINDOW_MIN_FLOATS ||
         external->num_pushed == external->count ||
-        exchange_over_network(trainer->exchange))
+        trainer->exchange->over_network(trainer->exchange))
         announce_waiting(external, trainer);
-}
-
-/* A reducer takes parameters from the last to the first. */
-static void push_to_reducer(struct external *external,
-                            struct trainer *trainer) {
-    uint32_t end = external->first;
-    while (external->first && external->tensors[external->first - 1].pushed)
-        external->first--;
-    if (external->first < end)
-        exchange_announce(trainer->exchange, external->first,
-                          end - external->first, trainer->clock + 1,
-                          CONTRIBUTION_FULL);
-}
-
-static void lend_gradient(struct external *external, struct trainer *trainer,
-                          uint32_t p, const void *data) {
-    struct tensor *tensor = &external->tensors[p];
-    tensor->lent = tensor->owned = true;
-    buffer_set_memory(tensor->gradient, (void *)data,
-                      external->parameters[p].elements * sizeof(float));
-    client_set_gradient(trainer->exchange.context, p, tensor->gradient);
-}
-
-/* A gradient without bytes is zeros; assigned values go beside the arena. */
-static void give_to_reducer(const struct external *external,
-                            const struct trainer *trainer, uint32_t p,
-                            const void *data, enum contribution kind) {
-    const struct parameter *parameter = &external->parameters[p];
-    bool assigned = parameter->kind == PARAMETER_ASSIGNED;
-    bool has_bytes = kind == CONTRIBUTION_FULL;
-    size_t bytes = parameter->elements * sizeof(float);
-    reducer_contribute(trainer->exchange.context, trainer->clock + 1, p, kind,
-                       assigned && has_bytes ? data : NULL);
-    if (has_bytes && !assigned)
-        memcpy(trainer->arena.gradient_of[p], data, bytes);
-    else
-        memset(trainer->arena.gradient_of[p], 0, bytes);
 }
 
 /* False and WHY: the caller must not push this now. */
@@ -113,12 +77,11 @@ static void begin_step(struct external *external, struct trainer *trainer) {
     trainer->progress.pushing = trainer->clock + 1;
     pthread_mutex_unlock(&trainer->mutex);
     external->trained_pushed = false;
-    if (trainer->exchange.provides_first_weights)
-        external->first = external->count;
     uint32_t num_groups = external->values_changed ? external->num_groups : 0;
     for (uint32_t g = 0; g < num_groups && g < trainer->plan->num_groups; g++) {
         optimizer_group_get(&external->groups[g], values);
-        exchange_set_values(trainer->exchange, trainer->clock + 1, g, values);
+        trainer->exchange->set_values(trainer->exchange, trainer->clock + 1, g,
+                                      values);
     }
 }
 
@@ -127,27 +90,23 @@ static enum external_result push_tensor(struct external *external,
                                         const void *data, size_t bytes,
                                         enum contribution kind,
                                         struct failure *why) {
-    bool reduces = trainer->exchange.provides_first_weights;
+    struct tensor *tensor = &external->tensors[p];
+    struct exchange_gradient gradient = {
+        trainer->clock + 1, p, kind, data, bytes, tensor->gradient};
     if (!check_push(external, trainer, p, data, bytes, kind, why))
         return EXTERNAL_OVER;
     if (!external->num_pushed)
         begin_step(external, trainer);
-    external->tensors[p].pushed = true;
+    tensor->pushed = tensor->stale = true;
     if (external->parameters[p].kind == PARAMETER_TRAINED) {
         if (!external->trained_pushed || kind != CONTRIBUTION_EMPTY)
             external->last_kind = kind;
         external->trained_pushed = true;
     }
     external->num_pushed++;
-    if (reduces) {
-        external->tensors[p].stale = true;
-        give_to_reducer(external, trainer, p, data, kind);
-        push_to_reducer(external, trainer);
-        return EXTERNAL_DONE;
-    }
-    if (kind == CONTRIBUTION_FULL)
-        lend_gradient(external, trainer, p, data);
-    push_to_ps(external, trainer, p, kind);
+    tensor->lent = tensor->owned =
+        trainer->exchange->contribute(trainer->exchange, &gradient);
+    announce_push(external, trainer, p, kind);
     return EXTERNAL_DONE;
 }
 
@@ -155,8 +114,8 @@ static enum external_result push_tensor(struct external *external,
 static bool await_state(struct external *external, struct trainer *trainer,
                         int64_t until) {
     return !external->state_read.floats ||
-           exchange_wait(trainer->exchange, external->state_read.parameter,
-                         until);
+           trainer->exchange->wait(trainer->exchange,
+                                   external->state_read.parameter, until);
 }
 
 static void drop_state(struct external *external) {
@@ -178,8 +137,8 @@ static enum external_result begin_state(struct external *external,
         external_report(trainer, &why);
         return EXTERNAL_OVER;
     }
-    *found =
-        exchange_read_state(trainer->exchange, p, trainer->clock, slot, floats);
+    *found = trainer->exchange->read_state(trainer->exchange, p, trainer->clock,
+                                           slot, floats);
     external->state_read =
         (struct state_read){.floats = floats, .parameter = p, .slot = slot};
     if (!*found)
@@ -226,7 +185,8 @@ static enum external_result read_state(struct external *external,
     if (!await_state(external, trainer, until))
         return external_late(external, until);
     if (wanted->step) { /* the caller may want the state next */
-        *wanted->floats = (float)exchange_rule_step(trainer->exchange, p);
+        *wanted->floats =
+            (float)trainer->exchange->rule_step(trainer->exchange, p);
         return EXTERNAL_DONE;
     }
     memcpy(wanted->floats, reading->floats,
@@ -300,8 +260,7 @@ enum external_result external_push(struct external *external,
 
 static void flush_pushes(struct external *external, struct trainer *trainer) {
     pthread_mutex_lock(&external->mutex);
-    if (!trainer->exchange.provides_first_weights)
-        announce_waiting(external, trainer);
+    announce_waiting(external, trainer);
     pthread_mutex_unlock(&external->mutex);
 }
 
@@ -338,7 +297,8 @@ static void count_step(struct external *external, struct trainer *trainer,
                                            .last_loss = sum,
                                            .last_samples = step->samples};
     if (!trainer_is_synchronous(trainer) && trainer->clock >= trainer->from)
-        trainer_step_count(trainer, exchange_global_step(trainer->exchange));
+        trainer_step_count(trainer,
+                           trainer->exchange->global_step(trainer->exchange));
     for (uint32_t p = 0; p < external->count; p++)
         external->tensors[p].pushed = false;
     external->num_pushed = 0;
@@ -396,7 +356,7 @@ static enum external_result external_end_step(struct external *external,
         if (!external_wait_weights(external, trainer, external->count - 1,
                                    until))
             return external_late(external, until);
-        *ends = exchange_global_step(trainer->exchange) >= total;
+        *ends = trainer->exchange->global_step(trainer->exchange) >= total;
     }
     if (*ends && (!external_wait_all(external, trainer, until) ||
                   !trainer_settle_rows(trainer, until)))
@@ -429,15 +389,6 @@ enum external_result external_step(struct external *external,
     return result;
 }
 
-/* VALUES are the last step's: a checkpoint may need them yet. */
-static void settle(struct external *external, struct trainer *trainer) {
-    if (!external->started || !external->takes_means)
-        return;
-    if (trainer->exchange.provides_first_weights)
-        external_collect_weights(external);
-    exchange_settle(trainer->exchange);
-}
-
 enum external_result external_finish(struct external *external, bool early,
                                      int64_t until) {
     struct trainer *trainer = external_enter(external);
@@ -446,8 +397,7 @@ enum external_result external_finish(struct external *external, bool early,
     struct failure why;
     enum external_result result = EXTERNAL_DONE;
     if (early && external->started &&
-        trainer->exchange.provides_first_weights &&
-        trainer->settings.num_ranks > 1) {
+        trainer->exchange->needs_all(trainer->exchange)) {
         status_fail(&why, FAILURE_WRONG_CALL,
                     "an early end after step %llu: all-reduce does not go on "
                     "without a rank; push the steps that are left as empty",
@@ -467,7 +417,9 @@ enum external_result external_finish(struct external *external, bool early,
         pthread_mutex_lock(&external->kept_mutex);
         external->pushes_over = true;
         pthread_mutex_unlock(&external->kept_mutex);
-        settle(external, trainer);
+        if (external->started && external->takes_means) /* VALUES are the last
+                                                           step's */
+            trainer->exchange->settle(trainer->exchange);
         if (external->started)
             external_save_kept(external, trainer, !early);
         event_queue_push(&trainer->event_queue, &finished);

@@ -28,7 +28,8 @@
 static bool is_aborted(void *context) {
     struct trainer *trainer = context;
     return trainer_is_cancelled(trainer) ||
-           exchange_peer_lost(trainer->exchange, NULL);
+           (trainer->exchange &&
+            trainer->exchange->peer_lost(trainer->exchange, NULL));
 }
 
 /* Local ranks come from the cluster description or the launcher. */
@@ -235,13 +236,13 @@ static enum status evaluate_snapshot(
     struct failure *why) {
     if (!trainer_wait_all_weights(trainer))
         return STATUS_OK;
-    exchange_pull(trainer->exchange, trainer->clock, request->id);
+    trainer->exchange->pull(trainer->exchange, trainer->clock, request->id);
     if (!trainer_wait_all_weights(trainer))
         return STATUS_OK;
     enum status status = trainer_evaluation_evaluate(trainer, request, why);
     if (status)
         return status;
-    exchange_pull(trainer->exchange, trainer->clock, 0);
+    trainer->exchange->pull(trainer->exchange, trainer->clock, 0);
     trainer_wait_all_weights(trainer);
     return STATUS_OK;
 }
@@ -280,7 +281,7 @@ static enum status trainer_serve_requests(struct trainer *trainer,
         pthread_mutex_unlock(&trainer->mutex);
         if (cancelled)
             return STATUS_OK;
-        exchange_serve(trainer->exchange);
+        trainer->exchange->serve(trainer->exchange);
         status = trainer_evaluate_requested(trainer, why);
     }
     return status;
@@ -289,12 +290,12 @@ static enum status trainer_serve_requests(struct trainer *trainer,
 static void look_up(void *context, uint64_t clock, bool early,
                     uint64_t snapshot, struct row_batch *rows) {
     struct trainer *trainer = context;
-    exchange_lookup(trainer->exchange, clock, early, snapshot, rows);
+    trainer->exchange->lookup(trainer->exchange, clock, early, snapshot, rows);
 }
 
 static bool wait_rows(void *context) {
     struct trainer *trainer = context;
-    if (!exchange_wait_rows(trainer->exchange, TIME_NEVER))
+    if (!trainer->exchange->wait_rows(trainer->exchange, TIME_NEVER))
         trainer->aborted = true;
     return !trainer->aborted;
 }
@@ -338,7 +339,7 @@ static enum status open_embedding(struct trainer *trainer,
  * its size. */
 static enum status trainer_open_model(struct trainer *trainer,
                                       struct failure *why) {
-    struct exchange exchange = trainer->exchange;
+    struct exchange *exchange = trainer->exchange;
     struct local_group_model model = {
         .count = plan_replicas(trainer->plan, trainer->settings.rank),
         .job = trainer->settings.job,
@@ -348,16 +349,16 @@ static enum status trainer_open_model(struct trainer *trainer,
             trainer->train->pixels && (!trainer->test || trainer->test->pixels),
         .arena = &trainer->arena,
         .evaluates = trainer->test != NULL,
-        .resident = exchange.resident,
+        .resident = exchange->resident,
     };
     enum status status = local_group_open(&trainer->local_group, &model, why);
     if (!status && trainer->layout->num_tables)
         status = open_embedding(trainer, why);
-    if (status || !exchange.resident)
+    if (status || !exchange->resident)
         return status;
     struct reducer_device_arena place =
         device_transfer_arena(&trainer_device_first(trainer)->device_transfer);
-    return exchange_begin(exchange, &place, why);
+    return exchange->begin(exchange, &place, why);
 }
 
 /* The sampler options of this trainer's first replica. */
@@ -380,7 +381,7 @@ static struct sampler_options sampler_settings(const struct trainer *trainer) {
 /* Waits for trainer_begin; false if there will be no training. */
 static bool wait_plan(struct trainer *trainer) {
     pthread_mutex_lock(&trainer->mutex);
-    while (!trainer->exchange.vtable && !trainer->cancelled)
+    while (!trainer->exchange && !trainer->cancelled)
         pthread_cond_wait(&trainer->changed, &trainer->mutex);
     bool go = !trainer->cancelled;
     pthread_mutex_unlock(&trainer->mutex);
@@ -391,14 +392,9 @@ static bool wait_plan(struct trainer *trainer) {
  * to the wire format; else read. */
 static bool load_first_weights(struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
-    const struct plan *plan = trainer->plan;
     const struct layout *layout = trainer->layout;
-    if (trainer->exchange.provides_first_weights)
+    if (trainer->exchange->fetch(trainer->exchange, trainer->from - 1))
         return trainer_wait_all_weights(trainer);
-    if (plan->pull_first || trainer->from > plan->run_schedule.start + 1) {
-        exchange_pull(trainer->exchange, trainer->from - 1, 0);
-        return trainer_wait_all_weights(trainer);
-    }
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         const struct block *block = &layout->blocks[b];
         float *weights =
@@ -428,7 +424,7 @@ static bool has_next_step(struct trainer *trainer) {
         return trainer->clock < total;
     uint32_t last = trainer->layout->num_parameters - 1;
     return trainer_wait_weights(trainer, last) &&
-           exchange_global_step(trainer->exchange) < total &&
+           trainer->exchange->global_step(trainer->exchange) < total &&
            trainer->plan->run_schedule.start < total;
 }
 
@@ -436,14 +432,15 @@ static bool has_next_step(struct trainer *trainer) {
 static void count_answered(struct trainer *trainer) {
     if (!trainer_is_synchronous(trainer) && trainer->clock >= trainer->from &&
         !trainer->aborted)
-        trainer_step_count(trainer, exchange_global_step(trainer->exchange));
+        trainer_step_count(trainer,
+                           trainer->exchange->global_step(trainer->exchange));
 }
 
 static enum status train(struct trainer *trainer, struct failure *why) {
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->started_at = time_now();
-    trainer->waited = exchange_waited(trainer->exchange);
+    trainer->waited = trainer->exchange->waited(trainer->exchange);
     while (!status && has_next_step(trainer)) {
         count_answered(trainer);
         trainer->clock++;
@@ -464,7 +461,8 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         count_answered(trainer);
     if (answered && grad_scaler_checks_gradients(trainer->settings.job))
         (void)trainer_step_scale(trainer, &now);
-    return status ? status : exchange_download_weights(trainer->exchange, why);
+    return status ? status
+                  : trainer->exchange->download_weights(trainer->exchange, why);
 }
 
 static bool trainer_data_cancelled(void *context) {
@@ -579,9 +577,9 @@ static void *trainer_run_thread(void *argument) {
     if (!trainer_run(trainer, &failed.why))
         return NULL;
     pthread_mutex_lock(&trainer->mutex);
-    struct exchange exchange = trainer->exchange;
+    struct exchange *exchange = trainer->exchange;
     pthread_mutex_unlock(&trainer->mutex);
-    if (exchange_peer_lost(exchange, &lost))
+    if (exchange && exchange->peer_lost(exchange, &lost))
         failed.why = lost; /* the lost peer is the cause of the failed wait */
     event_queue_push(&trainer->event_queue, &failed);
     return NULL;
@@ -640,8 +638,8 @@ void trainer_close(struct trainer **where) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->cancelled = true;
     pthread_cond_broadcast(&trainer->changed);
-    if (trainer->exchange.vtable)
-        exchange_cancel(trainer->exchange);
+    if (trainer->exchange)
+        trainer->exchange->cancel(trainer->exchange);
     pthread_mutex_unlock(&trainer->mutex);
     event_queue_cancel(&trainer->event_queue);
     event_queue_cancel(&trainer->points);
@@ -652,7 +650,8 @@ void trainer_close(struct trainer **where) {
     struct trainer_report left;
     while (event_queue_pop(&trainer->event_queue, &left))
         free(left.scores);
-    exchange_end(trainer->exchange);
+    if (trainer->exchange)
+        trainer->exchange->end(trainer->exchange);
     embedding_close(&trainer->embedding);
     local_group_close(&trainer->local_group);
     dataset_free(&trainer->train);
@@ -701,7 +700,7 @@ float *const *trainer_weights(const struct trainer *trainer) {
     return trainer->arena.weight_of;
 }
 
-void trainer_begin(struct trainer *trainer, struct exchange exchange,
+void trainer_begin(struct trainer *trainer, struct exchange *exchange,
                    const struct plan *plan, uint64_t from) {
     pthread_mutex_lock(&trainer->mutex);
     trainer->plan = plan;

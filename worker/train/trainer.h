@@ -160,7 +160,7 @@ float *const *trainer_weights(const struct trainer *trainer);
 
 /* Begins training through EXCHANGE with push FROM. EXCHANGE and PLAN stay until
  * the trainer is closed. */
-void trainer_begin(struct trainer *trainer, struct exchange exchange,
+void trainer_begin(struct trainer *trainer, struct exchange *exchange,
                    const struct plan *plan, uint64_t from);
 
 /* Evaluate snapshot ID, taken at STEP, on part PART (< PARTS) of the test set;
@@ -174,7 +174,8 @@ struct trainer_evaluation_request {
 void trainer_request_evaluation(
     struct trainer *trainer, const struct trainer_evaluation_request *request);
 
-/* Requests a call of reducer_serve once the trainer has left the loop. */
+/* Requests a call of the exchange's `serve` once the trainer has left the loop.
+ */
 void trainer_request_serve(struct trainer *trainer);
 
 /* After DECLARED: true if it computes in a device's own memory. */

@@ -77,7 +77,7 @@ struct trainer {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct trainer_progress progress;
-    struct exchange exchange;
+    struct exchange *exchange; /* NULL: none yet */
     const struct plan *plan;
     uint64_t from;
     bool evaluation_requested, leaving, cancelled, serve_requested;

@@ -103,7 +103,7 @@ static void grad_scaler_log_skipped(const struct grad_scaler *scaler,
 }
 
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter) {
-    if (!exchange_wait(trainer->exchange, parameter, TIME_NEVER))
+    if (!trainer->exchange->wait(trainer->exchange, parameter, TIME_NEVER))
         trainer->aborted = true;
     return !trainer->aborted;
 }
@@ -169,10 +169,11 @@ static void trainer_step_announce(struct trainer *trainer, uint32_t parameter) {
     trainer->unannounced_elements +=
         trainer->layout->parameters[parameter].elements;
     if (trainer->unannounced_elements < WINDOW_MIN_FLOATS && parameter > 0 &&
-        !exchange_over_network(trainer->exchange))
+        !trainer->exchange->over_network(trainer->exchange))
         return;
-    exchange_announce(trainer->exchange, parameter, trainer->unannounced,
-                      trainer->clock, CONTRIBUTION_FULL);
+    trainer->exchange->announce(trainer->exchange, parameter,
+                                trainer->unannounced, trainer->clock,
+                                CONTRIBUTION_FULL);
     trainer->unannounced = 0;
     trainer->unannounced_elements = 0;
 }
@@ -185,21 +186,22 @@ bool trainer_push_rows(struct trainer *trainer, uint64_t clock,
                        enum contribution kind, struct row_batch *rows) {
     if (kind == CONTRIBUTION_FULL && !rows)
         kind = CONTRIBUTION_ZERO;
-    if (!exchange_push_rows(trainer->exchange, clock, kind, rows))
+    if (!trainer->exchange->push_rows(trainer->exchange, clock, kind, rows))
         return false;
     trainer->has_pushed_rows = true;
     if (!rows)
         return true;
     pthread_mutex_lock(&trainer->mutex);
     trainer->progress.rows += rows->num_rows;
-    trainer->progress.row_bytes += exchange_row_bytes(trainer->exchange, rows);
+    trainer->progress.row_bytes +=
+        trainer->exchange->row_bytes(trainer->exchange, rows);
     pthread_mutex_unlock(&trainer->mutex);
     return true;
 }
 
 bool trainer_settle_rows(const struct trainer *trainer, int64_t until) {
     return !trainer->has_pushed_rows ||
-           exchange_wait_pushed(trainer->exchange, until);
+           trainer->exchange->wait_pushed(trainer->exchange, until);
 }
 
 /* KIND's contribution to the partitions of tables. */
@@ -213,8 +215,9 @@ static enum status announce_rows(struct trainer *trainer,
 static enum status announce_all(struct trainer *trainer,
                                 enum contribution contribution_kind,
                                 struct failure *why) {
-    exchange_announce(trainer->exchange, 0, trainer->layout->num_parameters,
-                      trainer->clock, contribution_kind);
+    trainer->exchange->announce(trainer->exchange, 0,
+                                trainer->layout->num_parameters, trainer->clock,
+                                contribution_kind);
     return announce_rows(trainer, contribution_kind, why);
 }
 
@@ -230,7 +233,7 @@ static void report_scale(struct trainer *trainer,
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler) {
     if (!trainer_wait_weights(trainer, trainer->layout->num_parameters - 1))
         return false;
-    *scaler = exchange_scaler(trainer->exchange);
+    *scaler = trainer->exchange->scaler(trainer->exchange);
     report_scale(trainer, scaler);
     return true;
 }
@@ -259,8 +262,9 @@ void trainer_step_count(struct trainer *trainer, uint64_t step) {
 void trainer_step_add(struct trainer *trainer,
                       const struct device_replica_result *result) {
     struct trainer_progress *progress = &trainer->progress;
-    double waited = exchange_waited(trainer->exchange) - trainer->waited;
-    uint64_t global_step = exchange_global_step(trainer->exchange);
+    double waited =
+        trainer->exchange->waited(trainer->exchange) - trainer->waited;
+    uint64_t global_step = trainer->exchange->global_step(trainer->exchange);
     pthread_mutex_lock(&trainer->mutex);
     progress->loss_sum += result->finite_loss_sum;
     progress->bad_lines += result->bad_lines;
@@ -340,9 +344,9 @@ static enum status skip_empty(struct trainer *trainer, struct failure *why) {
 static enum status unscale(struct trainer *trainer, struct row_batch *rows,
                            bool *finite, struct failure *why) {
     const struct grad_scaler *scaler = &trainer->grad_scaler;
-    if (trainer->exchange.resident)
-        return exchange_unscale(trainer->exchange, grad_scaler_inverse(scaler),
-                                finite, why);
+    if (trainer->exchange->resident)
+        return trainer->exchange->unscale(
+            trainer->exchange, grad_scaler_inverse(scaler), finite, why);
     *finite = grad_scaler_unscale(scaler, trainer->layout,
                                   trainer->arena.gradient_of, rows);
     return STATUS_OK;

@@ -80,7 +80,8 @@ void allreduce_close(struct allreduce **where) {
 }
 
 static uint64_t round_of(void *reducer) {
-    return reducer_round(reducer);
+    struct exchange *exchange = reducer_exchange(reducer);
+    return exchange->global_step(exchange);
 }
 
 static void allreduce_save(void *reducer, uint64_t round) {

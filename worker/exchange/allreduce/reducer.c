@@ -28,6 +28,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -48,6 +49,7 @@ struct resident {
  * weights are round 0; after N parameters of the R-th round since then the
  * number is R * num_parameters + N. */
 struct reducer {
+    struct exchange exchange; /* first */
     struct reducer_settings settings;
     struct group ranks;
     struct reduction reduction;
@@ -58,7 +60,12 @@ struct reducer {
     struct sequence announced, updated;
     /* Of the last two rounds, by clock. */
     enum contribution contribution_kind[2];
-    uint64_t last; /* last `announced` value; compute thread only */
+    /* The compute thread's: the last `announced` value; of the round the
+     * parameters from FIRST on are announced, COMPLETE [num_parameters] has
+     * also those before it. */
+    uint64_t last;
+    uint32_t first;
+    bool *complete;
     atomic_int_least64_t waited;
     atomic_uint_least64_t save; /* the round to save, 0: none */
     atomic_bool cancelled;
@@ -335,15 +342,12 @@ static void reducer_release(struct reducer *reducer) {
     group_close(&reducer->ranks);
     buffer_release(&reducer->settings.weights);
     buffer_release(&reducer->settings.gradients);
+    free(reducer->complete);
     free(reducer);
 }
 
 static void fail_rows(void *context, const struct failure *why) {
     reducer_fail(context, why);
-}
-
-bool reducer_is_resident(const struct reducer *reducer) {
-    return reducer->settings.resident;
 }
 
 static bool reducer_device_open_events(struct reducer *reducer) {
@@ -399,9 +403,10 @@ static void reducer_device_record(struct reducer *reducer, uint32_t i) {
                               reducer->resident.updated[i]);
 }
 
-enum status reducer_begin(struct reducer *reducer,
-                          const struct reducer_device_arena *device_arena,
-                          struct failure *why) {
+static enum status reducer_begin(
+    struct exchange *exchange, const struct reducer_device_arena *device_arena,
+    struct failure *why) {
+    struct reducer *reducer = (struct reducer *)exchange;
     struct resident *resident = &reducer->resident;
     if (!reducer->settings.resident)
         return STATUS_OK;
@@ -422,7 +427,8 @@ enum status reducer_begin(struct reducer *reducer,
 
 /* Collectives with lost ranks would keep the device busy: the group is closed
  * first. */
-void reducer_end(struct reducer *reducer) {
+static void reducer_end(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
     struct resident *resident = &reducer->resident;
     if (!resident->opened)
         return;
@@ -558,19 +564,22 @@ static bool reducer_device_wait(struct reducer *reducer, uint32_t parameter) {
     return true;
 }
 
-enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
-                            struct failure *why) {
+static enum status reducer_unscale(struct exchange *exchange, float by,
+                                   bool *finite, struct failure *why) {
+    struct reducer *reducer = (struct reducer *)exchange;
     return reduction_unscale(&reducer->reduction, by, finite, why);
 }
 
-enum status reducer_download_weights(struct reducer *reducer,
-                                     struct failure *why) {
+static enum status reducer_download_weights(struct exchange *exchange,
+                                            struct failure *why) {
+    struct reducer *reducer = (struct reducer *)exchange;
     if (!reducer->resident.opened || has_ended(reducer))
         return STATUS_OK;
     return state_io_download_weights(&reducer->state_io, why);
 }
 
-void reducer_serve(struct reducer *reducer) {
+static void reducer_serve(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
     struct failure why;
     if (!reducer->resident.opened ||
         !atomic_exchange(&reducer->resident.save_requested, false) ||
@@ -583,8 +592,265 @@ void reducer_serve(struct reducer *reducer) {
         reducer_fail(reducer, &why);
 }
 
-bool reducer_peer_lost(struct reducer *reducer, struct failure *why) {
+static bool reducer_peer_lost(struct exchange *exchange, struct failure *why) {
+    struct reducer *reducer = (struct reducer *)exchange;
     return reducer->resident.opened && group_async_error(&reducer->ranks, why);
+}
+
+/* The buckets take parameters from the last to the first: what was announced
+ * before its turn waits for it. */
+static void reducer_announce(struct exchange *exchange, uint32_t first,
+                             uint32_t count, uint64_t clock,
+                             enum contribution contribution_kind) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    if (first + count == reducer->num_parameters)
+        reducer->contribution_kind[clock % 2] = contribution_kind;
+    memset(reducer->complete + first, true, count);
+    while (reducer->first && reducer->complete[reducer->first - 1])
+        reducer->first--;
+    reducer->last = reducer_round_begin(reducer, clock) +
+                    (reducer->num_parameters - reducer->first);
+    if (!reducer->first) {
+        memset(reducer->complete, false, reducer->num_parameters);
+        reducer->first = reducer->num_parameters;
+    }
+    if (reducer->settings.resident)
+        reducer_device_announce(reducer, first, count, clock);
+    else
+        sequence_advance(&reducer->announced, reducer->last);
+}
+
+/* The thread looks once more whether a round follows. */
+static void reducer_settle(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    if (!keeps_means(reducer))
+        return;
+    reducer->settings.collect(reducer->settings.collect_context);
+    atomic_store(&reducer->settled, true);
+    sequence_advance(&reducer->announced,
+                     reducer->last + reducer->num_parameters);
+}
+
+static uint64_t reducer_rule_step(struct exchange *exchange,
+                                  uint32_t parameter) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    return reducer->reduction.rule_steps[parameter];
+}
+
+static uint64_t reducer_due(struct exchange *exchange, uint32_t *lead) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    *lead = 0;
+    return reducer->reduction.save_requested ? reducer->reduction.round : 0;
+}
+
+static void reducer_take(struct exchange *exchange, uint32_t parameter,
+                         bool mean, float *to) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    const struct reducer_settings *settings = &reducer->settings;
+    const float *weights = buffer_data(settings->weights);
+    if (!mean || round_trailer_has_bytes(reducer->reduction.trailer, parameter))
+        memcpy(to, weights + settings->offsets[parameter],
+               settings->layout->parameters[parameter].elements * sizeof *to);
+}
+
+static bool reducer_read_state(struct exchange *exchange, uint32_t parameter,
+                               uint64_t clock, unsigned slot, float *to) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    (void)clock;
+    const struct reducer_settings *settings = &reducer->settings;
+    return partition_get(&reducer->reduction.partition, slot,
+                         settings->offsets[parameter],
+                         settings->layout->parameters[parameter].elements, to);
+}
+
+/* PARAMETER's last announcement, or its initial weights, ended at the highest
+ * sequence number of its residue that is not above `last`. */
+static bool reducer_wait(struct exchange *exchange, uint32_t parameter,
+                         int64_t until) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    uint32_t count = reducer->num_parameters;
+    if (reducer->settings.resident)
+        return reducer_device_wait(reducer, parameter);
+    uint64_t sequence =
+        reducer->last - (reducer->last - (count - parameter)) % count;
+    int64_t waited = 0;
+    bool ready =
+        sequence_wait_until(&reducer->updated, sequence, until, &waited);
+    if (waited)
+        atomic_fetch_add(&reducer->waited, waited);
+    return ready;
+}
+
+/* A gradient without bytes is zeros; assigned values go beside the arena. */
+static bool reducer_contribute(struct exchange *exchange,
+                               const struct exchange_gradient *gradient) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    const struct reducer_settings *settings = &reducer->settings;
+    uint32_t p = gradient->parameter;
+    const struct parameter *parameter = &settings->layout->parameters[p];
+    bool assigned = parameter->kind == PARAMETER_ASSIGNED;
+    bool has_bytes = gradient->kind == CONTRIBUTION_FULL;
+    float *to =
+        (float *)buffer_data(settings->gradients) + settings->offsets[p];
+    round_trailer_contribute(reducer->reduction.trailer, gradient->clock, p,
+                             gradient->kind,
+                             assigned && has_bytes ? gradient->data : NULL);
+    if (has_bytes && !assigned)
+        memcpy(to, gradient->data, gradient->bytes);
+    else
+        memset(to, 0, parameter->elements * sizeof *to);
+    return false;
+}
+
+static void reducer_set_values(struct exchange *exchange, uint64_t clock,
+                               uint32_t group, const double *values) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    round_trailer_set(reducer->reduction.trailer, clock, group, values);
+}
+
+static double reducer_waited(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    const struct row_reducer *rows = reducer->settings.rows;
+    return time_to_seconds(atomic_load(&reducer->waited)) +
+           (rows ? row_reducer_waited(rows) : 0);
+}
+
+static struct loss_scaler reducer_scaler(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    return reducer->reduction.scaler;
+}
+
+static uint64_t reducer_global_step(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    uint64_t updates =
+        sequence_value(&reducer->updated) / reducer->num_parameters;
+    return reducer->settings.run_schedule->start + (updates ? updates - 1 : 0);
+}
+
+static void reducer_cancel(struct exchange *exchange) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    atomic_store(&reducer->cancelled, true);
+    sequence_cancel(&reducer->announced);
+    sequence_cancel(&reducer->updated);
+    if (reducer->settings.rows)
+        row_reducer_cancel(reducer->settings.rows);
+    group_abort(&reducer->ranks);
+}
+
+/* Outside of a step the weights of all ranks are equal and do not change. */
+static bool reducer_fetch(struct exchange *exchange, uint64_t clock) {
+    (void)exchange;
+    (void)clock;
+    return true;
+}
+
+static void reducer_pull(struct exchange *exchange, uint64_t clock,
+                         uint64_t snapshot) {
+    (void)exchange;
+    (void)clock;
+    (void)snapshot;
+}
+
+static void reducer_assign(struct exchange *exchange, uint64_t clock) {
+    (void)exchange;
+    (void)clock;
+}
+
+/* All ranks begin together. */
+static void reducer_set_epoch(struct exchange *exchange, uint64_t number,
+                              uint64_t first) {
+    (void)exchange;
+    (void)number;
+    (void)first;
+}
+
+static bool reducer_epoch(struct exchange *exchange, uint64_t *number,
+                          uint64_t *first) {
+    (void)exchange;
+    (void)number;
+    (void)first;
+    return false;
+}
+
+static struct row_reducer *rows_of(struct exchange *exchange) {
+    return ((struct reducer *)exchange)->settings.rows;
+}
+
+static void reducer_lookup(struct exchange *exchange, uint64_t clock,
+                           bool early, uint64_t snapshot,
+                           struct row_batch *rows) {
+    (void)early;
+    (void)snapshot;
+    row_reducer_lookup(rows_of(exchange), clock, rows);
+}
+
+static bool reducer_wait_rows(struct exchange *exchange, int64_t until) {
+    return row_reducer_wait_rows(rows_of(exchange), until);
+}
+
+static bool reducer_push_rows(struct exchange *exchange, uint64_t clock,
+                              enum contribution contribution_kind,
+                              struct row_batch *rows) {
+    return row_reducer_push(rows_of(exchange), clock, contribution_kind, rows);
+}
+
+static bool reducer_wait_pushed(struct exchange *exchange, int64_t until) {
+    return row_reducer_wait_pushed(rows_of(exchange), until);
+}
+
+static uint64_t reducer_row_bytes(const struct exchange *exchange,
+                                  const struct row_batch *rows) {
+    const struct reducer *reducer = (const struct reducer *)exchange;
+    return row_reducer_peers(reducer->settings.rows) *
+           (rows->lists + rows->floats * sizeof(float));
+}
+
+/* Buckets gather small parameters themselves. */
+static bool reducer_over_network(const struct exchange *exchange) {
+    (void)exchange;
+    return true;
+}
+
+static bool reducer_needs_all(const struct exchange *exchange) {
+    return ((const struct reducer *)exchange)->ranks.size > 1;
+}
+
+static const struct exchange reducer_exchange_table = {
+    .fetch = reducer_fetch,
+    .pull = reducer_pull,
+    .assign = reducer_assign,
+    .set_values = reducer_set_values,
+    .settle = reducer_settle,
+    .contribute = reducer_contribute,
+    .announce = reducer_announce,
+    .wait = reducer_wait,
+    .take = reducer_take,
+    .due = reducer_due,
+    .read_state = reducer_read_state,
+    .rule_step = reducer_rule_step,
+    .set_epoch = reducer_set_epoch,
+    .epoch = reducer_epoch,
+    .lookup = reducer_lookup,
+    .wait_rows = reducer_wait_rows,
+    .push_rows = reducer_push_rows,
+    .wait_pushed = reducer_wait_pushed,
+    .row_bytes = reducer_row_bytes,
+    .global_step = reducer_global_step,
+    .over_network = reducer_over_network,
+    .needs_all = reducer_needs_all,
+    .waited = reducer_waited,
+    .scaler = reducer_scaler,
+    .begin = reducer_begin,
+    .unscale = reducer_unscale,
+    .download_weights = reducer_download_weights,
+    .serve = reducer_serve,
+    .peer_lost = reducer_peer_lost,
+    .end = reducer_end,
+    .cancel = reducer_cancel,
+};
+
+struct exchange *reducer_exchange(struct reducer *reducer) {
+    return &reducer->exchange;
 }
 
 enum status reducer_open(struct reducer **out,
@@ -594,15 +860,23 @@ enum status reducer_open(struct reducer **out,
     *out = NULL;
     if (!reducer)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
+    reducer->exchange = reducer_exchange_table;
+    reducer->exchange.resident = settings->resident;
     reducer->settings = *settings;
     reducer->num_parameters = settings->layout->num_parameters;
-    reducer->last = reducer->num_parameters;
+    reducer->last = reducer->first = reducer->num_parameters;
+    reducer->complete =
+        calloc(reducer->num_parameters, sizeof *reducer->complete);
     group_open(&reducer->ranks, settings->ops, settings->group.rank,
                settings->group.size);
     enum status status =
-        settings->resident ? STATUS_OK : reducer_prepare(reducer, why);
+        !reducer->complete
+            ? status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer")
+        : settings->resident ? STATUS_OK
+                             : reducer_prepare(reducer, why);
     if (status) {
         group_close(&reducer->ranks);
+        free(reducer->complete);
         free(reducer);
         return status;
     }
@@ -623,99 +897,10 @@ void reducer_close(struct reducer **where) {
     *where = NULL;
     if (!reducer)
         return;
-    reducer_cancel(reducer);
+    reducer_cancel(&reducer->exchange);
     if (!reducer->settings.resident)
         pthread_join(reducer->thread, NULL);
     reducer_release(reducer);
-}
-
-void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
-                      uint64_t clock, enum contribution contribution_kind) {
-    if (first + count == reducer->num_parameters)
-        reducer->contribution_kind[clock % 2] = contribution_kind;
-    reducer->last =
-        reducer_round_begin(reducer, clock) + (reducer->num_parameters - first);
-    if (reducer->settings.resident)
-        reducer_device_announce(reducer, first, count, clock);
-    else
-        sequence_advance(&reducer->announced, reducer->last);
-}
-
-/* The thread looks once more whether a round follows. */
-void reducer_settle(struct reducer *reducer) {
-    if (!keeps_means(reducer))
-        return;
-    atomic_store(&reducer->settled, true);
-    sequence_advance(&reducer->announced,
-                     reducer->last + reducer->num_parameters);
-}
-
-uint64_t reducer_rule_step(const struct reducer *reducer, uint32_t parameter) {
-    return reducer->reduction.rule_steps[parameter];
-}
-
-struct row_reducer *reducer_rows(const struct reducer *reducer) {
-    return reducer->settings.rows;
-}
-
-uint64_t reducer_due(const struct reducer *reducer) {
-    return reducer->reduction.save_requested ? reducer->reduction.round : 0;
-}
-
-bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter) {
-    return round_trailer_has_bytes(reducer->reduction.trailer, parameter);
-}
-
-bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
-                        unsigned slot, float *to) {
-    const struct reducer_settings *settings = &reducer->settings;
-    return partition_get(&reducer->reduction.partition, slot,
-                         settings->offsets[parameter],
-                         settings->layout->parameters[parameter].elements, to);
-}
-
-/* PARAMETER's last announcement, or its initial weights, ended at the highest
- * sequence number of its residue that is not above `last`. */
-bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until) {
-    uint32_t count = reducer->num_parameters;
-    if (reducer->settings.resident)
-        return reducer_device_wait(reducer, parameter);
-    uint64_t sequence =
-        reducer->last - (reducer->last - (count - parameter)) % count;
-    int64_t waited = 0;
-    bool ready =
-        sequence_wait_until(&reducer->updated, sequence, until, &waited);
-    if (waited)
-        atomic_fetch_add(&reducer->waited, waited);
-    return ready;
-}
-
-void reducer_contribute(struct reducer *reducer, uint64_t clock,
-                        uint32_t parameter, enum contribution kind,
-                        const void *values) {
-    round_trailer_contribute(reducer->reduction.trailer, clock, parameter, kind,
-                             values);
-}
-
-void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
-                        const double *values) {
-    round_trailer_set(reducer->reduction.trailer, clock, group, values);
-}
-
-double reducer_waited(struct reducer *reducer) {
-    const struct row_reducer *rows = reducer->settings.rows;
-    return time_to_seconds(atomic_load(&reducer->waited)) +
-           (rows ? row_reducer_waited(rows) : 0);
-}
-
-struct loss_scaler reducer_scaler(const struct reducer *reducer) {
-    return reducer->reduction.scaler;
-}
-
-uint64_t reducer_round(struct reducer *reducer) {
-    uint64_t updates =
-        sequence_value(&reducer->updated) / reducer->num_parameters;
-    return reducer->settings.run_schedule->start + (updates ? updates - 1 : 0);
 }
 
 void reducer_save(struct reducer *reducer, uint64_t round) {
@@ -742,15 +927,6 @@ bool reducer_failed(struct reducer *reducer, struct failure *why) {
         *why = reducer->why;
     pthread_mutex_unlock(&reducer->mutex);
     return failed;
-}
-
-void reducer_cancel(struct reducer *reducer) {
-    atomic_store(&reducer->cancelled, true);
-    sequence_cancel(&reducer->announced);
-    sequence_cancel(&reducer->updated);
-    if (reducer->settings.rows)
-        row_reducer_cancel(reducer->settings.rows);
-    group_abort(&reducer->ranks);
 }
 
 /* A device does not report the time of single operations. */

@@ -29,7 +29,7 @@
 #include "proto/plan/run_schedule.h"
 #include "worker/collective/collective.h"
 #include "worker/exchange/allreduce/row_reducer.h"
-#include "worker/exchange/client/contribution.h"
+#include "worker/exchange/exchange.h"
 #include "worker/ops/device.h"
 
 #include <stdbool.h>
@@ -86,7 +86,7 @@ struct reducer_settings {
                                       equal on all ranks */
     bool large_buckets; /* for collectives whose cost per call outweighs the
                            cost per byte */
-    /* The model is external: every contribution is told by reducer_contribute,
+    /* The model is external: every contribution is told by `contribute`,
      * and the round's header follows the last bucket. */
     bool external;
     /* [num_groups], by parameter: an external model's of one type, a job's of
@@ -94,12 +94,12 @@ struct reducer_settings {
     const struct optimizer_group *groups;
     uint32_t num_groups;
     bool resident;
-    /* Resident: asks the compute thread to call reducer_serve. */
+    /* Resident: asks the compute thread to call `serve`. */
     void (*wake)(void *context);
     void *context;
     /* Optimizer None: copies the trainer's weights into WEIGHTS, where a round
      * leaves means. A save then follows when the next round is announced, or
-     * reducer_settle, as the trainer has the round's weights by then. */
+     * `settle`, as the trainer has the round's weights by then. */
     void (*collect)(void *collect_context);
     void *collect_context;
 };
@@ -117,108 +117,19 @@ struct reducer_device_arena {
 struct reducer;
 
 /* Starts the thread, which connects to the other ranks and sets initial weights
- * and state; reducer_wait returns once the weights are there. STATUS_RETRY: no
+ * and state; `wait` returns once the weights are there. STATUS_RETRY: no
  * memory or no thread; reducer_failed reports later failures. */
 enum status reducer_open(struct reducer **out,
                          const struct reducer_settings *settings,
                          struct failure *why) MUST_CHECK;
 
 /* Ends the thread and clears *REDUCER (may be NULL). A resident reducer needs
- * reducer_end before. */
+ * `end` before. */
 void reducer_close(struct reducer **reducer);
 
-/* Compute thread. */
-
-/* True if weights, gradients and state stay on the device. */
-bool reducer_is_resident(const struct reducer *reducer);
-
-/* Resident, before all functions below: connects to the other ranks and sets
- * initial weights and state in DEVICE_ARENA, which stays until reducer_end.
- * STATUS_FAILED: not enough device memory. */
-enum status reducer_begin(struct reducer *reducer,
-                          const struct reducer_device_arena *device_arena,
-                          struct failure *why) MUST_CHECK;
-
-/* Resident: releases the device arena. If another thread still trains, call
- * reducer_cancel first. */
-void reducer_end(struct reducer *reducer);
-
-/* Resident: multiplies all gradients of the step, which are enqueued on
- * STREAM_COMPUTE, by BY if all are finite; else *FINITE is false. */
-enum status reducer_unscale(struct reducer *reducer, float by, bool *finite,
-                            struct failure *why) MUST_CHECK;
-
-/* Resident: waits until the last announced round is done; on rank 0 the host's
- * arena then holds its weights. */
-enum status reducer_download_weights(struct reducer *reducer,
-                                     struct failure *why) MUST_CHECK;
-
-/* Resident: saves if reducer_save_now has requested it. */
-void reducer_serve(struct reducer *reducer);
-
-/* Resident: true if another rank is known to be lost; does not wait. Used while
- * waiting for the device. WHY (may be NULL) names the rank. */
-bool reducer_peer_lost(struct reducer *reducer, struct failure *why);
-
-/* As client_announce: the gradients of round CLOCK for COUNT parameters from
- * FIRST on are complete; last parameters come first. A contribution that is not
- * CONTRIBUTION_FULL is announced with all parameters at once. The round's sum
- * is divided by the number of full replicas. If any replica has overflowed, all
- * ranks leave weights and state unchanged. */
-void reducer_announce(struct reducer *reducer, uint32_t first, uint32_t count,
-                      uint64_t clock, enum contribution contribution_kind);
-
-/* External, before reducer_announce: the contribution of KIND to PARAMETER in
- * round CLOCK, whatever announce says; an assigned parameter's bytes at VALUES,
- * copied. Gradients without bytes are zeros in the arena. */
-void reducer_contribute(struct reducer *reducer, uint64_t clock,
-                        uint32_t parameter, enum contribution kind,
-                        const void *values);
-
-/* External: GROUP of the optimizer has VALUES [OPTIMIZER_VALUES] in round
- * CLOCK. Rank 0's count. */
-void reducer_set_values(struct reducer *reducer, uint64_t clock, uint32_t group,
-                        const double *values);
-
-/* Optimizer None, after the last announcement: no round follows, and WEIGHTS
- * are those of the trainer. */
-void reducer_settle(struct reducer *reducer);
-
-/* External, after reducer_wait: did any rank bring bytes for PARAMETER? */
-bool reducer_has_bytes(const struct reducer *reducer, uint32_t parameter);
-
-/* After reducer_wait of all parameters, and before the next announcement:
- * copies state SLOT of PARAMETER's optimizer to the host's TO. False: this rank
- * has a part of it only (ZeRO). */
-bool reducer_read_state(const struct reducer *reducer, uint32_t parameter,
-                        unsigned slot, float *to);
-
-/* The updates that PARAMETER's rule has counted; as reducer_read_state. */
-uint64_t reducer_rule_step(const struct reducer *reducer, uint32_t parameter);
-
-/* The rows of tables; NULL: there are none. */
-struct row_reducer *reducer_rows(const struct reducer *reducer);
-
-/* External, after reducer_wait: the last round if it is saved on request; 0:
- * it is not. */
-uint64_t reducer_due(const struct reducer *reducer);
-
-/* Waits until PARAMETER has the weights of the last announced round, or the
- * initial ones. A bucket waits for the gradients of all parameters in it, so
- * the wait ends for certain once the whole round is announced. Resident: orders
- * later STREAM_COMPUTE work behind the weights instead. False when they are not
- * there by time UNTIL, or the reducer has failed or was cancelled. */
-bool reducer_wait(struct reducer *reducer, uint32_t parameter, int64_t until);
-
-/* Seconds the compute thread has waited for weights. */
-double reducer_waited(struct reducer *reducer);
-
-/* The scaler after the last round; read it after reducer_wait for the last
- * parameter and before the next announcement. */
-struct loss_scaler reducer_scaler(const struct reducer *reducer);
-
-/* Completed rounds; run_schedule->start at first. */
-uint64_t reducer_round(struct reducer *reducer);
+/* What the compute thread does. A resident reducer needs `begin` first. View.
+ */
+struct exchange *reducer_exchange(struct reducer *reducer);
 
 /* Any thread. */
 
@@ -236,9 +147,6 @@ int reducer_descriptor(const struct reducer *reducer);
 /* True if a collective, a load or a save has failed: WHY has the reason, and
  * the run cannot continue. */
 bool reducer_failed(struct reducer *reducer, struct failure *why);
-
-/* Ends every wait on both threads. */
-void reducer_cancel(struct reducer *reducer);
 
 struct reducer_times {
     double reduce_s, update_s; /* seconds in collectives, seconds in the rule */

@@ -11,7 +11,7 @@
 #include "core/tensor/layout.h"
 #include "proto/plan/optimizer_group.h"
 #include "worker/collective/group.h"
-#include "worker/exchange/client/contribution.h"
+#include "worker/exchange/exchange.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #include "proto/holder/row_shard.h"
 #include "proto/plan/plan.h"
 #include "worker/collective/group.h"
-#include "worker/exchange/client/contribution.h"
+#include "worker/exchange/exchange.h"
 #include "worker/exchange/client/row_batch.h"
 
 #include <stdbool.h>
@@ -60,9 +60,8 @@ uint32_t row_reducer_peers(const struct row_reducer *reducer);
 /* Any thread: later deltas are against snapshot ID. */
 void row_reducer_set_base(struct row_reducer *reducer, uint64_t id);
 
-/* Compute thread. As client_lookup, client_wait_rows, client_push_rows and
- * client_wait_pushed; a lookup without CLOCK is of the rows after the last
- * push. */
+/* Compute thread. As of the exchange; a lookup without CLOCK is of the rows
+ * after the last push. */
 void row_reducer_lookup(struct row_reducer *reducer, uint64_t clock,
                         struct row_batch *rows);
 bool row_reducer_wait_rows(struct row_reducer *reducer, int64_t until);

@@ -178,40 +178,6 @@ static bool client_allocate(struct client *client) {
     return client->window;
 }
 
-enum status client_open(struct client **out,
-                        const struct client_settings *settings,
-                        struct failure *why) {
-    struct client *client = calloc(1, sizeof *client);
-    if (!client)
-        return status_fail(why, FAILURE_NO_MEMORY,
-                           "no memory for the ps client");
-    client->settings = *settings;
-    client->step_limit = time_from_seconds(settings->step_timeout);
-    client->lost_limit =
-        ps_links_lost_limit(time_from_seconds(settings->peer_timeout));
-    client->scaler = settings->scaler;
-    if (settings->weights)
-        buffer_hold(settings->weights);
-    if (settings->gradients)
-        buffer_hold(settings->gradients);
-    pthread_mutex_init(&client->mutex, NULL);
-    pthread_cond_init(&client->arrived, NULL);
-    client->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    enum status status;
-    if (client->wake < 0)
-        status = status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
-                              "cannot open an eventfd");
-    else if (!client_allocate(client))
-        status =
-            status_fail(why, FAILURE_NO_MEMORY, "no memory for the ps client");
-    else
-        status = client_open_links(client, why);
-    if (status)
-        client_close(&client);
-    *out = client;
-    return status;
-}
-
 void client_close(struct client **where) {
     struct client *client = *where;
     *where = NULL;
@@ -251,58 +217,90 @@ static void queue_request(struct client *client,
         client->outstanding[p] = layout->num_blocks_of[p];
 }
 
-void client_pull(struct client *client, uint64_t clock, uint64_t snapshot) {
+static void client_ask(struct client *client, struct client_request request) {
+    pthread_mutex_lock(&client->mutex);
+    queue_request(client, request);
+    pthread_mutex_unlock(&client->mutex);
+    eventfd_write(client->wake, 1);
+}
+
+static void client_pull(struct exchange *exchange, uint64_t clock,
+                        uint64_t snapshot) {
+    struct client *client = (struct client *)exchange;
     uint32_t count = client->settings.plan->layout->num_parameters;
-    pthread_mutex_lock(&client->mutex);
-    queue_request(client,
-                  (struct client_request){
-                      clock, {.snapshot = snapshot}, 0, count, WINDOW_PULL});
-    pthread_mutex_unlock(&client->mutex);
-    eventfd_write(client->wake, 1);
+    client_ask(client,
+               (struct client_request){
+                   clock, {.snapshot = snapshot}, 0, count, WINDOW_PULL});
 }
 
-void client_pull_state(struct client *client, uint32_t parameter,
-                       uint64_t clock, unsigned slot, float *to) {
+/* The ps of a new run compute the same from the seed. */
+static bool client_fetch(struct exchange *exchange, uint64_t clock) {
+    const struct client *client = (const struct client *)exchange;
+    const struct plan *plan = client->settings.plan;
+    if (!plan->pull_first && clock <= plan->run_schedule.start)
+        return false;
+    client_pull(exchange, clock, 0);
+    return true;
+}
+
+static bool client_read_state(struct exchange *exchange, uint32_t parameter,
+                              uint64_t clock, unsigned slot, float *to) {
     struct client_source source = {.tensor = 1 + slot, .to = to};
-    pthread_mutex_lock(&client->mutex);
-    queue_request(client, (struct client_request){clock, source, parameter, 1,
-                                                  WINDOW_PULL});
-    pthread_mutex_unlock(&client->mutex);
-    eventfd_write(client->wake, 1);
+    client_ask(
+        (struct client *)exchange,
+        (struct client_request){clock, source, parameter, 1, WINDOW_PULL});
+    return true;
 }
 
-void client_set_values(struct client *client, uint64_t clock, uint32_t group,
-                       const double *values) {
+static void client_set_values(struct exchange *exchange, uint64_t clock,
+                              uint32_t group, const double *values) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     push_values_set(client->push_values, clock, group, values);
     pthread_mutex_unlock(&client->mutex);
 }
 
-void client_assign(struct client *client, uint64_t clock) {
+static void client_assign(struct exchange *exchange, uint64_t clock) {
+    struct client *client = (struct client *)exchange;
     uint32_t count = client->settings.plan->layout->num_parameters;
-    pthread_mutex_lock(&client->mutex);
-    queue_request(client,
-                  (struct client_request){clock, {0}, 0, count, WINDOW_ASSIGN});
-    pthread_mutex_unlock(&client->mutex);
-    eventfd_write(client->wake, 1);
+    client_ask(client,
+               (struct client_request){clock, {0}, 0, count, WINDOW_ASSIGN});
 }
 
-void client_settle(struct client *client) {
+static void client_settle(struct exchange *exchange) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     client->settled = true;
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
 
-/* The communication thread reads it after the announcement, which the mutex
- * orders. */
-void client_set_gradient(struct client *client, uint32_t parameter,
-                         struct buffer *buffer) {
-    client->gradient_of[parameter] = buffer;
+/* The communication thread reads `gradient_of` after the announcement, which
+ * the mutex orders. */
+static bool client_contribute(struct exchange *exchange,
+                              const struct exchange_gradient *gradient) {
+    struct client *client = (struct client *)exchange;
+    if (gradient->kind != CONTRIBUTION_FULL)
+        return false;
+    buffer_set_memory(gradient->gradient, (void *)gradient->data,
+                      gradient->bytes);
+    client->gradient_of[gradient->parameter] = gradient->gradient;
+    return true;
 }
 
-void client_announce(struct client *client, uint32_t first, uint32_t count,
-                     uint64_t clock, enum contribution contribution_kind) {
+/* Weights and means arrive in the caller's memory. */
+static void client_take(struct exchange *exchange, uint32_t parameter,
+                        bool mean, float *to) {
+    (void)exchange;
+    (void)parameter;
+    (void)mean;
+    (void)to;
+}
+
+static void client_announce(struct exchange *exchange, uint32_t first,
+                            uint32_t count, uint64_t clock,
+                            enum contribution contribution_kind) {
+    struct client *client = (struct client *)exchange;
     static const enum window_kind kinds[] = {
         [CONTRIBUTION_FULL] = WINDOW_PUSH,
         [CONTRIBUTION_ZERO] = WINDOW_PUSH_ZERO,
@@ -319,7 +317,9 @@ void client_announce(struct client *client, uint32_t first, uint32_t count,
     eventfd_write(client->wake, 1);
 }
 
-bool client_wait(struct client *client, uint32_t parameter, int64_t until) {
+static bool client_wait(struct exchange *exchange, uint32_t parameter,
+                        int64_t until) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     if (client->outstanding[parameter] && !client->cancelled) {
         int64_t start = time_now();
@@ -333,14 +333,97 @@ bool client_wait(struct client *client, uint32_t parameter, int64_t until) {
     return ready;
 }
 
-uint64_t client_global_step(struct client *client) {
+static void client_lookup(struct exchange *exchange, uint64_t clock, bool early,
+                          uint64_t snapshot, struct row_batch *rows) {
+    struct client *client = (struct client *)exchange;
+    pthread_mutex_lock(&client->mutex);
+    client->lookup = (struct client_rows){.rows = rows,
+                                          .clock = clock,
+                                          .early = early,
+                                          .snapshot = snapshot,
+                                          .requested = true};
+    for (uint32_t p = 0; p < client->settings.plan->layout->num_partitions; p++)
+        client->lookup.missing += rows->parts[p].bytes > 0;
+    pthread_mutex_unlock(&client->mutex);
+    eventfd_write(client->wake, 1);
+}
+
+static bool rows_are_here(const struct client *client) {
+    return !client->lookup.missing;
+}
+
+static bool push_has_room(const struct client *client) {
+    return !client->push.requested;
+}
+
+static bool rows_are_pushed(const struct client *client) {
+    return !client->push.requested && !client->sent_push.missing;
+}
+
+/* Waits until IS_MET; the mutex is held. */
+static bool await_rows(struct client *client,
+                       bool (*is_met)(const struct client *), int64_t until) {
+    int64_t start = time_now();
+    bool waits = !is_met(client) && !client->cancelled;
+    while (!is_met(client) && !client->cancelled &&
+           time_cond_wait(&client->arrived, &client->mutex, until))
+        ;
+    if (waits)
+        client->waited += time_now() - start;
+    return is_met(client) && !client->cancelled;
+}
+
+static bool client_push_rows(struct exchange *exchange, uint64_t clock,
+                             enum contribution contribution_kind,
+                             struct row_batch *rows) {
+    struct client *client = (struct client *)exchange;
+    static const enum window_kind kinds[] = {
+        [CONTRIBUTION_FULL] = WINDOW_PUSH,
+        [CONTRIBUTION_ZERO] = WINDOW_PUSH_ZERO,
+        [CONTRIBUTION_EMPTY] = WINDOW_PUSH_EMPTY,
+        [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
+    };
+    pthread_mutex_lock(&client->mutex);
+    double scale = client->scaler.scale; /* of this step */
+    bool has_room = await_rows(client, push_has_room, TIME_NEVER);
+    if (has_room)
+        client->push = (struct client_rows){.rows = rows,
+                                            .clock = clock,
+                                            .kind = kinds[contribution_kind],
+                                            .overflow_scale = scale,
+                                            .requested = true};
+    pthread_mutex_unlock(&client->mutex);
+    if (has_room)
+        eventfd_write(client->wake, 1);
+    return has_room;
+}
+
+static bool client_wait_rows(struct exchange *exchange, int64_t until) {
+    struct client *client = (struct client *)exchange;
+    pthread_mutex_lock(&client->mutex);
+    bool here = await_rows(client, rows_are_here, until);
+    pthread_mutex_unlock(&client->mutex);
+    return here;
+}
+
+static bool client_wait_pushed(struct exchange *exchange, int64_t until) {
+    struct client *client = (struct client *)exchange;
+    pthread_mutex_lock(&client->mutex);
+    bool pushed = await_rows(client, rows_are_pushed, until);
+    pthread_mutex_unlock(&client->mutex);
+    return pushed;
+}
+
+static uint64_t client_global_step(struct exchange *exchange) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     uint64_t step = client->global_step;
     pthread_mutex_unlock(&client->mutex);
     return step;
 }
 
-uint64_t client_due(struct client *client, uint32_t *lead) {
+static uint64_t client_due(struct exchange *exchange, uint32_t *lead) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     uint64_t due = client->due;
     *lead = client->lead;
@@ -348,7 +431,9 @@ uint64_t client_due(struct client *client, uint32_t *lead) {
     return due;
 }
 
-void client_set_epoch(struct client *client, uint64_t number, uint64_t first) {
+static void client_set_epoch(struct exchange *exchange, uint64_t number,
+                             uint64_t first) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     client->names_epochs = true;
     client->epoch = number + 1;
@@ -356,7 +441,9 @@ void client_set_epoch(struct client *client, uint64_t number, uint64_t first) {
     pthread_mutex_unlock(&client->mutex);
 }
 
-bool client_epoch(struct client *client, uint64_t *number, uint64_t *first) {
+static bool client_epoch(struct exchange *exchange, uint64_t *number,
+                         uint64_t *first) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     bool known = client->epoch > 0;
     *number = client->epoch - known;
@@ -365,25 +452,43 @@ bool client_epoch(struct client *client, uint64_t *number, uint64_t *first) {
     return known;
 }
 
-struct loss_scaler client_scaler(struct client *client) {
+static struct loss_scaler client_scaler(struct exchange *exchange) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     struct loss_scaler scaler = client->scaler;
     pthread_mutex_unlock(&client->mutex);
     return scaler;
 }
 
-uint64_t client_rule_step(struct client *client) {
+static uint64_t client_rule_step(struct exchange *exchange,
+                                 uint32_t parameter) {
+    struct client *client = (struct client *)exchange;
+    (void)parameter;
     pthread_mutex_lock(&client->mutex);
     uint64_t step = client->rule_step;
     pthread_mutex_unlock(&client->mutex);
     return step;
 }
 
-bool client_over_network(const struct client *client) {
+static bool client_over_network(const struct exchange *exchange) {
+    const struct client *client = (const struct client *)exchange;
     return client->settings.link_gbits > 0;
 }
 
-double client_waited(struct client *client) {
+static bool client_needs_all(const struct exchange *exchange) {
+    (void)exchange;
+    return false;
+}
+
+/* Lists are sent to look rows up, and again to push them. */
+static uint64_t client_row_bytes(const struct exchange *exchange,
+                                 const struct row_batch *rows) {
+    (void)exchange;
+    return 2 * rows->lists + rows->floats * sizeof(float);
+}
+
+static double client_waited(struct exchange *exchange) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     int64_t waited = client->waited;
     pthread_mutex_unlock(&client->mutex);
@@ -391,11 +496,122 @@ double client_waited(struct client *client) {
 }
 
 /* Cancellation is permanent: every later wait returns at once. */
-void client_cancel(struct client *client) {
+static void client_cancel(struct exchange *exchange) {
+    struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
     client->cancelled = true;
     pthread_cond_broadcast(&client->arrived);
     pthread_mutex_unlock(&client->mutex);
+}
+
+/* A client's gradients and weights are on the host. */
+
+static enum status client_begin(struct exchange *exchange,
+                                const struct reducer_device_arena *device_arena,
+                                struct failure *why) {
+    (void)exchange;
+    (void)device_arena;
+    (void)why;
+    return STATUS_OK;
+}
+
+static enum status client_unscale(struct exchange *exchange, float by,
+                                  bool *finite, struct failure *why) {
+    (void)exchange;
+    (void)by;
+    (void)finite;
+    (void)why;
+    return STATUS_OK;
+}
+
+static enum status client_download_weights(struct exchange *exchange,
+                                           struct failure *why) {
+    (void)exchange;
+    (void)why;
+    return STATUS_OK;
+}
+
+static void client_has_nothing_to_do(struct exchange *exchange) {
+    (void)exchange;
+}
+
+static bool client_peer_lost(struct exchange *exchange, struct failure *why) {
+    (void)exchange;
+    (void)why;
+    return false;
+}
+
+static const struct exchange client_exchange_table = {
+    .fetch = client_fetch,
+    .pull = client_pull,
+    .assign = client_assign,
+    .set_values = client_set_values,
+    .settle = client_settle,
+    .contribute = client_contribute,
+    .announce = client_announce,
+    .wait = client_wait,
+    .take = client_take,
+    .due = client_due,
+    .read_state = client_read_state,
+    .rule_step = client_rule_step,
+    .set_epoch = client_set_epoch,
+    .epoch = client_epoch,
+    .lookup = client_lookup,
+    .wait_rows = client_wait_rows,
+    .push_rows = client_push_rows,
+    .wait_pushed = client_wait_pushed,
+    .row_bytes = client_row_bytes,
+    .global_step = client_global_step,
+    .over_network = client_over_network,
+    .needs_all = client_needs_all,
+    .waited = client_waited,
+    .scaler = client_scaler,
+    .begin = client_begin,
+    .unscale = client_unscale,
+    .download_weights = client_download_weights,
+    .serve = client_has_nothing_to_do,
+    .peer_lost = client_peer_lost,
+    .end = client_has_nothing_to_do,
+    .cancel = client_cancel,
+};
+
+enum status client_open(struct client **out,
+                        const struct client_settings *settings,
+                        struct failure *why) {
+    struct client *client = calloc(1, sizeof *client);
+    if (!client)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for the ps client");
+    client->exchange = client_exchange_table;
+    client->settings = *settings;
+    client->step_limit = time_from_seconds(settings->step_timeout);
+    client->lost_limit =
+        ps_links_lost_limit(time_from_seconds(settings->peer_timeout));
+    client->scaler = settings->scaler;
+    if (settings->weights)
+        buffer_hold(settings->weights);
+    if (settings->gradients)
+        buffer_hold(settings->gradients);
+    pthread_mutex_init(&client->mutex, NULL);
+    pthread_cond_init(&client->arrived, NULL);
+    client->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    enum status status;
+    if (client->wake < 0)
+        status = status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                              "cannot open an eventfd");
+    else if (!client_allocate(client))
+        status =
+            status_fail(why, FAILURE_NO_MEMORY, "no memory for the ps client");
+    else
+        status = client_open_links(client, why);
+    if (status)
+        client_close(&client);
+    *out = client;
+    return status;
+}
+
+struct exchange *client_exchange(struct client *client) {
+    return &client->exchange;
 }
 
 int client_poll_items(struct client *client, zmq_pollitem_t *items,

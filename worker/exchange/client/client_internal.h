@@ -53,6 +53,7 @@ struct client_peer {
 };
 
 struct client {
+    struct exchange exchange; /* first */
     struct client_settings settings;
     struct window *window;
     uint32_t *block_bytes; /* by the window's number: in a push, in the answer
@@ -84,7 +85,7 @@ struct client {
     struct client_rows sent_push, sent_lookup; /* copies for the other one */
     uint64_t global_step, due;
     uint32_t lead;
-    bool names_epochs;           /* by client_set_epoch */
+    bool names_epochs;           /* by set_epoch */
     uint64_t epoch, epoch_first; /* else as received */
     struct loss_scaler scaler;
     uint64_t rule_step;    /* with the state that was read last */

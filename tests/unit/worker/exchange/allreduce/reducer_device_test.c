@@ -137,12 +137,12 @@ TEST(the_final_state_is_saved_when_requested) {
     assert_int_equal(fixture.saved.saves, 0);
     for (uint32_t r = 0; r < 2; r++) {
         reducer_save_now(fixture.rank[r].reducer);
-        reducer_serve(fixture.rank[r].reducer);
+        fixture.rank[r].exchange->serve(fixture.rank[r].exchange);
     }
     assert_int_equal(fixture.saved.saves, 1);
     assert_int_equal(fixture.saved.round, fixture.rounds);
     reducer_fixture_expect_model(&fixture, &fixture.saved, &alone);
-    reducer_serve(fixture.rank[0].reducer);
+    fixture.rank[0].exchange->serve(fixture.rank[0].exchange);
     assert_int_equal(fixture.saved.saves, 1);
     reducer_model_close(&alone);
     reducer_fixture_close(&fixture);
@@ -158,7 +158,8 @@ TEST(served_weights_are_in_rank_0s_host_arena) {
     reducer_fixture_run(&fixture);
     memset((float *)reducer_fixture_weights(&fixture, 0), 0xff,
            fixture.layout->elements * sizeof(float));
-    assert_int_equal(reducer_download_weights(fixture.rank[0].reducer, &why),
+    assert_int_equal(fixture.rank[0].exchange->download_weights(
+                         fixture.rank[0].exchange, &why),
                      STATUS_OK);
     reducer_fixture_expect_weights(&fixture, &alone);
     reducer_model_close(&alone);
@@ -255,12 +256,13 @@ TEST(a_rank_that_fails_ends_all_and_is_named) {
         reducer_fixture_end(&fixture);
         for (uint32_t r = 0; r < fixture.ranks; r++) {
             struct reducer *reducer = fixture.rank[r].reducer;
+            struct exchange *exchange = fixture.rank[r].exchange;
             struct pollfd readable = {reducer_descriptor(reducer), POLLIN, 0};
             assert_true(fixture.rank[r].ended);
             assert_int_equal(poll(&readable, 1, 60000), 1);
             assert_true(reducer_failed(reducer, &why));
             assert_non_null(strstr(why.text, "rank 1 was lost"));
-            assert_true(reducer_peer_lost(reducer, &why));
+            assert_true(exchange->peer_lost(exchange, &why));
             assert_non_null(strstr(why.text, "rank 1 was lost"));
         }
         reducer_fixture_close(&fixture);
@@ -277,7 +279,7 @@ TEST(cancelling_ends_a_wait_for_other_ranks) {
         fixture.rendezvous.fault_call = 1 + call;
         reducer_fixture_begin(&fixture);
         for (uint32_t r = 0; r < 2; r++)
-            reducer_cancel(fixture.rank[r].reducer);
+            fixture.rank[r].exchange->cancel(fixture.rank[r].exchange);
         reducer_fixture_end(&fixture);
         for (uint32_t r = 0; r < 2; r++) {
             assert_true(fixture.rank[r].ended);

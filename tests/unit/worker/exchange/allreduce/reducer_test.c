@@ -179,7 +179,7 @@ TEST(a_rank_that_never_connects_is_named_at_the_deadline) {
         assert_true(reducer_failed(fixture.rank[r].reducer, &why));
         assert_string_equal(why.text, "rank 2 was lost");
     }
-    reducer_cancel(fixture.rank[2].reducer);
+    fixture.rank[2].exchange->cancel(fixture.rank[2].exchange);
     pthread_join(fixture.rank[2].thread, NULL);
     assert_false(reducer_failed(fixture.rank[2].reducer, &why));
     reducer_fixture_close(&fixture);
@@ -196,7 +196,7 @@ TEST(cancelling_ends_every_wait) {
         fixture.rendezvous.fault_call = 1 + call;
         reducer_fixture_begin(&fixture);
         for (uint32_t r = 0; r < 2; r++)
-            reducer_cancel(fixture.rank[r].reducer);
+            fixture.rank[r].exchange->cancel(fixture.rank[r].exchange);
         reducer_fixture_end(&fixture);
         for (uint32_t r = 0; r < 2; r++) {
             assert_true(fixture.rank[r].ended);
@@ -279,6 +279,6 @@ TEST(bytes_and_time_are_reported) {
     reducer_times(fixture.rank[0].reducer, &times);
     assert_int_equal(times.bytes, 10 * (16000 + REDUCER_HEADER_FLOATS) * 4);
     assert_true(times.reduce_s > 0 && times.update_s > 0);
-    assert_true(reducer_waited(fixture.rank[0].reducer) > 0);
+    assert_true(fixture.rank[0].exchange->waited(fixture.rank[0].exchange) > 0);
     reducer_fixture_close(&fixture);
 }

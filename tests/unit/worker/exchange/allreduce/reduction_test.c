@@ -252,7 +252,8 @@ TEST(all_ranks_have_the_same_scale) {
     fixture.voids = overflows;
     reducer_fixture_run_and_compare(&fixture);
     for (uint32_t r = 0; r < 3; r++) {
-        struct loss_scaler scaler = reducer_scaler(fixture.rank[r].reducer);
+        struct loss_scaler scaler =
+            fixture.rank[r].exchange->scaler(fixture.rank[r].exchange);
         assert_true(scaler.scale == 256);
         assert_int_equal(scaler.skipped, 2);
         assert_true(fixture.scaler.scale == 256);

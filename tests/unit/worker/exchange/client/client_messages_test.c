@@ -21,7 +21,7 @@ TEST(gradients_announced_together_share_a_message) {
     client_fixture_open(fixture, 0);
     for (int i = 0; i < 64; i++)
         gradients[i] = (float)i;
-    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_FULL);
+    fixture->exchange->announce(fixture->exchange, 1, 2, 1, CONTRIBUTION_FULL);
     Capstan__DataHeader *header = client_fixture_view_request(fixture, &frame);
     assert_int_equal(header->n_blocks, 2);
     const struct layout *layout = fixture->server->layout;
@@ -56,7 +56,7 @@ TEST(gradients_are_read_in_place_over_shared_memory) {
     client_fixture_open(fixture, 0);
     for (int i = 0; i < 64; i++)
         gradients[i] = (float)i;
-    client_announce(fixture->client, 1, 2, 1, CONTRIBUTION_FULL);
+    fixture->exchange->announce(fixture->exchange, 1, 2, 1, CONTRIBUTION_FULL);
     struct link_frame frame;
     client_fixture_view_request(fixture, &frame);
     assert_non_null(frame.shm_segment);
@@ -106,7 +106,7 @@ TEST(malformed_replies_are_ignored) {
     uint32_t first = 0, beyond[] = {0, 99}, twice[] = {0, 0};
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
-    client_pull(fixture->client, 0, 0);
+    fixture->exchange->pull(fixture->exchange, 0, 0);
     uint32_t peer = await_request(fixture);
     enum job_wire wire = fixture->server->job.wire;
     enum job_wire other =
@@ -157,7 +157,7 @@ TEST(malformed_replies_are_ignored) {
     sound.n_blocks = 2;
     reply(fixture, peer, &sound, 2 * bytes, SOUND);
     int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
-    while (client_global_step(fixture->client) != 41) {
+    while (fixture->exchange->global_step(fixture->exchange) != 41) {
         assert_true(time_now() < step_limit);
         const float *weights = buffer_data(fixture->weights);
         for (int i = 0; i < 64; i++)
@@ -190,8 +190,8 @@ TEST(an_overflowed_push_carries_its_scale_and_its_reply_the_next) {
     struct link_frame frame;
     struct failure why;
     client_fixture_open(fixture, 0);
-    client_announce(fixture->client, 0, SERVER_FIXTURE_BLOCKS, 1,
-                    CONTRIBUTION_OVERFLOWED);
+    fixture->exchange->announce(fixture->exchange, 0, SERVER_FIXTURE_BLOCKS, 1,
+                                CONTRIBUTION_OVERFLOWED);
     Capstan__DataHeader *header = client_fixture_view_request(fixture, &frame);
     assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PUSH);
     assert_int_equal(header->encoding,
@@ -215,12 +215,13 @@ TEST(an_overflowed_push_carries_its_scale_and_its_reply_the_next) {
         reply(fixture, peer, &weights,
               fixture->server->elements[b] * sizeof(float), 0);
         int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
-        while (client_global_step(fixture->client) != 2 - b) {
+        while (fixture->exchange->global_step(fixture->exchange) != 2 - b) {
             assert_true(time_now() < step_limit);
             assert_int_equal(client_step(fixture->client, time_now(), &why),
                              STATUS_OK);
         }
-        struct loss_scaler scaler = client_scaler(fixture->client);
+        struct loss_scaler scaler =
+            fixture->exchange->scaler(fixture->exchange);
         assert_true(scaler.scale == (b ? 4096 : 1024));
         assert_int_equal(scaler.skipped, b ? 0 : 7);
     }
@@ -240,7 +241,7 @@ TEST(a_silent_ps_is_named_at_the_step_timeout) {
     struct failure why;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
-    client_pull(fixture->client, 0, 0);
+    fixture->exchange->pull(fixture->exchange, 0, 0);
     await_request(fixture);
     struct deadline deadline = client_silent(fixture->client);
     int64_t since = deadline.since;
@@ -261,7 +262,7 @@ TEST(an_unreachable_ps_is_named) {
     strcpy(fixture->place.address, "127.0.0.1:1");
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
-    client_announce(fixture->client, 0, 1, 1, CONTRIBUTION_FULL);
+    fixture->exchange->announce(fixture->exchange, 0, 1, 1, CONTRIBUTION_FULL);
     assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
     assert_string_equal(client_silent(fixture->client).limit, "timeouts.peer");

@@ -165,7 +165,7 @@ static void await_rows(struct rows_fixture *fixture, float before,
     struct client_fixture *client = fixture->client;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct failure why;
-    while (!client_wait_rows(client->client, time_now())) {
+    while (!client->exchange->wait_rows(client->exchange, time_now())) {
         assert_true(time_now() < deadline);
         for (int f = 0; f < IDS * DIM; f++)
             assert_true(fixture->rows.weights[f] == before ||
@@ -180,9 +180,11 @@ static void await_rows(struct rows_fixture *fixture, float before,
 TEST(a_lookup_is_answered_by_the_rows_it_lists) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, false, 0, &fixture->rows);
+    fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 0,
+                                      &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
-    assert_false(client_wait_rows(fixture->client->client, time_now()));
+    assert_false(fixture->client->exchange->wait_rows(fixture->client->exchange,
+                                                      time_now()));
     send_rows(fixture, peer,
               (struct answer){.seq = seq, .clock = 3, .value = 5});
     await_rows(fixture, 0, 5);
@@ -191,7 +193,8 @@ TEST(a_lookup_is_answered_by_the_rows_it_lists) {
 TEST(rows_of_other_sizes_clocks_or_snapshots_are_left) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
+    fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 9,
+                                      &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
     struct answer sound = {.seq = seq, .clock = 3, .snapshot = 9, .value = 5};
     struct answer wrong = sound;
@@ -216,7 +219,8 @@ TEST(rows_of_other_sizes_clocks_or_snapshots_are_left) {
 TEST(a_lookup_is_sent_again_after_a_second_of_silence) {
     struct rows_fixture *fixture = *state;
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, false, 0, &fixture->rows);
+    fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 0,
+                                      &fixture->rows);
     uint64_t first = receive_lookup(fixture, 3, &peer);
     fixture->client->now += TIME_S + TIME_MS;
     uint64_t second = receive_lookup(fixture, 3, &peer);
@@ -232,13 +236,15 @@ TEST(an_answer_to_an_earlier_lookup_is_not_stored) {
     struct rows_fixture *fixture = *state;
     struct answer answer = {.clock = 3, .snapshot = 9, .value = 5};
     uint32_t peer;
-    client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
+    fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 9,
+                                      &fixture->rows);
     answer.seq = receive_lookup(fixture, 3, &peer);
     fixture->client->now += TIME_S + TIME_MS;
     uint64_t again = receive_lookup(fixture, 3, &peer);
     send_rows(fixture, peer, answer);
     await_rows(fixture, 0, 5);
-    client_lookup(fixture->client->client, 3, false, 9, &fixture->rows);
+    fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 9,
+                                      &fixture->rows);
     uint64_t next = receive_lookup(fixture, 3, &peer);
     answer.seq = again;
     answer.value = 99;
@@ -290,7 +296,8 @@ static bool is_pushed(struct rows_fixture *fixture) {
     client_fixture_poll(fixture->client);
     assert_int_equal(
         client_step(fixture->client->client, fixture->client->now, &why), 0);
-    return client_wait_pushed(fixture->client->client, time_now());
+    return fixture->client->exchange->wait_pushed(fixture->client->exchange,
+                                                  time_now());
 }
 
 static void expect_pushed(struct rows_fixture *fixture) {
@@ -307,8 +314,9 @@ static void expect_not_pushed(struct rows_fixture *fixture) {
 
 TEST(a_push_is_taken_when_each_partition_has_its_receipt) {
     struct rows_fixture *fixture = *state;
-    struct client *client = fixture->client->client;
-    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    struct exchange *exchange = fixture->client->exchange;
+    assert_true(
+        exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
     expect_not_pushed(fixture);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 0, 2);
@@ -323,20 +331,22 @@ TEST(a_push_is_taken_when_each_partition_has_its_receipt) {
 /* The number of a third push, once there was room for it. */
 static void *push_third(void *argument) {
     struct rows_fixture *fixture = argument;
-    bool taken = client_push_rows(fixture->client->client, 3, CONTRIBUTION_FULL,
-                                  &fixture->rows);
+    bool taken = fixture->client->exchange->push_rows(
+        fixture->client->exchange, 3, CONTRIBUTION_FULL, &fixture->rows);
     atomic_store(&fixture->third, taken ? 3 : -1);
     return NULL;
 }
 
 TEST(a_third_push_waits_until_the_first_is_taken) {
     struct rows_fixture *fixture = *state;
-    struct client *client = fixture->client->client;
+    struct exchange *exchange = fixture->client->exchange;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     pthread_t thread;
-    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
-    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 2, CONTRIBUTION_FULL, &fixture->rows));
     assert_int_equal(pthread_create(&thread, NULL, push_third, fixture), 0);
     expect_not_pushed(fixture);
     assert_int_equal(atomic_load(&fixture->third), 0);
@@ -353,26 +363,30 @@ TEST(a_third_push_waits_until_the_first_is_taken) {
 
 TEST(no_push_waits_after_the_end) {
     struct rows_fixture *fixture = *state;
-    struct client *client = fixture->client->client;
+    struct exchange *exchange = fixture->client->exchange;
     pthread_t thread;
-    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
     receive_push(fixture, 1);
-    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 2, CONTRIBUTION_FULL, &fixture->rows));
     assert_int_equal(pthread_create(&thread, NULL, push_third, fixture), 0);
-    client_cancel(client);
+    exchange->cancel(exchange);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(atomic_load(&fixture->third), -1);
-    assert_false(client_wait_pushed(client, TIME_NEVER));
+    assert_false(exchange->wait_pushed(exchange, TIME_NEVER));
 }
 
 /* The caller goes on meanwhile, and what is lost of the first is sent again. */
 TEST(a_push_leaves_when_the_one_before_is_taken) {
     struct rows_fixture *fixture = *state;
-    struct client *client = fixture->client->client;
+    struct exchange *exchange = fixture->client->exchange;
     struct link_frame frame;
-    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
-    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 2, CONTRIBUTION_FULL, &fixture->rows));
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
     expect_not_pushed(fixture);
     assert_false(link_view(fixture->client->server->wire->server_link, &frame));
@@ -394,26 +408,29 @@ TEST(a_push_leaves_when_the_one_before_is_taken) {
 /* No trainer keeps the rows of a table. */
 TEST(a_partition_is_not_wanted) {
     struct rows_fixture *fixture = *state;
-    struct client *client = fixture->client->client;
-    assert_true(client_push_rows(client, 1, CONTRIBUTION_FULL, &fixture->rows));
+    struct exchange *exchange = fixture->client->exchange;
+    assert_true(
+        exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
     expect_pushed(fixture);
-    assert_true(client_push_rows(client, 2, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 2, CONTRIBUTION_FULL, &fixture->rows));
     peer = receive_push(fixture, 2);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__WANTED, 1, 2);
     expect_not_pushed(fixture);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 2, 2);
     expect_pushed(fixture);
-    assert_true(client_push_rows(client, 3, CONTRIBUTION_FULL, &fixture->rows));
+    assert_true(
+        exchange->push_rows(exchange, 3, CONTRIBUTION_FULL, &fixture->rows));
     receive_push(fixture, 3);
 }
 
 TEST(a_missing_push_is_asked_for_and_sent_again) {
     struct rows_fixture *fixture = *state;
     struct link_frame frame;
-    assert_true(client_push_rows(fixture->client->client, 1, CONTRIBUTION_FULL,
-                                 &fixture->rows));
+    assert_true(fixture->client->exchange->push_rows(
+        fixture->client->exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
     uint32_t peer = receive_push(fixture, 1);
     fixture->client->now += TIME_S + TIME_MS;
     Capstan__DataHeader *query =
@@ -440,8 +457,8 @@ TEST(a_push_without_rows_has_no_bytes) {
     struct rows_fixture *fixture = *state;
     for (uint64_t i = 0; i < 3; i++) {
         struct link_frame frame;
-        assert_true(client_push_rows(fixture->client->client, i + 1,
-                                     cases[i].kind, NULL));
+        assert_true(fixture->client->exchange->push_rows(
+            fixture->client->exchange, i + 1, cases[i].kind, NULL));
         Capstan__DataHeader *header = receive(
             fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, i + 1);
         assert_int_equal(header->encoding, cases[i].encoding);

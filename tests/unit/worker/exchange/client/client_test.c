@@ -19,15 +19,16 @@ static void *train(void *argument) {
         for (uint32_t p = SERVER_FIXTURE_BLOCKS; p-- > 0;) {
             for (int i = 0; i < 16; i++)
                 gradients[fixture->offsets[p] + (uint64_t)i] = 1;
-            client_announce(fixture->client, p, 1, clock,
-                            fixture->empty ? CONTRIBUTION_EMPTY
-                                           : CONTRIBUTION_FULL);
+            fixture->exchange->announce(fixture->exchange, p, 1, clock,
+                                        fixture->empty ? CONTRIBUTION_EMPTY
+                                                       : CONTRIBUTION_FULL);
         }
         here = client_fixture_await_weights(fixture);
         client_fixture_check_weights(fixture,
                                      fixture->empty ? 0 : -(float)clock);
     }
-    if (!here || client_global_step(fixture->client) != fixture->rounds)
+    if (!here ||
+        fixture->exchange->global_step(fixture->exchange) != fixture->rounds)
         fixture->passed = false;
     atomic_store(&fixture->done, true);
     return NULL;
@@ -42,7 +43,7 @@ TEST(each_wait_returns_the_rounds_weights) {
     fixture->rounds = 200;
     client_fixture_start(fixture, train);
     client_fixture_run(fixture);
-    assert_true(client_waited(fixture->client) > 0);
+    assert_true(fixture->exchange->waited(fixture->exchange) > 0);
 }
 
 CLIENT_BF16(each_wait_returns_the_rounds_weights);
@@ -86,7 +87,7 @@ CLIENT_BF16(sums_are_exact_under_message_loss);
 static void *pull(void *argument) {
     struct client_fixture *fixture = argument;
     for (int i = 0; i < 3; i++) {
-        client_pull(fixture->client, 0, 0);
+        fixture->exchange->pull(fixture->exchange, 0, 0);
         if (!client_fixture_await_weights(fixture))
             fixture->passed = false;
         client_fixture_check_weights(fixture, 7);
@@ -120,7 +121,8 @@ static void *push_once(void *argument) {
     for (int i = 0; i < 64; i++)
         gradients[i] = 1 + (float)i * 0x1p-12f;
     for (uint32_t p = 0; p < SERVER_FIXTURE_BLOCKS; p++)
-        client_announce(fixture->client, p, 1, 1, CONTRIBUTION_FULL);
+        fixture->exchange->announce(fixture->exchange, p, 1, 1,
+                                    CONTRIBUTION_FULL);
     fixture->passed = client_fixture_await_weights(fixture);
     for (uint32_t b = 0; b < SERVER_FIXTURE_BLOCKS; b++) {
         uint64_t at =
@@ -151,10 +153,10 @@ CLIENT_BF16(bf16_rounds_gradients_and_weights_once_each);
 
 static void *pull_snapshot(void *argument) {
     struct client_fixture *fixture = argument;
-    client_pull(fixture->client, 0, 5);
+    fixture->exchange->pull(fixture->exchange, 0, 5);
     fixture->passed = client_fixture_await_weights(fixture);
     client_fixture_check_weights(fixture, 1 + 0x1p-20f);
-    client_pull(fixture->client, 0, 0);
+    fixture->exchange->pull(fixture->exchange, 0, 0);
     fixture->passed &= client_fixture_await_weights(fixture);
     client_fixture_check_weights(fixture, 1);
     atomic_store(&fixture->done, true);
@@ -186,8 +188,9 @@ CLIENT_BF16(a_snapshot_is_read_as_the_ps_holds_it);
 
 static void *wait_until_cancelled(void *argument) {
     struct client_fixture *fixture = argument;
-    client_announce(fixture->client, 2, 1, 1, CONTRIBUTION_FULL);
-    fixture->passed = !client_wait(fixture->client, 2, TIME_NEVER);
+    fixture->exchange->announce(fixture->exchange, 2, 1, 1, CONTRIBUTION_FULL);
+    fixture->passed =
+        !fixture->exchange->wait(fixture->exchange, 2, TIME_NEVER);
     atomic_store(&fixture->done, true);
     return NULL;
 }
@@ -196,7 +199,7 @@ TEST(a_cancelled_wait_ends) {
     struct client_fixture *fixture = *state;
     client_fixture_open(fixture, 0);
     client_fixture_start(fixture, wait_until_cancelled);
-    client_cancel(fixture->client);
+    fixture->exchange->cancel(fixture->exchange);
     pthread_join(fixture->compute, NULL);
     assert_true(fixture->passed);
 }
