@@ -337,40 +337,26 @@ static void client_lookup(struct exchange *exchange, uint64_t clock, bool early,
                           uint64_t snapshot, struct row_batch *rows) {
     struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
-    client->lookup = (struct client_rows){.rows = rows,
-                                          .clock = clock,
-                                          .early = early,
-                                          .snapshot = snapshot,
-                                          .requested = true};
+    client->lookup = (struct client_rows){
+        .rows = rows, .clock = clock, .early = early, .snapshot = snapshot};
     for (uint32_t p = 0; p < client->settings.plan->layout->num_partitions; p++)
         client->lookup.missing += rows->parts[p].bytes > 0;
+    client->lookup.requested = client->lookup.missing;
     pthread_mutex_unlock(&client->mutex);
     eventfd_write(client->wake, 1);
 }
 
-static bool rows_are_here(const struct client *client) {
-    return !client->lookup.missing;
-}
-
-static bool push_has_room(const struct client *client) {
-    return !client->push.requested;
-}
-
-static bool rows_are_pushed(const struct client *client) {
-    return !client->push.requested && !client->sent_push.missing;
-}
-
-/* Waits until IS_MET; the mutex is held. */
-static bool await_rows(struct client *client,
-                       bool (*is_met)(const struct client *), int64_t until) {
+/* Waits until NEXT has left, and unless SENT is NULL that is answered; the
+ * mutex is held. */
+static bool await_rows(struct client *client, const struct client_rows *next,
+                       const struct client_rows *sent, int64_t until) {
     int64_t start = time_now();
-    bool waits = !is_met(client) && !client->cancelled;
-    while (!is_met(client) && !client->cancelled &&
-           time_cond_wait(&client->arrived, &client->mutex, until))
-        ;
-    if (waits)
-        client->waited += time_now() - start;
-    return is_met(client) && !client->cancelled;
+    bool waits, in_time = true;
+    while ((waits = next->requested || (sent && sent->missing)) && in_time &&
+           !client->cancelled)
+        in_time = time_cond_wait(&client->arrived, &client->mutex, until);
+    client->waited += time_now() - start;
+    return !waits && !client->cancelled;
 }
 
 static bool client_push_rows(struct exchange *exchange, uint64_t clock,
@@ -383,14 +369,16 @@ static bool client_push_rows(struct exchange *exchange, uint64_t clock,
         [CONTRIBUTION_EMPTY] = WINDOW_PUSH_EMPTY,
         [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
+    uint32_t partitions = client->settings.plan->layout->num_partitions;
     pthread_mutex_lock(&client->mutex);
     double scale = client->scaler.scale; /* of this step */
-    bool has_room = await_rows(client, push_has_room, TIME_NEVER);
+    bool has_room = await_rows(client, &client->push, NULL, TIME_NEVER);
     if (has_room)
         client->push = (struct client_rows){.rows = rows,
                                             .clock = clock,
                                             .kind = kinds[contribution_kind],
                                             .overflow_scale = scale,
+                                            .missing = partitions,
                                             .requested = true};
     pthread_mutex_unlock(&client->mutex);
     if (has_room)
@@ -401,7 +389,8 @@ static bool client_push_rows(struct exchange *exchange, uint64_t clock,
 static bool client_wait_rows(struct exchange *exchange, int64_t until) {
     struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
-    bool here = await_rows(client, rows_are_here, until);
+    bool here =
+        await_rows(client, &client->lookup, &client->sent_lookup, until);
     pthread_mutex_unlock(&client->mutex);
     return here;
 }
@@ -409,7 +398,7 @@ static bool client_wait_rows(struct exchange *exchange, int64_t until) {
 static bool client_wait_pushed(struct exchange *exchange, int64_t until) {
     struct client *client = (struct client *)exchange;
     pthread_mutex_lock(&client->mutex);
-    bool pushed = await_rows(client, rows_are_pushed, until);
+    bool pushed = await_rows(client, &client->push, &client->sent_push, until);
     pthread_mutex_unlock(&client->mutex);
     return pushed;
 }

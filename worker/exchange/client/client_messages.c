@@ -246,21 +246,22 @@ static uint32_t pushed_bytes(const struct client_rows *rows, uint32_t p) {
                        : 0;
 }
 
-/* A push waits until the one before is answered. */
+/* Takes what is requested as NEXT, once what was SENT is answered. */
+static bool start_next(struct client *client, struct client_rows *next,
+                       struct client_rows *sent) {
+    if (!next->requested || sent->missing)
+        return false;
+    *sent = *next;
+    sent->after = client->seq;
+    next->requested = false;
+    pthread_cond_broadcast(&client->arrived);
+    return true;
+}
+
 void client_start_rows(struct client *client) {
     uint32_t first = client_first_push(client), count = partitions(client);
-    bool pushes = client->push.requested && !client->sent_push.missing;
-    bool looks_up = client->lookup.requested;
-    if (pushes) {
-        client->sent_push = client->push;
-        client->sent_push.missing = count;
-        client->push.requested = false;
-        pthread_cond_broadcast(&client->arrived);
-    }
-    if (looks_up) {
-        client->sent_lookup = client->lookup;
-        client->sent_lookup.after = client->seq;
-    }
+    bool pushes = start_next(client, &client->push, &client->sent_push);
+    bool looks_up = start_next(client, &client->lookup, &client->sent_lookup);
     const struct client_rows *push = &client->sent_push,
                              *lookup = &client->sent_lookup;
     for (uint32_t p = 0; pushes && p < count; p++)
@@ -277,7 +278,6 @@ void client_start_rows(struct client *client) {
         window_enqueue(client->window, first + p, 1, WINDOW_PULL,
                        lookup->clock);
     }
-    client->lookup.requested = false;
 }
 
 static const struct row_batch_part *row_part_of(
@@ -401,7 +401,7 @@ static void client_take_rows(struct client *client,
                             header->clock, now)) {
             memcpy(lookup->rows->weights + lookup->rows->parts[p].first_float,
                    from, header->sizes[i]);
-            count_down(client, &client->lookup);
+            count_down(client, &client->sent_lookup);
         }
         from += header->sizes[i];
     }

@@ -255,6 +255,29 @@ TEST(an_answer_to_an_earlier_lookup_is_not_stored) {
     await_rows(fixture, 5, 6);
 }
 
+/* The caller's wait had a limit. */
+TEST(a_lookup_leaves_when_the_one_before_is_answered) {
+    struct rows_fixture *fixture = *state;
+    struct client_fixture *client = fixture->client;
+    struct exchange *exchange = client->exchange;
+    struct failure why;
+    uint32_t peer;
+    exchange->lookup(exchange, 3, false, 0, &fixture->rows);
+    uint64_t seq = receive_lookup(fixture, 3, &peer);
+    assert_false(exchange->wait_rows(exchange, time_now()));
+    exchange->lookup(exchange, 4, false, 0, &fixture->rows);
+    assert_int_equal(client_step(client->client, client->now, &why), 0);
+    send_rows(fixture, peer,
+              (struct answer){.seq = seq, .clock = 3, .value = 5});
+    seq = receive_lookup(fixture, 4, &peer);
+    assert_false(exchange->wait_rows(exchange, time_now()));
+    send_rows(fixture, peer,
+              (struct answer){.seq = seq, .clock = 4, .value = 6});
+    await_rows(fixture, 5, 6);
+    client->now += CLIENT_STEP_TIMEOUT * TIME_S + TIME_S;
+    assert_int_equal(client_silent(client->client).until, TIME_NEVER);
+}
+
 /* A push's lists and gradients, of CLOCK; its sender. */
 static uint32_t receive_push(struct rows_fixture *fixture, uint64_t clock) {
     struct link_frame frame;
@@ -424,6 +447,28 @@ TEST(a_partition_is_not_wanted) {
     assert_true(
         exchange->push_rows(exchange, 3, CONTRIBUTION_FULL, &fixture->rows));
     receive_push(fixture, 3);
+}
+
+/* Nor is a block that such a message names: a ps sends none. */
+TEST(a_message_that_wants_a_block_and_a_partition_is_left) {
+    struct rows_fixture *fixture = *state;
+    struct exchange *exchange = fixture->client->exchange;
+    uint32_t mixed[] = {SERVER_FIXTURE_BLOCKS - 1, SERVER_FIXTURE_BLOCKS};
+    Capstan__DataHeader wanted = CAPSTAN__DATA_HEADER__INIT;
+    struct link_frame frame;
+    assert_true(
+        exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
+    uint32_t peer = receive_push(fixture, 1);
+    wanted.kind = CAPSTAN__DATA_HEADER__KIND__WANTED;
+    wanted.clock = 1;
+    wanted.n_blocks = 2;
+    wanted.blocks = mixed;
+    send_reply(fixture, peer, &wanted, NULL, 0);
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    expect_pushed(fixture);
+    exchange->announce(exchange, 0, 1, 2, CONTRIBUTION_ZERO);
+    receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH, 2);
+    link_release(&frame);
 }
 
 TEST(a_missing_push_is_asked_for_and_sent_again) {
