@@ -4,6 +4,8 @@
  * dropped because no consumer is left. */
 #include "worker/event_queue.h"
 
+#include "core/base/time.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,33 +20,32 @@ enum status event_queue_open(struct event_queue *queue, void *values,
     if (queue->descriptor < 0)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                             "no descriptor for an event queue");
-    pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->space_freed, NULL);
+    waiter_open(&queue->waiter);
     return STATUS_OK;
 }
 
 void event_queue_close(struct event_queue *queue) {
-    pthread_mutex_destroy(&queue->mutex);
-    pthread_cond_destroy(&queue->space_freed);
+    waiter_close(&queue->waiter);
     close(queue->descriptor);
 }
 
 void event_queue_push(struct event_queue *queue, const void *value) {
-    pthread_mutex_lock(&queue->mutex);
-    while (queue->count == queue->capacity && !queue->cancelled)
-        pthread_cond_wait(&queue->space_freed, &queue->mutex);
+    waiter_enter(&queue->waiter);
+    while (queue->count == queue->capacity &&
+           waiter_wait(&queue->waiter, TIME_NEVER, NULL))
+        ;
     if (queue->count < queue->capacity) {
         unsigned last = (queue->first + queue->count++) % queue->capacity;
         memcpy(queue->values + last * queue->size, value, queue->size);
     }
-    pthread_mutex_unlock(&queue->mutex);
+    waiter_leave(&queue->waiter);
     eventfd_write(queue->descriptor, 1);
 }
 
 bool event_queue_pop(struct event_queue *event_queue, void *value) {
     eventfd_t count;
     eventfd_read(event_queue->descriptor, &count);
-    pthread_mutex_lock(&event_queue->mutex);
+    waiter_enter(&event_queue->waiter);
     bool any = event_queue->count;
     if (any) {
         memcpy(value,
@@ -52,15 +53,11 @@ bool event_queue_pop(struct event_queue *event_queue, void *value) {
                event_queue->size);
         event_queue->first = (event_queue->first + 1) % event_queue->capacity;
         event_queue->count--;
-        pthread_cond_signal(&event_queue->space_freed);
     }
-    pthread_mutex_unlock(&event_queue->mutex);
+    waiter_leave_changed(&event_queue->waiter);
     return any;
 }
 
 void event_queue_cancel(struct event_queue *queue) {
-    pthread_mutex_lock(&queue->mutex);
-    queue->cancelled = true;
-    pthread_cond_signal(&queue->space_freed);
-    pthread_mutex_unlock(&queue->mutex);
+    waiter_cancel(&queue->waiter);
 }

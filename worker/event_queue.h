@@ -5,19 +5,17 @@
 #define CAPSTAN_EVENT_QUEUE_H
 
 #include "core/base/status.h"
+#include "core/base/waiter.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct event_queue {
-    pthread_mutex_t mutex;
-    pthread_cond_t space_freed;
+    struct waiter waiter; /* for space */
     int descriptor; /* readable after a push: pop until the queue is empty */
     unsigned char *values; /* a ring */
     size_t size;           /* bytes of a value */
     unsigned capacity, first, count;
-    bool cancelled;
 };
 
 /* Borrows VALUES, room for CAPACITY values of SIZE bytes. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/time.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -28,15 +27,6 @@ int64_t time_from_seconds(double seconds) {
 
 double time_to_seconds(int64_t nanoseconds) {
     return (double)nanoseconds * 1e-9;
-}
-
-bool time_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                    int64_t until) {
-    struct timespec at = {until / TIME_S, until % TIME_S};
-    if (until == TIME_NEVER)
-        return !pthread_cond_wait(cond, mutex);
-    return pthread_cond_clockwait(cond, mutex, CLOCK_MONOTONIC, &at) !=
-           ETIMEDOUT;
 }
 
 int time_poll_ms(int64_t now, int64_t deadline) {

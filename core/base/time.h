@@ -4,7 +4,6 @@
 #ifndef CAPSTAN_TIME_H
 #define CAPSTAN_TIME_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,11 +24,6 @@ int64_t time_from_seconds(double seconds);
 
 /* NANOSECONDS as seconds. */
 double time_to_seconds(int64_t nanoseconds);
-
-/* pthread_cond_wait until UNTIL (TIME_NEVER: without an end) at the latest;
- * false then. */
-bool time_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                    int64_t until);
 
 /* Milliseconds from NOW to DEADLINE for poll(2): rounded up, 0 if it has
  * passed, at most INT_MAX, -1 for TIME_NEVER. */

@@ -4,9 +4,8 @@
 #include "worker/collective/local_collective.h"
 
 #include "core/base/plugin.h"
-#include "core/base/time.h"
+#include "core/base/waiter.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +23,9 @@ struct local_collective {
     double timeout;
     struct collective_store store;
 
-    pthread_mutex_t mutex; /* guards all fields below */
-    pthread_cond_t changed;
+    struct waiter waiter; /* guards all fields below; cancelled: aborted */
     struct entry *entries;
     struct collective **groups; /* per member; NULL: not joined */
-    bool aborted;
 };
 
 static enum status local_collective_set(void *context, const char *key,
@@ -47,11 +44,10 @@ static enum status local_collective_set(void *context, const char *key,
     strncpy(entry->key, key, sizeof entry->key - 1);
     entry->value = copy;
     entry->size = size;
-    pthread_mutex_lock(&collective->mutex);
+    waiter_enter(&collective->waiter);
     entry->next = collective->entries;
     collective->entries = entry;
-    pthread_cond_broadcast(&collective->changed);
-    pthread_mutex_unlock(&collective->mutex);
+    waiter_leave_changed(&collective->waiter);
     return STATUS_OK;
 }
 
@@ -67,28 +63,25 @@ static const struct entry *local_collective_find(
 /* The mutex is held. NULL: it was not set in time. */
 static const struct entry *wait_entry(struct local_collective *collective,
                                       const char *key, int64_t until) {
-    struct timespec end = {.tv_sec = until / TIME_S, .tv_nsec = until % TIME_S};
-    int error = 0;
-    const struct entry *entry = NULL;
-    while (!error && !collective->aborted &&
-           !(entry = local_collective_find(collective, key)))
-        error = pthread_cond_timedwait(&collective->changed, &collective->mutex,
-                                       &end);
-    return entry;
+    const struct entry *entry;
+    while (!(entry = local_collective_find(collective, key)) &&
+           waiter_wait(&collective->waiter, until, NULL))
+        ;
+    return collective->waiter.cancelled ? NULL : entry;
 }
 
 static enum status local_collective_get(void *context, const char *key,
                                         int64_t until, void **value,
                                         size_t *size, struct failure *why) {
     struct local_collective *collective = context;
-    pthread_mutex_lock(&collective->mutex);
+    waiter_enter(&collective->waiter);
     const struct entry *entry = wait_entry(collective, key, until);
     *value = entry ? malloc(entry->size + 1) : NULL;
     *size = entry ? entry->size : 0;
     if (*value)
         memcpy(*value, entry->value, entry->size);
-    bool aborted = collective->aborted;
-    pthread_mutex_unlock(&collective->mutex);
+    bool aborted = collective->waiter.cancelled;
+    waiter_leave(&collective->waiter);
     if (*value)
         return STATUS_OK;
     if (aborted)
@@ -102,17 +95,13 @@ static enum status local_collective_get(void *context, const char *key,
 
 static bool local_collective_is_cancelled(void *context) {
     struct local_collective *collective = context;
-    pthread_mutex_lock(&collective->mutex);
-    bool aborted = collective->aborted;
-    pthread_mutex_unlock(&collective->mutex);
-    return aborted;
+    return waiter_is_cancelled(&collective->waiter);
 }
 
 enum status local_collective_open(struct local_collective **out,
                                   const struct collective_ops *ops,
                                   uint32_t count, double timeout,
                                   struct failure *why) {
-    pthread_condattr_t attributes;
     struct local_collective *collective = calloc(1, sizeof *collective);
     *out = collective;
     if (collective)
@@ -129,11 +118,7 @@ enum status local_collective_open(struct local_collective **out,
     collective->store = (struct collective_store){
         collective, local_collective_set, local_collective_get,
         local_collective_is_cancelled};
-    pthread_mutex_init(&collective->mutex, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&collective->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    waiter_open(&collective->waiter);
     return STATUS_OK;
 }
 
@@ -148,8 +133,7 @@ void local_collective_close(struct local_collective **where) {
         free(entry->value);
         free(entry);
     }
-    pthread_cond_destroy(&collective->changed);
-    pthread_mutex_destroy(&collective->mutex);
+    waiter_close(&collective->waiter);
     free(collective->groups);
     free(collective);
 }
@@ -175,11 +159,11 @@ enum status local_collective_join(struct local_collective *collective,
         close_member(collective, group);
         return status;
     }
-    pthread_mutex_lock(&collective->mutex);
+    waiter_enter(&collective->waiter);
     collective->groups[member] = group;
-    if (collective->aborted)
+    if (collective->waiter.cancelled)
         collective->ops->abort(group);
-    pthread_mutex_unlock(&collective->mutex);
+    waiter_leave(&collective->waiter);
     return STATUS_OK;
 }
 
@@ -191,21 +175,20 @@ enum status local_collective_all_reduce(struct local_collective *collective,
 }
 
 void local_collective_abort(struct local_collective *collective) {
-    pthread_mutex_lock(&collective->mutex);
-    collective->aborted = true;
+    waiter_enter(&collective->waiter);
+    collective->waiter.cancelled = true;
     for (uint32_t m = 0; m < collective->count; m++)
         if (collective->groups[m])
             collective->ops->abort(collective->groups[m]);
-    pthread_cond_broadcast(&collective->changed);
-    pthread_mutex_unlock(&collective->mutex);
+    waiter_leave_changed(&collective->waiter);
 }
 
 /* Removed first, so that no thread aborts a group that is being closed. */
 void local_collective_leave(struct local_collective *collective,
                             uint32_t member) {
-    pthread_mutex_lock(&collective->mutex);
+    waiter_enter(&collective->waiter);
     struct collective *group = collective->groups[member];
     collective->groups[member] = NULL;
-    pthread_mutex_unlock(&collective->mutex);
+    waiter_leave(&collective->waiter);
     close_member(collective, group);
 }

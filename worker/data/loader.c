@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Readers claim batches in order and fill them in any order; the consumer takes
- * them in order. Two locks: `mutex` guards the counters, `source_mutex`, locked
- * first, the source, which is asked for batches in order. Neither is held while
- * samples are converted. */
+ * them in order. Two locks: that of `waiter` guards the counters,
+ * `source_mutex`, locked first, the source, which is asked for batches in
+ * order. Neither is held while samples are converted. */
 #include "worker/data/loader.h"
 
 #include "core/base/byte_size.h"
+#include "core/base/time.h"
+#include "core/base/waiter.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -44,10 +46,8 @@ struct loader {
 
     pthread_mutex_t source_mutex; /* of the source's claims */
 
-    pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a slot's `completed`, or a counter below */
+    struct waiter waiter; /* for a slot's `completed`, or a counter below */
     uint64_t claimed, consumed;
-    bool stopping;
 };
 
 static struct slot *loader_slot_of(struct loader *loader, uint64_t batch) {
@@ -56,14 +56,15 @@ static struct slot *loader_slot_of(struct loader *loader, uint64_t batch) {
 
 /* Waits for a free slot; false: the loader is closing. */
 static bool claim_number(struct loader *loader, uint64_t *batch) {
-    pthread_mutex_lock(&loader->mutex);
-    while (!loader->stopping && loader->depth &&
-           loader->claimed - loader->consumed >= loader->depth)
-        pthread_cond_wait(&loader->changed, &loader->mutex);
-    bool go_on = !loader->stopping;
+    waiter_enter(&loader->waiter);
+    while (loader->depth &&
+           loader->claimed - loader->consumed >= loader->depth &&
+           waiter_wait(&loader->waiter, TIME_NEVER, NULL))
+        ;
+    bool go_on = !loader->waiter.cancelled;
     *batch = loader->claimed;
     loader->claimed += go_on;
-    pthread_mutex_unlock(&loader->mutex);
+    waiter_leave(&loader->waiter);
     return go_on;
 }
 
@@ -97,10 +98,9 @@ static void *run_reader(void *argument) {
     while (loader_claim(reader, &batch)) {
         struct slot *slot = loader_slot_of(loader, batch);
         loader_fill(reader, slot);
-        pthread_mutex_lock(&loader->mutex);
+        waiter_enter(&loader->waiter);
         slot->completed = batch + 1;
-        pthread_cond_broadcast(&loader->changed);
-        pthread_mutex_unlock(&loader->mutex);
+        waiter_leave_changed(&loader->waiter);
     }
     return NULL;
 }
@@ -165,10 +165,7 @@ static enum status loader_start(struct loader *loader, struct failure *why) {
 }
 
 static void loader_stop(struct loader *loader) {
-    pthread_mutex_lock(&loader->mutex);
-    loader->stopping = true;
-    pthread_cond_broadcast(&loader->changed);
-    pthread_mutex_unlock(&loader->mutex);
+    waiter_cancel(&loader->waiter);
     for (uint32_t r = 0; r < loader->started; r++)
         pthread_join(loader->readers[r].thread, NULL);
 }
@@ -186,8 +183,7 @@ void loader_close(struct loader **where) {
     free(loader->slots);
     free(loader->readers);
     loader->table->close(&loader->source);
-    pthread_cond_destroy(&loader->changed);
-    pthread_mutex_destroy(&loader->mutex);
+    waiter_close(&loader->waiter);
     pthread_mutex_destroy(&loader->source_mutex);
     free(loader);
     *where = NULL;
@@ -207,8 +203,7 @@ enum status loader_open(struct loader **out, const struct dataset *dataset,
     loader->depth = prefetch.readers * prefetch.depth;
     loader->first = first;
     pthread_mutex_init(&loader->source_mutex, NULL);
-    pthread_mutex_init(&loader->mutex, NULL);
-    pthread_cond_init(&loader->changed, NULL);
+    waiter_open(&loader->waiter);
     enum status status = dataset->table->share(&loader->source, dataset, spec,
                                                options, first, why);
     if (!status)
@@ -239,14 +234,14 @@ enum status loader_next(struct loader *loader, const struct batch **out,
     uint64_t batch;
     if (!loader->depth && loader_claim(loader->readers, &batch))
         loader_fill(loader->readers, loader_slot_of(loader, batch));
-    pthread_mutex_lock(&loader->mutex);
+    waiter_enter(&loader->waiter);
     batch = loader->consumed;
     const struct slot *slot = loader_slot_of(loader, batch);
-    while (loader->depth && slot->completed != batch + 1)
-        pthread_cond_wait(&loader->changed, &loader->mutex);
+    while (loader->depth && slot->completed != batch + 1 &&
+           waiter_wait(&loader->waiter, TIME_NEVER, NULL))
+        ;
     loader->consumed++;
-    pthread_cond_broadcast(&loader->changed);
-    pthread_mutex_unlock(&loader->mutex);
+    waiter_leave_changed(&loader->waiter);
     *out = &slot->batch;
     if (slot->status && why)
         *why = slot->why;
@@ -254,10 +249,10 @@ enum status loader_next(struct loader *loader, const struct batch **out,
 }
 
 const struct batch *loader_peek(struct loader *loader) {
-    pthread_mutex_lock(&loader->mutex);
+    waiter_enter(&loader->waiter);
     const struct slot *slot = loader_slot_of(loader, loader->consumed);
     bool ready = loader->depth && slot->completed == loader->consumed + 1 &&
                  !slot->status;
-    pthread_mutex_unlock(&loader->mutex);
+    waiter_leave(&loader->waiter);
     return ready ? &slot->batch : NULL;
 }

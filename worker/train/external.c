@@ -20,8 +20,7 @@ struct external *external_open(void) {
     struct external *external = calloc(1, sizeof *external);
     if (!external)
         return NULL;
-    pthread_mutex_init(&external->mutex, NULL);
-    pthread_cond_init(&external->changed, NULL);
+    waiter_open(&external->waiter);
     pthread_mutex_init(&external->kept_mutex, NULL);
     return external;
 }
@@ -44,8 +43,7 @@ void external_close(struct external **where) {
     for (uint32_t p = 0; p < external->count; p++)
         if (external->tensors[p].gradient)
             buffer_destroy(external->tensors[p].gradient);
-    pthread_mutex_destroy(&external->mutex);
-    pthread_cond_destroy(&external->changed);
+    waiter_close(&external->waiter);
     pthread_mutex_destroy(&external->kept_mutex);
     for (uint32_t k = 0; k < external->num_kept; k++)
         free(external->kept[k].data);
@@ -61,27 +59,26 @@ void external_close(struct external **where) {
 }
 
 void external_attach(struct external *external, struct trainer *trainer) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     external->trainer = trainer;
     external->joined = true;
     external->place = (struct external_place){trainer->settings.rank,
                                               trainer->settings.num_ranks,
                                               trainer->settings.local_rank};
-    pthread_cond_broadcast(&external->changed);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave_changed(&external->waiter);
 }
 
 void external_detach(struct external *external) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     external->detached = true;
-    pthread_cond_broadcast(&external->changed);
+    pthread_cond_broadcast(&external->waiter.changed);
     while (external->inside)
-        pthread_cond_wait(&external->changed, &external->mutex);
+        waiter_wait(&external->waiter, TIME_NEVER, NULL);
     pthread_mutex_lock(&external->kept_mutex);
     dir_lock_release(&external->dir_lock);
     pthread_mutex_unlock(&external->kept_mutex);
     external->trainer = NULL;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
 }
 
 float *const *external_values(const struct external *external) {
@@ -94,39 +91,37 @@ float *const *external_means(const struct external *external) {
 
 void external_end(struct external *external, enum status status,
                   const struct failure *why) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     external->ended = true;
     external->status = status;
     external->why = *why;
-    pthread_cond_broadcast(&external->changed);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave_changed(&external->waiter);
 }
 
 enum external_result external_wait_end(struct external *external, int64_t until,
                                        enum status *status,
                                        struct failure *why) {
-    pthread_mutex_lock(&external->mutex);
-    while (!external->ended &&
-           time_cond_wait(&external->changed, &external->mutex, until))
+    waiter_enter(&external->waiter);
+    while (!external->ended && waiter_wait(&external->waiter, until, NULL))
         ;
     bool ended = external->ended;
     *status = external->status;
     if (ended)
         *why = external->why;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return ended ? EXTERNAL_DONE : EXTERNAL_LATE;
 }
 
 enum external_result external_wait_joined(struct external *external,
                                           int64_t until) {
-    bool in_time = true;
-    pthread_mutex_lock(&external->mutex);
-    while (!external->joined && !external->ended && in_time)
-        in_time = time_cond_wait(&external->changed, &external->mutex, until);
+    waiter_enter(&external->waiter);
+    while (!external->joined && !external->ended &&
+           waiter_wait(&external->waiter, until, NULL))
+        ;
     enum external_result result = external->joined  ? EXTERNAL_DONE
                                   : external->ended ? EXTERNAL_OVER
                                                     : EXTERNAL_LATE;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return result;
 }
 
@@ -136,41 +131,40 @@ void external_place(const struct external *external,
 }
 
 struct trainer *external_enter(struct external *external) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     bool may = external->trainer && !external->detached && !external->ended;
     external->inside += may;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return may ? external->trainer : NULL;
 }
 
 void external_leave(struct external *external) {
-    pthread_mutex_lock(&external->mutex);
-    if (!--external->inside && external->detached)
-        pthread_cond_broadcast(&external->changed);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_enter(&external->waiter);
+    external->inside--;
+    waiter_leave_changed(&external->waiter);
 }
 
 enum external_result external_late(struct external *external, int64_t until) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     while (!external->detached && !external->ended &&
-           time_cond_wait(&external->changed, &external->mutex, until))
+           waiter_wait(&external->waiter, until, NULL))
         ;
     bool over = external->detached || external->ended;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return over ? EXTERNAL_OVER : EXTERNAL_LATE;
 }
 
 bool external_is_over(struct external *external) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     bool over = external->detached || external->ended;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return over;
 }
 
 bool external_is_past_end(struct external *external) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     bool past_end = external->past_end && !external->finished;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return past_end;
 }
 
@@ -215,12 +209,12 @@ enum status external_default_group(struct optimizer_group *group,
 /* With ps: the gradient may be changed once no message reads it. */
 static bool await_gradient(struct external *external, struct tensor *tensor,
                            int64_t until) {
-    bool in_time = true;
-    pthread_mutex_lock(&external->mutex);
-    while (tensor->lent && in_time && !external->detached)
-        in_time = time_cond_wait(&external->changed, &external->mutex, until);
+    waiter_enter(&external->waiter);
+    while (tensor->lent && !external->detached &&
+           waiter_wait(&external->waiter, until, NULL))
+        ;
     bool here = !tensor->lent;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return here;
 }
 
@@ -238,11 +232,11 @@ bool external_wait_weights(struct external *external, struct trainer *trainer,
     struct tensor *tensor = &external->tensors[p];
     if (!trainer->exchange->wait(trainer->exchange, p, until))
         return false;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     struct buffer *own = tensor->owned ? tensor->gradient : NULL;
     bool lent = tensor->lent;
     tensor->owned = false;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (own) /* the first wait after the push */
         buffer_release(&own);
     if (lent)
@@ -436,18 +430,18 @@ static bool await_others(struct external *external, struct trainer *trainer,
                          const struct external_rows *rows, uint32_t count,
                          int64_t until) {
     struct external_tables *all = external->tables;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     bool others = count && all->steps.awaited &&
                   (all->awaited_clock < trainer->clock ||
                    !table_steps_awaits(&all->steps, rows, count));
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (!others)
         return true;
     if (!trainer->exchange->wait_rows(trainer->exchange, until))
         return false;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     table_steps_drop(&all->steps);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return true;
 }
 
@@ -487,10 +481,10 @@ enum external_result external_prefetch(struct external *external,
         return EXTERNAL_OVER;
     enum status status = check_lists(external, rows, count, &why);
     bool past_end = external_is_past_end(external);
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     if (!status && count && !past_end)
         status = prepare_lookup(external, trainer, rows, count, &why);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (status)
         external_report(trainer, &why);
     external_leave(external);
@@ -536,18 +530,18 @@ enum external_result external_lookup(struct external *external,
         external_leave(external);
         return result;
     }
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     if (!status && count && !external->tables->steps.awaited)
         status = begin_lookup(external, trainer, rows, count, &why);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (status) {
         external_report(trainer, &why);
     } else if (!count ||
                trainer->exchange->wait_rows(trainer->exchange, until)) {
-        pthread_mutex_lock(&external->mutex);
+        waiter_enter(&external->waiter);
         if (count)
             take_rows(external, trainer, rows, count);
-        pthread_mutex_unlock(&external->mutex);
+        waiter_leave(&external->waiter);
         result = EXTERNAL_DONE;
     } else {
         result = external_late(external, until);
@@ -566,12 +560,12 @@ enum external_result external_push_rows(struct external *external,
     enum status status = check_lists(external, rows, count, &why);
     if (external_is_past_end(external))
         count = 0;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     if (!status && external->tables)
         status = open_steps(external, trainer, &why);
     for (uint32_t i = 0; !status && i < count; i++)
         status = table_steps_add(&external->tables->steps, &rows[i], &why);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (status)
         external_report(trainer, &why);
     external_leave(external);
@@ -586,18 +580,18 @@ enum status external_flush_rows(struct external *external,
     if (!all)
         return STATUS_OK;
     struct row_batch *batch = NULL;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     enum status status = open_steps(external, trainer, why);
     if (!status)
         status = table_steps_sum(&all->steps, &batch, why);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (kind == CONTRIBUTION_ZERO && batch)
         kind = CONTRIBUTION_FULL;
     if (status || !trainer_push_rows(trainer, trainer->clock + 1, kind,
                                      kind == CONTRIBUTION_FULL ? batch : NULL))
         return status;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     table_steps_sent(&all->steps);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return STATUS_OK;
 }

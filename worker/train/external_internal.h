@@ -47,8 +47,7 @@ struct external_tables {
 };
 
 struct external {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    struct waiter waiter;
     struct trainer *trainer; /* attached, or NULL */
     struct external_place place;
     unsigned inside; /* calls that use the trainer */

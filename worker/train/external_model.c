@@ -20,10 +20,9 @@ static void take_back(void *owner, struct buffer *buffer) {
     struct tensor *tensor = owner;
     struct external *external = tensor->external;
     (void)buffer;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     tensor->lent = false;
-    pthread_cond_broadcast(&external->changed);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave_changed(&external->waiter);
 }
 
 static bool grow_tensors(struct external *external) {
@@ -139,7 +138,7 @@ enum status external_set(struct external *external, uint32_t group,
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return status_fail(why, FAILURE_RUN_ENDED, "the run is over");
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     if (!external->has_optimizer)
         external->first_group =
             (struct optimizer_group){trainer->settings.job->optimizer,
@@ -150,7 +149,7 @@ enum status external_set(struct external *external, uint32_t group,
         status = change_group(external, group, key, value, why);
     if (status == STATUS_CONFIG)
         why->code = FAILURE_WRONG_CALL;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     external_leave(external);
     return status;
 }
@@ -277,17 +276,6 @@ static enum status take_planned_optimizer(struct external *external,
     return check_means(external, why);
 }
 
-/* Waits for trainer_begin. */
-static bool wait_exchange(struct trainer *trainer, int64_t until) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool in_time = true;
-    while (!trainer->exchange && !trainer->cancelled && in_time)
-        in_time = time_cond_wait(&trainer->changed, &trainer->mutex, until);
-    bool here = trainer->exchange && !trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
-    return here;
-}
-
 /* Rank 0 of a new run sends its weights, the others ask for them. */
 static void request_weights(struct external *external,
                             struct trainer *trainer) {
@@ -388,7 +376,7 @@ static enum external_result start_training(struct external *external,
         external_report(trainer, &why);
         return EXTERNAL_OVER;
     }
-    if (!wait_exchange(trainer, until))
+    if (!trainer_wait_exchange(trainer, until))
         return external_late(external, until);
     if (!external->requested &&
         take_planned_optimizer(external, trainer, &why)) {

@@ -73,9 +73,9 @@ static bool check_push(const struct external *external,
 /* Values that were once changed go with every step. */
 static void begin_step(struct external *external, struct trainer *trainer) {
     double values[OPTIMIZER_VALUES];
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->progress.pushing = trainer->clock + 1;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
     external->trained_pushed = false;
     uint32_t num_groups = external->values_changed ? external->num_groups : 0;
     for (uint32_t g = 0; g < num_groups && g < trainer->plan->num_groups; g++) {
@@ -223,10 +223,10 @@ enum external_result external_state(struct external *external,
  * values of an averaged or assigned tensor. The read of a state may be, too. */
 static bool await_push_before(struct external *external,
                               struct trainer *trainer, uint32_t p) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     bool pushable = external->started && !external->finished &&
                     p < external->count && !external->tensors[p].pushed;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     if (pushable && await_state(external, trainer, TIME_NEVER))
         drop_state(external);
     return !pushable || external_wait_weights(external, trainer, p, TIME_NEVER);
@@ -245,10 +245,10 @@ enum external_result external_push(struct external *external,
     } else if (await_push_before(external, trainer, parameter)) {
         if (external->started && !external->finished)
             external_save_kept(external, trainer, false);
-        pthread_mutex_lock(&external->mutex);
+        waiter_enter(&external->waiter);
         result =
             push_tensor(external, trainer, parameter, data, bytes, kind, &why);
-        pthread_mutex_unlock(&external->mutex);
+        waiter_leave(&external->waiter);
         if (result == EXTERNAL_OVER)
             external_report(trainer, &why);
     } else {
@@ -259,9 +259,9 @@ enum external_result external_push(struct external *external,
 }
 
 static void flush_pushes(struct external *external, struct trainer *trainer) {
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     announce_waiting(external, trainer);
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
 }
 
 enum external_result external_wait(struct external *external,
@@ -362,9 +362,9 @@ static enum external_result external_end_step(struct external *external,
                   !trainer_settle_rows(trainer, until)))
         return external_late(external, until);
     external->counted = false;
-    pthread_mutex_lock(&external->mutex);
+    waiter_enter(&external->waiter);
     external->past_end = *ends;
-    pthread_mutex_unlock(&external->mutex);
+    waiter_leave(&external->waiter);
     return EXTERNAL_DONE;
 }
 

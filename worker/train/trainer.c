@@ -82,21 +82,20 @@ static void trainer_device_report(struct trainer *trainer) {
 
 void trainer_assign_device(struct trainer *trainer, uint32_t sharer_index,
                            uint32_t trainers) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->sharer_index = sharer_index;
     trainer->device_sharers = trainers;
-    pthread_cond_broadcast(&trainer->changed);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave_changed(&trainer->waiter);
 }
 
 /* False: it was cancelled. */
 static bool wait_assignment(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     while (trainer->devices_reported && !trainer->device_sharers &&
-           !trainer->cancelled)
-        pthread_cond_wait(&trainer->changed, &trainer->mutex);
-    bool go = !trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
+           waiter_wait(&trainer->waiter, TIME_NEVER, NULL))
+        ;
+    bool go = !trainer->waiter.cancelled;
+    waiter_leave(&trainer->waiter);
     return go;
 }
 
@@ -249,11 +248,11 @@ static enum status evaluate_snapshot(
 
 static bool take_request(struct trainer *trainer,
                          struct trainer_evaluation_request *request) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     bool evaluation_requested = trainer->evaluation_requested;
     *request = trainer->request;
     trainer->evaluation_requested = false;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
     return evaluation_requested;
 }
 
@@ -272,13 +271,13 @@ static enum status trainer_serve_requests(struct trainer *trainer,
                                           struct failure *why) {
     enum status status = STATUS_OK;
     while (!status) {
-        pthread_mutex_lock(&trainer->mutex);
+        waiter_enter(&trainer->waiter);
         while (!trainer->evaluation_requested && !trainer->serve_requested &&
-               !trainer->cancelled)
-            pthread_cond_wait(&trainer->changed, &trainer->mutex);
-        bool cancelled = trainer->cancelled;
+               waiter_wait(&trainer->waiter, TIME_NEVER, NULL))
+            ;
+        bool cancelled = trainer->waiter.cancelled;
         trainer->serve_requested = false;
-        pthread_mutex_unlock(&trainer->mutex);
+        waiter_leave(&trainer->waiter);
         if (cancelled)
             return STATUS_OK;
         trainer->exchange->serve(trainer->exchange);
@@ -378,14 +377,13 @@ static struct sampler_options sampler_settings(const struct trainer *trainer) {
     };
 }
 
-/* Waits for trainer_begin; false if there will be no training. */
-static bool wait_plan(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
-    while (!trainer->exchange && !trainer->cancelled)
-        pthread_cond_wait(&trainer->changed, &trainer->mutex);
-    bool go = !trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
-    return go;
+bool trainer_wait_exchange(struct trainer *trainer, int64_t until) {
+    waiter_enter(&trainer->waiter);
+    while (!trainer->exchange && waiter_wait(&trainer->waiter, until, NULL))
+        ;
+    bool here = trainer->exchange && !trainer->waiter.cancelled;
+    waiter_leave(&trainer->waiter);
+    return here;
 }
 
 /* Initial weights: computed from the seed if the ps compute the same, rounded
@@ -552,7 +550,7 @@ static enum status open_loader(struct trainer *trainer, struct failure *why) {
 
 static enum status trainer_run(struct trainer *trainer, struct failure *why) {
     enum status status = trainer_prepare(trainer, why);
-    if (status || !wait_plan(trainer))
+    if (status || !trainer_wait_exchange(trainer, TIME_NEVER))
         return status;
     status = trainer_open_model(trainer, why);
     if (status || !load_first_weights(trainer))
@@ -576,9 +574,9 @@ static void *trainer_run_thread(void *argument) {
     time_slice_set(0);
     if (!trainer_run(trainer, &failed.why))
         return NULL;
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     struct exchange *exchange = trainer->exchange;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
     if (exchange && exchange->peer_lost(exchange, &lost))
         failed.why = lost; /* the lost peer is the cause of the failed wait */
     event_queue_push(&trainer->event_queue, &failed);
@@ -611,8 +609,7 @@ enum status trainer_open(struct trainer **out,
         (struct grad_scaler){.job = settings->job,
                              .log = settings->log,
                              .logs_changes = !settings->rank};
-    pthread_mutex_init(&trainer->mutex, NULL);
-    pthread_cond_init(&trainer->changed, NULL);
+    waiter_open(&trainer->waiter);
     int error = 0;
     if (!settings->external)
         error =
@@ -635,12 +632,11 @@ void trainer_close(struct trainer **where) {
     *where = NULL;
     if (!trainer)
         return;
-    pthread_mutex_lock(&trainer->mutex);
-    trainer->cancelled = true;
-    pthread_cond_broadcast(&trainer->changed);
+    waiter_enter(&trainer->waiter);
+    trainer->waiter.cancelled = true;
     if (trainer->exchange)
         trainer->exchange->cancel(trainer->exchange);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave_changed(&trainer->waiter);
     event_queue_cancel(&trainer->event_queue);
     event_queue_cancel(&trainer->points);
     if (trainer->settings.external)
@@ -658,8 +654,7 @@ void trainer_close(struct trainer **where) {
     dataset_free(&trainer->test);
     layout_free(&trainer->layout);
     arena_close(&trainer->arena);
-    pthread_mutex_destroy(&trainer->mutex);
-    pthread_cond_destroy(&trainer->changed);
+    waiter_close(&trainer->waiter);
     event_queue_close(&trainer->event_queue);
     event_queue_close(&trainer->points);
     free(trainer);
@@ -702,33 +697,29 @@ float *const *trainer_weights(const struct trainer *trainer) {
 
 void trainer_begin(struct trainer *trainer, struct exchange *exchange,
                    const struct plan *plan, uint64_t from) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->plan = plan;
     trainer->from = from;
     trainer->exchange = exchange;
-    pthread_cond_broadcast(&trainer->changed);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave_changed(&trainer->waiter);
 }
 
 void trainer_request_evaluation(
     struct trainer *trainer, const struct trainer_evaluation_request *request) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->evaluation_requested = true;
     trainer->request = *request;
-    pthread_cond_broadcast(&trainer->changed);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave_changed(&trainer->waiter);
 }
 
 void trainer_request_serve(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->serve_requested = true;
-    pthread_cond_broadcast(&trainer->changed);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave_changed(&trainer->waiter);
 }
 
 void trainer_leave(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->leaving = true;
-    pthread_cond_broadcast(&trainer->changed);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave_changed(&trainer->waiter);
 }

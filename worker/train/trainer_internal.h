@@ -74,13 +74,12 @@ struct trainer {
     int64_t started_at, evaluating, input; /* ns */
     double waited;                         /* seconds, before this step */
 
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    struct waiter waiter; /* cancelled: it is being closed */
     struct trainer_progress progress;
     struct exchange *exchange; /* NULL: none yet */
     const struct plan *plan;
     uint64_t from;
-    bool evaluation_requested, leaving, cancelled, serve_requested;
+    bool evaluation_requested, leaving, serve_requested;
     uint32_t sharer_index,
         device_sharers; /* set by trainer_assign_device; 0: not called yet */
     struct trainer_evaluation_request request;
@@ -97,19 +96,20 @@ static inline bool trainer_is_synchronous(const struct trainer *trainer) {
 
 /* From any thread: true if the trainer is being closed. */
 static inline bool trainer_is_cancelled(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool cancelled = trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
-    return cancelled;
+    return waiter_is_cancelled(&trainer->waiter);
 }
 
 /* From any thread: true if it is to leave the loop, or is being closed. */
 static inline bool trainer_is_leaving(struct trainer *trainer) {
-    pthread_mutex_lock(&trainer->mutex);
-    bool leaving = trainer->leaving || trainer->cancelled;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
+    bool leaving = trainer->leaving || trainer->waiter.cancelled;
+    waiter_leave(&trainer->waiter);
     return leaving;
 }
+
+/* Waits for trainer_begin, at most until time UNTIL. False: it has not come, or
+ * there will be no training. */
+bool trainer_wait_exchange(struct trainer *trainer, int64_t until);
 
 /* Waits for PARAMETER's weights in the arena. False: the step is aborted. */
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter);

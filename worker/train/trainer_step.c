@@ -191,11 +191,11 @@ bool trainer_push_rows(struct trainer *trainer, uint64_t clock,
     trainer->has_pushed_rows = true;
     if (!rows)
         return true;
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     trainer->progress.rows += rows->num_rows;
     trainer->progress.row_bytes +=
         trainer->exchange->row_bytes(trainer->exchange, rows);
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
     return true;
 }
 
@@ -223,11 +223,11 @@ static enum status announce_all(struct trainer *trainer,
 
 static void report_scale(struct trainer *trainer,
                          const struct loss_scaler *scaler) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     if (trainer->settings.job->fp16.enabled)
         trainer->progress.loss_scale = scaler->scale;
     trainer->progress.skipped = scaler->skipped;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
 }
 
 bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler) {
@@ -265,7 +265,7 @@ void trainer_step_add(struct trainer *trainer,
     double waited =
         trainer->exchange->waited(trainer->exchange) - trainer->waited;
     uint64_t global_step = trainer->exchange->global_step(trainer->exchange);
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     progress->loss_sum += result->finite_loss_sum;
     progress->bad_lines += result->bad_lines;
     if (result->last_samples)
@@ -283,7 +283,7 @@ void trainer_step_add(struct trainer *trainer,
         time_to_seconds(time_now() - trainer->started_at - trainer->evaluating);
     progress->compute_s =
         progress->training_s - progress->input_s - progress->wire_s;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
     trainer->uncounted_loss = result->finite_loss_sum;
     trainer->uncounted_samples = result->samples;
     if (trainer_is_synchronous(trainer))
@@ -292,9 +292,9 @@ void trainer_step_add(struct trainer *trainer,
 
 void trainer_progress(struct trainer *trainer,
                       struct trainer_progress *progress) {
-    pthread_mutex_lock(&trainer->mutex);
+    waiter_enter(&trainer->waiter);
     *progress = trainer->progress;
-    pthread_mutex_unlock(&trainer->mutex);
+    waiter_leave(&trainer->waiter);
 }
 
 static bool clips_locally(const struct trainer *trainer) {

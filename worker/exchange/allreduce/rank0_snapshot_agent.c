@@ -12,13 +12,14 @@
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "core/base/free_memory.h"
+#include "core/base/time.h"
+#include "core/base/waiter.h"
 #include "core/store/checkpoint_reader.h"
 #include "core/store/manifest.h"
 #include "core/tensor/rule.h"
 #include "proto/holder/snapshot_agent.h"
 #include "worker/exchange/allreduce/weights_server.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,9 +40,7 @@ struct rank0_snapshot_agent {
     bool limit_logged;         /* for this round */
 
     /* Both threads, and the writer's when it frees a copy, under the mutex: */
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool cancelled;
+    struct waiter waiter;
     uint64_t entered; /* the highest round that may be running */
     uint64_t limit;   /* no round above it may start */
     uint64_t copied;  /* bytes of blocks that are not written yet */
@@ -144,20 +143,12 @@ static void note(void *context, const struct loss_scaler *scaler) {
     agent->scaler = *scaler;
 }
 
-static bool is_cancelled(struct rank0_snapshot_agent *agent) {
-    pthread_mutex_lock(&agent->mutex);
-    bool cancelled = agent->cancelled;
-    pthread_mutex_unlock(&agent->mutex);
-    return cancelled;
-}
-
 /* A copy has been written, on the writer's thread, or is not needed. */
 static void recycle_copy(void *owner, struct buffer *copy) {
     struct rank0_snapshot_agent *agent = owner;
-    pthread_mutex_lock(&agent->mutex);
+    waiter_enter(&agent->waiter);
     agent->copied -= buffer_bytes(copy);
-    pthread_cond_broadcast(&agent->changed);
-    pthread_mutex_unlock(&agent->mutex);
+    waiter_leave_changed(&agent->waiter);
     buffer_destroy(copy);
 }
 
@@ -183,19 +174,19 @@ static bool open_copies(struct rank0_snapshot_agent *agent, size_t bytes,
 static bool await_copies(struct rank0_snapshot_agent *agent, size_t bytes,
                          unsigned count, struct buffer **copies) {
     bool waited = false, opened = false;
-    pthread_mutex_lock(&agent->mutex);
-    while (!agent->cancelled) {
+    waiter_enter(&agent->waiter);
+    while (!agent->waiter.cancelled) {
         uint64_t copied = agent->copied;
         bool fits = !copied || copied + bytes * count <= agent->copy_limit;
         opened = fits && open_copies(agent, bytes, count, copies);
         if (opened || !copied)
             break;
         waited = true;
-        pthread_cond_wait(&agent->changed, &agent->mutex);
+        waiter_wait(&agent->waiter, TIME_NEVER, NULL);
     }
-    bool cancelled = agent->cancelled;
+    bool cancelled = agent->waiter.cancelled;
     agent->copied += opened ? bytes * count : 0;
-    pthread_mutex_unlock(&agent->mutex);
+    waiter_leave(&agent->waiter);
     if (waited && !agent->limit_logged) {
         agent->limit_logged = true;
         log_warning(agent->settings.process->log, "updates_paused",
@@ -226,7 +217,8 @@ static enum status rank0_snapshot_storage_save(void *context, uint64_t round,
     (void)why;
     if (b == 0)
         agent->limit_logged = false;
-    if (!settings->plan->checkpoint_dir || is_cancelled(agent) ||
+    if (!settings->plan->checkpoint_dir ||
+        waiter_is_cancelled(&agent->waiter) ||
         !snapshot_agent_due(agent->snapshot_agent, round, &id) ||
         !await_copies(agent, bytes, count, copies))
         return STATUS_OK;
@@ -253,7 +245,7 @@ static enum status save_rows(void *context, const struct row_reducer_saved *as,
                                     .scaler = agent->scaler};
     uint64_t id;
     (void)why;
-    if (!plan->checkpoint_dir || is_cancelled(agent) ||
+    if (!plan->checkpoint_dir || waiter_is_cancelled(&agent->waiter) ||
         !snapshot_agent_due(agent->snapshot_agent, as->round, &id))
         return STATUS_OK;
     struct unit_cut cut = {
@@ -270,7 +262,7 @@ static void await_row_copies(void *context, const struct row_shard *rows) {
     struct snapshots *snapshots =
         snapshot_agent_snapshots(agent->snapshot_agent);
     bool waited = false;
-    while (snapshots_busy(snapshots) && !is_cancelled(agent) &&
+    while (snapshots_busy(snapshots) && !waiter_is_cancelled(&agent->waiter) &&
            row_shard_copied_bytes(rows) >= agent->copy_limit) {
         waited = true;
         usleep(COPIES_POLL_US);
@@ -285,11 +277,12 @@ static void await_row_copies(void *context, const struct row_shard *rows) {
 
 static void pause_rounds(void *context, uint64_t round) {
     struct rank0_snapshot_agent *agent = context;
-    pthread_mutex_lock(&agent->mutex);
-    while (round + 1 > agent->limit && !agent->cancelled)
-        pthread_cond_wait(&agent->changed, &agent->mutex);
+    waiter_enter(&agent->waiter);
+    while (round + 1 > agent->limit &&
+           waiter_wait(&agent->waiter, TIME_NEVER, NULL))
+        ;
     agent->entered = round + 1;
-    pthread_mutex_unlock(&agent->mutex);
+    waiter_leave(&agent->waiter);
 }
 
 /* The callbacks that the reducer calls on its own thread. */
@@ -326,18 +319,17 @@ static void rank0_snapshot_agent_send_ready(
 static uint64_t rank0_snapshot_agent_freeze(void *context) {
     struct rank0_snapshot_agent *agent = context;
     uint64_t total = agent->settings.plan->run_schedule.total;
-    pthread_mutex_lock(&agent->mutex);
+    waiter_enter(&agent->waiter);
     uint64_t highest = agent->entered;
     agent->limit = highest;
-    pthread_mutex_unlock(&agent->mutex);
+    waiter_leave(&agent->waiter);
     return highest < total ? highest : total;
 }
 
 static void lift_freeze(struct rank0_snapshot_agent *agent) {
-    pthread_mutex_lock(&agent->mutex);
+    waiter_enter(&agent->waiter);
     agent->limit = UINT64_MAX;
-    pthread_cond_broadcast(&agent->changed);
-    pthread_mutex_unlock(&agent->mutex);
+    waiter_leave_changed(&agent->waiter);
 }
 
 static enum status rank0_snapshot_agent_hold_at(void *context, uint64_t round,
@@ -431,8 +423,7 @@ enum status rank0_snapshot_agent_open(
                             : free_memory_half();
     agent->entered = settings->plan->run_schedule.start + 1;
     agent->limit = UINT64_MAX;
-    pthread_mutex_init(&agent->mutex, NULL);
-    pthread_cond_init(&agent->changed, NULL);
+    waiter_open(&agent->waiter);
     enum status status = open_agent(agent, why);
     if (!status)
         status = open_weights_server(agent, why);
@@ -446,10 +437,7 @@ enum status rank0_snapshot_agent_open(
 }
 
 void rank0_snapshot_agent_cancel(struct rank0_snapshot_agent *agent) {
-    pthread_mutex_lock(&agent->mutex);
-    agent->cancelled = true;
-    pthread_cond_broadcast(&agent->changed);
-    pthread_mutex_unlock(&agent->mutex);
+    waiter_cancel(&agent->waiter);
 }
 
 void rank0_snapshot_agent_close(struct rank0_snapshot_agent **where) {
@@ -461,8 +449,7 @@ void rank0_snapshot_agent_close(struct rank0_snapshot_agent **where) {
     weights_server_close(&agent->weights_server);
     checkpoint_reader_close(&agent->reader);
     manifest_clear(&agent->manifest);
-    pthread_mutex_destroy(&agent->mutex);
-    pthread_cond_destroy(&agent->changed);
+    waiter_close(&agent->waiter);
     free(agent);
 }
 

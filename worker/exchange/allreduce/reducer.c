@@ -710,7 +710,7 @@ static void reducer_set_values(struct exchange *exchange, uint64_t clock,
 
 static double reducer_waited(struct exchange *exchange) {
     struct reducer *reducer = (struct reducer *)exchange;
-    const struct row_reducer *rows = reducer->settings.rows;
+    struct row_reducer *rows = reducer->settings.rows;
     return time_to_seconds(atomic_load(&reducer->waited)) +
            (rows ? row_reducer_waited(rows) : 0);
 }

@@ -5,10 +5,9 @@
  * may read it late and more than once. */
 #include "worker/exchange/allreduce/rendezvous.h"
 
-#include "core/base/time.h"
+#include "core/base/waiter.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +25,8 @@ struct rendezvous {
     struct collective_store store;
     rendezvous_send *send_message;
     void *context;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    struct waiter waiter;
     int descriptor;
-    bool cancelled;
     struct entry *outgoing, *entries; /* to be sent; received */
 };
 
@@ -68,10 +65,10 @@ static enum status rendezvous_set(void *context, const char *key,
     if (!entry)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",
                            size);
-    pthread_mutex_lock(&rendezvous->mutex);
+    waiter_enter(&rendezvous->waiter);
     entry->next = rendezvous->outgoing;
     rendezvous->outgoing = entry;
-    pthread_mutex_unlock(&rendezvous->mutex);
+    waiter_leave(&rendezvous->waiter);
     eventfd_write(rendezvous->descriptor, 1);
     return STATUS_OK;
 }
@@ -101,36 +98,29 @@ static enum status rendezvous_get(void *context, const char *key, int64_t until,
                                   struct failure *why) {
     struct rendezvous *rendezvous = context;
     const struct entry *entry;
-    struct timespec deadline = {until / TIME_S, until % TIME_S};
-    int error = 0;
-    pthread_mutex_lock(&rendezvous->mutex);
+    waiter_enter(&rendezvous->waiter);
     while (!(entry = rendezvous_find(rendezvous, key)) &&
-           !rendezvous->cancelled && !error)
-        error = pthread_cond_timedwait(&rendezvous->changed, &rendezvous->mutex,
-                                       &deadline);
-    bool cancelled = rendezvous->cancelled;
+           waiter_wait(&rendezvous->waiter, until, NULL))
+        ;
     enum status status =
-        entry       ? copy_out(entry, value, size, why)
-        : cancelled ? status_fail(why, FAILURE_RUN_ENDED, "the run has ended")
-                    : status_fail(why, FAILURE_PEER_SILENT,
-                                  "no value for %s within timeouts.step", key);
-    pthread_mutex_unlock(&rendezvous->mutex);
+        entry ? copy_out(entry, value, size, why)
+        : rendezvous->waiter.cancelled
+            ? status_fail(why, FAILURE_RUN_ENDED, "the run has ended")
+            : status_fail(why, FAILURE_PEER_SILENT,
+                          "no value for %s within timeouts.step", key);
+    waiter_leave(&rendezvous->waiter);
     return status;
 }
 
 static bool rendezvous_is_cancelled(void *context) {
     struct rendezvous *rendezvous = context;
-    pthread_mutex_lock(&rendezvous->mutex);
-    bool cancelled = rendezvous->cancelled;
-    pthread_mutex_unlock(&rendezvous->mutex);
-    return cancelled;
+    return waiter_is_cancelled(&rendezvous->waiter);
 }
 
 enum status rendezvous_open(struct rendezvous **out,
                             rendezvous_send *send_message, void *context,
                             struct failure *why) {
     struct rendezvous *rendezvous = calloc(1, sizeof *rendezvous);
-    pthread_condattr_t clock;
     *out = NULL;
     if (!rendezvous)
         return status_fail(why, FAILURE_NO_MEMORY,
@@ -139,11 +129,7 @@ enum status rendezvous_open(struct rendezvous **out,
     rendezvous->context = context;
     rendezvous->store = (struct collective_store){
         rendezvous, rendezvous_set, rendezvous_get, rendezvous_is_cancelled};
-    pthread_mutex_init(&rendezvous->mutex, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&rendezvous->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    waiter_open(&rendezvous->waiter);
     rendezvous->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (rendezvous->descriptor < 0) {
         int error = errno;
@@ -172,8 +158,7 @@ void rendezvous_close(struct rendezvous **where) {
     free_entries(rendezvous->entries);
     if (rendezvous->descriptor >= 0)
         close(rendezvous->descriptor);
-    pthread_mutex_destroy(&rendezvous->mutex);
-    pthread_cond_destroy(&rendezvous->changed);
+    waiter_close(&rendezvous->waiter);
     free(rendezvous);
 }
 
@@ -183,10 +168,7 @@ const struct collective_store *rendezvous_store(
 }
 
 void rendezvous_cancel(struct rendezvous *rendezvous) {
-    pthread_mutex_lock(&rendezvous->mutex);
-    rendezvous->cancelled = true;
-    pthread_cond_broadcast(&rendezvous->changed);
-    pthread_mutex_unlock(&rendezvous->mutex);
+    waiter_cancel(&rendezvous->waiter);
 }
 
 /* The first value of a key stays. */
@@ -202,15 +184,14 @@ enum status rendezvous_receive(struct rendezvous *rendezvous,
     if (!entry)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",
                            message->value.len);
-    pthread_mutex_lock(&rendezvous->mutex);
+    waiter_enter(&rendezvous->waiter);
     if (rendezvous_find(rendezvous, entry->key)) {
         free(entry);
     } else {
         entry->next = rendezvous->entries;
         rendezvous->entries = entry;
-        pthread_cond_broadcast(&rendezvous->changed);
     }
-    pthread_mutex_unlock(&rendezvous->mutex);
+    waiter_leave_changed(&rendezvous->waiter);
     return STATUS_OK;
 }
 
@@ -228,10 +209,10 @@ void rendezvous_step(struct rendezvous *rendezvous) {
     eventfd_t count;
     if (eventfd_read(rendezvous->descriptor, &count))
         return;
-    pthread_mutex_lock(&rendezvous->mutex);
+    waiter_enter(&rendezvous->waiter);
     struct entry *outgoing = rendezvous->outgoing;
     rendezvous->outgoing = NULL;
-    pthread_mutex_unlock(&rendezvous->mutex);
+    waiter_leave(&rendezvous->waiter);
     for (struct entry *entry = outgoing; entry; entry = entry->next)
         send_entry(rendezvous, entry);
     free_entries(outgoing);

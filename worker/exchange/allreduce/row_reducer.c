@@ -6,10 +6,10 @@
 #include "worker/exchange/allreduce/row_reducer.h"
 
 #include "core/base/time.h"
+#include "core/base/waiter.h"
 #include "core/tensor/rule.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,14 +50,13 @@ struct row_reducer {
     uint64_t *rule_steps; /* [num_partitions]: of the rounds so far, those to
                              which some rank brought rows */
 
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool cancelled;
+    struct waiter waiter;
+    int64_t waited; /* ns */
     struct pushed pushed;
     uint64_t last;    /* clock of the last push */
     uint64_t applied; /* the last round whose rows are here */
     bool loaded;
-    atomic_int_least64_t waited, update_ns;
+    atomic_int_least64_t update_ns;
     void (*fail)(void *context, const struct failure *why);
     void *context;
     struct row_batch *wanted; /* by a lookup */
@@ -100,8 +99,7 @@ enum status row_reducer_open(struct row_reducer **out,
     if (!reducer)
         return row_reducer_no_memory(why);
     reducer->settings = *settings;
-    pthread_mutex_init(&reducer->mutex, NULL);
-    pthread_cond_init(&reducer->changed, NULL);
+    waiter_open(&reducer->waiter);
     reducer->applied = reducer->last = settings->plan->run_schedule.start;
     reducer->ids = calloc(row_partitions(reducer), sizeof *reducer->ids);
     reducer->rule_steps =
@@ -133,8 +131,7 @@ void row_reducer_close(struct row_reducer **where) {
     row_shard_close(&reducer->rows);
     for (uint32_t r = 0; reducer->lists && r < reducer->settings.num_ranks; r++)
         row_list_free(&reducer->lists[r]);
-    pthread_mutex_destroy(&reducer->mutex);
-    pthread_cond_destroy(&reducer->changed);
+    waiter_close(&reducer->waiter);
     free(reducer->floats);
     free(reducer->sizes);
     free(reducer->entries);
@@ -147,10 +144,7 @@ void row_reducer_close(struct row_reducer **where) {
 }
 
 void row_reducer_cancel(struct row_reducer *reducer) {
-    pthread_mutex_lock(&reducer->mutex);
-    reducer->cancelled = true;
-    pthread_cond_broadcast(&reducer->changed);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_cancel(&reducer->waiter);
 }
 
 void row_reducer_report(const struct row_reducer *reducer, uint64_t *counts,
@@ -162,8 +156,11 @@ uint32_t row_reducer_peers(const struct row_reducer *reducer) {
     return reducer->settings.num_ranks - 1;
 }
 
-double row_reducer_waited(const struct row_reducer *reducer) {
-    return time_to_seconds(atomic_load(&reducer->waited));
+double row_reducer_waited(struct row_reducer *reducer) {
+    waiter_enter(&reducer->waiter);
+    int64_t waited = reducer->waited;
+    waiter_leave(&reducer->waiter);
+    return time_to_seconds(waited);
 }
 
 double row_reducer_update_seconds(const struct row_reducer *reducer) {
@@ -179,9 +176,9 @@ void row_reducer_on_failure(struct row_reducer *reducer,
 }
 
 void row_reducer_set_base(struct row_reducer *reducer, uint64_t id) {
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     row_shard_set_base(reducer->rows, id);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave(&reducer->waiter);
 }
 
 /* The compute thread. */
@@ -225,26 +222,22 @@ static bool is_gathered(const struct row_reducer *reducer) {
 static bool await_round(struct row_reducer *reducer,
                         bool (*is_met)(const struct row_reducer *),
                         int64_t until) {
-    int64_t start = time_now();
-    bool waits = !is_met(reducer) && !reducer->cancelled;
-    while (!is_met(reducer) && !reducer->cancelled &&
-           time_cond_wait(&reducer->changed, &reducer->mutex, until))
+    while (!is_met(reducer) &&
+           waiter_wait(&reducer->waiter, until, &reducer->waited))
         ;
-    if (waits)
-        atomic_fetch_add(&reducer->waited, time_now() - start);
-    return is_met(reducer) && !reducer->cancelled;
+    return is_met(reducer) && !reducer->waiter.cancelled;
 }
 
 bool row_reducer_wait_rows(struct row_reducer *reducer, int64_t until) {
     struct failure why;
     enum status status = STATUS_OK;
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     bool here = await_round(reducer, rows_may_be_read, until);
     if (here && reducer->wanted)
         status = look_rows_up(reducer, reducer->wanted, &why);
     if (here)
         reducer->wanted = NULL;
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave(&reducer->waiter);
     if (status)
         reducer->fail(reducer->context, &why);
     return here && !status;
@@ -252,20 +245,19 @@ bool row_reducer_wait_rows(struct row_reducer *reducer, int64_t until) {
 
 bool row_reducer_push(struct row_reducer *reducer, uint64_t clock,
                       enum contribution kind, struct row_batch *rows) {
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     bool has_room = await_round(reducer, is_gathered, TIME_NEVER);
     if (has_room)
         reducer->pushed = (struct pushed){rows, clock, kind, true};
     reducer->last = clock;
-    pthread_cond_broadcast(&reducer->changed);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave_changed(&reducer->waiter);
     return has_room;
 }
 
 bool row_reducer_wait_pushed(struct row_reducer *reducer, int64_t until) {
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     bool gathered = await_round(reducer, is_gathered, until);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave(&reducer->waiter);
     return gathered;
 }
 
@@ -366,21 +358,20 @@ static enum status reserve_pieces(struct row_reducer *reducer,
 
 static bool await_push(struct row_reducer *reducer, uint64_t round,
                        struct pushed *pushed) {
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     while (!(reducer->pushed.waits && reducer->pushed.clock == round) &&
-           !reducer->cancelled)
-        pthread_cond_wait(&reducer->changed, &reducer->mutex);
+           waiter_wait(&reducer->waiter, TIME_NEVER, NULL))
+        ;
     *pushed = reducer->pushed;
-    bool cancelled = reducer->cancelled;
-    pthread_mutex_unlock(&reducer->mutex);
+    bool cancelled = reducer->waiter.cancelled;
+    waiter_leave(&reducer->waiter);
     return !cancelled;
 }
 
 static void end_push(struct row_reducer *reducer) {
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     reducer->pushed = (struct pushed){0};
-    pthread_cond_broadcast(&reducer->changed);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave_changed(&reducer->waiter);
 }
 
 enum status row_reducer_gather(struct row_reducer *reducer, struct group *ranks,
@@ -484,14 +475,14 @@ enum status row_reducer_square_sum(struct row_reducer *reducer, double *out,
                             .scale = scale_of_rows(reducer)};
     int64_t start = time_now();
     *out = 0;
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     enum status status = begin_parts(reducer, why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
         status = take_parts(reducer, p, &of.num_parts, why);
         if (!status)
             *out += row_shard_units.square_sum(reducer->rows, p, &of);
     }
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave(&reducer->waiter);
     atomic_fetch_add(&reducer->update_ns, time_now() - start);
     if (!status && !isfinite(*out))
         status = status_fail(why, FAILURE_LOSS_NOT_FINITE,
@@ -513,7 +504,7 @@ enum status row_reducer_apply(struct row_reducer *reducer,
         storage->await(storage->context, reducer->rows);
     int64_t start = time_now();
     bool counts = has_rows(reducer) && !round->overflowed;
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     enum status status = begin_parts(reducer, why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
         status = take_parts(reducer, p, &of.num_parts, why);
@@ -527,8 +518,7 @@ enum status row_reducer_apply(struct row_reducer *reducer,
         status = end_parts(reducer, why);
     if (!status)
         reducer->applied = round->round;
-    pthread_cond_broadcast(&reducer->changed);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave_changed(&reducer->waiter);
     atomic_fetch_add(&reducer->update_ns, time_now() - start);
     return status;
 }
@@ -592,10 +582,9 @@ enum status row_reducer_load(struct row_reducer *reducer, struct group *ranks,
         status = send_bytes(
             ranks, reducer->rule_steps,
             row_partitions(reducer) * sizeof *reducer->rule_steps, why);
-    pthread_mutex_lock(&reducer->mutex);
+    waiter_enter(&reducer->waiter);
     reducer->loaded = !status;
-    pthread_cond_broadcast(&reducer->changed);
-    pthread_mutex_unlock(&reducer->mutex);
+    waiter_leave_changed(&reducer->waiter);
     return status;
 }
 
@@ -607,9 +596,9 @@ enum status row_reducer_save(struct row_reducer *reducer,
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
         const struct row_reducer_saved as = {round, step,
                                              reducer->rule_steps[p]};
-        pthread_mutex_lock(&reducer->mutex);
+        waiter_enter(&reducer->waiter);
         status = storage->save(storage->context, &as, reducer->rows, p, why);
-        pthread_mutex_unlock(&reducer->mutex);
+        waiter_leave(&reducer->waiter);
     }
     return status;
 }

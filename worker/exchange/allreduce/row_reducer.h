@@ -12,8 +12,8 @@
 #include "proto/holder/row_shard.h"
 #include "proto/plan/plan.h"
 #include "worker/collective/group.h"
-#include "worker/exchange/exchange.h"
 #include "worker/exchange/client/row_batch.h"
+#include "worker/exchange/exchange.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,7 +45,7 @@ void row_reducer_report(const struct row_reducer *reducer, uint64_t *counts,
 
 /* Seconds that the compute thread has waited, and that updates have taken. Any
  * thread. */
-double row_reducer_waited(const struct row_reducer *reducer);
+double row_reducer_waited(struct row_reducer *reducer);
 double row_reducer_update_seconds(const struct row_reducer *reducer);
 
 /* FAIL is told of a lookup that fails; before the first one. */

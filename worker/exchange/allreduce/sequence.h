@@ -3,15 +3,15 @@
 #ifndef CAPSTAN_SEQUENCE_H
 #define CAPSTAN_SEQUENCE_H
 
-#include <pthread.h>
+#include "core/base/waiter.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 struct sequence {
-    pthread_mutex_t mutex;
-    pthread_cond_t advanced;
+    struct waiter waiter;
     uint64_t value;
-    bool ended, cancelled;
+    bool ended;
 };
 
 /* Starts at 0. */

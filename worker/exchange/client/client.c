@@ -187,8 +187,7 @@ void client_close(struct client **where) {
     window_close(&client->window);
     buffer_release(&client->settings.weights);
     buffer_release(&client->settings.gradients);
-    pthread_mutex_destroy(&client->mutex);
-    pthread_cond_destroy(&client->arrived);
+    waiter_close(&client->waiter);
     if (client->wake >= 0)
         close(client->wake);
     buffer_release(&client->staging);
@@ -218,9 +217,9 @@ static void queue_request(struct client *client,
 }
 
 static void client_ask(struct client *client, struct client_request request) {
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     queue_request(client, request);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     eventfd_write(client->wake, 1);
 }
 
@@ -255,9 +254,9 @@ static bool client_read_state(struct exchange *exchange, uint32_t parameter,
 static void client_set_values(struct exchange *exchange, uint64_t clock,
                               uint32_t group, const double *values) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     push_values_set(client->push_values, clock, group, values);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
 }
 
 static void client_assign(struct exchange *exchange, uint64_t clock) {
@@ -269,9 +268,9 @@ static void client_assign(struct exchange *exchange, uint64_t clock) {
 
 static void client_settle(struct exchange *exchange) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     client->settled = true;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     eventfd_write(client->wake, 1);
 }
 
@@ -307,42 +306,38 @@ static void client_announce(struct exchange *exchange, uint32_t first,
         [CONTRIBUTION_EMPTY] = WINDOW_PUSH_EMPTY,
         [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     if (contribution_kind == CONTRIBUTION_OVERFLOWED)
         client->overflow_scale = client->scaler.scale;
     queue_request(client,
                   (struct client_request){
                       clock, {0}, first, count, kinds[contribution_kind]});
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     eventfd_write(client->wake, 1);
 }
 
 static bool client_wait(struct exchange *exchange, uint32_t parameter,
                         int64_t until) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
-    if (client->outstanding[parameter] && !client->cancelled) {
-        int64_t start = time_now();
-        while (client->outstanding[parameter] && !client->cancelled &&
-               time_cond_wait(&client->arrived, &client->mutex, until))
-            ;
-        client->waited += time_now() - start;
-    }
-    bool ready = !client->outstanding[parameter] && !client->cancelled;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_enter(&client->waiter);
+    while (client->outstanding[parameter] &&
+           waiter_wait(&client->waiter, until, &client->waited))
+        ;
+    bool ready = !client->outstanding[parameter] && !client->waiter.cancelled;
+    waiter_leave(&client->waiter);
     return ready;
 }
 
 static void client_lookup(struct exchange *exchange, uint64_t clock, bool early,
                           uint64_t snapshot, struct row_batch *rows) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     client->lookup = (struct client_rows){
         .rows = rows, .clock = clock, .early = early, .snapshot = snapshot};
     for (uint32_t p = 0; p < client->settings.plan->layout->num_partitions; p++)
         client->lookup.missing += rows->parts[p].bytes > 0;
     client->lookup.requested = client->lookup.missing;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     eventfd_write(client->wake, 1);
 }
 
@@ -350,13 +345,11 @@ static void client_lookup(struct exchange *exchange, uint64_t clock, bool early,
  * mutex is held. */
 static bool await_rows(struct client *client, const struct client_rows *next,
                        const struct client_rows *sent, int64_t until) {
-    int64_t start = time_now();
-    bool waits, in_time = true;
-    while ((waits = next->requested || (sent && sent->missing)) && in_time &&
-           !client->cancelled)
-        in_time = time_cond_wait(&client->arrived, &client->mutex, until);
-    client->waited += time_now() - start;
-    return !waits && !client->cancelled;
+    bool waits;
+    while ((waits = next->requested || (sent && sent->missing)) &&
+           waiter_wait(&client->waiter, until, &client->waited))
+        ;
+    return !waits && !client->waiter.cancelled;
 }
 
 static bool client_push_rows(struct exchange *exchange, uint64_t clock,
@@ -370,7 +363,7 @@ static bool client_push_rows(struct exchange *exchange, uint64_t clock,
         [CONTRIBUTION_OVERFLOWED] = WINDOW_PUSH_OVERFLOWED,
     };
     uint32_t partitions = client->settings.plan->layout->num_partitions;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     double scale = client->scaler.scale; /* of this step */
     bool has_room = await_rows(client, &client->push, NULL, TIME_NEVER);
     if (has_room)
@@ -380,7 +373,7 @@ static bool client_push_rows(struct exchange *exchange, uint64_t clock,
                                             .overflow_scale = scale,
                                             .missing = partitions,
                                             .requested = true};
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     if (has_room)
         eventfd_write(client->wake, 1);
     return has_room;
@@ -388,64 +381,64 @@ static bool client_push_rows(struct exchange *exchange, uint64_t clock,
 
 static bool client_wait_rows(struct exchange *exchange, int64_t until) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     bool here =
         await_rows(client, &client->lookup, &client->sent_lookup, until);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return here;
 }
 
 static bool client_wait_pushed(struct exchange *exchange, int64_t until) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     bool pushed = await_rows(client, &client->push, &client->sent_push, until);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return pushed;
 }
 
 static uint64_t client_global_step(struct exchange *exchange) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     uint64_t step = client->global_step;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return step;
 }
 
 static uint64_t client_due(struct exchange *exchange, uint32_t *lead) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     uint64_t due = client->due;
     *lead = client->lead;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return due;
 }
 
 static void client_set_epoch(struct exchange *exchange, uint64_t number,
                              uint64_t first) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     client->names_epochs = true;
     client->epoch = number + 1;
     client->epoch_first = first;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
 }
 
 static bool client_epoch(struct exchange *exchange, uint64_t *number,
                          uint64_t *first) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     bool known = client->epoch > 0;
     *number = client->epoch - known;
     *first = client->epoch_first;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return known;
 }
 
 static struct loss_scaler client_scaler(struct exchange *exchange) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     struct loss_scaler scaler = client->scaler;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return scaler;
 }
 
@@ -453,9 +446,9 @@ static uint64_t client_rule_step(struct exchange *exchange,
                                  uint32_t parameter) {
     struct client *client = (struct client *)exchange;
     (void)parameter;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     uint64_t step = client->rule_step;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return step;
 }
 
@@ -478,19 +471,15 @@ static uint64_t client_row_bytes(const struct exchange *exchange,
 
 static double client_waited(struct exchange *exchange) {
     struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     int64_t waited = client->waited;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return time_to_seconds(waited);
 }
 
 /* Cancellation is permanent: every later wait returns at once. */
 static void client_cancel(struct exchange *exchange) {
-    struct client *client = (struct client *)exchange;
-    pthread_mutex_lock(&client->mutex);
-    client->cancelled = true;
-    pthread_cond_broadcast(&client->arrived);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_cancel(&((struct client *)exchange)->waiter);
 }
 
 /* A client's gradients and weights are on the host. */
@@ -581,8 +570,7 @@ enum status client_open(struct client **out,
         buffer_hold(settings->weights);
     if (settings->gradients)
         buffer_hold(settings->gradients);
-    pthread_mutex_init(&client->mutex, NULL);
-    pthread_cond_init(&client->arrived, NULL);
+    waiter_open(&client->waiter);
     client->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     enum status status;
     if (client->wake < 0)
@@ -625,7 +613,7 @@ static void start_requests(struct client *client) {
     const struct layout *layout = client->settings.plan->layout;
     eventfd_t count;
     eventfd_read(client->wake, &count);
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     if (client->settled)
         window_settle(client->window);
     while (client->num_requests) {
@@ -641,7 +629,7 @@ static void start_requests(struct client *client) {
                        request.clock);
     }
     client_start_rows(client);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
 }
 
 static struct deadline unanswered(const struct client *client) {

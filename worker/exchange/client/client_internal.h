@@ -4,12 +4,11 @@
 #define CAPSTAN_CLIENT_INTERNAL_H
 
 #include "core/base/time.h"
+#include "core/base/waiter.h"
 #include "proto/messages/ps_links.h"
 #include "worker/exchange/client/client.h"
 #include "worker/exchange/client/push_values.h"
 #include "worker/exchange/client/window.h"
-
-#include <pthread.h>
 
 /* What a pull reads: a snapshot, or a state's TENSOR of one parameter, which
  * goes TO there; neither: the present weights. */
@@ -73,10 +72,9 @@ struct client {
     int64_t stepped_at;                     /* time of the last step */
     char refusal[256];                      /* last refusal logged */
 
-    struct push_values *push_values; /* under the mutex */
+    struct push_values *push_values; /* under the mutex, as what follows */
 
-    pthread_mutex_t mutex;
-    pthread_cond_t arrived;
+    struct waiter waiter; /* for answers; cancelled: at the end */
     int wake;
     struct client_request *requests; /* ring of num_parameters + 1 */
     uint32_t first_request, num_requests;
@@ -90,7 +88,7 @@ struct client {
     struct loss_scaler scaler;
     uint64_t rule_step;    /* with the state that was read last */
     double overflow_scale; /* loss scale of the last overflowed push */
-    bool cancelled, settled;
+    bool settled;
     int64_t waited;
 };
 

@@ -192,9 +192,9 @@ static Capstan__DataHeader__Encoding client_encoding(
 }
 
 static double overflow_scale_of(struct client *client) {
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     double scale = client->overflow_scale;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
     return scale;
 }
 
@@ -206,7 +206,7 @@ static void client_add_values(struct client *client,
     const struct layout *layout = client->settings.plan->layout;
     if (!client->settings.plan->num_groups)
         return;
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     push_values_begin(client->push_values, request->clock);
     for (uint32_t i = 0; i < request->count; i++) {
         uint32_t b = request->blocks[i];
@@ -216,14 +216,14 @@ static void client_add_values(struct client *client,
                         rows ? 0 : layout->parameters[p].group);
     }
     header->n_groups = push_values_list(client->push_values, &header->groups);
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
 }
 
 static void add_epoch(struct client *client, Capstan__DataHeader *header) {
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     header->epoch = client->epoch;
     header->epoch_first = client->epoch_first;
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
 }
 
 static uint32_t partitions(const struct client *client) {
@@ -254,7 +254,7 @@ static bool start_next(struct client *client, struct client_rows *next,
     *sent = *next;
     sent->after = client->seq;
     next->requested = false;
-    pthread_cond_broadcast(&client->arrived);
+    pthread_cond_broadcast(&client->waiter.changed);
     return true;
 }
 
@@ -356,10 +356,10 @@ static bool client_send_rows(struct client *client,
 
 /* One of the partitions that ROWS waits for is here. */
 static void count_down(struct client *client, struct client_rows *rows) {
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     if (!--rows->missing)
-        pthread_cond_broadcast(&client->arrived);
-    pthread_mutex_unlock(&client->mutex);
+        pthread_cond_broadcast(&client->waiter.changed);
+    waiter_leave(&client->waiter);
 }
 
 /* A ps has taken partition block B's push of CLOCK. */
@@ -449,7 +449,7 @@ static bool client_messages_send_request(struct client *client,
 /* Stored before waiting threads are woken. */
 static void store_progress(struct client *client,
                            const Capstan__DataHeader *header) {
-    pthread_mutex_lock(&client->mutex);
+    waiter_enter(&client->waiter);
     if (header->step > client->global_step)
         client->global_step = header->step;
     if (header->due > client->due)
@@ -459,7 +459,7 @@ static void store_progress(struct client *client,
         client->epoch = header->epoch;
         client->epoch_first = header->epoch_first;
     }
-    pthread_mutex_unlock(&client->mutex);
+    waiter_leave(&client->waiter);
 }
 
 /* Copies the weights of a reply's missing blocks into place; FROM NULL: the
@@ -487,15 +487,15 @@ static void store_answer(struct client *client,
                 encoding_read(client->settings.process->loops, format, from,
                               elements_of(client, b),
                               client_destination(client, b, header->clock));
-            pthread_mutex_lock(&client->mutex);
+            waiter_enter(&client->waiter);
             if (b == 0 && present)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};
             if (header->tensor && !layout->blocks[b].offset)
                 client->rule_step = header->step;
             if (!--client->outstanding[p])
-                pthread_cond_broadcast(&client->arrived);
-            pthread_mutex_unlock(&client->mutex);
+                pthread_cond_broadcast(&client->waiter.changed);
+            waiter_leave(&client->waiter);
         }
         if (from)
             from += encoding_bytes(format, elements_of(client, b));

@@ -55,13 +55,13 @@ TEST(writes_before_a_raise_are_visible_after_the_wait) {
 enum { WAITERS = 3, RAISES = 1000 };
 
 /* One of several that wait for the same mark. */
-struct waiter {
+struct follower {
     struct sequence *go, passed;
     pthread_t thread;
 };
 
 static void *follow(void *argument) {
-    struct waiter *waiter = argument;
+    struct follower *waiter = argument;
     for (uint64_t value = 1; value <= RAISES; value++)
         if (sequence_wait(waiter->go, value, NULL))
             sequence_advance(&waiter->passed, value);
@@ -70,7 +70,7 @@ static void *follow(void *argument) {
 
 TEST(a_raised_value_wakes_all_its_waiters) {
     struct sequence go;
-    struct waiter waiters[WAITERS];
+    struct follower waiters[WAITERS];
     sequence_open(&go);
     for (int i = 0; i < WAITERS; i++) {
         waiters[i].go = &go;
