@@ -570,7 +570,7 @@ TEST(tables_are_in_progress_and_metrics) {
  * and bases only with their last delta. */
 TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
     char steps[64], path[PATH_MAX];
-    cluster_run_job(run, expiring);
+    cluster_run_job(run, EXPIRING("1000000"));
     kill_between_deltas(run, 2);
     json_int_t step = listed_number(run, "parts", 0, "step"),
                base = listed_number(run, "parts", 0, "base");
@@ -591,7 +591,7 @@ TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
 
 TEST(a_delta_whose_base_is_gone_is_passed_over) {
     char name[128], path[PATH_MAX];
-    cluster_run_job(run, expiring);
+    cluster_run_job(run, EXPIRING("1000000"));
     kill_between_deltas(run, 2);
     json_int_t base = listed_number(run, "parts", 0, "base");
     snprintf(name, sizeof name,
@@ -614,7 +614,7 @@ TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
     glob_t files;
     char name[128], path[PATH_MAX];
     unsigned long long base;
-    cluster_run_job(run, expiring);
+    cluster_run_job(run, EXPIRING("1000000"));
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
     cluster_fixture_start_all(&fixture);
     struct cluster_process *chief = fixture.tasks[0].process;
@@ -628,8 +628,12 @@ TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
     assert_int_equal(unlink(files.gl_pathv[0]), 0);
     globfree(&files);
     cluster_run_await(chief, "a delta, and its base ", CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           2 * CLUSTER_RUN_DEADLINE);
+    for (int i = 0; i < 4; i++)
+        cluster_run_await(chief, ", a delta of step ", CLUSTER_RUN_DEADLINE);
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    for (unsigned i = 1; i < fixture.count; i++)
+        cluster_run_expect(fixture.tasks[i].process, 138, CLUSTER_RUN_DEADLINE);
     for (size_t at = 0; at < 3; at++)
         assert_true(listed_number(run, "parts", at, "base") != (long long)base);
     uint64_t left[8];
