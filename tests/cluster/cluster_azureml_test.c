@@ -87,10 +87,7 @@ TEST(every_job_trains_as_its_file_says) {
 /* Starts FOLDER/a.yml, a job of type tensorflow with TEXT. */
 static struct cluster_process *start_job(struct cluster_run *run,
                                          const char *text) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "a.yml", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "a.yml");
     fprintf(file,
             "%s\ndistribution: {type: tensorflow, worker_count: 2, "
             "parameter_server_count: 1}\n",
@@ -164,7 +161,7 @@ TEST(every_process_runs_a_command_of_the_command_line) {
         "\"role\":\"worker\",\"index\":2,\"num_ps\":1,\"num_workers\":3",
         "\"role\":\"ps\",\"index\":0,\"num_ps\":1,\"num_workers\":3"};
     for (size_t i = 0; i < sizeof processes / sizeof *processes; i++)
-        assert_non_null(strstr(cluster_run_output(process), processes[i]));
+        assert_contains(cluster_run_output(process), processes[i]);
 }
 
 TEST(the_page_shows_what_the_program_prints) {

@@ -111,8 +111,8 @@ TEST(without_json_bench_prints_only_a_table) {
     cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
     const char *output = cluster_run_output(bench);
     assert_int_equal(strncmp(output + 3, ", 1 ps, ", 8), 0); /* tcp, shm */
-    assert_non_null(strstr(output, "\n4 KB     push "));
-    assert_non_null(strstr(output, "\n         push-pull "));
+    assert_contains(output, "\n4 KB     push ");
+    assert_contains(output, "\n         push-pull ");
     const char *last =
         strstr(output, "\n1024 vectors of 64 B in one message: ");
     assert_non_null(last);
@@ -142,9 +142,9 @@ TEST(without_its_plugin_bench_measures_capstan_alone) {
     assert_true(
         json_is_null(json_object_get(json_object_get(push, "zmq"), "gb_s")));
     assert_true(json_is_null(json_object_get(push, "of_socket")));
-    assert_non_null(
-        strstr(json_string_value(json_object_get(object, "baselines_missing")),
-               "/capstan-bench.so"));
+    assert_contains(
+        json_string_value(json_object_get(object, "baselines_missing")),
+        "/capstan-bench.so");
     json_decref(object);
 }
 
@@ -203,11 +203,9 @@ static void expect_given_up(struct cluster_process *process, const char *whom,
     char text[160];
     snprintf(text, sizeof text, "waiting for %s at 127.0.0.1:", whom);
     const char *line = cluster_run_await(process, text, CLUSTER_RUN_DEADLINE);
-    if (!strstr(line, " for 5 s; gives up in 2 s (timeouts.join"))
-        fail_msg("%s", line);
+    assert_contains(line, " for 5 s; gives up in 2 s (timeouts.join");
     cluster_run_expect(process, PEER_FAILED, CLUSTER_RUN_DEADLINE);
-    if (!strstr(cluster_run_errors(process), end))
-        fail_msg("no \"%s\" in:\n%s", end, cluster_run_errors(process));
+    assert_contains(cluster_run_errors(process), end);
 }
 
 /* Without --verbose. */
@@ -235,9 +233,8 @@ TEST(a_client_that_waits_for_a_ps_names_it) {
     const char *line =
         cluster_run_await(processes[2], "warning: waiting for ps 0 at 127.",
                           CLUSTER_RUN_DEADLINE);
-    if (!strstr(line,
-                " for 5 s; gives up in 25 s (the limit of capstan bench)"))
-        fail_msg("%s", line);
+    assert_contains(line,
+                    " for 5 s; gives up in 25 s (the limit of capstan bench)");
     cluster_run_signal(processes[1], SIGCONT);
     cluster_run_signal(processes[2], SIGINT);
     cluster_run_expect(processes[2], INTERRUPTED, CLUSTER_RUN_DEADLINE);

@@ -65,8 +65,7 @@ static struct cluster_process *shell(struct cluster_run *run,
 }
 
 static void expect(const char *said, const char *part) {
-    if (!strstr(said, part))
-        fail_msg("no \"%s\" in: %s", part, said);
+    assert_contains(said, part);
 }
 
 static void expect_not(const char *said, const char *part) {

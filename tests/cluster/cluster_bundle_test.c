@@ -93,7 +93,7 @@ TEST(a_bundle_runs_anywhere_with_its_own_libraries) {
           0);
     cluster_run_job(run, NULL);
     const char *said = shell(run, "info", "'odd place/build/capstan' info", 0);
-    assert_non_null(strstr(said, "/odd place/build/capstan-gloo.so"));
+    assert_contains(said, "/odd place/build/capstan-gloo.so");
     shell(run, "train",
           "'odd place/build/capstan' local --ps 1 --workers 2 job.json", 0);
     said =
@@ -103,8 +103,8 @@ TEST(a_bundle_runs_anywhere_with_its_own_libraries) {
               "ls datasets/fashion-mnist BUNDLE.md LICENSE gpu-check gpu-bench "
               "licenses/libzmq5 build/packages.txt",
               0);
-    assert_non_null(strstr(said, "deploy/fashion-mnist.json"));
-    assert_non_null(strstr(said, "train-images-idx3-ubyte.gz"));
+    assert_contains(said, "deploy/fashion-mnist.json");
+    assert_contains(said, "train-images-idx3-ubyte.gz");
 }
 
 /* From where it is unpacked, with the bundle's libraries. */
@@ -120,10 +120,10 @@ TEST(a_program_is_built_with_a_bundle) {
               "export LD_LIBRARY_PATH=$PWD/build; ldd linear | grep libzmq; "
               "./linear; find share -type f",
               0);
-    assert_non_null(strstr(said, "/even/build/lib/libzmq.so.5"));
-    assert_non_null(strstr(said, "2.000 -3.000 1.000\n"));
-    assert_non_null(strstr(said, "share/man/man5/capstan-job.5\n"));
-    assert_non_null(strstr(said, "share/bash-completion/completions/capstan"));
+    assert_contains(said, "/even/build/lib/libzmq.so.5");
+    assert_contains(said, "2.000 -3.000 1.000\n");
+    assert_contains(said, "share/man/man5/capstan-job.5\n");
+    assert_contains(said, "share/bash-completion/completions/capstan");
 }
 
 /* What the machine lacks is said; nothing of the emulation goes along. */
@@ -136,15 +136,15 @@ TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings) {
               "cd 'odd place' && ls . build build/tests datasets/* && "
               "CUDA_VISIBLE_DEVICES= ./gpu-check tests",
               77);
-    assert_non_null(strstr(said, "\nops_test "));
-    assert_non_null(strstr(said, "did not run: all that needs a GPU: "));
+    assert_contains(said, "\nops_test ");
+    assert_contains(said, "did not run: all that needs a GPU: ");
     assert_null(strstr(said, "emulated"));
     assert_null(strstr(said, "caller"));
     said = shell(run, "train",
                  "'odd place/capstan' local --json --ps 1 --workers 1 "
                  "--set device=cpu 'odd place/deploy/gpu-bench.json'",
                  0);
-    assert_non_null(strstr(said, "\"train_loss\":"));
+    assert_contains(said, "\"train_loss\":");
 }
 
 /* As the machines that they are for take no more. */
@@ -158,8 +158,8 @@ TEST(a_gpu_bundle_above_30_mb_is_refused) {
              "head -c 30000001 /dev/zero\n' > bin/xz && chmod +x bin/xz && "
              "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" gpu 2>&1",
              script);
-    assert_non_null(strstr(shell(run, "large", command, 1),
-                           "has 30000001 bytes; a GPU bundle has at most"));
+    assert_contains(shell(run, "large", command, 1),
+                    "has 30000001 bytes; a GPU bundle has at most");
 }
 
 /* A host that is older than what was built hears it from the program too. */
@@ -169,7 +169,7 @@ TEST(an_old_host_names_what_is_missing) {
                              "echo 99.1 > 'odd place/build/lib/glibc'; "
                              "'odd place/capstan' --version 2>&1",
                              2);
-    assert_non_null(strstr(said, "built for glibc 99.1 or newer"));
+    assert_contains(said, "built for glibc 99.1 or newer");
 }
 
 /* The archive would lack it, and nobody would know before it is elsewhere. */
@@ -188,6 +188,6 @@ TEST(an_unpackable_file_fails_the_bundle) {
                  patterns[i], broken[i], broken[i], broken[i], script,
                  broken[i]);
         const char *said = shell(run, broken[i], command, 1);
-        assert_non_null(strstr(said, "bundle: "));
+        assert_contains(said, "bundle: ");
     }
 }

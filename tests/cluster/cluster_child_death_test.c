@@ -53,8 +53,7 @@ static void expect_cause(struct cluster_process *process, const char *name) {
     char said[64];
     snprintf(said, sizeof said, "chief: error: %s on host", name);
     const char *line = cluster_run_await(process, said, CLUSTER_RUN_DEADLINE);
-    if (!strstr(line, BY_SIGNAL))
-        fail_msg("not " BY_SIGNAL ": %s", line);
+    assert_contains(line, BY_SIGNAL);
 }
 
 FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
@@ -76,8 +75,8 @@ TEST(the_run_continues_at_once_without_a_worker_killed_under_local) {
     struct cluster_process *local = kill_one(*state, 1, 2, "worker 1");
     const char *line =
         cluster_run_await(local, BY_SIGNAL, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(line, "worker 1"));
-    assert_non_null(strstr(line, "; the run goes on without it"));
+    assert_contains(line, "worker 1");
+    assert_contains(line, "; the run goes on without it");
     cluster_run_await(local, "of worker 1's share of the data",
                       CLUSTER_RUN_DEADLINE);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
@@ -145,7 +144,7 @@ TEST(the_run_continues_without_a_worker_killed_on_another_node) {
     assert_int_equal(kill(pid_of(nodes[1], "worker 1: "), SIGKILL), 0);
     const char *line =
         cluster_run_await(nodes[0], BY_SIGNAL, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(line, "worker 1"));
+    assert_contains(line, "worker 1");
     cluster_run_expect(nodes[1], KILLED, CLUSTER_RUN_DEADLINE);
     cluster_run_await(nodes[0], "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_await(nodes[0], "%)", CLUSTER_RUN_DEADLINE);
@@ -207,8 +206,8 @@ TEST(a_death_report_without_the_key_is_ignored) {
     death_report_flush(&reports);
     const char *line =
         cluster_run_await(local, "chief: warning: ", CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(line, "worker 1"));
-    assert_non_null(strstr(line, BY_SIGNAL));
+    assert_contains(line, "worker 1");
+    assert_contains(line, BY_SIGNAL);
     cluster_run_signal(local, SIGINT);
     cluster_run_expect(local, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
     const char *said = strstr(cluster_run_errors(local), BY_SIGNAL);

@@ -16,10 +16,7 @@ static unsigned draw(uint32_t *seed, unsigned below) {
 
 static void write_clicks(const struct cluster_run *run, const char *name,
                          unsigned rows, uint32_t seed) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, name);
     fputs("label,user,item,weight\n", file);
     for (unsigned i = 0; i < rows; i++) {
         unsigned user = draw(&seed, CLUSTER_CLICKS_USERS);

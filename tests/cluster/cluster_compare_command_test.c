@@ -111,7 +111,7 @@ TEST(a_command_is_measured_as_a_job_is) {
     assert_true(number(result, NULL, "samples_per_step") == 8);
     assert_string_equal(text_at(result, "unit"), "examples");
     assert_true(json_is_null(json_object_get(result, "job")));
-    assert_non_null(strstr(text_at(result, "command"), "/caller learns"));
+    assert_contains(text_at(result, "command"), "/caller learns");
     assert_true(number(result, NULL, "equal_seconds") > 0);
     assert_true(number(result, NULL, "first_loss") == 1);
     for (int workers = 1; workers <= 2; workers++) {
@@ -141,12 +141,12 @@ TEST(without_steps_the_commands_own_end_counts) {
     struct cluster_process *process =
         compare(state, 0, "silent", FLAGS("--repeats", "1"));
     const char *output = cluster_run_output(process);
-    assert_non_null(strstr(output, "/caller silent: its own steps; means"));
-    assert_non_null(strstr(output, " steps/s "));
-    assert_non_null(strstr(output, "reports no samples: a rate counts"));
-    assert_non_null(strstr(output, "reports no loss: none is compared"));
+    assert_contains(output, "/caller silent: its own steps; means");
+    assert_contains(output, " steps/s ");
+    assert_contains(output, "reports no samples: a rate counts");
+    assert_contains(output, "reports no loss: none is compared");
     assert_null(strstr(output, "nan"));
-    assert_non_null(strstr(cluster_run_errors(process), "run 3 of 3"));
+    assert_contains(cluster_run_errors(process), "run 3 of 3");
 }
 
 TEST(a_case_that_the_command_refuses_leaves_the_others) {
@@ -154,8 +154,8 @@ TEST(a_case_that_the_command_refuses_leaves_the_others) {
         compare(state, 0, "early", FLAGS("--json", "--repeats", "2"));
     json_t *result = cluster_run_json(process);
     const char *error = text_at(find(result, "allreduce", 2, 0), "error");
-    assert_non_null(strstr(error, "all-reduce does not go on without a rank"));
-    assert_non_null(strstr(error, "(exit code 2)"));
+    assert_contains(error, "all-reduce does not go on without a rank");
+    assert_contains(error, "(exit code 2)");
     expect_measured(find(result, "ps", 2, 1), 2);
     expect_measured(find(result, "ps-async", 2, 1), 2);
     json_decref(result);
@@ -165,17 +165,17 @@ TEST(a_failed_commands_last_words_are_shown) {
     struct cluster_process *process =
         compare(state, 1, "fails", FLAGS("--json", "--repeats", "1"));
     const char *said = cluster_run_errors(process);
-    assert_non_null(strstr(said, "compare: | CALLER_FAILED: "));
+    assert_contains(said, "compare: | CALLER_FAILED: ");
     assert_null(strstr(said, "listening on port"));
-    assert_non_null(strstr(said, "no case could be run; the first: worker 1 "));
+    assert_contains(said, "no case could be run; the first: worker 1 ");
     assert_string_equal(cluster_run_output(process), "");
 }
 
 TEST(a_run_past_the_limit_is_ended) {
     struct cluster_process *process = compare(
         state, 1, "learns", FLAGS("--limit", "1", "--steps", "1000000000"));
-    assert_non_null(
-        strstr(cluster_run_errors(process), "not over after 1 s (--limit)"));
+    assert_contains(cluster_run_errors(process),
+                    "not over after 1 s (--limit)");
 }
 
 /* Waits for a byte; false: nobody can write one any more. */
@@ -221,7 +221,7 @@ TEST(what_does_not_go_with_a_command_is_refused) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cluster_process *process =
             compare(state, 2, "learns", cases[i].flags);
-        assert_non_null(strstr(cluster_run_errors(process), cases[i].text));
+        assert_contains(cluster_run_errors(process), cases[i].text);
         assert_string_equal(cluster_run_output(process), "");
     }
 }

@@ -114,10 +114,10 @@ TEST(the_chief_prints_the_table) {
     for (int i = 0; i < 3; i++)
         cluster_run_expect(tasks[i], 0, TIMEOUT);
     const char *output = cluster_run_output(tasks[0]);
-    assert_non_null(strstr(output, "5 rounds of 10 samples a worker"));
-    assert_non_null(
-        strstr(output, "means of 1 run in turns; a cluster on one machine, "));
-    assert_non_null(strstr(output, "\n      1   1 synchronous "));
+    assert_contains(output, "5 rounds of 10 samples a worker");
+    assert_contains(output,
+                    "means of 1 run in turns; a cluster on one machine, ");
+    assert_contains(output, "\n      1   1 synchronous ");
     assert_string_equal(cluster_run_output(tasks[1]), "");
     assert_true(cluster_fixture_has_logged(tasks[2], "another follows"));
     assert_false(
@@ -306,7 +306,7 @@ TEST(the_command_reads_its_flags_from_the_compare_block) {
         cluster_run_start(run, "compare", arguments, NULL);
     cluster_run_expect(process, 0, TIMEOUT);
     const char *output = cluster_run_output(process);
-    assert_non_null(strstr(output, "7 rounds of 10 samples a worker; means "
-                                   "of 1 run in"));
-    assert_non_null(strstr(output, "\n      1   1 synchronous "));
+    assert_contains(output, "7 rounds of 10 samples a worker; means "
+                            "of 1 run in");
+    assert_contains(output, "\n      1   1 synchronous ");
 }

@@ -68,8 +68,8 @@ static void expect_reduced(const json_t *one) {
     if (json_is_null(json_object_get(one, "error")))
         expect_measured(one);
     else
-        assert_non_null(strstr(json_string_value(json_object_get(one, "error")),
-                               "allreduce"));
+        assert_contains(json_string_value(json_object_get(one, "error")),
+                        "allreduce");
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
@@ -92,7 +92,7 @@ TEST(a_comparison_leaves_only_requested_files) {
     assert_true(number(object, "equal_seconds") > 0);
     const char *said = cluster_run_errors(process);
     const char *last = strstr(said, "run 10 of 10");
-    assert_non_null(strstr(said, " s left\n"));
+    assert_contains(said, " s left\n");
     assert_true(last && !strstr(last, "left"));
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
     assert_false(exists(run, "checkpoint") || exists(run, "events") ||
@@ -155,10 +155,9 @@ TEST(tables_that_do_not_fit_a_worker_are_explained) {
     double touched = number(tables, "row_bytes_per_step");
     assert_true(touched > 0 && touched < 1e5);
     assert_true(number(by_ps, "bytes_per_step") > 2 * touched);
-    assert_non_null(
-        strstr(error, "not run, as the tables do not fit a worker"));
-    assert_non_null(strstr(cluster_run_errors(process),
-                           "the rows that tables may have take"));
+    assert_contains(error, "not run, as the tables do not fit a worker");
+    assert_contains(cluster_run_errors(process),
+                    "the rows that tables may have take");
     json_decref(object);
 }
 
@@ -180,8 +179,8 @@ TEST(a_link_rate_given_on_one_host_is_reported_as_unused) {
     static const char *const arguments[] = {"local", "--link-gbits", "1",
                                             "job.json", NULL};
     cluster_run_job(run, "{\"epochs\":1}");
-    assert_non_null(strstr(cluster_run_errors(compare(run, arguments, 0)),
-                           "(--link-gbits, as if each had a host of its own)"));
+    assert_contains(cluster_run_errors(compare(run, arguments, 0)),
+                    "(--link-gbits, as if each had a host of its own)");
 }
 
 TEST(without_json_compare_prints_a_table) {
@@ -191,14 +190,14 @@ TEST(without_json_compare_prints_a_table) {
     cluster_run_job(run, NULL);
     struct cluster_process *process = compare(run, arguments, 0);
     const char *output = cluster_run_output(process);
-    assert_non_null(strstr(output, "job.json: 5 rounds of 10 samples a worker; "
-                                   "means of 1 run in turns"));
-    assert_non_null(strstr(output, "\n      2   1 synchronous "));
-    assert_non_null(strstr(output, "\n      2   1 asynchronous "));
-    assert_non_null(strstr(output, "\n      2   - all-reduce "));
-    assert_non_null(strstr(output, "\nno link between hosts is known"));
-    assert_non_null(strstr(output, "\n--link-gbits 0.001 does not apply"));
-    assert_non_null(strstr(cluster_run_errors(process), "run 2 of "));
+    assert_contains(output, "job.json: 5 rounds of 10 samples a worker; "
+                            "means of 1 run in turns");
+    assert_contains(output, "\n      2   1 synchronous ");
+    assert_contains(output, "\n      2   1 asynchronous ");
+    assert_contains(output, "\n      2   - all-reduce ");
+    assert_contains(output, "\nno link between hosts is known");
+    assert_contains(output, "\n--link-gbits 0.001 does not apply");
+    assert_contains(cluster_run_errors(process), "run 2 of ");
 }
 
 /* By which a comparison knows that a run has diverged; at a rate that no model
@@ -210,7 +209,7 @@ TEST(a_nonfinite_loss_is_reported_as_such) {
         "--ps",    "1",       "job.json", NULL};
     cluster_run_job(run, NULL);
     struct cluster_process *process = compare(run, arguments, 1);
-    assert_non_null(strstr(cluster_run_errors(process), "the loss is nan"));
+    assert_contains(cluster_run_errors(process), "the loss is nan");
 }
 
 TEST(a_prediction_starts_no_process) {
@@ -218,7 +217,7 @@ TEST(a_prediction_starts_no_process) {
         "compare", "--predict",    "--params", "25.6M", "--workers",
         "8",       "--link-gbits", "10",       NULL};
     struct cluster_process *process = compare(run, arguments, 0);
-    assert_non_null(strstr(cluster_run_output(process), "all-reduce, ring "));
+    assert_contains(cluster_run_output(process), "all-reduce, ring ");
     assert_string_equal(cluster_run_errors(process), "");
 }
 
@@ -235,7 +234,7 @@ TEST(errors_are_reported_before_any_run_starts) {
     for (int i = 0; i < 4; i++) {
         struct cluster_process *process = compare(run, jobs[i], 2);
         assert_string_equal(cluster_run_output(process), "");
-        assert_non_null(strstr(cluster_run_errors(process), texts[i]));
+        assert_contains(cluster_run_errors(process), texts[i]);
     }
 }
 
@@ -250,7 +249,7 @@ TEST(without_gnuplot_nothing_is_measured_for_a_plot) {
     setenv("PATH", path, 1);
     free(path);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(process), "gnuplot-nox"));
+    assert_contains(cluster_run_errors(process), "gnuplot-nox");
     assert_null(strstr(cluster_run_errors(process), "run 1 of"));
 }
 

@@ -83,8 +83,7 @@ TEST(the_demo_starts_over_in_its_own_folder) {
     demo(run, "1", 0);
     assert_true(is_there(run, "deploy/run/only-1"));
     struct cluster_process *again = demo(run, "2", 0);
-    assert_non_null(
-        strstr(cluster_run_output(again), "Removing deploy/run: what the"));
+    assert_contains(cluster_run_output(again), "Removing deploy/run: what the");
     assert_false(is_there(run, "deploy/run/only-1"));
     assert_true(is_there(run, "deploy/run/only-2"));
 }
@@ -187,7 +186,7 @@ TEST(the_demo_with_tables_says_how_good_its_models_are) {
     assert_true(auc_of(said, "  linear") > 0.55);
     assert_true(auc_of(said, "  deepfm") > 0.55);
     assert_true(auc_of(said, "  best possible") > auc_of(said, "  deepfm"));
-    assert_non_null(strstr(said, "table C26: 100 rows"));
+    assert_contains(said, "table C26: 100 rows");
 }
 
 /* The digits of README.md and docs/; cluster_shown.py writes them, too. */

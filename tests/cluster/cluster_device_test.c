@@ -218,8 +218,8 @@ TEST(a_comparison_says_that_workers_share_a_gpu) {
     struct cluster_process *one =
         cluster_run_start(run, "one", arguments, gpus);
     cluster_run_expect(one, 0, 2 * DEADLINE);
-    assert_non_null(strstr(cluster_run_output(one),
-                           "\nup to 2 workers share 1 GPU and slow"));
+    assert_contains(cluster_run_output(one),
+                    "\nup to 2 workers share 1 GPU and slow");
     struct cluster_process *two =
         cluster_run_start(run, "two", arguments, more);
     cluster_run_expect(two, 0, 2 * DEADLINE);

@@ -122,7 +122,7 @@ TEST(a_directory_taken_by_another_run_is_left_alone) {
         cluster_run_signal(fixture.tasks[i].process, SIGCONT);
     const char *line =
         cluster_run_await(chief, "another run is using", CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(line, "there is no checkpoint of step "));
+    assert_contains(line, "there is no checkpoint of step ");
     end(&fixture);
     assert_true(cluster_fixture_has_logged(chief, "there is no checkpoint"));
     cluster_run_signal(second, SIGTERM);

@@ -74,8 +74,8 @@ TEST(ps_and_workers_train_with_a_full_shared_memory_folder) {
         "head -c 65m /dev/zero > /dev/shm/full;"
         "\"$CAPSTAN\" local --ps 1 --workers 2 --json-log job.json",
         0);
-    assert_non_null(strstr(said, "No space left on device")); /* head's */
-    assert_non_null(strstr(said, "over shared memory"));
+    assert_contains(said, "No space left on device"); /* head's */
+    assert_contains(said, "over shared memory");
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, 8) > 0);
 }
 
@@ -86,7 +86,7 @@ TEST(ranks_train_by_allreduce_without_a_shared_memory_folder) {
                       "head -c 65m /dev/zero > /dev/shm/full;"
                       "\"$CAPSTAN\" local --ps 0 --workers 2 job.json",
                       0);
-    assert_non_null(strstr(said, "all-reduce: over shared memory"));
+    assert_contains(said, "all-reduce: over shared memory");
 }
 
 TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do) {
@@ -104,7 +104,7 @@ TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do) {
                  "system; choose a folder on a disk or volume that can be "
                  "written",
                  keys[i]);
-        assert_non_null(strstr(said, expected));
+        assert_contains(said, expected);
     }
 }
 
@@ -120,10 +120,10 @@ TEST(a_refused_thread_is_named_with_its_limit) {
     struct cluster_process *process = cluster_run_program(
         run, "limited", "/bin/sh", (const char *[]){"-c", command, NULL}, NULL);
     cluster_run_expect(process, 138, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(process),
-                           "cannot start the 7 threads of a process: Resource "
-                           "temporarily unavailable; the limit of processes "
-                           "and threads is reached: ulimit -u, or pids.max"));
+    assert_contains(cluster_run_errors(process),
+                    "cannot start the 7 threads of a process: Resource "
+                    "temporarily unavailable; the limit of processes "
+                    "and threads is reached: ulimit -u, or pids.max");
 }
 
 /* Runs cluster_docker.py with ARGUMENTS. */

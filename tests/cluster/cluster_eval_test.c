@@ -296,10 +296,7 @@ TEST(images_may_come_in_any_format) {
 /* FOLDER/NAME: COUNT images of 64 fields, each VALUE. */
 static void write_csv_images(const struct cluster_run *run, const char *name,
                              const char *value) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, name);
     for (int p = 0; p < PIXELS; p++)
         fprintf(file, "%sp%d", p ? "," : "", p);
     for (int p = 0; p < PIXELS; p++)
@@ -323,10 +320,7 @@ TEST(what_is_no_image_is_refused) {
 
 static void write_numbers(const struct cluster_run *run, const char *name,
                           bool swapped) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, name);
     fputs(swapped ? "b,a,label\n" : "a,b,label\n", file);
     for (int i = 0; i < 20; i++)
         fprintf(file, "%d,%d,%d\n", i, i % 3, i % 2);

@@ -53,18 +53,16 @@ TEST(an_evaluator_follows_a_run_to_its_last_checkpoint) {
     assert_true(loss > 0 && loss < 2.3);
     assert_int_equal(json_integer_value(json_object_get(last, "step")), 90);
     assert_true(json_is_true(json_object_get(last, "final")));
-    assert_non_null(
-        strstr(json_string_value(json_object_get(last, "checkpoint")),
-               "checkpoint/step-000000090"));
+    assert_contains(json_string_value(json_object_get(last, "checkpoint")),
+                    "checkpoint/step-000000090");
     json_decref(summary);
     json_decref(last);
-    assert_non_null(strstr(
+    assert_contains(
         cluster_run_errors(evaluator),
         "step 90 is final, and no run uses checkpoint: the end (a run that "
-        "resumes from it needs an evaluator started after its chief)"));
-    assert_non_null(
-        strstr(cluster_run_errors(evaluator), "step 90: test accuracy "));
-    assert_non_null(strstr(cluster_run_errors(evaluator), ", test loss "));
+        "resumes from it needs an evaluator started after its chief)");
+    assert_contains(cluster_run_errors(evaluator), "step 90: test accuracy ");
+    assert_contains(cluster_run_errors(evaluator), ", test loss ");
 }
 
 /* Its rows come from the files of a checkpoint, the run's from its ps. */
@@ -87,7 +85,7 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
     assert_true(json_real_value(json_object_get(last, "test_auc")) > 0.9);
     json_decref(summary);
     json_decref(last);
-    assert_non_null(strstr(cluster_run_errors(evaluator), ", logloss "));
+    assert_contains(cluster_run_errors(evaluator), ", logloss ");
 }
 
 TEST(a_missing_directory_option_is_named) {
@@ -96,15 +94,15 @@ TEST(a_missing_directory_option_is_named) {
     struct cluster_process *evaluator =
         cluster_run_start(run, "evaluator", arguments, environment);
     cluster_run_expect(evaluator, 2, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(evaluator), "--checkpoint-dir"));
-    assert_non_null(strstr(cluster_run_errors(evaluator), "model_dir"));
+    assert_contains(cluster_run_errors(evaluator), "--checkpoint-dir");
+    assert_contains(cluster_run_errors(evaluator), "model_dir");
 }
 
 TEST(a_timeout_without_checkpoints_names_the_directory) {
     struct cluster_process *evaluator = start_evaluator(run, "0.2");
     cluster_run_expect(evaluator, 138, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(evaluator),
-                           "no new checkpoint in checkpoint for"));
+    assert_contains(cluster_run_errors(evaluator),
+                    "no new checkpoint in checkpoint for");
 }
 
 static void expect_signal(struct cluster_run *run, int number, int code) {

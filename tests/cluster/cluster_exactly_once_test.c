@@ -190,11 +190,8 @@ static void write_start(const struct cluster_run *run,
 
 static void write_idx(const struct cluster_run *run, const char *name,
                       unsigned dims, const uint32_t *sizes, int byte) {
-    char path[PATH_MAX];
     size_t bytes = 1;
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, name);
     fprintf(file, "%c%c%c%c", 0, 0, 8, (int)dims);
     for (unsigned i = 0; i < dims; i++) {
         for (int shift = 24; shift >= 0; shift -= 8)
@@ -328,10 +325,7 @@ static unsigned own_row(unsigned b, unsigned r) {
 }
 
 static void write_rows(const struct cluster_run *run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "train.libsvm", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "train.libsvm");
     for (unsigned i = 0; i < SAMPLES; i++) {
         unsigned own = own_row(i / NUM_WORKERS / BATCH, i % NUM_WORKERS);
         fputs("0", file);

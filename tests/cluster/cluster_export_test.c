@@ -160,8 +160,7 @@ TEST(a_checkpoint_takes_precedence_over_init) {
 
 static void expect_words(const struct cluster_process *process,
                          const char *text) {
-    if (!strstr(cluster_run_errors(process), text))
-        fail_msg("no \"%s\" in: %s", text, cluster_run_errors(process));
+    assert_contains(cluster_run_errors(process), text);
 }
 
 TEST(weights_of_another_shape_are_named) {

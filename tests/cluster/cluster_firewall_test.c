@@ -50,13 +50,13 @@ static void expect_cut_off(void **state, int at, int from,
     start_blockable(net, tasks);
     net_hosts_block(net, at, from, verdict);
     cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, CUT_OFF);
-    assert_non_null(
-        strstr(cluster_run_errors(tasks[HOSTS - 1]), "ps 1 at 10.0.0.2:2222"));
+    assert_contains(cluster_run_errors(tasks[HOSTS - 1]),
+                    "ps 1 at 10.0.0.2:2222");
     cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
                       CLUSTER_RUN_DEADLINE);
     end_blockable(tasks, false);
-    assert_non_null(
-        strstr(cluster_run_errors(tasks[NUM_PS]), "warning: worker 1 on host"));
+    assert_contains(cluster_run_errors(tasks[NUM_PS]),
+                    "warning: worker 1 on host");
 }
 
 FIXTURE(net_hosts_setup, net_hosts_teardown);
@@ -155,8 +155,8 @@ TEST(a_leading_caller_without_a_ps_ends_the_run) {
         cluster_run_expect(tasks[i], EXIT_RETRY, CUT_OFF);
     for (int i = 0; i < HOSTS; i++) {
         const char *said = cluster_run_errors(tasks[i]);
-        assert_non_null(strstr(said, "worker 0 on host"));
-        assert_non_null(strstr(said, "not reached ps 1 at 10.0.0.2:2222"));
+        assert_contains(said, "worker 0 on host");
+        assert_contains(said, "not reached ps 1 at 10.0.0.2:2222");
     }
 }
 
@@ -169,9 +169,9 @@ TEST(a_leading_caller_without_a_network_ends_the_run) {
     for (int i = 0; i < HOSTS; i++) {
         const char *said = cluster_run_errors(tasks[i]);
         if (i == NUM_PS)
-            assert_non_null(strstr(said, "is gone: silent for"));
+            assert_contains(said, "is gone: silent for");
         else
-            assert_non_null(strstr(said, "10.0.0.3:2222 was silent for"));
+            assert_contains(said, "10.0.0.3:2222 was silent for");
     }
 }
 
@@ -181,8 +181,8 @@ TEST(a_worker_that_the_chief_does_not_hear_ends_alone) {
     start_blockable(net, tasks);
     net_hosts_block(net, NUM_PS, HOSTS - 1, "drop");
     cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, CUT_OFF);
-    assert_non_null(strstr(cluster_run_errors(tasks[HOSTS - 1]),
-                           "10.0.0.3:2222 was silent for 10 s"));
+    assert_contains(cluster_run_errors(tasks[HOSTS - 1]),
+                    "10.0.0.3:2222 was silent for 10 s");
     cluster_run_await(tasks[NUM_PS], "is gone: silent for",
                       CLUSTER_RUN_DEADLINE);
     end_blockable(tasks, false);

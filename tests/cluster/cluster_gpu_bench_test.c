@@ -84,10 +84,7 @@ static void expect_run(const json_t *row, const char *lane, double wire) {
 
 /* Of another batch, too. */
 static void write_torch(const struct cluster_run *run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "torch.json", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "torch.json");
     fputs("{\"256\": {\"fp32 eager\": 1, \"fp32 graph\": 2}, \"1\":"
           " {\"fp32 eager\": 90, \"fp32 graph\": 50, \"tf32 eager\": 80,"
           " \"tf32 graph\": 40}}",
@@ -150,11 +147,11 @@ TEST(the_cpu_has_the_same_table_without_copies) {
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 0);
     const char *table = cluster_run_output(process);
-    assert_non_null(strstr(table, "device: cpu; model of 1210 parameters"));
-    assert_non_null(strstr(table, "GB/s: up -, down -"));
-    assert_non_null(strstr(table, "computing alone"));
-    assert_non_null(strstr(table, "\nbatch 20     float32 tcp "));
-    assert_non_null(strstr(table, "\nbatch 20     float32 auto "));
+    assert_contains(table, "device: cpu; model of 1210 parameters");
+    assert_contains(table, "GB/s: up -, down -");
+    assert_contains(table, "computing alone");
+    assert_contains(table, "\nbatch 20     float32 tcp ");
+    assert_contains(table, "\nbatch 20     float32 auto ");
 }
 
 /* 600 samples are one batch of 400 and a rest of 200, which would be half of
@@ -171,17 +168,15 @@ TEST(each_step_has_the_samples_of_its_batch) {
     struct cluster_process *process =
         measure(cluster_fixture_reset(state), rests,
                 "CAPSTAN_FAKE_DEVICE=devices=1", 1);
-    assert_non_null(
-        strstr(cluster_run_errors(process), "gpu_bench: a step had 30"));
+    assert_contains(cluster_run_errors(process), "gpu_bench: a step had 30");
 }
 
 TEST(without_a_gpu_the_bench_reports_it_and_exits_with_2) {
     static const char *const arguments[] = {"job.json", NULL};
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=0", 2);
-    assert_non_null(strstr(cluster_run_errors(process),
-                           "gpu_bench: device: \"cuda\": "
-                           "there is no GPU"));
+    assert_contains(cluster_run_errors(process), "gpu_bench: device: \"cuda\": "
+                                                 "there is no GPU");
     assert_string_equal(cluster_run_output(process), "");
 }
 
@@ -189,7 +184,7 @@ TEST(wrong_arguments_print_the_usage) {
     static const char *const arguments[] = {"--batches", "1,x", NULL};
     struct cluster_process *process =
         measure(*state, arguments, "CAPSTAN_FAKE_DEVICE=devices=1", 2);
-    assert_non_null(strstr(cluster_run_errors(process), "Usage: gpu_bench"));
+    assert_contains(cluster_run_errors(process), "Usage: gpu_bench");
 }
 
 /* Reads the products of the next handle: given in float32, and in TF32. */

@@ -119,13 +119,13 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 TEST(with_a_gpu_every_part_runs_and_each_tool) {
     arrange(run, true);
     const char *said = cluster_run_output(check(run, "RACE=", NULL, 0));
-    assert_non_null(strstr(said, "memcheck_cuda_one_test "));
-    assert_non_null(strstr(said, "racecheck_cuda_one_test "));
-    assert_non_null(strstr(said, "memcheck_training "));
-    assert_non_null(strstr(said, "training_twice_resident "));
-    assert_non_null(
-        strstr(said, "ran: tests\nran: training\nran: sanitizers: "
-                     "memcheck racecheck\n13 passed, 0 failed, 1 skipped\n"));
+    assert_contains(said, "memcheck_cuda_one_test ");
+    assert_contains(said, "racecheck_cuda_one_test ");
+    assert_contains(said, "memcheck_training ");
+    assert_contains(said, "training_twice_resident ");
+    assert_contains(said,
+                    "ran: tests\nran: training\nran: sanitizers: "
+                    "memcheck racecheck\n13 passed, 0 failed, 1 skipped\n");
     assert_null(strstr(said, "did not run"));
 }
 
@@ -133,7 +133,7 @@ TEST(compute_sanitizer_findings_are_failures) {
     arrange(run, true);
     const char *said =
         cluster_run_output(check(run, "RACE=1", "sanitizers", 1));
-    assert_non_null(strstr(said, "3 passed, 2 failed\n"));
+    assert_contains(said, "3 passed, 2 failed\n");
 }
 
 /* Whatever the number of cores. */
@@ -162,9 +162,9 @@ TEST(what_does_not_fit_into_the_time_is_named_as_not_run) {
                  "ended; exit 1' TERM\nsleep 1000 & wait");
     const char *said = cluster_run_output(
         check(run, "GPU_CHECK_SECONDS=2", NULL, OUT_OF_TIME));
-    assert_non_null(strstr(said, "training_twice not run: no time was left\n"));
-    assert_non_null(strstr(said, "racecheck_cuda_one_test not run: "));
-    assert_non_null(strstr(said, "0 passed, 0 failed, 14 not run\n"));
+    assert_contains(said, "training_twice not run: no time was left\n");
+    assert_contains(said, "racecheck_cuda_one_test not run: ");
+    assert_contains(said, "0 passed, 0 failed, 14 not run\n");
 }
 
 /* With the GPU's own check: a loss that is far from the CPU's. */
@@ -180,17 +180,17 @@ TEST(a_training_that_learns_something_else_fails) {
     assert_int_equal(unlink(target), 0);
     write_script(run, "b/capstan", text);
     const char *said = cluster_run_output(check(run, "RACE=", "training", 1));
-    assert_non_null(strstr(said, "the CPU's loss is "));
-    assert_non_null(strstr(said, "2 passed, 5 failed, 1 skipped\n"));
+    assert_contains(said, "the CPU's loss is ");
+    assert_contains(said, "2 passed, 5 failed, 1 skipped\n");
 }
 
 TEST(without_a_gpu_the_skipped_tests_are_listed) {
     arrange(run, false);
     const char *said = cluster_run_output(check(run, "RACE=", NULL, NOT_ALL));
-    assert_non_null(strstr(said, "did not run: all that needs a GPU: no GPU: "
-                                 "none here, with "));
-    assert_non_null(strstr(said, "did not run: sanitizers\n"
-                                 "1 passed, 0 failed\n"));
+    assert_contains(said, "did not run: all that needs a GPU: no GPU: "
+                          "none here, with ");
+    assert_contains(said, "did not run: sanitizers\n"
+                          "1 passed, 0 failed\n");
 }
 
 TEST(without_a_gpu_nothing_is_measured) {
@@ -202,8 +202,8 @@ TEST(without_a_gpu_nothing_is_measured) {
     struct cluster_process *process =
         cluster_run_program(run, "bench", script, arguments, NULL);
     cluster_run_expect(process, NOT_ALL, DEADLINE);
-    assert_non_null(strstr(cluster_run_output(process),
-                           "gpu-bench: nothing was measured. No GPU: "));
+    assert_contains(cluster_run_output(process),
+                    "gpu-bench: nothing was measured. No GPU: ");
 }
 
 /* Where PyPI's packages put them, and where a variable says. */
@@ -226,11 +226,11 @@ TEST(gpu_check_finds_the_cuda_libraries) {
     snprintf(setting, sizeof setting, "CAPSTAN_CUDA_LIBS=%s", path);
     struct cluster_process *process = check(run, setting, NULL, NOT_ALL);
     const char *said = cluster_run_errors(process);
-    assert_non_null(strstr(said, "/site/nvidia/cu99/lib/libcudart.so.99\n"));
-    assert_non_null(strstr(said, "cuBLAS: /"));
-    assert_non_null(strstr(said, "/given/libcublas.so.99\n"));
-    assert_non_null(strstr(said, "/given/libcuda.so.1\n"));
+    assert_contains(said, "/site/nvidia/cu99/lib/libcudart.so.99\n");
+    assert_contains(said, "cuBLAS: /");
+    assert_contains(said, "/given/libcublas.so.99\n");
+    assert_contains(said, "/given/libcuda.so.1\n");
     said = cluster_run_output(process);
-    assert_non_null(strstr(said, "/given:"));
-    assert_non_null(strstr(said, "/site/nvidia/cu99/lib"));
+    assert_contains(said, "/given:");
+    assert_contains(said, "/site/nvidia/cu99/lib");
 }

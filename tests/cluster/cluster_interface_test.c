@@ -178,8 +178,8 @@ TEST(an_unknown_network_is_refused_with_those_there_are) {
             run, REFUSED,
             (const char *[]){"local", "--interface", unknown[i], "job.json",
                              NULL});
-        assert_non_null(strstr(cluster_run_errors(process), unknown[i]));
-        assert_non_null(strstr(cluster_run_errors(process), "lo 127.0.0.1/8"));
+        assert_contains(cluster_run_errors(process), unknown[i]);
+        assert_contains(cluster_run_errors(process), "lo 127.0.0.1/8");
     }
 }
 
@@ -189,6 +189,5 @@ TEST(the_variable_does_as_the_flag) {
         run, "alone", (const char *[]){"run", "--alone", "job.json", NULL},
         (const char *[]){"CAPSTAN_INTERFACE=ib7", NULL});
     cluster_run_expect(process, REFUSED, CLUSTER_RUN_DEADLINE);
-    assert_non_null(
-        strstr(cluster_run_errors(process), "CAPSTAN_INTERFACE: 'ib7'"));
+    assert_contains(cluster_run_errors(process), "CAPSTAN_INTERFACE: 'ib7'");
 }

@@ -48,8 +48,8 @@ TEST(every_process_knows_its_rank) {
                "$NODE_RANK at $MASTER_ADDR:$MASTER_PORT $0");
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_output(process);
-    assert_non_null(strstr(said, "2 of 6, 0 of 2 on 1 at m:7 --local_rank=0"));
-    assert_non_null(strstr(said, "3 of 6, 1 of 2 on 1 at m:7 --local_rank=1"));
+    assert_contains(said, "2 of 6, 0 of 2 on 1 at m:7 --local_rank=0");
+    assert_contains(said, "3 of 6, 1 of 2 on 1 at m:7 --local_rank=1");
 }
 
 TEST(use_env_leaves_the_command_unchanged) {
@@ -62,10 +62,7 @@ TEST(use_env_leaves_the_command_unchanged) {
 
 TEST(python_runs_scripts_and_modules) {
     skip_unless_installed("python3", "python3");
-    char path[PATH_MAX];
-    cluster_run_path(*state, "train.py", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(*state, "train.py");
     fputs("import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n", file);
     fclose(file);
     const char *const script[] = {"launch", "train.py", "--epochs", "3", NULL};
@@ -120,8 +117,8 @@ TEST(a_failure_ends_all_and_gives_the_exit_code) {
                     "sleep 1000 & echo pid $!; echo pid $$; "
                     "echo > gate; wait",
                     NULL);
-    assert_non_null(
-        strstr(cluster_run_errors(process), "rank 1 ended with exit code 7"));
+    assert_contains(cluster_run_errors(process),
+                    "rank 1 ended with exit code 7");
 }
 
 TEST(a_process_that_ignores_sigterm_is_killed_after_the_grace) {
@@ -130,8 +127,7 @@ TEST(a_process_that_ignores_sigterm_is_killed_after_the_grace) {
                     "trap '' TERM; echo pid $$; echo > gate;"
                     " sleep 1000; sleep 1000",
                     "--grace=0.2");
-    assert_non_null(
-        strstr(cluster_run_errors(process), "did not end within 0.2 s"));
+    assert_contains(cluster_run_errors(process), "did not end within 0.2 s");
 }
 
 TEST(a_signal_is_forwarded_to_all) {
@@ -166,8 +162,8 @@ TEST(a_missing_program_is_reported) {
     const char *said =
         strstr(cluster_run_errors(process), "starting no-such-program");
     assert_non_null(said);
-    assert_non_null(strstr(said, "not on the PATH: give its path, as this"));
-    assert_non_null(strstr(said, "/capstan\n"));
+    assert_contains(said, "not on the PATH: give its path, as this");
+    assert_contains(said, "/capstan\n");
 }
 
 /* Two nodes, here both this machine, two processes each. */
@@ -192,8 +188,8 @@ TEST(two_nodes_form_one_run) {
     cluster_run_expect(nodes[0], 0, 2 * CLUSTER_RUN_DEADLINE);
     cluster_run_expect(nodes[1], 0, 2 * CLUSTER_RUN_DEADLINE);
     close(holder);
-    assert_non_null(strstr(cluster_run_errors(nodes[0]), "3 trainers, 1 ps"));
-    assert_non_null(strstr(cluster_run_errors(nodes[1]), "ps 0: joined"));
+    assert_contains(cluster_run_errors(nodes[0]), "3 trainers, 1 ps");
+    assert_contains(cluster_run_errors(nodes[1]), "ps 0: joined");
     json_t *summary = cluster_run_json(nodes[0]);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     json_decref(summary);

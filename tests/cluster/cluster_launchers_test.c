@@ -119,8 +119,8 @@ TEST(ranks_rendezvous_above_the_port_of_torchruns_agent) {
     int found = atoi(strstr(line, text) + strlen(text));
     assert_in_range(found, port + 2, port + 16);
     expect_all(ranks);
-    assert_non_null(strstr(cluster_run_errors(ranks[2]), " ps 0: "));
-    assert_non_null(strstr(cluster_run_errors(ranks[1]), "rank 1 of 2"));
+    assert_contains(cluster_run_errors(ranks[2]), " ps 0: ");
+    assert_contains(cluster_run_errors(ranks[1]), "rank 1 of 2");
     close(holders[0]);
     close(holders[1]);
 }
@@ -134,7 +134,7 @@ TEST(a_check_finds_the_chief_above_the_port_of_torchruns_agent) {
     struct cluster_process *process =
         start_as_rank(*state, "check", check, port, 1, RANKS);
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_output(process), "chief: answers\n"));
+    assert_contains(cluster_run_output(process), "chief: answers\n");
     for (int i = 0; i < 2; i++)
         close(holders[i]);
 }
@@ -171,7 +171,7 @@ TEST(a_rank_of_another_world_is_refused_and_the_run_continues) {
     struct cluster_process *other =
         start_rank_of(*state, "one.json", port, 1, RANKS + 1);
     cluster_run_expect(other, 2, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(other), figures));
+    assert_contains(cluster_run_errors(other), figures);
     cluster_run_await(ranks[0], figures, CLUSTER_RUN_DEADLINE);
     for (int r = 1; r < RANKS; r++)
         ranks[r] = start_rank(*state, "one.json", port, r);
@@ -232,8 +232,8 @@ TEST(torchrun_starts_an_all_reduce_run) {
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 90);
     json_decref(summary);
     const char *said = cluster_run_errors(process);
-    assert_non_null(strstr(said, "cluster from torch"));
-    assert_non_null(strstr(said, "all-reduce: 2 trainers (no ps is listed)"));
+    assert_contains(said, "cluster from torch");
+    assert_contains(said, "all-reduce: 2 trainers (no ps is listed)");
 }
 
 TEST(torchrun_ends_when_a_rank_has_failed) {
@@ -241,8 +241,8 @@ TEST(torchrun_ends_when_a_rank_has_failed) {
         torchrun(*state, (const char *[]){"--set", "data.dir=nowhere", NULL});
     cluster_run_expect(process, 1, 3 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(process);
-    assert_non_null(strstr(said, "nowhere"));
-    assert_non_null(strstr(said, "exitcode  : 2"));
+    assert_contains(said, "nowhere");
+    assert_contains(said, "exitcode  : 2");
 }
 
 /* The summary of the folder's job, run by three trainers and a ps; the
@@ -273,8 +273,8 @@ static json_t *run_by_open_mpi(struct cluster_run *run) {
     close(holder);
     json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
-    assert_non_null(strstr(cluster_run_errors(process), "cluster from mpi"));
-    assert_non_null(strstr(cluster_run_errors(process), "3 trainers, 1 ps"));
+    assert_contains(cluster_run_errors(process), "cluster from mpi");
+    assert_contains(cluster_run_errors(process), "3 trainers, 1 ps");
     return summary;
 }
 
@@ -335,7 +335,7 @@ TEST(the_files_for_mpi_start_a_run_on_two_hosts) {
             start_on_two_hosts(*state, said[i][0]);
         cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
         skip_without_hosts(process);
-        assert_non_null(strstr(cluster_run_errors(process), said[i][1]));
+        assert_contains(cluster_run_errors(process), said[i][1]);
     }
 }
 
@@ -418,7 +418,7 @@ static void expect_launched(struct cluster_run *run,
     for (size_t i = 0; i < count; i++)
         cluster_run_expect(processes[i], 0, 2 * CLUSTER_RUN_DEADLINE);
     for (size_t i = 0; i < 2; i++)
-        assert_non_null(strstr(cluster_run_errors(processes[0]), said[i]));
+        assert_contains(cluster_run_errors(processes[0]), said[i]);
 }
 
 TEST(ps_lites_variables_start_a_run_that_its_scheduler_leads) {
@@ -494,8 +494,8 @@ TEST(a_process_launched_with_others_does_not_train_alone) {
         struct cluster_process *process =
             cluster_run_start(*state, lines[i][0], lines[i], environment);
         cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
-        assert_non_null(strstr(cluster_run_errors(process),
-                               "error: not_alone: HOROVOD_RANK is \"1\""));
+        assert_contains(cluster_run_errors(process),
+                        "error: not_alone: HOROVOD_RANK is \"1\"");
         assert_string_equal(cluster_run_output(process), "");
     }
 }

@@ -116,7 +116,7 @@ static void expect_on_every_rank(void **state, unsigned num_ps,
             cluster_run_task_program(run, "worker", r, caller, SETS(name));
     for (unsigned r = 0; r < 2; r++) {
         cluster_run_expect(ranks[r], code, CLUSTER_RUN_DEADLINE);
-        assert_non_null(strstr(cluster_run_errors(ranks[r]), text));
+        assert_contains(cluster_run_errors(ranks[r]), text);
     }
 }
 
@@ -160,15 +160,15 @@ TEST(a_call_before_the_join_is_named_at_once) {
     struct cluster_process *rank =
         cluster_run_task_program(run, "worker", 0, caller, SETS("unjoined"));
     cluster_run_expect(rank, CONFIG, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(rank), "before capstan_join"));
+    assert_contains(cluster_run_errors(rank), "before capstan_join");
 }
 
 TEST(an_early_end_leaves_the_others_training) {
     const char *text =
         cluster_run_errors(play(state, "1", "2", "early", 0, NULL));
-    assert_non_null(strstr(text, " 40 steps in "));
+    assert_contains(text, " 40 steps in ");
     text = cluster_run_errors(play(state, "0", "2", "early", CONFIG, NULL));
-    assert_non_null(strstr(text, "all-reduce does not go on without a rank"));
+    assert_contains(text, "all-reduce does not go on without a rank");
 }
 
 TEST(local_has_the_code_of_a_rank_that_does_not_close) {
@@ -188,13 +188,13 @@ TEST(local_has_the_code_of_a_rank_that_does_not_close) {
             state, "1", cases[i].workers, cases[i].name, cases[i].code, NULL));
         snprintf(line, sizeof line, "%s before it had closed its run",
                  cases[i].says);
-        assert_non_null(strstr(text, line));
-        assert_non_null(strstr(text, " 40 steps in ")); /* the run went on */
+        assert_contains(text, line);
+        assert_contains(text, " 40 steps in "); /* the run went on */
     }
     const char *text =
         cluster_run_errors(play(state, "1", "2", "gone-leader", 1, NULL));
-    assert_non_null(strstr(text, "worker 0 ended the run: it ended with exit "
-                                 "code 0 before it had closed its run"));
+    assert_contains(text, "worker 0 ended the run: it ended with exit "
+                          "code 0 before it had closed its run");
 }
 
 /* It would be awaited for timeouts.join, ten minutes. Whether the chief has its
@@ -215,17 +215,17 @@ TEST(local_does_not_await_a_rank_that_ends_before_it_joins) {
                                    "sh", "-c", line),
                               NULL);
         cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
-        assert_non_null(strstr(cluster_run_errors(local),
-                               "worker 1 ended the run: before it had joined "
-                               "it ended with exit code 0"));
+        assert_contains(cluster_run_errors(local),
+                        "worker 1 ended the run: before it had joined "
+                        "it ended with exit code 0");
     }
 }
 
 TEST(local_forgives_a_rank_that_comes_back) {
     const char *text =
         cluster_run_errors(play(state, "1", "2", "joins-heir", 0, NULL));
-    assert_non_null(strstr(text, "was killed by signal 9 (Killed) before it "
-                                 "had closed its run"));
+    assert_contains(text, "was killed by signal 9 (Killed) before it "
+                          "had closed its run");
 }
 
 /* The last line of standard output. */
@@ -388,9 +388,9 @@ TEST(a_resumed_run_knows_its_place_in_the_data) {
                       SETS(half == 1 ? "steps=10" : "steps=20",
                            "checkpoint.dir=kept"));
             cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
-            assert_non_null(
-                strstr(cluster_run_output(local),
-                       half == 1 ? "epoch 0, 0 steps" : "epoch 2, 2 steps"));
+            assert_contains(cluster_run_output(local),
+                            half == 1 ? "epoch 0, 0 steps"
+                                      : "epoch 2, 2 steps");
         }
     }
 }
@@ -549,9 +549,9 @@ TEST(a_rank_that_cannot_join_gets_the_reason) {
     struct cluster_process *ranks[2];
     play_joiner(run, "joins-full", 1, saves, ranks);
     cluster_run_expect(ranks[1], FAILED, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(ranks[1]),
-                           "and there is no checkpoint of it: what rank 0 "
-                           "keeps: "));
+    assert_contains(cluster_run_errors(ranks[1]),
+                    "and there is no checkpoint of it: what rank 0 "
+                    "keeps: ");
 }
 
 /* The ps have the mean of the gradients only. */
@@ -569,8 +569,7 @@ TEST(the_last_rank_takes_weights_of_its_own_along) {
     (void)cluster_run_task_program(run, "worker", 0, caller, SETS("own-dies"));
     unsetenv("CAPSTAN_SET");
     cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
-    assert_non_null(
-        strstr(cluster_run_errors(chief), "and its weights with it"));
+    assert_contains(cluster_run_errors(chief), "and its weights with it");
 }
 
 TEST(what_cannot_be_kept_is_said_at_once) {
@@ -578,9 +577,9 @@ TEST(what_cannot_be_kept_is_said_at_once) {
         struct cluster_process *local =
             play(state, clusters[c], "2", "own-full", FAILED,
                  SETS("steps=20", "checkpoint.dir=kept"));
-        assert_non_null(strstr(cluster_run_errors(local),
-                               "the last checkpoint was not written: what rank "
-                               "1 keeps: "));
+        assert_contains(cluster_run_errors(local),
+                        "the last checkpoint was not written: what rank "
+                        "1 keeps: ");
     }
 }
 
@@ -622,7 +621,7 @@ TEST(json_gives_the_summary_and_nothing_else) {
                          40);
         assert_true(json_real_value(json_object_get(object, "train_loss")) > 0);
         json_decref(object);
-        assert_non_null(strstr(cluster_run_errors(local), "rank 0 learns\n"));
+        assert_contains(cluster_run_errors(local), "rank 0 learns\n");
     }
 }
 
@@ -631,8 +630,7 @@ TEST(a_command_without_a_run_has_no_summary) {
         run, "local", SETS("local", "--json", "--ps", "0", "--", "true"), NULL);
     cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
     assert_string_equal(cluster_run_output(local), "");
-    assert_non_null(
-        strstr(cluster_run_errors(local), "true has ended without a run"));
+    assert_contains(cluster_run_errors(local), "true has ended without a run");
 }
 
 /* A caller without a handler dies of the launcher's signal before the library
@@ -642,8 +640,8 @@ TEST(the_reason_why_a_run_cannot_begin_is_said_first) {
         start(run, "1", "2", "learns",
               SETS("strategy.type=allreduce", "checkpoint.dir=/dev/null/a"));
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
-    assert_non_null(
-        strstr(cluster_run_errors(local), "chief: warning: checkpoint.dir"));
+    assert_contains(cluster_run_errors(local),
+                    "chief: warning: checkpoint.dir");
     assert_null(strstr(cluster_run_errors(local), "was killed"));
 }
 
@@ -654,13 +652,12 @@ TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together) {
     struct cluster_process *local = cluster_run_start(
         run, "local", SETS("local", "job.json", "--", caller, "sums"), NULL);
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
-    assert_non_null(
-        strstr(cluster_run_errors(local), "model.type is external"));
+    assert_contains(cluster_run_errors(local), "model.type is external");
     local = cluster_run_start(run, "program",
                               SETS("local", "--set",
                                    "model={\"type\": \"external\"}", "--set",
                                    "data=null", "job.json"),
                               NULL);
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_errors(local), "declares the model"));
+    assert_contains(cluster_run_errors(local), "declares the model");
 }

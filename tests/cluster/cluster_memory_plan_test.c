@@ -53,8 +53,7 @@ static struct cluster_process *start_after(struct cluster_run *run,
 
 static void expect_logged(const struct cluster_process *process,
                           const char *text) {
-    if (!strstr(cluster_run_errors(process), text))
-        fail_msg("no \"%s\" in what was said", text);
+    assert_contains(cluster_run_errors(process), text);
 }
 
 static time_t changed(const struct cluster_run *run, const char *name) {
@@ -117,10 +116,7 @@ enum {
 
 /* Each record has an id of its own. */
 static void write_ids(const struct cluster_run *run, int ids) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "train.csv", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "train.csv");
     fputs("label,user\n", file);
     for (int i = 0; i < ids; i++)
         fprintf(file, "%d,u%d\n", i % 2, i);

@@ -283,10 +283,7 @@ static const char users[] =
     " \"steps\": 1000000, \"steps_per_print\": 10}";
 
 static void write_many_users(const struct cluster_run *run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "users.csv", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "users.csv");
     fputs("label,user\n", file);
     for (int u = 0; u < USERS; u++)
         fprintf(file, "%d,u%d\n", u % 2, u);

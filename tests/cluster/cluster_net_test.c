@@ -108,8 +108,8 @@ TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
         cluster_run_expect(tasks[i], EXIT_RETRY, PEER + CLUSTER_RUN_DEADLINE);
     for (int i = 0; i < HOSTS; i++)
         if (i != 1)
-            assert_non_null(strstr(cluster_run_errors(tasks[i]), "ps 1"));
-    assert_non_null(strstr(cluster_run_errors(tasks[1]), "10.0.0.3:2222"));
+            assert_contains(cluster_run_errors(tasks[i]), "ps 1");
+    assert_contains(cluster_run_errors(tasks[1]), "10.0.0.3:2222");
 }
 
 /* Worker 1's connection ends by keepalive, which tells nothing of its process:
@@ -234,7 +234,7 @@ TEST(ranks_need_only_the_address_of_rank_0) {
     }
     net->run->network = 0;
     expect_all(tasks, 0);
-    assert_non_null(strstr(cluster_run_errors(tasks[3]), "ps 1: joined"));
+    assert_contains(cluster_run_errors(tasks[3]), "ps 1: joined");
 }
 
 /* Gives each host 10.1.0.1, ... on eth1, behind a switch of its own. */

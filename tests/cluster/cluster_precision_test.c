@@ -214,10 +214,7 @@ TEST(an_overflow_at_the_least_scale_ends_the_run) {
 }
 
 TEST(stage_2_with_offload_and_fp16_loads_unchanged) {
-    char path[PATH_MAX];
-    cluster_run_path(*state, "ds.json", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(*state, "ds.json");
     fputs("{\"fp16\": {\"enabled\": true, \"loss_scale\": 0,"
           " \"initial_scale_power\": 16}, \"zero_optimization\": {\"stage\": 2,"
           " \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true},"

@@ -379,11 +379,8 @@ TEST(peek_shows_what_the_model_reads) {
                                             "job.json", NULL};
     static const char *const measuring[] = {"data", "bench", "--json",
                                             "job.json", NULL};
-    char path[PATH_MAX];
     cluster_run_job(run, binary);
-    cluster_run_path(run, "test.csv", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "test.csv");
     fputs("a,b,word,label,target\n0.5,,\"blue\",1,0\nx,1,red,0,0\n", file);
     fclose(file);
     json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
@@ -395,8 +392,8 @@ TEST(peek_shows_what_the_model_reads) {
         0, NULL);
     json_t *first = json_array_get(rows, 0);
     assert_int_equal(json_array_size(rows), 2);
-    assert_non_null(
-        strstr(json_string_value(json_object_get(first, "at")), "/test.csv:2"));
+    assert_contains(json_string_value(json_object_get(first, "at")),
+                    "/test.csv:2");
     json_object_del(first, "at");
     assert_true(json_equal(first, expected));
     assert_string_equal(
@@ -419,11 +416,8 @@ enum { WEIGHTED = 24, COPIES = 36 };
 /* Rows with weights 0 to 3, or as many COPIES of each, of weight 1. */
 static void write_weighted(const struct cluster_run *run, const char *name,
                            bool copies) {
-    char path[PATH_MAX];
     uint32_t seed = 7;
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, name);
     fputs("a,b,w,label\n", file);
     for (int i = 0; i < WEIGHTED; i++) {
         double a = uniform(&seed), b = uniform(&seed);
@@ -475,7 +469,6 @@ TEST(a_weight_counts_as_copies_do) {
 }
 
 TEST(a_weight_that_does_not_fit_is_named) {
-    char path[PATH_MAX];
     cluster_run_job(run,
                     "{" WEIGHTED_DATA ", \"model\": {\"layers\": [2, 8, 2]}}");
     write_weighted(run, "weighted.csv", false);
@@ -483,8 +476,7 @@ TEST(a_weight_that_does_not_fit_is_named) {
     struct cluster_process *process =
         CLUSTER_FIXTURE_RUN(run, 1, 1, 2, "data.weight=v");
     cluster_fixture_expect_logged(process, "data.weight: found \"v\"");
-    cluster_run_path(run, "weighted.csv", path);
-    FILE *file = fopen(path, "w");
+    FILE *file = cluster_run_create(run, "weighted.csv");
     fputs("a,b,w,label\n1,1,1,0\n1,1,-0.5,1\n", file);
     fclose(file);
     process = CLUSTER_FIXTURE_RUN(run, 1, 1, EXIT_FAILED,

@@ -236,7 +236,7 @@ TEST(ckpt_ls_and_the_log_give_a_checkpoint_the_same_size) {
         strstr(cluster_run_output(cluster_fixture_tool(*state, 0, ls)), "\n");
     assert_int_equal(sscanf(row, "%*d %*d %*d %15s %7s", size, unit), 2);
     snprintf(said, sizeof said, "step-000000010: %s %s in ", size, unit);
-    assert_non_null(strstr(cluster_run_errors(local), said));
+    assert_contains(cluster_run_errors(local), said);
 }
 
 /* 46 steps of 20 are an epoch of 600 and 320 samples of the next, which are 10

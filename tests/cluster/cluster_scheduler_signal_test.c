@@ -134,8 +134,7 @@ static pid_t start_on_a_terminal(struct cluster_run *run, int *terminal,
         got = read(*terminal, said + used, sizeof said - 1 - used);
         used += got > 0 ? (size_t)got : 0;
     }
-    if (!strstr(said, word))
-        fail_msg("no %s on the terminal:\n%s", word, said);
+    assert_contains(said, word);
     return local;
 }
 

@@ -83,8 +83,8 @@ TEST(a_job_is_checked_without_running_it) {
     struct cluster_process *process = cluster_fixture_tool(
         run, REFUSED, (const char *[]){"schema", "job.json", NULL});
     assert_string_equal(cluster_run_output(process), "");
-    assert_non_null(
-        strstr(cluster_run_errors(process), "optimizer.type: found \"SGT\""));
-    assert_non_null(strstr(cluster_run_errors(process),
-                           "epoch: unknown key; nearest: epochs"));
+    assert_contains(cluster_run_errors(process),
+                    "optimizer.type: found \"SGT\"");
+    assert_contains(cluster_run_errors(process),
+                    "epoch: unknown key; nearest: epochs");
 }

@@ -112,13 +112,12 @@ TEST(a_process_tells_of_its_start_its_life_and_its_end) {
     cluster_run_job(*state, long_job);
     open_abstract(&manager);
     struct cluster_process *alone = start_alone(*state, &manager);
-    assert_non_null(
-        strstr(await_message(&manager, "READY=1\n", "", NULL), "STATUS="));
+    assert_contains(await_message(&manager, "READY=1\n", "", NULL), "STATUS=");
     await_message(&manager, "STATUS=training, step ", "", NULL);
     assert_true(count_messages(&manager, "WATCHDOG=1\n", 4.5) >= 3);
     cluster_run_signal(alone, SIGTERM);
     const char *end = await_message(&manager, "STOPPING=1\n", "READY", &fed);
-    assert_non_null(strstr(end, "EXTEND_TIMEOUT_USEC="));
+    assert_contains(end, "EXTEND_TIMEOUT_USEC=");
     assert_int_equal(fed, 0);
     cluster_run_expect(alone, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
     assert_int_equal(count_messages(&manager, "STOPPING=1\n", 0), 0);
@@ -169,7 +168,7 @@ TEST(a_ps_is_ready_once_it_has_joined) {
     start_watched(&fixture, "ps", &manager);
     const char *start =
         await_message(&manager, "EXTEND_TIMEOUT_USEC=", "READY", &fed);
-    assert_non_null(strstr(start, "STATUS=joining"));
+    assert_contains(start, "STATUS=joining");
     await_message(&manager, "STATUS=joining, waiting for ", "READY", &fed);
     await_message(&manager, "WATCHDOG=1\n", "READY", &fed);
     assert_int_equal(fed, 0);

@@ -50,7 +50,7 @@ TEST(a_vector_needs_no_job) {
     struct cluster_process *process =
         cluster_run_start(*state, "told", arguments, NULL);
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
-    assert_non_null(strstr(cluster_run_output(process), "a round takes"));
+    assert_contains(cluster_run_output(process), "a round takes");
     json_t *object = simulate(*state, json);
     assert_true(number(object, "round_seconds") > 0.25);
     assert_true(json_is_null(json_object_get(object, "bound_seconds")));
@@ -63,6 +63,6 @@ TEST(impossible_settings_are_reported) {
     struct cluster_process *process =
         cluster_run_start(*state, "wrong", arguments, NULL);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
-    assert_non_null(
-        strstr(cluster_run_errors(process), "64 ps: the model has 16 blocks"));
+    assert_contains(cluster_run_errors(process),
+                    "64 ps: the model has 16 blocks");
 }

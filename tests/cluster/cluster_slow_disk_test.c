@@ -103,8 +103,8 @@ TEST(a_stopping_chief_logs_which_write_it_waits_for) {
     cluster_run_expect(local, EXIT_RETRY, CLUSTER_RUN_DEADLINE);
     json_t *summary = cluster_run_json(local);
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 20);
-    assert_non_null(strstr(
-        json_string_value(json_object_get(summary, "checkpoint")), "000020"));
+    assert_contains(json_string_value(json_object_get(summary, "checkpoint")),
+                    "000020");
     json_decref(summary);
     expect_resumable(run, local, ", and its weights with it");
     assert_true(is_complete(run, 20));

@@ -67,8 +67,8 @@ TEST(srun_starts_a_run) {
     expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
     json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
-    assert_non_null(strstr(cluster_run_errors(process), "cluster from slurm"));
-    assert_non_null(strstr(cluster_run_errors(process), "3 trainers, 1 ps"));
+    assert_contains(cluster_run_errors(process), "cluster from slurm");
+    assert_contains(cluster_run_errors(process), "3 trainers, 1 ps");
     json_decref(summary);
 }
 
@@ -81,9 +81,9 @@ TEST(a_batch_script_without_srun_runs_alone) {
     expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_output(process);
     assert_int_equal(strncmp(said, "{\"source\":\"alone\"", 17), 0);
-    assert_non_null(strstr(said, "{\"source\":\"slurm\",\"role\":\"worker\","
-                                 "\"index\":1,\"num_ps\":0,"
-                                 "\"num_workers\":2"));
+    assert_contains(said, "{\"source\":\"slurm\",\"role\":\"worker\","
+                          "\"index\":1,\"num_ps\":0,"
+                          "\"num_workers\":2");
 }
 
 /* Its variables and flags are those of a user; the job is small, and asks for
@@ -98,10 +98,10 @@ TEST(the_batch_file_trains_in_both_modes) {
                     "cat capstan-*.log");
     expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_output(process);
-    assert_non_null(strstr(said, "parameter server: 4 trainers, 2 ps"));
-    assert_non_null(strstr(said, "ps 0 joined from node1"));
-    assert_non_null(strstr(said, "ps 1 joined from node2"));
-    assert_non_null(strstr(said, "all-reduce: 6 trainers"));
+    assert_contains(said, "parameter server: 4 trainers, 2 ps");
+    assert_contains(said, "ps 0 joined from node1");
+    assert_contains(said, "ps 1 joined from node2");
+    assert_contains(said, "all-reduce: 6 trainers");
     assert_null(strstr(said, "capstan ended with 1"));
 }
 

@@ -28,9 +28,7 @@ static const char *const job[] = {"job.json", NULL};
 
 static void expect_logged(const struct cluster_process *process,
                           const char *text) {
-    if (!strstr(cluster_run_errors(process), text))
-        fail_msg("not a word of \"%s\" in:\n%s", text,
-                 cluster_run_errors(process));
+    assert_contains(cluster_run_errors(process), text);
 }
 
 /* Replaces the address of task INDEX of TYPE, for tasks started later. */
@@ -257,10 +255,7 @@ TEST_WITH(cluster_run_setup, teardown_with_disk,
 
 static void write_file(const struct cluster_run *run, const char *name,
                        const void *bytes, size_t size) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, name);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
 }

@@ -81,8 +81,7 @@ static const struct answer *await_health(unsigned port, int code) {
 }
 
 static void expect_part(const struct answer *answer, const char *part) {
-    if (!strstr(answer->body, part))
-        fail_msg("'%s' is not in: %s", part, answer->body);
+    assert_contains(answer->body, part);
 }
 
 /* The object of /status; the caller's. */

@@ -145,10 +145,7 @@ TEST(models_with_tables_learn_a_number) {
     " {\"type\": \"vocabulary\", \"file\": \"users.txt\"}}, \"epochs\": 2, "
 
 static void write_vocabulary(const struct cluster_run *run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "users.txt", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "users.txt");
     for (int u = 0; u < CLUSTER_CLICKS_USERS; u++)
         fprintf(file, "u%d\n", u);
     fclose(file);
@@ -343,10 +340,7 @@ TEST(three_ranks_learn_as_a_ps_does) {
 /* Writes records with COUNT ids whose factors are all in one partition. */
 static void write_crowded(struct cluster_run *run, unsigned count) {
     const struct layout layout = {.num_partitions = LAYOUT_PARTITIONS};
-    char path[PATH_MAX];
-    cluster_run_path(run, "crowded.csv", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "crowded.csv");
     fputs("label,user\n", file);
     for (uint64_t id = 0; count; id++)
         if (!layout_partition(&layout, layout_row_hash(1, id)))
@@ -709,10 +703,7 @@ TEST(max_rows_are_those_of_all_ps) {
 }
 
 static void write_words(struct cluster_run *run, const char *words) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "words.txt", path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    FILE *file = cluster_run_create(run, "words.txt");
     fputs(words, file);
     assert_int_equal(fclose(file), 0);
 }

@@ -147,8 +147,7 @@ void job_fixture_expect_refused(const struct job_fixture *fixture,
                                 enum status loaded, const char *part) {
     assert_fails(loaded, &fixture->why, FAILURE_JOB_INVALID);
     assert_null(fixture->job);
-    if (!strstr(fixture->why.text, part))
-        fail_msg("no \"%s\" in: %s", part, fixture->why.text);
+    assert_contains(fixture->why.text, part);
 }
 
 void job_fixture_expect_set_refused(struct job_fixture *fixture,

@@ -101,8 +101,7 @@ enum status launch_fixture_run(struct launch_fixture *set, unsigned num_ps,
 
 void launch_fixture_expect_log(const struct launch_fixture *set,
                                const char *text) {
-    if (!strstr(set->log, text))
-        fail_msg("no \"%s\" in: %s", text, set->log);
+    assert_contains(set->log, text);
 }
 
 glob_t launch_fixture_files(const struct launch_fixture *set,

@@ -82,4 +82,11 @@ static CMFixtureFunction each_teardown __attribute__((unused));
         test_register(&test);                                                  \
     }
 
+/* TEXT has PART in it. */
+#define assert_contains(text, part)                                            \
+    assert_contains_at((text), (part), __FILE__, __LINE__)
+
+void assert_contains_at(const char *text, const char *part, const char *file,
+                        int line);
+
 #endif

@@ -86,8 +86,8 @@ TEST(a_member_that_does_not_return_is_named_in_time) {
     assert_int_equal(run->phase, RUN_JOINING);
     run_series_step(run, 3 * TIME_S);
     assert_int_equal(run->code, FAILURE_MEMBER_ABSENT);
-    assert_non_null(strstr(run->text, "did not come back"));
-    assert_non_null(strstr(run->text, "worker 0, worker 1, ps 0"));
+    assert_contains(run->text, "did not come back");
+    assert_contains(run->text, "worker 0, worker 1, ps 0");
 }
 
 TEST(the_first_run_waits_as_long_as_later_runs) {

@@ -97,13 +97,13 @@ TEST(ls_prints_one_line_for_each_checkpoint) {
     char *text = printed(LS, &options, FAILURE_NONE, &failure);
     char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
     char *fourth = strchr(third, '\n') + 1;
-    assert_non_null(strstr(text, "samples"));
+    assert_contains(text, "samples");
     uint64_t step, epoch, samples;
     assert_int_equal(sscanf(second, "%lu %lu %lu", &step, &epoch, &samples), 3);
     assert_true(step == 5 && epoch == 2 && samples == 320);
     assert_int_equal(sscanf(third, "%lu", &step), 1);
     assert_int_equal(step, 1500);
-    assert_non_null(strstr(fourth, "2000 damaged: "));
+    assert_contains(fourth, "2000 damaged: ");
     free(text);
 }
 
@@ -131,7 +131,7 @@ TEST(a_missing_directory_is_reported) {
     for (int verb = LS; verb <= EXPORT; verb++) {
         free(printed((enum verb)verb, &options, FAILURE_FILE_UNREADABLE,
                      &failure));
-        assert_non_null(strstr(failure.text, "/nowhere"));
+        assert_contains(failure.text, "/nowhere");
     }
 }
 
@@ -142,7 +142,7 @@ TEST(a_missing_step_is_reported) {
     for (int verb = LS; verb <= EXPORT; verb++) {
         free(printed((enum verb)verb, &options, FAILURE_CHECKPOINT_MISSING,
                      &failure));
-        assert_non_null(strstr(failure.text, "of step 7"));
+        assert_contains(failure.text, "of step 7");
     }
 }
 
@@ -151,7 +151,7 @@ TEST(verify_of_a_folder_without_checkpoints_fails) {
     struct ckpt_command_options options = {.dir = place->dir};
     free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure));
     char *text = printed(LS, &options, FAILURE_NONE, &failure);
-    assert_non_null(strstr(text, "has no checkpoint: is it the job's"));
+    assert_contains(text, "has no checkpoint: is it the job's");
     free(text);
 }
 
@@ -162,12 +162,12 @@ TEST(naming_a_step_folder_suggests_its_parent) {
     checkpoint_folder(place->dir, 5, folder, sizeof folder);
     snprintf(wanted, sizeof wanted, "give the folder above it, %s", place->dir);
     free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure));
-    assert_non_null(strstr(failure.text, wanted));
+    assert_contains(failure.text, wanted);
     free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &failure));
-    assert_non_null(strstr(failure.text, wanted));
+    assert_contains(failure.text, wanted);
     strcat(folder, "/");
     char *text = printed(LS, &options, FAILURE_NONE, &failure);
-    assert_non_null(strstr(text, wanted));
+    assert_contains(text, wanted);
     free(text);
 }
 
@@ -180,10 +180,10 @@ TEST(verify_names_each_defect) {
     damage(place->dir, 3, "manifest.json");
     char *text =
         printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &failure);
-    assert_non_null(strstr(text, "step 1: FAILED: "));
-    assert_non_null(strstr(text, "step 2: ok"));
-    assert_non_null(strstr(text, "step 3: FAILED: "));
-    assert_non_null(strstr(failure.text, "2 of 3 checkpoints"));
+    assert_contains(text, "step 1: FAILED: ");
+    assert_contains(text, "step 2: ok");
+    assert_contains(text, "step 3: FAILED: ");
+    assert_contains(failure.text, "2 of 3 checkpoints");
     assert_null(strstr(failure.text, "manifest")); /* said once */
     free(text);
     options.has_step = true;
@@ -196,8 +196,8 @@ TEST(verify_names_each_defect) {
     object = printed_json(VERIFY, options, FAILURE_CHECKPOINT_DAMAGED);
     json_t *row = json_array_get(json_object_get(object, "checkpoints"), 0);
     assert_true(json_is_false(json_object_get(row, "ok")));
-    assert_non_null(strstr(json_string_value(json_object_get(row, "error")),
-                           "its manifest says"));
+    assert_contains(json_string_value(json_object_get(row, "error")),
+                    "its manifest says");
     json_decref(object);
 }
 
@@ -211,11 +211,11 @@ TEST(a_step_without_a_manifest_is_reported_incomplete) {
     checkpoint_folder(place->dir, 9, folder, sizeof folder);
     remove_manifest(place->dir, 9);
     char *text = printed(LS, &options, FAILURE_NONE, &failure);
-    assert_non_null(strstr(text, "           9 incomplete: "));
+    assert_contains(text, "           9 incomplete: ");
     free(text);
     text = printed(VERIFY, &options, FAILURE_NONE, &failure);
-    assert_non_null(strstr(text, "step 5: ok"));
-    assert_non_null(strstr(text, "step 9: incomplete: "));
+    assert_contains(text, "step 5: ok");
+    assert_contains(text, "step 9: incomplete: ");
     free(text);
     for (int verb = LS; verb <= VERIFY; verb++) {
         json_t *object = printed_json((enum verb)verb, options, FAILURE_NONE);
@@ -234,12 +234,12 @@ TEST(a_step_without_a_manifest_is_reported_incomplete) {
     for (int verb = LS; verb <= EXPORT; verb++) {
         free(printed((enum verb)verb, &options, FAILURE_CHECKPOINT_DAMAGED,
                      &failure));
-        assert_non_null(strstr(failure.text, "step 9 is incomplete"));
+        assert_contains(failure.text, "step 9 is incomplete");
     }
     options.has_step = false;
     remove_manifest(place->dir, 5);
     text = printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure);
-    assert_non_null(strstr(text, "step 5: incomplete: "));
+    assert_contains(text, "step 5: incomplete: ");
     free(text);
 }
 
@@ -329,9 +329,9 @@ TEST(ls_shows_the_tables_with_their_rows) {
     struct ckpt_command_options options = {.dir = place->dir};
     checkpoint_fixture_write_tables(place->dir, 5, 2, 16);
     char *text = printed(LS, &options, FAILURE_NONE, &failure);
-    assert_non_null(strstr(text, "table e1: 20000 rows of 3, 1.1 MB\n"));
-    assert_non_null(
-        strstr(text, "table c: 3334 rows of 8, 1667 of them admitted, 260 KB"));
+    assert_contains(text, "table e1: 20000 rows of 3, 1.1 MB\n");
+    assert_contains(text,
+                    "table c: 3334 rows of 8, 1667 of them admitted, 260 KB");
     free(text);
     json_t *object = printed_json(LS, options, FAILURE_NONE);
     const json_t *tables = json_object_get(
@@ -355,7 +355,7 @@ TEST(ls_names_the_base_of_a_delta) {
     const char *delta = strstr(text, " delta of step 5\n");
     assert_non_null(delta);
     assert_null(strstr(delta + 8, "delta of"));
-    assert_non_null(strstr(delta, "table e1: 19600 rows of 3"));
+    assert_contains(delta, "table e1: 19600 rows of 3");
     free(text);
     json_t *object = printed_json(LS, options, FAILURE_NONE);
     json_t *rows = json_object_get(object, "checkpoints");
@@ -366,8 +366,8 @@ TEST(ls_names_the_base_of_a_delta) {
     json_decref(object);
     remove_manifest(place->dir, 5);
     text = printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &failure);
-    assert_non_null(strstr(text, "step 8: FAILED: "));
-    assert_non_null(strstr(text, "its base of step 5 cannot be read"));
+    assert_contains(text, "step 8: FAILED: ");
+    assert_contains(text, "its base of step 5 cannot be read");
     free(text);
 }
 
@@ -375,7 +375,7 @@ TEST(verify_reads_the_rows_of_tables) {
     struct ckpt_command_options options = {.dir = place->dir};
     checkpoint_fixture_write_tables(place->dir, 5, 1, 4);
     char *text = printed(VERIFY, &options, FAILURE_NONE, &failure);
-    assert_non_null(strstr(text, "step 5: ok"));
+    assert_contains(text, "step 5: ok");
     free(text);
     damage(place->dir, 5, SHARD);
     free(printed(VERIFY, &options, FAILURE_CHECKPOINT_DAMAGED, &failure));
@@ -411,12 +411,12 @@ TEST(an_npz_has_the_admitted_rows_by_id) {
         uint32_t dim = t < 2 ? 3 : 8;
         options.table = t == 0 ? "e1" : t == 1 ? "e2" : "c";
         char *text = printed(EXPORT, &options, FAILURE_NONE, &failure);
-        assert_non_null(strstr(text, options.table));
+        assert_contains(text, options.table);
         free(text);
         size_t count = admitted_ids(t, wanted);
         assert_int_equal(read_array(out, "ids.npy", ids, room, header),
                          count * sizeof *ids);
-        assert_non_null(strstr(header + 10, "'<u8'"));
+        assert_contains(header + 10, "'<u8'");
         assert_memory_equal(ids, wanted, count * sizeof *ids);
         assert_int_equal(
             read_array(out, "weights.npy", weights, 4 * room, header),
@@ -426,7 +426,7 @@ TEST(an_npz_has_the_admitted_rows_by_id) {
                  "'<f4', 'fortran_order': False, "
                  "'shape': (%zu, %u, )",
                  count, dim);
-        assert_non_null(strstr(header + 10, shape));
+        assert_contains(header + 10, shape);
         for (size_t i = 0; i < count * dim; i++)
             assert_true(weights[i] ==
                         checkpoint_fixture_weight(t, ids[i / dim],
@@ -497,15 +497,14 @@ TEST(what_a_table_cannot_be_exported_as_is_named) {
     checkpoint_fixture_write_tables(place->dir, 5, 1, 1);
     snprintf(out, sizeof out, "%s/rows.csv", place->dir);
     free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &failure));
-    assert_non_null(
-        strstr(failure.text, "no table \"e9\"; its tables: e1, e2, c"));
+    assert_contains(failure.text, "no table \"e9\"; its tables: e1, e2, c");
     options.table = "e1";
     options.state = true;
     free(printed(EXPORT, &options, FAILURE_FLAG_CONFLICT, &failure));
     options.state = false;
     options.out = place->out;
     free(printed(EXPORT, &options, FAILURE_WEIGHTS_INVALID, &failure));
-    assert_non_null(strstr(failure.text, ".npz or .csv"));
+    assert_contains(failure.text, ".npz or .csv");
     assert_int_not_equal(access(out, F_OK), 0);
 }
 
@@ -528,8 +527,7 @@ TEST(an_export_with_other_rows_than_its_manifest_says_fails) {
                      csv ? "csv" : "npz");
             free(printed(EXPORT, &options, FAILURE_CHECKPOINT_DAMAGED,
                          &failure));
-            assert_non_null(
-                strstr(failure.text, "\"e2\" has 6667 admitted rows"));
+            assert_contains(failure.text, "\"e2\" has 6667 admitted rows");
             assert_int_not_equal(access(out, F_OK), 0);
         }
 }

@@ -87,9 +87,9 @@ TEST(flags_change_the_case) {
 
 TEST(one_case_is_printed_with_its_bound) {
     char *text = print(fixture);
-    assert_non_null(strstr(text, "2 ps, 3 workers: a round takes"));
-    assert_non_null(strstr(text, "bound by the links: 52.6"));
-    assert_non_null(strstr(text, "most used: link"));
+    assert_contains(text, "2 ps, 3 workers: a round takes");
+    assert_contains(text, "bound by the links: 52.6");
+    assert_contains(text, "most used: link");
     free(text);
 }
 
@@ -129,7 +129,7 @@ TEST(a_sweep_has_a_line_for_each_number_of_workers) {
     free(text);
     fixture->simulator_report.json = false;
     text = print(fixture);
-    assert_non_null(strstr(text, "\n    256 "));
+    assert_contains(text, "\n    256 ");
     free(text);
 }
 
@@ -138,5 +138,5 @@ TEST(impossible_settings_are_an_error) {
     assert_fails(simulator_report_print(stdout, &fixture->simulator_report,
                                         &fixture->flags, &failure),
                  &failure, FAILURE_SIMULATION_INVALID);
-    assert_non_null(strstr(failure.text, "100 ps: the model has 64 blocks"));
+    assert_contains(failure.text, "100 ps: the model has 64 blocks");
 }

@@ -357,7 +357,7 @@ TEST(an_unsupported_case_is_refused) {
     trial.config.num_ps = 3;
     assert_fails(simulator_run(&trial.config, &trial.result, &failure),
                  &failure, FAILURE_SIMULATION_INVALID);
-    assert_non_null(strstr(failure.text, "3 ps: the model has 2 blocks"));
+    assert_contains(failure.text, "3 ps: the model has 2 blocks");
     trial.config.num_ps = 1;
     trial.config.num_workers = 0;
     assert_fails(simulator_run(&trial.config, &trial.result, &failure),

@@ -162,7 +162,7 @@ TEST(an_announcement_does_not_replace_a_known_chief) {
     step_until_logged(fixture, listener, "names this process's chief");
     ssize_t got = pread(fixture->log_file, logged, sizeof logged - 1, 0);
     logged[got > 0 ? got : 0] = 0;
-    assert_non_null(strstr(logged, addresses[1]));
+    assert_contains(logged, addresses[1]);
     assert_null(strstr(logged, addresses[0]));
     for (int i = 0; i < 2; i++)
         zmq_close(raw[i]);

@@ -226,7 +226,7 @@ TEST(garbage_closes_the_connection_and_logs_one_line) {
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
     expect_message(fixture, 1);
     const char *said = link_fixture_captured_log(fixture->wire);
-    assert_non_null(strstr(said, "not read any more"));
+    assert_contains(said, "not read any more");
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
     link_close(&unknown_peer);
 }

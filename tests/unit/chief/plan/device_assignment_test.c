@@ -133,7 +133,7 @@ TEST(an_impossible_batch_ends_the_run_before_devices_are_opened) {
     tell(fixture, 2, "e f", 2);
     assert_int_equal(run->phase, RUN_STOPPING);
     assert_int_equal(run->code, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(run->text, "6 replicas (3 trainers x 2 devices)"));
+    assert_contains(run->text, "6 replicas (3 trainers x 2 devices)");
     assert_false(run->trainers[2].visible_devices.answered);
 }
 

@@ -62,8 +62,8 @@ TEST(equal_replica_counts_are_shown_as_a_product) {
     declare_all(fixture, 4, 4, 4);
     link_fixture_capture_log(fixture->wire);
     assert_true(device_replicas_resolve(run));
-    assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
-                           "replicas: 12 (3 workers x 4 devices)"));
+    assert_contains(link_fixture_captured_log(fixture->wire),
+                    "replicas: 12 (3 workers x 4 devices)");
     assert_int_equal(run->plan.num_replicas, 12);
     assert_int_equal(run_step_replicas(run), 12);
     assert_int_equal(fixture->job.train_batch_size, 120);
@@ -116,8 +116,8 @@ TEST(with_staleness_unequal_replica_counts_end_the_run) {
     assert_false(device_replicas_resolve(run));
     assert_int_equal(run->phase, RUN_STOPPING);
     assert_int_equal(run->code, FAILURE_DEVICES_DIFFER);
-    assert_non_null(strstr(run->text, "worker 0 on host h0 computes on 4 "
-                                      "devices, worker 2 on host h2 on 2;"));
+    assert_contains(run->text, "worker 0 on host h0 computes on 4 "
+                               "devices, worker 2 on host h2 on 2;");
     run->phase = RUN_JOINING;
     assert_true(declare(fixture, 2, 4));
     assert_true(device_replicas_resolve(run));
@@ -131,7 +131,7 @@ TEST(an_unsolvable_batch_ends_the_run) {
     declare_all(fixture, 2, 2, 2);
     assert_false(device_replicas_resolve(run));
     assert_int_equal(run->code, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(run->text, "6 replicas (3 trainers x 2 devices)"));
+    assert_contains(run->text, "6 replicas (3 trainers x 2 devices)");
 }
 
 TEST(an_epoch_without_a_batch_ends_the_run) {
@@ -144,8 +144,8 @@ TEST(an_epoch_without_a_batch_ends_the_run) {
     run->plan.train_samples = 53;
     assert_false(device_replicas_resolve(run));
     assert_int_equal(run->code, FAILURE_DATA_TOO_SMALL);
-    assert_non_null(strstr(run->text, "a replica's share is 9 samples (53 over "
-                                      "6 replicas), the micro batch 10"));
+    assert_contains(run->text, "a replica's share is 9 samples (53 over "
+                               "6 replicas), the micro batch 10");
 }
 
 /* By even shares, and by the records that each trainer has counted. */
@@ -158,15 +158,15 @@ TEST(a_batch_that_a_share_does_not_fill_is_warned_of) {
     run->plan.train_samples = 27;
     run->plan.batches_per_epoch = 0;
     assert_true(device_replicas_resolve(run));
-    assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
-                           "worker 0 has 9 samples"));
+    assert_contains(link_fixture_captured_log(fixture->wire),
+                    "worker 0 has 9 samples");
     for (uint32_t r = 0; r < WORKERS; r++)
         run->trainers[r].share_samples = 12 - 4 * r;
     run->plan.batches_per_epoch = 0;
     link_fixture_capture_log(fixture->wire);
     assert_true(device_replicas_resolve(run));
-    assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
-                           "worker 2 has 4 samples"));
+    assert_contains(link_fixture_captured_log(fixture->wire),
+                    "worker 2 has 4 samples");
     assert_int_equal(run->plan.batches_per_epoch, 2);
 }
 
@@ -191,9 +191,9 @@ TEST(a_trainer_that_rejoins_with_fewer_replicas_is_refused) {
     run->phase = RUN_TRAINING;
     link_fixture_capture_log(fixture->wire);
     assert_false(declare(fixture, 1, 1));
-    assert_non_null(strstr(link_fixture_captured_log(fixture->wire),
-                           "worker 1 on host h1 has 1 device to compute on, "
-                           "and this run needs 2"));
+    assert_contains(link_fixture_captured_log(fixture->wire),
+                    "worker 1 on host h1 has 1 device to compute on, "
+                    "and this run needs 2");
     assert_int_equal(run->phase, RUN_TRAINING);
     assert_true(declare(fixture, 1, 3));
     assert_int_equal(run->trainers[1].replicas, 2);

@@ -80,8 +80,7 @@ static enum status check(struct fixture *fixture) {
 }
 
 static void expect_text(const char *part) {
-    if (!strstr(failure.text, part))
-        fail_msg("no \"%s\" in: %s", part, failure.text);
+    assert_contains(failure.text, part);
 }
 
 static void expect_no_text(const char *part) {
@@ -268,9 +267,9 @@ TEST(the_log_line_has_the_sums) {
     add(fixture, "ps 0", "b", 16 * mib, 800 * mib);
     memory_plan_describe(fixture->members, fixture->count, &fixture->given,
                          text, sizeof text);
-    assert_non_null(strstr(text, "memory: a trainer 203 MB: weights 64 MB"));
-    assert_non_null(strstr(text, "; a ps 128 MB: weights 64 MB, state 64 MB"));
-    assert_non_null(strstr(text, "; 203 MB in all on host a, of 1000 MB"));
+    assert_contains(text, "memory: a trainer 203 MB: weights 64 MB");
+    assert_contains(text, "; a ps 128 MB: weights 64 MB, state 64 MB");
+    assert_contains(text, "; 203 MB in all on host a, of 1000 MB");
     memory_plan_describe(fixture->members + 1, 1, &fixture->given, text,
                          sizeof text);
     assert_string_equal(text, "memory: a ps 128 MB: weights 64 MB, state 64 "

@@ -55,8 +55,7 @@ static void expect_end(const struct run *run, enum failure_code code,
                        const char *text) {
     assert_int_equal(run->phase, RUN_STOPPING);
     assert_int_equal(run->code, code);
-    if (!strstr(run->text, text))
-        fail_msg("no \"%s\" in: %s", text, run->text);
+    assert_contains(run->text, text);
 }
 
 TEST(the_spec_is_complete_once_all_members_have_declared) {

@@ -41,7 +41,7 @@ TEST(the_job_overrides_the_cluster) {
     assert_string_equal(strategy.backend, "nccl");
     job.strategy = JOB_PS;
     assert_fails(choose(&job, 2, 0, false), &why, FAILURE_JOB_UNFIT);
-    assert_non_null(strstr(why.text, "lists no ps"));
+    assert_contains(why.text, "lists no ps");
 }
 
 TEST(one_trainer_without_ps_keeps_its_weights) {
@@ -55,7 +55,7 @@ TEST(one_trainer_without_ps_keeps_its_weights) {
 TEST(a_cluster_without_trainers_is_an_error) {
     struct job job = {0};
     assert_fails(choose(&job, 0, 1, false), &why, FAILURE_JOB_UNFIT);
-    assert_non_null(strstr(why.text, "no trainer at all"));
+    assert_contains(why.text, "no trainer at all");
 }
 
 TEST(advice_uses_the_launchers_terms) {
@@ -74,10 +74,10 @@ TEST(advice_uses_the_launchers_terms) {
         struct strategy_case nobody = {0, 1, false, cases[i].members};
         assert_fails(strategy_choose(&strategy, &ps, &no_ps, NULL, &why), &why,
                      FAILURE_JOB_UNFIT);
-        assert_non_null(strstr(why.text, cases[i].ps));
+        assert_contains(why.text, cases[i].ps);
         assert_fails(strategy_choose(&strategy, &ps, &nobody, NULL, &why), &why,
                      FAILURE_JOB_UNFIT);
-        assert_non_null(strstr(why.text, cases[i].worker));
+        assert_contains(why.text, cases[i].worker);
     }
 }
 
@@ -86,9 +86,9 @@ TEST(settings_unsupported_by_all_reduce_are_named) {
     struct job stale = {.staleness = JOB_STALENESS_INF};
     struct job halved = {.wire = JOB_WIRE_BF16};
     assert_fails(choose(&stale, 2, 0, false), &why, FAILURE_JOB_UNFIT);
-    assert_non_null(strstr(why.text, "strategy.staleness"));
+    assert_contains(why.text, "strategy.staleness");
     assert_fails(choose(&halved, 2, 0, false), &why, FAILURE_JOB_UNFIT);
-    assert_non_null(strstr(why.text, "wire is bf16"));
+    assert_contains(why.text, "wire is bf16");
     assert_int_equal(choose(&stale, 2, 1, false), STATUS_OK);
     assert_int_equal(choose(&halved, 2, 1, false), STATUS_OK);
 }

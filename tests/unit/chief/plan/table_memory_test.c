@@ -109,7 +109,7 @@ TEST(rows_that_a_trainer_has_no_room_for_are_refused) {
     assert_ok(table_memory_check(run, &failure));
     run->allreduce = true;
     assert_int_equal(table_memory_check(run, &failure), STATUS_RETRY);
-    assert_non_null(strstr(failure.text, TABLE_MEMORY_TOO_LARGE));
+    assert_contains(failure.text, TABLE_MEMORY_TOO_LARGE);
     fixture->limits[0].limits[0].free = all;
     assert_ok(table_memory_check(run, &failure));
 }

@@ -346,7 +346,7 @@ TEST(the_end_of_an_epoch_stays_above_the_bar) {
     restore(&screen);
 
     assert_memory_equal(text, "\r\x1b[K", 4);
-    assert_non_null(strstr(text, "chief: epoch 3/5: test accuracy 0.8712"));
+    assert_contains(text, "chief: epoch 3/5: test accuracy 0.8712");
     assert_memory_equal(bar, "\r epoch 3/5 [", 13);
 }
 

@@ -63,12 +63,10 @@ TEST(a_resumed_run_within_an_epoch_has_the_loss_of_its_steps) {
     measured->run.metrics.epochs_ended = 1;
     metrics_fixture_heartbeat(measured, 100, 150);
     char *said = summary_of(measured);
-    if (!strstr(said, "\"train_loss\":1.5,"))
-        fail_msg("%s", said);
+    assert_contains(said, "\"train_loss\":1.5,");
     measured->run.metrics.epoch_loss = 1.25;
     said = summary_of(measured);
-    if (!strstr(said, "\"train_loss\":1.25,"))
-        fail_msg("%s", said);
+    assert_contains(said, "\"train_loss\":1.25,");
 }
 
 static void expect_summary(struct metrics_fixture *measured, const char *part,

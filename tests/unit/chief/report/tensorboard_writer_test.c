@@ -151,7 +151,7 @@ TEST(every_record_is_framed_and_reads_back) {
     assert_null(writer);
 
     assert_int_equal(find_file(folder), 1);
-    assert_non_null(strstr(folder->file, "/events.out.tfevents."));
+    assert_contains(folder->file, "/events.out.tfevents.");
     FILE *file = fopen(folder->file, "rb");
     assert_non_null(file);
     expect_version(file);
@@ -219,7 +219,7 @@ TEST(a_folder_that_cannot_be_created_is_named) {
     strcat(below, "/events");
     assert_fails(tensorboard_writer_open(&writer, below, &why), &why,
                  FAILURE_OUTPUT_UNUSABLE);
-    assert_non_null(strstr(why.text, below));
+    assert_contains(why.text, below);
     assert_null(writer);
 }
 
@@ -237,7 +237,7 @@ TEST(a_write_failure_names_the_file) {
     tensorboard_writer_close(&writer);
     setrlimit(RLIMIT_FSIZE, &before);
     assert_fails(status, &why, FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(why.text, folder->file));
+    assert_contains(why.text, folder->file);
 }
 
 /* What TensorBoard's own reader makes of the file, as "tag step value". */

@@ -63,9 +63,8 @@ TEST(a_snapshot_that_one_holder_lacks_is_given_up) {
     assert_true(snapshot_coordinator_is_evaluating(run));
     report(run, 1, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD);
     assert_false(snapshot_coordinator_is_pending(run));
-    assert_non_null(
-        strstr(run->checkpoints.last_problem, "no memory for a snapshot"));
-    assert_non_null(strstr(run->export_problem, "no memory for a snapshot"));
+    assert_contains(run->checkpoints.last_problem, "no memory for a snapshot");
+    assert_contains(run->export_problem, "no memory for a snapshot");
     report(run, 0, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
     assert_false(snapshot_coordinator_is_pending(run));
 }
@@ -81,8 +80,7 @@ TEST(a_held_snapshot_that_is_not_written_is_still_read) {
     assert_true(snapshot_coordinator_take_evaluation(run, &read, &step));
     assert_int_equal(read, id);
     report(run, 1, id, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN);
-    assert_non_null(
-        strstr(run->checkpoints.last_problem, "no memory for a snapshot"));
+    assert_contains(run->checkpoints.last_problem, "no memory for a snapshot");
     assert_false(snapshot_coordinator_is_saving(run));
     assert_true(snapshot_coordinator_is_pending(run));
     snapshot_coordinator_release(run, id);
@@ -101,7 +99,7 @@ TEST(a_file_outside_the_folder_fails_the_checkpoint) {
     for (uint32_t holder = 0; holder < HOLDERS; holder++)
         snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
                                             &message);
-    assert_non_null(strstr(run->checkpoints.last_problem, "outside"));
+    assert_contains(run->checkpoints.last_problem, "outside");
     assert_null(snapshot_coordinator_next_complete(run));
 }
 
@@ -229,7 +227,7 @@ TEST(impossible_numbers_of_rows_fail_the_checkpoint) {
         run->checkpoints.last_problem[0] = '\0';
         report_rows(run, 0, id, (uint64_t[]){1, 0, 1, 0}, 4);
         report_rows(run, 1, id, rows, cases[i].count);
-        assert_non_null(strstr(run->checkpoints.last_problem, "rows"));
+        assert_contains(run->checkpoints.last_problem, "rows");
         assert_null(snapshot_coordinator_next_complete(run));
     }
 }

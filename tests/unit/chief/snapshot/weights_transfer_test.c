@@ -294,8 +294,8 @@ TEST(a_silent_ps_is_named_at_the_deadline) {
                  &failure, FAILURE_PEER_SILENT);
     snprintf(name, sizeof name, "ps 0 at %s has not answered",
              fixture->places[0].address);
-    assert_non_null(strstr(failure.text, name));
-    assert_non_null(strstr(failure.text, "timeouts.step"));
+    assert_contains(failure.text, name);
+    assert_contains(failure.text, "timeouts.step");
 }
 
 TEST(a_cancelled_transfer_ends_at_once) {

@@ -110,10 +110,10 @@ TEST(every_verb_has_examples_of_itself) {
     for (int v = 0; v < CLI_COMMANDS; v++) {
         const struct cli_command *part = found(v)->subcommands;
         snprintf(start, sizeof start, "capstan %s", names[v]);
-        assert_non_null(strstr(found(v)->examples, start));
+        assert_contains(found(v)->examples, start);
         for (; part && part->name; part++) {
             snprintf(start, sizeof start, "capstan %s", part->name);
-            assert_non_null(strstr(part->examples, start));
+            assert_contains(part->examples, start);
         }
     }
 }
@@ -127,7 +127,7 @@ TEST(all_help_lines_fit_80_columns) {
     fclose(out);
     for (int v = 0; v < CLI_COMMANDS; v++) {
         snprintf(expected, sizeof expected, "\n  capstan %s", names[v]);
-        assert_non_null(strstr(text, expected));
+        assert_contains(text, expected);
     }
     for (char *line = strtok_r(text, "\n", &rest); line;
          line = strtok_r(NULL, "\n", &rest))

@@ -167,7 +167,7 @@ TEST(several_nodes_of_mpi_need_the_address_of_the_first) {
     assert_fails(launch_options_resolve(&world, &flags, cluster_case_lookup,
                                         environment, &why),
                  &why, FAILURE_CLUSTER_INVALID);
-    assert_non_null(strstr(why.text, "master_addr_missing"));
+    assert_contains(why.text, "master_addr_missing");
 }
 
 TEST(a_command_is_needed) {

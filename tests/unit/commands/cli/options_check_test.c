@@ -21,8 +21,7 @@ static void expect_message(const struct options *options,
                            const char *expected) {
     assert_fails(options_check(options, &failure), &failure,
                  FAILURE_FLAG_CONFLICT);
-    if (!strstr(failure.text, expected))
-        fail_msg("no \"%s\" in: %s", expected, failure.text);
+    assert_contains(failure.text, expected);
 }
 
 TEST(bench_accepts_a_job_only_with_simulate) {

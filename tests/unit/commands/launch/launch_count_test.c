@@ -45,5 +45,5 @@ TEST(without_a_gpu_the_count_is_zero) {
     uint32_t count = 0;
     assert_fails(fill(LAUNCH_NPROC_GPU, &count, &failure), &failure,
                  FAILURE_NO_DEVICE);
-    assert_non_null(strstr(failure.text, "--nproc_per_node is gpu"));
+    assert_contains(failure.text, "--nproc_per_node is gpu");
 }

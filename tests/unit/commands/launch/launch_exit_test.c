@@ -168,7 +168,7 @@ TEST(a_configuration_error_of_one_process_ends_the_run) {
              "trap 'exit 143' TERM; exec 3<> second; read x <&3");
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_CONFIG);
-    assert_non_null(strstr(set->log, "ps 0 ended the run: its own lines"));
+    assert_contains(set->log, "ps 0 ended the run: its own lines");
 }
 
 /* Its end with the code of the run is noticed before the chief's. */
@@ -209,7 +209,7 @@ TEST(no_process_outlives_a_killed_launcher) {
 TEST(a_missing_program_is_named) {
     assert_fails(launch_fixture_run(set, 1, 1, 1), &set->why,
                  FAILURE_PROGRAM_MISSING);
-    assert_non_null(strstr(set->why.text, set->program));
+    assert_contains(set->why.text, set->program);
 }
 
 TEST(signal_handlers_are_restored) {

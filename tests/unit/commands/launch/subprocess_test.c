@@ -108,14 +108,14 @@ TEST(a_missing_program_is_named) {
     struct subprocess_result result;
     assert_fails(subprocess_run(*state, &options, &result, &failure), &failure,
                  FAILURE_PROGRAM_MISSING);
-    assert_non_null(strstr(failure.text, "/nonexistent/program"));
+    assert_contains(failure.text, "/nonexistent/program");
     assert_null(result.output);
 }
 
 TEST(a_program_that_names_one_it_misses_was_started) {
     struct subprocess_result result = run(*state, "nonexistent", 30, 1);
     assert_int_equal(result.code, 127);
-    assert_non_null(strstr(result.errors, "nonexistent"));
+    assert_contains(result.errors, "nonexistent");
     subprocess_free_result(&result);
 }
 

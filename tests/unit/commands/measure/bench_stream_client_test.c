@@ -257,7 +257,7 @@ TEST(a_ps_that_refuses_is_named_with_its_reason) {
     assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
                                         count, &iteration, &failure),
                  &failure, FAILURE_PEER_REFUSED);
-    assert_non_null(strstr(failure.text, "refuses: not in this ps's view"));
+    assert_contains(failure.text, "refuses: not in this ps's view");
 }
 
 TEST(a_ps_that_does_not_answer_is_named) {
@@ -269,7 +269,7 @@ TEST(a_ps_that_does_not_answer_is_named) {
     assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
                                         count, &iteration, &failure),
                  &failure, FAILURE_PEER_SILENT);
-    assert_non_null(strstr(failure.text, "ps 1 at 127.0.0.1:"));
+    assert_contains(failure.text, "ps 1 at 127.0.0.1:");
 }
 
 TEST(a_missing_ps_is_named) {
@@ -278,7 +278,7 @@ TEST(a_missing_ps_is_named) {
     assert_fails(open_stream(fixture, ME, 0.3, &failure), &failure,
                  FAILURE_PEER_SILENT);
     assert_null(fixture->bench_stream_client);
-    assert_non_null(strstr(failure.text, "ps 0 at 127.0.0.1:1"));
+    assert_contains(failure.text, "ps 0 at 127.0.0.1:1");
 }
 
 TEST(a_waiting_client_stops_at_once) {

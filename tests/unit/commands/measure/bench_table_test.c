@@ -13,8 +13,7 @@ static void expect(const char *result, const char *const *lines) {
     bench_table_print(to, result);
     fclose(to);
     for (int i = 0; lines[i]; i++)
-        if (!strstr(text, lines[i]))
-            fail_msg("'%s' is not in:\n%s", lines[i], text);
+        assert_contains(text, lines[i]);
     free(text);
 }
 

@@ -20,8 +20,7 @@ static void spell(const struct options *flags,
 }
 
 static void expect(const char *text, const char *part) {
-    if (!strstr(text, part))
-        fail_msg("'%s' is not in: %s", part, text);
+    assert_contains(text, part);
 }
 
 TEST(each_mode_has_its_strategy_and_the_same_batch) {

@@ -187,7 +187,7 @@ TEST(without_a_successful_case_there_is_no_result) {
     assert_fails(compare(fixture, &result, &failure), &failure,
                  FAILURE_COMPARE_IMPOSSIBLE);
     assert_null(result);
-    assert_non_null(strstr(failure.text, "no such mode"));
+    assert_contains(failure.text, "no such mode");
     write_program(fixture, "exit 1");
     assert_fails(compare(fixture, &result, &failure), &failure,
                  FAILURE_COMPARE_FAILED);
@@ -200,7 +200,7 @@ TEST(a_run_past_its_time_limit_is_a_failure) {
     assert_ok(compare(fixture, &result, &failure));
     const char *error =
         json_string_value(json_object_get(case_at(result, 2), "error"));
-    assert_non_null(strstr(error, "not over after 0.3 s (--limit)"));
+    assert_contains(error, "not over after 0.3 s (--limit)");
     json_decref(result);
 }
 

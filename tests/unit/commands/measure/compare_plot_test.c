@@ -44,10 +44,10 @@ static void draw(const char *text, const char *name, char *start, size_t size) {
 TEST(the_file_extension_selects_the_format) {
     static char text[1 << 20];
     draw(cases, "it's a.svg", text, sizeof text);
-    assert_non_null(strstr(text, "<svg"));
-    assert_non_null(strstr(text, "</svg>"));
-    assert_non_null(strstr(text, "all-reduce"));
-    assert_non_null(strstr(text, "bound"));
+    assert_contains(text, "<svg");
+    assert_contains(text, "</svg>");
+    assert_contains(text, "all-reduce");
+    assert_contains(text, "bound");
     draw(cases, "a.PNG", text, sizeof text);
     assert_memory_equal(text, "\x89PNG\r\n", 6);
 }
@@ -66,8 +66,7 @@ static char *script(const char *of) {
 }
 
 static void expect(const char *text, const char *part) {
-    if (!strstr(text, part))
-        fail_msg("'%s' is not in:\n%s", part, text);
+    assert_contains(text, part);
 }
 
 TEST(failed_cases_have_no_bar_and_no_line) {
@@ -154,9 +153,9 @@ TEST(speed_up_is_drawn_beside_the_ideal) {
          "{\"mode\":\"ps\",\"workers\":2,\"ps\":1,\"speed_up\":1.5,"
          "\"ideal_speed_up\":2,\"examples_per_second\":{\"mean\":150.0}}]}",
          "a.svg", text, sizeof text);
-    assert_non_null(strstr(text, "speed-up"));
-    assert_non_null(strstr(text, "ideal"));
-    assert_non_null(strstr(text, "1 ps, sync"));
+    assert_contains(text, "speed-up");
+    assert_contains(text, "ideal");
+    assert_contains(text, "1 ps, sync");
     draw(cases, "b.svg", text, sizeof text);
     assert_null(strstr(text, "ideal"));
 }
@@ -167,7 +166,7 @@ TEST(a_gnuplot_error_is_reported) {
     assert_fails(
         compare_plot_draw(result, "/nonexistent/folder/a.svg", &failure),
         &failure, FAILURE_PROGRAM_FAILED);
-    assert_non_null(strstr(failure.text, "--plot /nonexistent/folder/a.svg"));
+    assert_contains(failure.text, "--plot /nonexistent/folder/a.svg");
     json_decref(result);
 }
 
@@ -178,6 +177,6 @@ TEST(without_gnuplot_the_install_command_is_shown) {
     setenv("PATH", before, 1);
     free(before);
     assert_fails(status, &failure, FAILURE_PROGRAM_MISSING);
-    assert_non_null(strstr(failure.text, "apt-get install"));
-    assert_non_null(strstr(failure.text, "gnuplot-nox"));
+    assert_contains(failure.text, "apt-get install");
+    assert_contains(failure.text, "gnuplot-nox");
 }

@@ -176,7 +176,7 @@ TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
     assert_fails(compare(fake, 4, &result, &failure), &failure,
                  FAILURE_COMPARE_FAILED);
     assert_null(result);
-    assert_non_null(strstr(failure.text, "the loss is nan"));
+    assert_contains(failure.text, "the loss is nan");
     assert_int_equal(fake->count, 3);
     assert_true(fake->request[1].continues[false]);
     assert_false(fake->request[2].continues[false]);
@@ -332,7 +332,7 @@ TEST(a_command_that_makes_no_step_fails) {
     fake->external = fake->ends_at_once = true;
     assert_fails(compare(fake, 0, &result, &failure), &failure,
                  FAILURE_COMPARE_FAILED);
-    assert_non_null(strstr(failure.text, "it ended before its first step"));
+    assert_contains(failure.text, "it ended before its first step");
 }
 
 /* The runs by ps have seen a tenth of what workers pass among themselves. */

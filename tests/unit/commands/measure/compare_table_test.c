@@ -42,8 +42,7 @@ static char *print(void (*how)(FILE *, const json_t *)) {
 }
 
 static void expect(const char *text, const char *part) {
-    if (!strstr(text, part))
-        fail_msg("'%s' is not in:\n%s", part, text);
+    assert_contains(text, part);
 }
 
 TEST(the_table_has_a_row_for_each_case) {

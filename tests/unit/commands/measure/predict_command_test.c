@@ -47,8 +47,7 @@ TEST(the_table_has_a_row_for_each_mode_and_the_crossover) {
     struct options flags = resnet();
     char *text = print(&flags, false);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        if (!strstr(text, lines[i]))
-            fail_msg("'%s' is not in:\n%s", lines[i], text);
+        assert_contains(text, lines[i]);
     free(text);
 }
 
@@ -63,8 +62,7 @@ TEST(no_number_has_an_exponent) {
     flags.compute_ms = 12000;
     char *text = print(&flags, false);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        if (!strstr(text, lines[i]))
-            fail_msg("'%s' is not in:\n%s", lines[i], text);
+        assert_contains(text, lines[i]);
     assert_null(strstr(text, "e+"));
     assert_null(strstr(text, "e-0"));
     free(text);
@@ -143,11 +141,11 @@ TEST(an_unknown_machine_or_link_is_refused) {
     flags.vm = "p4d.24large";
     assert_fails(predict_command_case(&given, &flags, &failure), &failure,
                  FAILURE_BAD_FLAG_VALUE);
-    assert_non_null(strstr(failure.text, "nearest: p4d.24xlarge"));
+    assert_contains(failure.text, "nearest: p4d.24xlarge");
     flags.vm = "Standard_NC6s_v3";
     assert_fails(predict_command_case(&given, &flags, &failure), &failure,
                  FAILURE_BAD_FLAG_VALUE);
-    assert_non_null(strstr(failure.text, "give --link-gbits"));
+    assert_contains(failure.text, "give --link-gbits");
     flags.link_gbits = 8;
     assert_ok(predict_command_case(&given, &flags, &failure));
 }
@@ -159,6 +157,6 @@ TEST(the_machines_are_listed) {
     FILE *to = open_memstream(&text, &size);
     assert_ok(predict_command_print(to, &flags, false, &failure));
     fclose(to);
-    assert_non_null(strstr(text, "\np3.2xlarge "));
+    assert_contains(text, "\np3.2xlarge ");
     free(text);
 }

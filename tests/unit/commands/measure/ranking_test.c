@@ -129,8 +129,8 @@ TEST(the_crossover_is_where_ps_become_as_fast) {
     expect(one, "faster_ps", "[3]");
     expect(one, "fastest", "{\"mode\":\"ps\",\"ps\":3}");
     expect(one, "predicted_ps", "2");
-    assert_non_null(
-        strstr(json_string_value(json_object_get(one, "formula")), "m >= "));
+    assert_contains(json_string_value(json_object_get(one, "formula")),
+                    "m >= ");
     json_decref(one);
     add(&lot, 0, 1000, 10);
     add(&lot, 1, 1100, 10);

@@ -28,9 +28,8 @@ TEST(ten_are_listed_and_the_others_counted) {
         diagnostics_add(&diagnostics, "key", "number %d", i);
     assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(
-        strstr(failure.text, "job.json: 13 errors\n  key: number 0\n"));
-    assert_non_null(strstr(failure.text, "key: number 9\n  and 3 more"));
+    assert_contains(failure.text, "job.json: 13 errors\n  key: number 0\n");
+    assert_contains(failure.text, "key: number 9\n  and 3 more");
     assert_null(strstr(failure.text, "number 10"));
 }
 
@@ -43,7 +42,7 @@ TEST(problems_beyond_the_buffer_are_counted) {
         diagnostics_add(&diagnostics, "key", "%s", text);
     assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "xxx\n  and 2 more"));
+    assert_contains(failure.text, "xxx\n  and 2 more");
 }
 
 TEST(input_is_shown_shortened_and_without_control_characters) {
@@ -59,7 +58,7 @@ TEST(input_is_shown_shortened_and_without_control_characters) {
     json_decref(value);
     assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "job.json: ??[31m\xC3\xA9"));
-    assert_non_null(strstr(failure.text, "\xC3\xA9...: found"));
-    assert_non_null(strstr(failure.text, "\xC3\xA9... (a string)"));
+    assert_contains(failure.text, "job.json: ??[31m\xC3\xA9");
+    assert_contains(failure.text, "\xC3\xA9...: found");
+    assert_contains(failure.text, "\xC3\xA9... (a string)");
 }

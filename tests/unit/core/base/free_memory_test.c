@@ -107,7 +107,7 @@ TEST(each_control_group_around_a_process_is_a_limit) {
     assert_int_equal(job->free, 4000000 + 1520000 + (500 << 10));
     assert_int_equal(job->most, 9000000 + (700 << 10));
     assert_int_equal(top->free, 1000000 + (500 << 10));
-    assert_non_null(strstr(job->name, "memory.max"));
+    assert_contains(job->name, "memory.max");
     assert_string_not_equal(job->key, top->key);
 }
 
@@ -170,7 +170,7 @@ TEST(an_rlimit_limits_only_the_process) {
     assert_true(own->most == own->free); /* nobody else takes any of it */
     char pid[32];
     snprintf(pid, sizeof pid, "pid %d ", (int)getpid());
-    assert_non_null(strstr(own->key, pid));
+    assert_contains(own->key, pid);
 }
 
 TEST_WITH(NULL, NULL, free_memory_is_above_zero_and_below_all_memory) {

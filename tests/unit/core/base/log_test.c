@@ -47,8 +47,8 @@ TEST(a_line_has_date_role_and_index_before_its_text) {
     assert_true(strncmp(said, before, 19) >= 0);
     assert_true(strncmp(said, after, 19) <= 0);
     assert_int_equal(strncmp(said + used, "ps 1: ready in 3 s\n", 19), 0);
-    assert_non_null(strstr(said, " ps 1: warning: late\n"));
-    assert_non_null(strstr(said, " ps 1: error: lost\n"));
+    assert_contains(said, " ps 1: warning: late\n");
+    assert_contains(said, " ps 1: error: lost\n");
 }
 
 TEST(a_line_of_information_is_known_as_one) {
@@ -96,8 +96,8 @@ TEST(a_quiet_log_has_waits_warnings_and_errors) {
     log_info(&log, "waiting_for_chief", "waiting");
     const char *said = link_fixture_captured_log(fixture);
     assert_null(strstr(said, "unheard"));
-    assert_non_null(strstr(said, " ps 1: waiting\n"));
-    assert_non_null(strstr(said, " ps 1: warning: late\n"));
+    assert_contains(said, " ps 1: waiting\n");
+    assert_contains(said, " ps 1: warning: late\n");
 }
 
 TEST(a_long_text_is_cut_between_characters_to_one_line) {
@@ -275,5 +275,5 @@ TEST(a_log_that_nothing_reads_delays_its_process_once) {
     assert_non_null(warning);
     assert_int_equal(sscanf(warning, "test: warning: %u lines ", &missing), 1);
     assert_int_equal(missing + read_lines, LINES);
-    assert_non_null(strstr(warning, "test: the last\n"));
+    assert_contains(warning, "test: the last\n");
 }

@@ -46,7 +46,7 @@ TEST(a_refusal_says_what_to_change) {
                         "cannot write f: Read-only file system; choose a folder"
                         " on a disk or volume that can be written");
     (void)status_errno(&failure, FAILURE_SYSTEM_REFUSED, EAGAIN, "a thread");
-    assert_non_null(strstr(failure.text, "ulimit -u, or pids.max"));
+    assert_contains(failure.text, "ulimit -u, or pids.max");
     (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, EAGAIN, "a lock");
     assert_string_equal(failure.text,
                         "a lock: Resource temporarily unavailable");

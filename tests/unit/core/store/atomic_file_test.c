@@ -89,7 +89,7 @@ TEST(a_file_that_cannot_be_renamed_is_removed) {
     assert_ok(atomic_file_create(&file, place->path, 7, &failure));
     assert_fails(atomic_file_commit(&file, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(failure.text, place->path));
+    assert_contains(failure.text, place->path);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
 
@@ -99,7 +99,7 @@ TEST_WITH(NULL, NULL, a_full_device_is_reported_with_the_wanted_size) {
     snprintf(file.path, sizeof file.path, "/dev/full");
     assert_fails(atomic_file_write(&file, "x", 1, &failure), &failure,
                  FAILURE_DISK_FULL);
-    assert_non_null(strstr(failure.text, "/dev/full: 4321 bytes wanted"));
+    assert_contains(failure.text, "/dev/full: 4321 bytes wanted");
     close(file.fd);
 }
 

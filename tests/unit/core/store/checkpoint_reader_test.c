@@ -78,11 +78,11 @@ TEST(a_missing_slot_is_reported) {
     assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
     assert_fails(checkpoint_reader_block(reader, 0, 3, none, &failure),
                  &failure, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "slot 3"));
+    assert_contains(failure.text, "slot 3");
     /* A row is no block of floats: its size is checked before it is copied. */
     assert_fails(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &failure),
                  &failure, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "3 bytes"));
+    assert_contains(failure.text, "3 bytes");
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
 }
@@ -90,8 +90,7 @@ TEST(a_missing_slot_is_reported) {
 static void expect_damage(const char *dir, uint64_t step,
                           enum failure_code code, const char *text) {
     assert_fails(checkpoint_reader_verify(dir, step, &failure), &failure, code);
-    if (!strstr(failure.text, text))
-        fail_msg("\"%s\" lacks \"%s\"", failure.text, text);
+    assert_contains(failure.text, text);
 }
 
 TEST(damage_fails_verification_and_is_named) {
@@ -191,7 +190,7 @@ TEST(an_empty_folder_succeeds_and_only_damaged_ones_fail) {
                                           &found, NULL, &failure),
                  &failure, FAILURE_CHECKPOINT_DAMAGED);
     assert_false(found);
-    assert_non_null(strstr(failure.text, dir));
+    assert_contains(failure.text, dir);
 }
 
 /* Sets the host of both files of STEP. */
@@ -225,7 +224,7 @@ TEST(a_file_on_another_host_is_skipped_and_its_host_named) {
     assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
     assert_fails(checkpoint_reader_block(reader, 0, 0, none, &failure),
                  &failure, FAILURE_CHECKPOINT_ELSEWHERE);
-    assert_non_null(strstr(failure.text, "host node-7 holds it"));
+    assert_contains(failure.text, "host node-7 holds it");
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     gethostname(here, sizeof here - 1);

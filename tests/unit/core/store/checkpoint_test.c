@@ -91,7 +91,7 @@ TEST(an_unreadable_directory_is_reported) {
     make(dir, "file");
     assert_fails(checkpoint_list(path, &steps, &count, &failure), &failure,
                  FAILURE_FILE_UNREADABLE);
-    assert_non_null(strstr(failure.text, path));
+    assert_contains(failure.text, path);
     assert_null(steps);
 }
 
@@ -138,7 +138,7 @@ TEST(a_link_named_as_a_step_is_not_followed) {
     assert_steps(other, STEPS(3));
     assert_fails(checkpoint_make_folder(dir, 1, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(failure.text, "is a link"));
+    assert_contains(failure.text, "is a link");
 }
 
 TEST(pruning_keeps_the_newest_and_those_in_progress) {

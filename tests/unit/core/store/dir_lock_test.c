@@ -102,8 +102,7 @@ TEST(the_owner_of_the_lock_is_named) {
     gethostname(host, sizeof host - 1);
     snprintf(named, sizeof named, "%s: the chief, pid %d on host %s.", dir,
              (int)getpid(), host);
-    if (!strstr(why.text, named))
-        fail_msg("no \"%s\" in: %s", named, why.text);
+    assert_contains(why.text, named);
     dir_lock_release(&one);
 }
 
@@ -233,7 +232,7 @@ TEST(processes_of_one_run_share_a_directory) {
     for (int i = 0; i < 2; i++) {
         assert_fails(try_lock_in_child(&two, &shares, elsewhere, TWO), &why,
                      FAILURE_DIRECTORY_LOCKED);
-        assert_non_null(strstr(why.text, "ps 0, pid "));
+        assert_contains(why.text, "ps 0, pid ");
         dir_lock_release(i ? &second : &first);
     }
     two = lock_in_child(elsewhere, TWO, &shares);

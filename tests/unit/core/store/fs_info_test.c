@@ -45,7 +45,7 @@ TEST(the_local_folder_is_the_first_writable_one) {
     unsetenv("TMPDIR");
     assert_fails(fs_info_local_folder(folder, 1, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(failure.text, "set TMPDIR"));
+    assert_contains(failure.text, "set TMPDIR");
 }
 
 /* As a user for whom rights count. */
@@ -84,14 +84,14 @@ TEST(the_folder_of_a_path_is_its_parent) {
 TEST(a_failed_write_names_path_bytes_and_free_space) {
     assert_fails(fs_info_write_failure("/tmp/x", 123, EDQUOT, &failure),
                  &failure, FAILURE_DISK_FULL);
-    assert_non_null(strstr(failure.text, "/tmp/x: 123 bytes wanted, "));
-    assert_non_null(strstr(failure.text, " free in /tmp: Disk quota exceeded"));
+    assert_contains(failure.text, "/tmp/x: 123 bytes wanted, ");
+    assert_contains(failure.text, " free in /tmp: Disk quota exceeded");
     assert_fails(fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &failure),
                  &failure, FAILURE_DISK_FULL);
     assert_fails(fs_info_write_failure("/tmp/x", 1, EIO, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
     fs_info_write_failure("/nowhere/x", 9, EIO, &failure);
-    assert_non_null(strstr(failure.text, "/nowhere/x: 9 bytes wanted"));
+    assert_contains(failure.text, "/nowhere/x: 9 bytes wanted");
 }
 
 TEST(the_required_space_is_compared_with_free_space) {

@@ -96,7 +96,7 @@ TEST(a_manifest_has_optimizers_and_initializers) {
     text = manifest_text(&manifest);
     assert_fails(manifest_parse(&parsed, text, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "group"));
+    assert_contains(failure.text, "group");
     free(text);
     manifest_clear(&manifest);
 }
@@ -131,7 +131,7 @@ static void expect_base(struct manifest *base, const char *wrong) {
     enum status status = manifest_parse_base(&delta, text, &failure);
     if (wrong) {
         assert_fails(status, &failure, FAILURE_CHECKPOINT_DAMAGED);
-        assert_non_null(strstr(failure.text, wrong));
+        assert_contains(failure.text, wrong);
         assert_null(delta.base);
     } else {
         assert_int_equal(status, STATUS_OK);
@@ -288,7 +288,7 @@ TEST(a_manifest_of_another_release_says_so) {
         char *text = changed_text(fields[i][0], fields[i][1]);
         assert_fails(manifest_parse(&parsed, text, &failure), &failure,
                      FAILURE_CHECKPOINT_FOREIGN);
-        assert_non_null(strstr(failure.text, "another release wrote it"));
+        assert_contains(failure.text, "another release wrote it");
         free(text);
     }
 }
@@ -413,7 +413,7 @@ TEST(garbage_in_the_file_is_refused) {
     snprintf(path, sizeof path, "%s/manifest.json", folder);
     assert_fails(manifest_read(&read, folder, &failure), &failure,
                  FAILURE_FILE_UNREADABLE);
-    assert_non_null(strstr(failure.text, path));
+    assert_contains(failure.text, path);
     for (size_t i = 0; i < sizeof garbage / sizeof garbage[0]; i++) {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
         size_t size = i == 4 ? 3 : strlen(garbage[i]);
@@ -421,12 +421,12 @@ TEST(garbage_in_the_file_is_refused) {
         close(fd);
         assert_fails(manifest_read(&read, folder, &failure), &failure,
                      FAILURE_CHECKPOINT_DAMAGED);
-        assert_non_null(strstr(failure.text, path));
+        assert_contains(failure.text, path);
     }
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
     assert_fails(manifest_read(&read, folder, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "is not a file"));
+    assert_contains(failure.text, "is not a file");
     checkpoint_fixture_remove(folder);
 }

@@ -174,8 +174,7 @@ TEST(a_missing_key_is_named) {
     assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
     assert_fails(shard_reader_get(reader, key, &value, &bytes, &failure),
                  &failure, FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(
-        strstr(failure.text, "parameter 99, element 12345, slot 1"));
+    assert_contains(failure.text, "parameter 99, element 12345, slot 1");
     shard_reader_close(&reader);
 }
 
@@ -186,8 +185,7 @@ static void assert_refused(const struct checkpoint_fixture_file *place,
     assert_fails(shard_reader_open(&reader, place->folder, info, &failure),
                  &failure, code);
     assert_null(reader);
-    if (!strstr(failure.text, text))
-        fail_msg("\"%s\" lacks \"%s\"", failure.text, text);
+    assert_contains(failure.text, text);
 }
 
 TEST(a_truncated_file_is_refused) {
@@ -254,7 +252,7 @@ TEST(a_value_that_does_not_match_its_hash_is_refused) {
     assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
     for (uint32_t i = 0; i < NUM_KEYS; i++)
         if (shard_reader_get(reader, key_of(i), &value, &bytes, &failure)) {
-            assert_non_null(strstr(failure.text, "its value is damaged"));
+            assert_contains(failure.text, "its value is damaged");
             damaged++;
         }
     assert_int_equal(damaged, 1);
@@ -286,8 +284,8 @@ TEST(too_little_space_is_reported_before_writing) {
         shard_writer_open(&writer, place->path, UINT64_C(1) << 60, 1, &failure),
         &failure, FAILURE_DISK_FULL);
     assert_null(writer);
-    assert_non_null(strstr(failure.text, place->path));
-    assert_non_null(strstr(failure.text, "1152921504606846976 bytes wanted"));
+    assert_contains(failure.text, place->path);
+    assert_contains(failure.text, "1152921504606846976 bytes wanted");
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
 }
 
@@ -375,7 +373,7 @@ TEST(a_missing_folder_is_reported) {
     checkpoint_fixture_remove(place->folder);
     assert_fails(shard_writer_open(&writer, place->path, 1, 1, &failure),
                  &failure, FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(failure.text, place->path));
+    assert_contains(failure.text, place->path);
 }
 
 /* More than the map that the writer was opened with has room for. */

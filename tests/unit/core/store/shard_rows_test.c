@@ -306,7 +306,7 @@ TEST(a_full_value_is_followed_by_another) {
     put_value(fixture, 0, bytes, FULL);
     assert_fails(read_list(fixture, 0, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "partition 1, value 1"));
+    assert_contains(failure.text, "partition 1, value 1");
     free(bytes);
 }
 
@@ -317,13 +317,13 @@ TEST(values_ascend_and_have_no_more_rows_than_fit) {
     put_value(fixture, 1, bytes, 1);
     assert_fails(read_list(fixture, 0, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "value 1: its rows do not ascend"));
+    assert_contains(failure.text, "value 1: its rows do not ascend");
     teardown(state);
     assert_int_equal(setup(state), 0);
     fixture = *state;
     put_value(fixture, 0, bytes, FULL + 1);
     assert_fails(read_list(fixture, 0, &failure), &failure,
                  FAILURE_CHECKPOINT_DAMAGED);
-    assert_non_null(strstr(failure.text, "value 0: its size"));
+    assert_contains(failure.text, "value 0: its size");
     free(bytes);
 }

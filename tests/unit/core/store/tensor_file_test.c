@@ -121,8 +121,7 @@ TEST(a_difference_from_the_model_is_named) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_fails(tensor_file_read(file, &cases[i].tensor, none, &failure),
                      &failure, cases[i].code);
-        if (!strstr(failure.text, cases[i].named))
-            fail_msg("%s", failure.text);
+        assert_contains(failure.text, cases[i].named);
     }
     tensor_file_close(&file);
 }
@@ -137,7 +136,7 @@ TEST_WITH(NULL, NULL, the_file_extension_selects_the_format) {
                  FAILURE_WEIGHTS_INVALID);
     assert_fails(tensor_format_of("npz", &format, &failure), &failure,
                  FAILURE_WEIGHTS_INVALID);
-    assert_non_null(strstr(failure.text, ".safetensors or .npz"));
+    assert_contains(failure.text, ".safetensors or .npz");
 }
 
 TEST(a_failed_fetch_keeps_the_existing_file) {
@@ -160,7 +159,7 @@ TEST(a_file_that_cannot_be_created_is_named) {
     checkpoint_fixture_remove(place->folder);
     assert_fails(try_write(place, TENSOR_NPZ, NULL, &failure), &failure,
                  FAILURE_FILE_UNWRITABLE);
-    assert_non_null(strstr(failure.text, place->path));
+    assert_contains(failure.text, place->path);
 }
 
 /* Writes a safetensors file of a header that says LENGTH, and DATA bytes. */
@@ -203,7 +202,7 @@ TEST(a_bad_header_is_refused) {
         write_raw(place, strlen(headers[i]), headers[i], 16);
         if (tensor_file_open(&file, place->path, &failure) != STATUS_CONFIG)
             fail_msg("taken: %s", headers[i]);
-        assert_non_null(strstr(failure.text, place->path));
+        assert_contains(failure.text, place->path);
         assert_null(file);
     }
 }
@@ -245,7 +244,7 @@ TEST(a_file_truncated_after_opening_is_reported) {
     assert_int_equal(truncate(place->path, 1000), 0);
     assert_fails(tensor_file_read(file, &tensors[4], floats, &failure),
                  &failure, FAILURE_WEIGHTS_INVALID);
-    assert_non_null(strstr(failure.text, "ends too early"));
+    assert_contains(failure.text, "ends too early");
     tensor_file_close(&file);
     free(floats);
 }

@@ -234,8 +234,8 @@ TEST(what_a_file_lacks_is_said_with_its_place) {
     assert_int_equal(
         azureml_read(&distribution, "/none.yml", NULL, NULL, &failure),
         STATUS_CONFIG);
-    assert_non_null(
-        strstr(failure.text, "/none.yml: cannot open the file: No such file"));
+    assert_contains(failure.text,
+                    "/none.yml: cannot open the file: No such file");
 }
 
 /* Each with the path of its key, what was found and what is allowed. */
@@ -314,7 +314,7 @@ TEST(a_file_of_many_levels_is_refused_at_once) {
             read_file_with(&distribution, text, NULL, NULL, &failure),
             STATUS_CONFIG);
         alarm(0);
-        assert_non_null(strstr(failure.text, ":1:70: more values or levels"));
+        assert_contains(failure.text, ":1:70: more values or levels");
         free(text);
     }
 }

@@ -179,5 +179,5 @@ TEST(an_error_names_the_flag) {
     assert_fails(cluster_resolve(&cluster, &flags, cluster_case_lookup,
                                  environment, &why),
                  &why, FAILURE_CLUSTER_INVALID);
-    assert_non_null(strstr(why.text, "--task_index is \"x\""));
+    assert_contains(why.text, "--task_index is \"x\"");
 }

@@ -489,7 +489,7 @@ TEST(a_table_has_no_more_than_max_rows) {
         if (!status)
             continue;
         assert_fails(status, &failure, FAILURE_TABLE_FULL);
-        assert_non_null(strstr(failure.text, "\"c\""));
+        assert_contains(failure.text, "\"c\"");
     }
     assert_int_equal(created, MOST);
     push_row(&push, 0);

@@ -242,7 +242,7 @@ TEST(a_missing_folder_is_a_failure_with_its_reason) {
                     "shard.mdb");
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.outcome, NOT_WRITTEN);
-    assert_non_null(strstr(report.why.text, "/proc/nowhere"));
+    assert_contains(report.why.text, "/proc/nowhere");
     assert_true(snapshots_has(fixture->snapshots, 5));
     assert_false(snapshots_accepts(fixture->snapshots, 5));
     add(fixture, 5, 1, 1);
@@ -280,7 +280,7 @@ TEST(a_block_without_memory_for_a_copy_fails_the_file) {
     snapshots_add(fixture->snapshots, 5, 0, &block);
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.outcome, NOT_WRITTEN);
-    assert_non_null(strstr(report.why.text, "no memory for a copy of"));
+    assert_contains(report.why.text, "no memory for a copy of");
 }
 
 /* The bytes of all rows do not even fit into a size_t. */
@@ -527,6 +527,6 @@ TEST_WITH(setup_tables, teardown_tables,
     snapshots_add(fixture->snapshots, 5, 2, &block);
     struct snapshots_report report = await(fixture);
     assert_int_equal(report.outcome, NOT_WRITTEN);
-    assert_non_null(strstr(report.why.text, "rows of partition 0"));
+    assert_contains(report.why.text, "rows of partition 0");
     free(report.counts);
 }

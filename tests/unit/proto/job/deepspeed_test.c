@@ -174,9 +174,8 @@ TEST(settings_satisfied_by_design_are_logged_once) {
     assert_int_equal(
         occurrences(fixture->log, "already hold the optimiser state"), 1);
     assert_int_equal(occurrences(fixture->log, "docs/job.md says how"), 1);
-    assert_non_null(strstr(fixture->log,
-                           "zero_optimization.allgather_partitions, "
-                           "zero_optimization.reduce_scatter, "));
+    assert_contains(fixture->log, "zero_optimization.allgather_partitions, "
+                                  "zero_optimization.reduce_scatter, ");
     assert_int_equal(occurrences(fixture->log, "fp16"), 0);
     job_fixture_expect_loaded(
         fixture, job_fixture_set(fixture, "zero_optimization.stage=0"));
@@ -190,14 +189,14 @@ TEST(deepspeed_defaults_apply_with_only_the_flag) {
         fixture, job_fixture_load(fixture, model_and_data, adamw, NULL));
     assert_true(fixture->job->optimizer.weight_decay == 0);
     assert_int_equal(fixture->job->steps_per_print, 10);
-    assert_non_null(strstr(fixture->job->events_dir, "/DeepSpeedJobName"));
-    assert_non_null(strstr(fixture->log, "weight_decay: 0, the default of "
-                                         "DeepSpeed (torch's is 0.01)"));
+    assert_contains(fixture->job->events_dir, "/DeepSpeedJobName");
+    assert_contains(fixture->log, "weight_decay: 0, the default of "
+                                  "DeepSpeed (torch's is 0.01)");
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "optimizer.type=AdamW"));
     assert_true(fixture->job->optimizer.weight_decay == 0.01);
-    assert_non_null(strstr(fixture->log, "weight_decay: 0.01, the default of "
-                                         "torch (DeepSpeed's is 0)"));
+    assert_contains(fixture->log, "weight_decay: 0.01, the default of "
+                                  "torch (DeepSpeed's is 0)");
 }
 
 /* The type of optimiser and the decay for DeepSpeed's optimizer.params. */
@@ -242,7 +241,7 @@ TEST(two_values_for_one_key_are_refused) {
                                   "{\"optimizer\": {\"type\": \"Adam\"}}",
                                   NULL),
                  &fixture->why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(fixture->why.text, "optimizer.type: the job and "));
+    assert_contains(fixture->why.text, "optimizer.type: the job and ");
     job_fixture_expect_loaded(
         fixture,
         job_fixture_load(fixture, job_fixture_least,
@@ -252,7 +251,7 @@ TEST(two_values_for_one_key_are_refused) {
                                   "{\"optimizer\": {\"type\": null}}", NULL));
     assert_fails(job_fixture_load(fixture, drops, keeps_none, NULL),
                  &fixture->why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(fixture->why.text, "is data.drop_last in the job"));
+    assert_contains(fixture->why.text, "is data.drop_last in the job");
 }
 
 TEST(set_overrides_conflicting_files) {
@@ -285,7 +284,7 @@ TEST(set_overrides_conflicting_files) {
         job_fixture_load(fixture, job_fixture_least, theirs,
                          (const char *[]){"optimizer.typ=AdamW", NULL}),
         &fixture->why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(fixture->why.text, "optimizer.type: the job and "));
+    assert_contains(fixture->why.text, "optimizer.type: the job and ");
 }
 
 TEST(unsupported_settings_are_refused_with_the_reason) {
@@ -418,8 +417,7 @@ static const struct job *load(struct job_fixture *fixture, const char *job,
 }
 
 static void expect_logged(const struct job_fixture *fixture, const char *text) {
-    if (!strstr(fixture->log, text))
-        fail_msg("no \"%s\" in:\n%s", text, fixture->log);
+    assert_contains(fixture->log, text);
 }
 
 TEST(auto_is_the_trainers_default_and_is_logged) {
@@ -476,9 +474,9 @@ TEST(an_auto_schedule_length_is_the_jobs_steps) {
         load(fixture, model_and_data, decays)->schedule.total_num_steps, 10);
     assert_fails(job_fixture_load(fixture, model_and_data, huggingface, epochs),
                  &fixture->why, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(fixture->why.text,
-                           "scheduler.params.total_num_steps: found \"auto\""));
-    assert_non_null(strstr(fixture->why.text, "use --set"));
+    assert_contains(fixture->why.text,
+                    "scheduler.params.total_num_steps: found \"auto\"");
+    assert_contains(fixture->why.text, "use --set");
 }
 
 TEST(an_unknown_auto_is_refused_and_its_key_named) {
@@ -486,6 +484,5 @@ TEST(an_unknown_auto_is_refused_and_its_key_named) {
         job_fixture_load(fixture, model_and_data, huggingface,
                          (const char *[]){"steps_per_print=auto", NULL}),
         &fixture->why, FAILURE_JOB_INVALID);
-    assert_non_null(
-        strstr(fixture->why.text, "steps_per_print: found \"auto\""));
+    assert_contains(fixture->why.text, "steps_per_print: found \"auto\"");
 }

@@ -63,14 +63,12 @@ TEST(an_indivisible_batch_is_a_contradiction) {
     struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
                  vast = {0, 1 << 24, 1 << 24};
     assert_fails(solve(&uneven, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "per_gpu 33 (not given) x"));
-    assert_non_null(
-        strstr(failure.text, "fit: train_batch_size 99 or 102 does"));
+    assert_contains(failure.text, "per_gpu 33 (not given) x");
+    assert_contains(failure.text, "fit: train_batch_size 99 or 102 does");
     assert_fails(solve(&small, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "fit: train_batch_size 3 does"));
+    assert_contains(failure.text, "fit: train_batch_size 3 does");
     assert_fails(solve(&rest, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
-    assert_non_null(
-        strstr(failure.text, "fit: train_batch_size 96 or 192 does"));
+    assert_contains(failure.text, "fit: train_batch_size 96 or 192 does");
     assert_fails(solve(&vast, 0, UINT32_MAX, &failure), &failure,
                  FAILURE_JOB_INVALID);
 }
@@ -97,12 +95,11 @@ TEST(replicas_of_all_trainers_count) {
     assert_fails(
         job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &failure),
         &failure, FAILURE_JOB_INVALID);
-    assert_non_null(
-        strstr(failure.text, "x 6 replicas (2 trainers x 3 devices)"));
+    assert_contains(failure.text, "x 6 replicas (2 trainers x 3 devices)");
     assert_fails(
         job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &failure),
         &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "x 6 replicas (2 trainers); give"));
+    assert_contains(failure.text, "x 6 replicas (2 trainers); give");
 }
 
 /* The most devices by which it fits, if there are any. */
@@ -111,18 +108,18 @@ TEST(a_smaller_device_count_that_works_is_named) {
     assert_fails(
         job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &failure),
         &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "fit: train_batch_size 512 does, or "
-                                         "\"devices\": 4 does"));
+    assert_contains(failure.text, "fit: train_batch_size 512 does, or "
+                                  "\"devices\": 4 does");
     assert_fails(
         job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &failure),
         &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "fit: train_batch_size 1536 does"));
+    assert_contains(failure.text, "fit: train_batch_size 1536 does");
     assert_null(strstr(failure.text, "devices\""));
     job = job_of((struct sizes){128, 64, 1}, 1);
     assert_fails(
         job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &failure),
         &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "\"devices\": 2 does"));
+    assert_contains(failure.text, "\"devices\": 2 does");
 }
 
 TEST(with_staleness_replicas_of_one_trainer_count) {
@@ -140,7 +137,7 @@ TEST(a_batch_that_some_device_count_solves_is_accepted) {
     assert_int_equal(job.train_batch_size, 256);
     assert_fails(job_check_batch(&job, 5, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "x 5 trainers"));
+    assert_contains(failure.text, "x 5 trainers");
     job.devices = 2;
     assert_ok(job_check_batch(&job, 2, &failure));
     assert_fails(job_check_batch(&job, 1, &failure), &failure,
@@ -150,7 +147,7 @@ TEST(a_batch_that_some_device_count_solves_is_accepted) {
     assert_ok(job_check_batch(&job, 4, &failure));
     assert_fails(job_check_batch(&job, 2, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "x 2 trainers"));
+    assert_contains(failure.text, "x 2 trainers");
     job = job_of((struct sizes){0, 64, 0}, 0);
     assert_ok(job_check_batch(&job, 3, &failure));
     assert_int_equal(job.accumulation, 0);

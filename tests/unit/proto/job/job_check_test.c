@@ -50,10 +50,10 @@ TEST(all_errors_are_reported_together) {
         job_fixture_load(fixture, "{\"model\": 3, \"seed\": -1, \"a\": 1}",
                          NULL, NULL),
         "job.json: 7 errors\n  data.train: missing");
-    assert_non_null(strstr(fixture->why.text, "\n  seed: found -1"));
-    assert_non_null(strstr(fixture->why.text, "\n  optimizer.type: missing"));
-    assert_non_null(strstr(fixture->why.text, "\n  model: found 3"));
-    assert_non_null(strstr(fixture->why.text, "\n  a: unknown key"));
+    assert_contains(fixture->why.text, "\n  seed: found -1");
+    assert_contains(fixture->why.text, "\n  optimizer.type: missing");
+    assert_contains(fixture->why.text, "\n  model: found 3");
+    assert_contains(fixture->why.text, "\n  a: unknown key");
     char many[1024] = "{";
     for (int i = 0; i < 30; i++)
         sprintf(many + strlen(many), "\"unknown%d\": 1, ", i);

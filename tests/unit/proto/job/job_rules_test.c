@@ -19,7 +19,7 @@ TEST(only_one_precision_may_be_enabled) {
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "fp16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP16);
-    assert_non_null(strstr(fixture->log, "products are rounded to fp16;"));
+    assert_contains(fixture->log, "products are rounded to fp16;");
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "bf16.enabled=true"));
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_BF16);
@@ -44,7 +44,7 @@ TEST(tf32_is_for_float32_on_gpus) {
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, gpu));
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_TF32);
-    assert_non_null(strstr(fixture->log, "products are rounded to TF32 on"));
+    assert_contains(fixture->log, "products are rounded to TF32 on");
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "tf32=true"));
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "device=cpu"));
     assert_int_equal(fixture->job->model.precision, JOB_PRECISION_FP32);
@@ -73,8 +73,7 @@ TEST(each_optimizer_has_its_own_keys_and_defaults) {
         char setting[64];
         snprintf(setting, sizeof setting, "optimizer.type=%s", cases[i].type);
         job_fixture_expect_loaded(fixture, job_fixture_set(fixture, setting));
-        if (!strstr(fixture->job->text, cases[i].params))
-            fail_msg("no %s in %s", cases[i].params, fixture->job->text);
+        assert_contains(fixture->job->text, cases[i].params);
     }
     assert_true(fixture->job->optimizer.learning_rate_power == -0.5);
     job_fixture_expect_set_refused(
@@ -154,7 +153,7 @@ TEST(a_rate_that_no_group_takes_is_warned_of) {
     const char *const one[] = {"optimizer.params.lr=0.5", NULL};
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, grouped_job, NULL, both));
-    assert_non_null(strstr(fixture->log, warning));
+    assert_contains(fixture->log, warning);
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, grouped_job, NULL, one));
     assert_null(strstr(fixture->log, warning));
@@ -295,8 +294,8 @@ TEST(an_initial_learning_rate_replaces_the_optimizers) {
                           NULL};
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
-    assert_non_null(
-        strstr(fixture->log, "scheduler.params.initial_learning_rate, 0.1"));
+    assert_contains(fixture->log,
+                    "scheduler.params.initial_learning_rate, 0.1");
     assert_true(fixture->job->schedule.initial_lr == 0.1);
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets + 1));
@@ -363,10 +362,9 @@ TEST(a_rate_that_a_scheduler_replaces_warns) {
                           "scheduler.params.warmup_max_lr=0.1", NULL};
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
-    assert_non_null(strstr(fixture->log,
-                           "warning: optimizer.params.lr: 1e-09 is not used"));
-    assert_non_null(
-        strstr(fixture->log, "scheduler.params.warmup_max_lr, 0.1"));
+    assert_contains(fixture->log,
+                    "warning: optimizer.params.lr: 1e-09 is not used");
+    assert_contains(fixture->log, "scheduler.params.warmup_max_lr, 0.1");
     sets[0] = "optimizer.params.lr=0.1";
     job_fixture_expect_loaded(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets));
@@ -385,7 +383,7 @@ TEST(a_rate_that_a_scheduler_replaces_warns) {
 TEST(scale_lr_without_a_warm_up_warns) {
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "scale_lr=linear"));
-    assert_non_null(strstr(fixture->log, "warning: scale_lr: "));
+    assert_contains(fixture->log, "warning: scale_lr: ");
     const char *const warm[] = {"scale_lr=linear", "scheduler.type=WarmupLR",
                                 NULL};
     job_fixture_expect_loaded(

@@ -287,7 +287,7 @@ static void expect_refusal(struct job_fixture *fixture, const char *job,
     snprintf(key, sizeof key, " %.*s: found ", (int)strcspn(setting, "=["),
              setting);
     job_fixture_expect_refused(fixture, set(fixture, job, setting), key);
-    assert_non_null(strstr(fixture->why.text, "allowed: "));
+    assert_contains(fixture->why.text, "allowed: ");
 }
 
 static void check_settings(struct job_fixture *fixture, const char *job,
@@ -401,7 +401,7 @@ TEST(a_job_with_records_says_how_they_are_read) {
     job_fixture_expect_loaded(
         fixture, set(fixture, csv_job, "data.train=[\"/x/b*.csv\",\"c.csv\"]"));
     assert_string_equal(fixture->job->data.train.paths[0], "/x/b*.csv");
-    assert_non_null(strstr(fixture->job->data.train.paths[1], "/c.csv"));
+    assert_contains(fixture->job->data.train.paths[1], "/c.csv");
     assert_null(fixture->job->data.train.paths[2]);
     job_fixture_expect_refused(fixture,
                                set(fixture, csv_job, "data.columns=null"),
@@ -423,8 +423,8 @@ TEST(a_job_with_records_says_how_they_are_read) {
             "features={\"a\":{\"type\":\"number\"},\"b\":{\"type\":"
             "\"bucketized\",\"boundaries\":[2,1],\"buckets\":3}}"),
         "features.a.type: found \"number\"");
-    assert_non_null(strstr(fixture->why.text, "features.b.boundaries: found"));
-    assert_non_null(strstr(fixture->why.text, "features.b.buckets: unknown"));
+    assert_contains(fixture->why.text, "features.b.boundaries: found");
+    assert_contains(fixture->why.text, "features.b.buckets: unknown");
     job_fixture_expect_refused(fixture,
                                job_fixture_set(fixture, "data.label=a"),
                                "data.label: not a key of idx");

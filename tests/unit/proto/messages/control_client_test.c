@@ -368,8 +368,7 @@ TEST(a_refusal_from_another_run_is_ignored) {
     welcome(fixture, peer);
     assert_int_equal(await_order(client)->body_case,
                      CAPSTAN__CONTROL__BODY_WELCOME);
-    assert_non_null(
-        strstr(link_fixture_captured_log(fixture), "another job's chief"));
+    assert_contains(link_fixture_captured_log(fixture), "another job's chief");
     control_client_close(&client);
 }
 
@@ -394,14 +393,12 @@ TEST(a_chief_of_another_release_is_named_and_waited_past) {
     enum status status =
         control_client_step(client, time_now() + 31 * TIME_S, &failure);
     assert_fails(status, &failure, FAILURE_NO_CHIEF);
-    assert_non_null(strstr(failure.text,
-                           " answers as another release: it sent a "
-                           "message of protocol version "));
+    assert_contains(failure.text, " answers as another release: it sent a "
+                                  "message of protocol version ");
     welcome(fixture, peer);
     order = await_order(client);
     assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_WELCOME);
-    assert_non_null(
-        strstr(link_fixture_captured_log(fixture), "warning: 127.0.0.1:"));
+    assert_contains(link_fixture_captured_log(fixture), "warning: 127.0.0.1:");
     control_client_close(&client);
 }
 
@@ -437,8 +434,8 @@ TEST(garbage_from_the_chief_is_logged_and_ignored) {
                      CAPSTAN__CONTROL__BODY_WELCOME);
     order_stop(fixture, peer, RUN, 2);
     assert_int_equal(await_order(client)->seq, 2);
-    assert_non_null(
-        strstr(link_fixture_captured_log(fixture), "not a control message"));
+    assert_contains(link_fixture_captured_log(fixture),
+                    "not a control message");
     control_client_close(&client);
 }
 
@@ -461,8 +458,8 @@ TEST(deadlines_name_the_chief_and_their_key) {
     assert_fails(
         control_client_step(client, time_now() + 31 * TIME_S, &failure),
         &failure, FAILURE_NO_CHIEF);
-    assert_non_null(strstr(failure.text, name));
-    assert_non_null(strstr(failure.text, "timeouts.join"));
+    assert_contains(failure.text, name);
+    assert_contains(failure.text, "timeouts.join");
     control_client_close(&client);
     client = open_client(fixture, true);
     join(fixture, client);
@@ -473,8 +470,8 @@ TEST(deadlines_name_the_chief_and_their_key) {
     assert_fails(
         step_until(client, now + 9 * TIME_S, now + 11 * TIME_S, &failure),
         &failure, FAILURE_PEER_SILENT);
-    assert_non_null(strstr(failure.text, name));
-    assert_non_null(strstr(failure.text, "timeouts.peer"));
+    assert_contains(failure.text, name);
+    assert_contains(failure.text, "timeouts.peer");
     control_client_close(&client);
 }
 
@@ -490,14 +487,13 @@ TEST(a_suspended_member_reports_its_suspension) {
     assert_int_equal(step_until(client, now, now + 3 * TIME_S, &failure), 0);
     assert_int_equal(step_until(client, later, later + 6 * TIME_S, &failure),
                      0);
-    assert_non_null(strstr(link_fixture_captured_log(fixture),
-                           "this process itself stood still for 20 s"));
+    assert_contains(link_fixture_captured_log(fixture),
+                    "this process itself stood still for 20 s");
     assert_fails(
         step_until(client, later + 6 * TIME_S, later + 8 * TIME_S, &failure),
         &failure, FAILURE_PEER_SILENT);
-    assert_non_null(strstr(failure.text,
-                           "since this process itself stood still "
-                           "for 20 s"));
+    assert_contains(failure.text, "since this process itself stood still "
+                                  "for 20 s");
     assert_null(strstr(failure.text, "it is gone"));
     control_client_close(&client);
 }

@@ -110,7 +110,7 @@ TEST(a_malformed_answer_is_logged_and_dropped) {
     link_fixture_send(fixture->server_link, peer, "no header", NULL);
     answer(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, RUN, PS, 1);
     expect_answer(links, 1);
-    assert_non_null(strstr(link_fixture_captured_log(fixture), "from ps 0: "));
+    assert_contains(link_fixture_captured_log(fixture), "from ps 0: ");
     ps_links_close(&links);
 }
 
@@ -151,7 +151,7 @@ TEST(a_name_that_is_not_found_is_looked_up_later) {
         while (!ps_links_connect(links, 0, now, now, &failure))
             assert_true(time_now() < end);
         assert_int_equal(failure.code, FAILURE_ADDRESS_UNRESOLVED);
-        assert_non_null(strstr(failure.text, "host nobody.invalid of ps 0: "));
+        assert_contains(failure.text, "host nobody.invalid of ps 0: ");
         assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &failure), 0);
         link_fixture_expect_nothing(fixture->server_link);
         assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &failure), 0);
@@ -168,7 +168,7 @@ TEST(an_address_without_a_port_is_an_error) {
     assert_fails(ps_links_open(&links, &settings, &failure), &failure,
                  FAILURE_ADDRESS_UNRESOLVED);
     assert_null(links);
-    assert_non_null(strstr(failure.text, "cannot look up host"));
+    assert_contains(failure.text, "cannot look up host");
 }
 
 /* The next message's header while LINKS try to send a PULL. */

@@ -39,12 +39,12 @@ TEST(nccl_works_or_reports_what_is_missing) {
     assert_string_equal(ops->name, "nccl");
     if (!ops->check(&why))
         return;
-    assert_non_null(strstr(why.text, "no GPU"));
+    assert_contains(why.text, "no GPU");
     struct collective *group;
     struct collective_settings settings = {.size = 1, .timeout = 1};
     assert_fails(ops->open(&group, &settings, &why), &why,
                  FAILURE_COLLECTIVE_UNUSABLE);
     assert_true(ops->close(&group));
-    assert_non_null(strstr(why.text, "rank 0 is number 0 of its host, which "
-                                     "has 0 GPUs"));
+    assert_contains(why.text, "rank 0 is number 0 of its host, which "
+                              "has 0 GPUs");
 }

@@ -21,8 +21,7 @@ TEST(a_rank_that_never_connects_is_named) {
     for (uint32_t i = 0; i < 2; i++) {
         rendezvous_fake_await_exit(rendezvous, i);
         assert_int_equal(rendezvous->ends[i].status, STATUS_RETRY);
-        assert_non_null(
-            strstr(rendezvous->ends[i].text, "rank 2 did not come"));
+        assert_contains(rendezvous->ends[i].text, "rank 2 did not come");
     }
     assert_true(time_now() - begun < 20 * TIME_S);
     rendezvous_fake_close(&rendezvous);
@@ -240,8 +239,7 @@ TEST(a_bad_peer_that_resets_does_not_delay_closing) {
             rendezvous_fake_start(rendezvous, i, fail_with_bad_peers, &fixture);
         for (uint32_t i = 0; i < 2; i++) {
             assert_int_equal(rendezvous_fake_await_exit(rendezvous, i), 1);
-            assert_non_null(
-                strstr(rendezvous->ends[i].text, "nobody else comes"));
+            assert_contains(rendezvous->ends[i].text, "nobody else comes");
         }
         assert_true(time_now() - begun < 20 * TIME_S);
         rendezvous_fake_close(&rendezvous);
@@ -288,8 +286,8 @@ TEST(an_unreachable_address_is_not_chosen) {
     rendezvous_fake_start(rendezvous, 1, run_on_other_address, &fixture);
     rendezvous_fake_await_exit(rendezvous, 0);
     assert_int_equal(rendezvous->ends[0].status, STATUS_RETRY);
-    assert_non_null(strstr(rendezvous->ends[0].text,
-                           "rank 0: \"localhost\" is no address of this host "
-                           "that other hosts reach"));
+    assert_contains(rendezvous->ends[0].text,
+                    "rank 0: \"localhost\" is no address of this host "
+                    "that other hosts reach");
     rendezvous_fake_close(&rendezvous);
 }

@@ -173,8 +173,8 @@ TEST(a_shutdown_ends_waits_on_both_sides) {
         wait_until_closed(fixture->here, sends);
         pthread_join(cutter, NULL);
         assert_true(time_now() - begun < 20 * TIME_S);
-        assert_non_null(strstr(gloo_shm_error(fixture->here),
-                               own ? "is cut off" : "has ended"));
+        assert_contains(gloo_shm_error(fixture->here),
+                        own ? "is cut off" : "has ended");
         gloo_shm_close(&fixture->here);
         gloo_shm_close(&fixture->there);
     }
@@ -227,7 +227,7 @@ TEST(an_unshareable_buffer_is_copied) {
 TEST(connecting_without_a_listener_or_reply_fails) {
     char text[128] = "";
     assert_null(gloo_shm_connect("capstan-gloo-of-nobody", text, sizeof text));
-    assert_non_null(strstr(text, "not on this host"));
+    assert_contains(text, "not on this host");
     assert_null(gloo_shm_accept(fixture->listener, text, sizeof text));
     assert_string_equal(text, "it has not called");
     fixture->there = gloo_shm_connect(fixture->name, text, sizeof text);

@@ -153,9 +153,9 @@ TEST(a_missing_backend_is_named) {
     assert_fails(group_find_backend(&ops, "gloo", &failure), &failure,
                  FAILURE_PLUGIN_MISSING);
     assert_null(ops);
-    assert_non_null(strstr(failure.text, "strategy.backend gloo"));
-    assert_non_null(strstr(failure.text, "/tests/capstan-gloo.so"));
-    assert_non_null(strstr(failure.text, "docs/collectives.md"));
+    assert_contains(failure.text, "strategy.backend gloo");
+    assert_contains(failure.text, "/tests/capstan-gloo.so");
+    assert_contains(failure.text, "docs/collectives.md");
 }
 
 TEST(gloo_loads_and_works) {

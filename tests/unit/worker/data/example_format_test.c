@@ -160,7 +160,7 @@ TEST(what_is_no_example_is_refused) {
     for (size_t cut = 1; cut < example.size; cut++)
         assert_fails(read_copy(format, &example, cut, &failure), &failure,
                      FAILURE_DATA_DAMAGED);
-    assert_non_null(strstr(failure.text, "it is not a tf.train.Example"));
+    assert_contains(failure.text, "it is not a tf.train.Example");
     unsigned seed = 8;
     for (int i = 0; i < 20000; i++) {
         struct example_message damaged = example;
@@ -250,7 +250,7 @@ TEST(a_damaged_or_truncated_file_is_refused) {
         if (in_length) {
             assert_fails(read_file(path, &count, &damaged, &failure), &failure,
                          FAILURE_DATA_DAMAGED);
-            assert_non_null(strstr(failure.text, path));
+            assert_contains(failure.text, path);
         } else {
             assert_ok(read_file(path, &count, &damaged, &failure));
             assert_int_equal(count, 2);

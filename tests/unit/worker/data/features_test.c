@@ -113,7 +113,7 @@ TEST(a_word_that_is_there_twice_is_named_by_its_lines) {
     snprintf(place, sizeof place, "%s:5 and line 2", path);
     assert_fails(features_open(&features, text, columns, 3, NULL, &failure),
                  &failure, FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, place));
+    assert_contains(failure.text, place);
     unlink(path);
 }
 
@@ -188,7 +188,7 @@ TEST(wrong_settings_are_refused_together) {
             features_open(&features, wrong[i], columns, 3, NULL, &failure),
             &failure, FAILURE_JOB_INVALID);
         assert_null(features);
-        assert_non_null(strstr(failure.text, "features."));
+        assert_contains(failure.text, "features.");
     }
     assert_fails(
         features_open(&features,

@@ -64,9 +64,8 @@ static void assert_refused(struct fixture *fixture, enum failure_code code,
                            const char *text) {
     assert_fails(read_images(fixture), &failure, code);
     assert_null(fixture->file.data);
-    assert_non_null(strstr(failure.text, fixture->path));
-    if (!strstr(failure.text, text))
-        fail_msg("expected \"%s\" in: %s", text, failure.text);
+    assert_contains(failure.text, fixture->path);
+    assert_contains(failure.text, text);
 }
 
 static void assert_small(const struct idx_file *file) {
@@ -354,7 +353,7 @@ TEST(a_gzip_file_truncated_in_its_trailer_is_refused) {
                 assert_fails(idx_file_read(&fixture->file, fixture->path,
                                            "labels", 1, 1, &failure),
                              &failure, FAILURE_DATA_DAMAGED);
-                assert_non_null(strstr(failure.text, fixture->path));
+                assert_contains(failure.text, fixture->path);
             }
             free(content);
             free(packed);

@@ -280,7 +280,7 @@ TEST(a_bad_record_ends_the_run_or_is_skipped) {
         write_parts(fixture);
         append(fixture, bad[i]);
         assert_fails(read_epoch(fixture, &seen), &failure, FAILURE_BAD_RECORD);
-        assert_non_null(strstr(failure.text, "/part-0.csv:10: "));
+        assert_contains(failure.text, "/part-0.csv:10: ");
     }
     write_parts(fixture);
     fixture->job.data.skip_bad_lines = true;
@@ -308,7 +308,7 @@ TEST(a_label_is_one_of_its_columns_bounds) {
         write_part(fixture, 0, "x,label,y\n0,0,0\n");
         append(fixture, bad[i].line);
         assert_fails(read_epoch(fixture, &seen), &failure, FAILURE_BAD_RECORD);
-        assert_non_null(strstr(failure.text, bad[i].text));
+        assert_contains(failure.text, bad[i].text);
     }
     label->max = 0;
     write_part(fixture, 0, "x,label,y\n0,-1,0\n0,1.5,0\n");
@@ -359,7 +359,7 @@ TEST(a_file_that_grows_is_named) {
         for (unsigned b = 0; !status && b < batches; b++)
             status = loader_next(loader, &batch, &failure);
         assert_fails(status, &failure, FAILURE_DATA_MISMATCH);
-        assert_non_null(strstr(failure.text, path));
+        assert_contains(failure.text, path);
         loader_close(&loader);
         dataset_free(&dataset);
     }
@@ -426,7 +426,7 @@ TEST(bytes_between_gzip_members_are_damage) {
                                           .count = true};
         assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                      FAILURE_DATA_DAMAGED);
-        assert_non_null(strstr(failure.text, "no gzip member"));
+        assert_contains(failure.text, "no gzip member");
     }
 }
 
@@ -539,7 +539,7 @@ TEST(missing_files_and_columns_are_named) {
     fixture->files.paths[0] = "/**";
     assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_UNREADABLE);
-    assert_non_null(strstr(failure.text, "data.test: /**: found **"));
+    assert_contains(failure.text, "data.test: /**: found **");
 }
 
 /* An array of NumPy of two elements, whose fields are x and y. */
@@ -574,9 +574,9 @@ TEST(a_label_that_no_example_has_is_an_error_at_once) {
     fixture->job.features = "{\"x\": {\"type\": \"numeric\"}}";
     assert_fails(dataset_open(&dataset, &options, &failure), &failure,
                  FAILURE_DATA_MISMATCH);
-    assert_non_null(strstr(failure.text, "data.label"));
-    assert_non_null(strstr(failure.text, "part-0.csv"));
-    assert_non_null(strstr(failure.text, "x, y"));
+    assert_contains(failure.text, "data.label");
+    assert_contains(failure.text, "part-0.csv");
+    assert_contains(failure.text, "x, y");
     fixture->job.data.label = "y";
     assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
     dataset_free(&dataset);

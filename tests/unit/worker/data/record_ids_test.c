@@ -173,8 +173,8 @@ TEST(a_bad_line_is_named_by_its_place) {
     open_loader(fixture);
     assert_fails(loader_next(fixture->loader, &batch, &failure), &failure,
                  FAILURE_BAD_RECORD);
-    assert_non_null(
-        strstr(failure.text, ":2: column 7: found \"8:x\", expected ID:VALUE"));
+    assert_contains(failure.text,
+                    ":2: column 7: found \"8:x\", expected ID:VALUE");
 }
 
 /* Wide and deep: columns of numbers, of which two have the same, ids of two

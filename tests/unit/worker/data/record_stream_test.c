@@ -225,14 +225,14 @@ TEST(a_wrong_header_and_a_missing_file_are_named) {
     assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
     assert_fails(record_stream_count(stream, &count, &failure), &failure,
                  FAILURE_DATA_MISMATCH);
-    assert_non_null(strstr(failure.text, fixture->paths[2]));
-    assert_non_null(strstr(failure.text, ":2: another header"));
+    assert_contains(failure.text, fixture->paths[2]);
+    assert_contains(failure.text, ":2: another header");
     write_text(fixture->paths[2], "");
     assert_fails(record_stream_count(stream, &count, &failure), &failure,
                  FAILURE_DATA_DAMAGED);
     unlink(fixture->paths[2]);
     assert_fails(record_stream_count(stream, &count, &failure), &failure,
                  FAILURE_DATA_UNREADABLE);
-    assert_non_null(strstr(failure.text, fixture->paths[2]));
+    assert_contains(failure.text, fixture->paths[2]);
     record_stream_close(&stream);
 }

@@ -119,7 +119,7 @@ TEST(an_empty_dataset_is_refused) {
     struct sampler *sampler = NULL;
     assert_fails(sampler_open(&sampler, &options, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);
-    assert_non_null(strstr(failure.text, "share is 4 samples"));
+    assert_contains(failure.text, "share is 4 samples");
     options = (struct sampler_options){.num_ranks = 1, .micro_batch = 5};
     assert_fails(sampler_open(&sampler, &options, &failure), &failure,
                  FAILURE_DATA_TOO_SMALL);

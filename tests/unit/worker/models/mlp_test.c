@@ -240,8 +240,8 @@ TEST(data_that_do_not_match_the_model_are_named) {
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
     assert_fails(model_mlp.check_data(&model, &data, &files, &failure),
                  &failure, FAILURE_DATA_MISMATCH);
-    assert_non_null(
-        strstr(failure.text, "expected 783, the values of an image in images"));
+    assert_contains(failure.text,
+                    "expected 783, the values of an image in images");
 }
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"

@@ -37,8 +37,7 @@ static const char *take(struct link_fixture *fixture,
 }
 
 static void expect_text(const char *text, const char *part) {
-    if (!strstr(text, part))
-        fail_msg("no \"%s\" in: %s", part, text);
+    assert_contains(text, part);
 }
 
 FIXTURE(link_fixture_setup, link_fixture_teardown);

@@ -473,7 +473,7 @@ TEST(a_device_without_threads_is_refused) {
     struct device *device = NULL;
     assert_fails(ops_cpu_open(&device, 0, &failure), &failure,
                  FAILURE_JOB_INVALID);
-    assert_non_null(strstr(failure.text, "threads: found 0"));
+    assert_contains(failure.text, "threads: found 0");
 }
 
 TEST(memory_is_aligned_and_zero) {

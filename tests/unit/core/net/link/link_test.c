@@ -195,7 +195,7 @@ TEST(a_port_in_use_is_named) {
     assert_fails(link_bind(second, fixture->port, &failure), &failure,
                  FAILURE_PORT_IN_USE);
     snprintf(number, sizeof number, "port %u ", fixture->port);
-    assert_non_null(strstr(failure.text, number));
+    assert_contains(failure.text, number);
     link_close(&second);
 }
 

@@ -24,7 +24,7 @@ TEST(a_peer_on_another_host_is_reached_over_tcp) {
     char text[128];
     link_prefer_shm(fixture->client, (uint64_t)getpid());
     assert_true(link_transport(fixture->client, text, sizeof text));
-    assert_non_null(strstr(text, "over TCP: it is not on this host"));
+    assert_contains(text, "over TCP: it is not on this host");
     assert_false(link_transport(fixture->client, text, sizeof text));
     assert_int_equal(link_connect(fixture->client, fixture->address, &failure),
                      0);
@@ -43,7 +43,7 @@ static void await_transport(struct link *client, const char *expected) {
         zmq_poll(items, link_poll_items(client, items), 20);
         link_renewed(client);
     }
-    assert_non_null(strstr(text, expected));
+    assert_contains(text, expected);
 }
 
 static void losing_a_new_shared_memory_connection_falls_back_to_tcp(

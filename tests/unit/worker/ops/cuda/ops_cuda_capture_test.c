@@ -627,8 +627,8 @@ TEST(an_uncapturable_sequence_runs_call_by_call) {
         for (int times = 0; times < 3; times++)
             expect_graph(&f, 2, 0);
         f.expected = 1;
-        assert_non_null(strstr(f.warning, "device cuda 0 ("));
-        assert_non_null(strstr(f.warning, "no CUDA graph can be made of a"));
+        assert_contains(f.warning, "device cuda 0 (");
+        assert_contains(f.warning, "no CUDA graph can be made of a");
         close_fixture(&f);
     }
 }
@@ -654,8 +654,8 @@ TEST(a_failed_product_is_reported_with_the_cublas_error) {
     f.ops->record(f.device, STREAM_COMPUTE, f.computed);
     assert_fails(f.ops->event_sync(f.device, f.computed, &why), &why,
                  FAILURE_DEVICE_LOST);
-    assert_non_null(strstr(why.text, "device cuda 0 ("));
-    assert_non_null(strstr(why.text, "at an error of cuBLAS"));
+    assert_contains(why.text, "device cuda 0 (");
+    assert_contains(why.text, "at an error of cuBLAS");
     assert_null(strstr(why.text, "not ready"));
     drop_references(&f);
 }
