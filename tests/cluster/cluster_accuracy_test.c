@@ -48,11 +48,9 @@ static struct cluster_process *evaluate_checkpoints(struct cluster_run *run) {
         "TF_CONFIG={\"cluster\": {\"chief\": [\"localhost:1\"],"
         " \"ps\": [\"localhost:2\"], \"worker\": [\"localhost:3\"]},"
         " \"task\": {\"type\": \"evaluator\", \"index\": 0}}";
-    const char *const arguments[] = {"run", "--checkpoint-dir", "checkpoint",
-                                     NULL};
-    const char *const environment[] = {tf_config, NULL};
-    struct cluster_process *evaluator =
-        cluster_run_start(run, "evaluator", arguments, environment);
+    struct cluster_process *evaluator = cluster_run_start(
+        run, "evaluator", WORDS("run", "--checkpoint-dir", "checkpoint"),
+        WORDS(tf_config));
     cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
     return evaluator;
 }

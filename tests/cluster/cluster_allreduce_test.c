@@ -340,19 +340,17 @@ TEST(checkpoints_are_saved_by_seconds) {
 /* The program alone in a folder, without the plugins beside it; libraries that
  * lie beside the program under test it is shown. */
 TEST(one_trainer_needs_no_plugin) {
-    static const char *const arguments[] = {"run", "--set", ALLREDUCE,
-                                            "job.json", NULL};
     char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
     char libraries[PATH_MAX + 32];
-    const char *const environment[] = {libraries, NULL};
     assert_true(build_folder_find(folder));
     cluster_run_path(run, "bare", path);
     snprintf(command, sizeof command, "cp '%s/capstan' '%s'", folder, path);
     assert_int_equal(system(command), 0);
     snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", folder);
     cluster_run_job(run, NULL);
-    struct cluster_process *alone =
-        cluster_run_program(run, "alone", path, arguments, environment);
+    struct cluster_process *alone = cluster_run_program(
+        run, "alone", path, WORDS("run", "--set", ALLREDUCE, "job.json"),
+        WORDS(libraries));
     cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(alone,
                                   "all-reduce: 1 trainer, without peers");
@@ -372,8 +370,8 @@ TEST(settings_that_need_ps_are_an_error) {
 }
 
 TEST(info_reports_that_gloo_works) {
-    const char *const arguments[] = {"info", "--json", NULL};
-    json_t *info = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
+    json_t *info =
+        cluster_run_json(cluster_fixture_tool(run, 0, WORDS("info", "--json")));
     json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
     assert_string_equal(json_string_value(json_object_get(gloo, "name")),
                         "gloo");

@@ -55,11 +55,11 @@ TEST(every_job_trains_as_its_file_says) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char name[64], list[128];
         snprintf(name, sizeof name, "deploy/azureml/%s.yml", files[i].name);
-        struct cluster_process *process = cluster_run_start(
-            run, files[i].name,
-            (const char *[]){"local", "--distribution", name, "--train_steps",
-                             "5", "--json", NULL},
-            NULL);
+        struct cluster_process *process =
+            cluster_run_start(run, files[i].name,
+                              WORDS("local", "--distribution", name,
+                                    "--train_steps", "5", "--json"),
+                              NULL);
         cluster_run_expect(process, 0, DEADLINE);
         cluster_fixture_expect_logged(process, files[i].strategy);
         cluster_fixture_expect_logged(
@@ -93,9 +93,8 @@ static struct cluster_process *start_job(struct cluster_run *run,
             "parameter_server_count: 1}\n",
             text);
     fclose(file);
-    return cluster_run_start(
-        run, "a", (const char *[]){"local", "--distribution", "a.yml", NULL},
-        NULL);
+    return cluster_run_start(run, "a",
+                             WORDS("local", "--distribution", "a.yml"), NULL);
 }
 
 TEST(a_command_has_its_folder_and_variables) {
@@ -153,8 +152,8 @@ TEST(a_killed_job_resumes_from_its_output) {
 TEST(every_process_runs_a_command_of_the_command_line) {
     struct cluster_process *process = cluster_fixture_tool(
         run, 0,
-        (const char *[]){"local", "--distribution", "deploy/azureml/mpi.yml",
-                         "--num-ps", "1", "--", "capstan", "cluster", NULL});
+        WORDS("local", "--distribution", "deploy/azureml/mpi.yml", "--num-ps",
+              "1", "--", "capstan", "cluster"));
     static const char *const processes[] = {
         "\"role\":\"worker\",\"index\":0,\"num_ps\":1,\"num_workers\":3",
         "\"role\":\"worker\",\"index\":1,\"num_ps\":1,\"num_workers\":3",

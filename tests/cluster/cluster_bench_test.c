@@ -104,10 +104,10 @@ TEST(the_json_over_shared_memory_has_every_figure) {
 
 /* What the project aims at is its own affair: `make bench` has it. */
 TEST(without_json_bench_prints_only_a_table) {
-    static const char *const arguments[] = {
-        "bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01", NULL};
-    struct cluster_process *bench =
-        cluster_run_start(run, "bench", arguments, NULL);
+    struct cluster_process *bench = cluster_run_start(
+        run, "bench",
+        WORDS("bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01"),
+        NULL);
     cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
     const char *output = cluster_run_output(bench);
     assert_int_equal(strncmp(output + 3, ", 1 ps, ", 8), 0); /* tcp, shm */
@@ -122,18 +122,16 @@ TEST(without_json_bench_prints_only_a_table) {
 
 /* A copy of the program, without plugins beside it. */
 TEST(without_its_plugin_bench_measures_capstan_alone) {
-    static const char *const arguments[] = {
-        "bench", "--json", "--sizes", "4K", "--seconds", "0.01", NULL};
     char built[PATH_MAX], program[PATH_MAX + 32], copy[PATH_MAX + 32];
     assert_true(build_folder_find(built));
     snprintf(program, sizeof program, "%s/capstan", built);
     snprintf(copy, sizeof copy, "%s/capstan", run->folder);
-    const char *const copying[] = {program, copy, NULL};
     cluster_run_expect(
-        cluster_run_program(run, "copy", "/bin/cp", copying, NULL), 0,
-        CLUSTER_RUN_DEADLINE);
-    struct cluster_process *bench =
-        cluster_run_program(run, "bench", copy, arguments, NULL);
+        cluster_run_program(run, "copy", "/bin/cp", WORDS(program, copy), NULL),
+        0, CLUSTER_RUN_DEADLINE);
+    struct cluster_process *bench = cluster_run_program(
+        run, "bench", copy,
+        WORDS("bench", "--json", "--sizes", "4K", "--seconds", "0.01"), NULL);
     cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
     json_t *object = cluster_run_json(bench);
     const json_t *push = json_object_get(
@@ -160,8 +158,7 @@ static struct cluster_process *start_task(struct cluster_run *run,
              "\"index\":%u}}",
              cluster, type, index);
     free(cluster);
-    return cluster_run_start(run, name, arguments,
-                             (const char *[]){config, NULL});
+    return cluster_run_start(run, name, arguments, WORDS(config));
 }
 
 /* The same words in each place of a described cluster: chief, two ps or one,
@@ -332,9 +329,9 @@ TEST(a_ps_serves_and_saves_within_its_memory) {
 }
 
 TEST(ctrl_c_ends_bench_at_once) {
-    static const char *const arguments[] = {
-        "bench", "--sizes", "64", "--seconds", "1000", "--verbose", NULL};
-    struct cluster_process *bench =
-        cluster_run_start(run, "bench", arguments, NULL);
+    struct cluster_process *bench = cluster_run_start(
+        run, "bench",
+        WORDS("bench", "--sizes", "64", "--seconds", "1000", "--verbose"),
+        NULL);
     cluster_run_interrupt(bench, "measuring, 1 of 5");
 }

@@ -55,11 +55,9 @@ static struct cluster_process *shell(struct cluster_run *run,
     cluster_run_path(run, "bin", folder);
     snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
     snprintf(sources, sizeof sources, "TREE=%s", tree);
-    const char *const arguments[] = {"-c", command, NULL};
-    const char *const environment[] = {path, sources,
-                                       "MAKEFLAGS=", "MAKELEVEL=", NULL};
     struct cluster_process *process =
-        cluster_run_program(run, "shell", "/bin/bash", arguments, environment);
+        cluster_run_program(run, "shell", "/bin/bash", WORDS("-c", command),
+                            WORDS(path, sources, "MAKEFLAGS=", "MAKELEVEL="));
     cluster_run_expect(process, code, 10 * CLUSTER_RUN_DEADLINE);
     return process;
 }

@@ -32,9 +32,8 @@ GROUP(find_script, NULL);
 /* What the shell says to COMMAND, which ends with CODE. */
 static const char *shell(struct cluster_run *run, const char *name,
                          const char *command, int code) {
-    const char *const arguments[] = {"-c", command, NULL};
     struct cluster_process *process =
-        cluster_run_program(run, name, "/bin/bash", arguments, NULL);
+        cluster_run_program(run, name, "/bin/bash", WORDS("-c", command), NULL);
     cluster_run_expect(process, code, DEADLINE);
     return cluster_run_output(process);
 }

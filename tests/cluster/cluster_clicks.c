@@ -37,8 +37,7 @@ char *cluster_clicks_exported(struct cluster_run *run, const char *dir,
                               const char *table) {
     char set[64], path[PATH_MAX];
     snprintf(set, sizeof set, "--table=%s", table);
-    cluster_fixture_tool(
-        run, 0, (const char *[]){"ckpt", "export", set, dir, "rows.csv", NULL});
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "export", set, dir, "rows.csv"));
     cluster_run_path(run, "rows.csv", path);
     FILE *file = fopen(path, "r");
     assert_non_null(file);

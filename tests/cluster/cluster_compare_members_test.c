@@ -282,13 +282,12 @@ TEST(errors_are_reported_before_any_run_starts) {
         {"{\"compare\": {\"csv\": \"none/a.csv\"}}", "none/a.csv"},
         {"{\"compare\": {\"workers\": 1}}", "compare.workers: found 1"},
     };
-    static const char *const arguments[] = {"job.json", NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         run = cluster_fixture_reset(state);
         cluster_run_job(run, cases[i].changes);
         cluster_run_describe(run, 0, 1, 2);
         struct cluster_process *chief =
-            cluster_run_task(run, "worker", 0, arguments);
+            cluster_run_task(run, "worker", 0, WORDS("job.json"));
         cluster_run_expect(chief, CONFIG, CLUSTER_RUN_DEADLINE);
         if (!cluster_fixture_has_logged(chief, cases[i].text))
             fail_msg("'%s' is not in: %s", cases[i].text,
@@ -298,12 +297,10 @@ TEST(errors_are_reported_before_any_run_starts) {
 
 /* The command's flags go before the block, which is no flag's enemy. */
 TEST(the_command_reads_its_flags_from_the_compare_block) {
-    static const char *const arguments[] = {"compare", "--steps", "7",
-                                            "job.json", NULL};
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1,"
                          " \"workers\": 1}}");
-    struct cluster_process *process =
-        cluster_run_start(run, "compare", arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        run, "compare", WORDS("compare", "--steps", "7", "job.json"), NULL);
     cluster_run_expect(process, 0, TIMEOUT);
     const char *output = cluster_run_output(process);
     assert_contains(output, "7 rounds of 10 samples a worker; means "

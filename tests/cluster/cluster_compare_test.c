@@ -239,13 +239,11 @@ TEST(errors_are_reported_before_any_run_starts) {
 }
 
 TEST(without_gnuplot_nothing_is_measured_for_a_plot) {
-    static const char *const arguments[] = {"compare", "--plot", "a.svg",
-                                            "job.json", NULL};
     char *path = strdup(getenv("PATH"));
     cluster_run_job(run, NULL);
     setenv("PATH", "/nonexistent", 1);
-    struct cluster_process *process =
-        cluster_run_start(run, "compare", arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        run, "compare", WORDS("compare", "--plot", "a.svg", "job.json"), NULL);
     setenv("PATH", path, 1);
     free(path);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
@@ -254,11 +252,11 @@ TEST(without_gnuplot_nothing_is_measured_for_a_plot) {
 }
 
 TEST(ctrl_c_ends_the_current_run_and_the_comparison) {
-    static const char *const arguments[] = {
-        "compare", "--steps", "1000000000", "--limit", "60", "job.json", NULL};
     cluster_run_job(run, NULL);
-    struct cluster_process *process =
-        cluster_run_start(run, "compare", arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        run, "compare",
+        WORDS("compare", "--steps", "1000000000", "--limit", "60", "job.json"),
+        NULL);
     cluster_run_interrupt(process,
                           "3 cases, 13 runs (3 of each and one for equal time");
 }

@@ -142,7 +142,7 @@ TEST(a_recorded_checkpoint_of_ps_resumes_to_the_recorded_bits) {
 }
 
 TEST(so_does_one_of_all_reduce_in_fp16) {
-    resume(*state, "allreduce", 0, (const char *[]){FP16, MOMENTUM, NULL});
+    resume(*state, "allreduce", 0, WORDS(FP16, MOMENTUM));
 }
 
 static void expect_events(const char *folder) {

@@ -47,7 +47,6 @@ static void make_folder(const struct cluster_run *run, const char *name) {
 static struct cluster_process *demo(struct cluster_run *run, const char *n,
                                     int code) {
     char program[256];
-    const char *const arguments[] = {"./program", NULL};
     snprintf(program, sizeof program,
              "#!/bin/sh\nmkdir -p deploy/run/checkpoint\n"
              "echo %s > deploy/run/checkpoint/manifest\n"
@@ -57,7 +56,7 @@ static struct cluster_process *demo(struct cluster_run *run, const char *n,
         make_folder(run, "deploy");
     write_file(run, "program", program);
     struct cluster_process *process =
-        cluster_run_program(run, "demo", script, arguments, NULL);
+        cluster_run_program(run, "demo", script, WORDS("./program"), NULL);
     cluster_run_expect(process, code, DEADLINE);
     return process;
 }
@@ -128,9 +127,8 @@ TEST(a_path_that_is_not_a_folder_stays) {
 /* Runs WORDS, a shell's, from the root of the source. */
 static void shell(struct cluster_run *run, const char *name, const char *words,
                   const char *const *environment) {
-    const char *const arguments[] = {"-c", words, NULL};
-    struct cluster_process *process =
-        cluster_run_program(run, name, "/bin/sh", arguments, environment);
+    struct cluster_process *process = cluster_run_program(
+        run, name, "/bin/sh", WORDS("-c", words), environment);
     cluster_run_expect(process, 0, DEADLINE);
 }
 

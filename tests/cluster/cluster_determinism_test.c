@@ -44,10 +44,10 @@ static struct cluster_process *start_with(struct cluster_run *run,
                                           const char *const *environment) {
     char set[128];
     snprintf(set, sizeof set, "checkpoint.dir=%s", dir);
-    const char *const arguments[] = {"local",     "--ps",     num_ps,
-                                     "--workers", "2",        "--set",
-                                     set,         "job.json", NULL};
-    return cluster_run_start(run, dir, arguments, environment);
+    return cluster_run_start(run, dir,
+                             WORDS("local", "--ps", num_ps, "--workers", "2",
+                                   "--set", set, "job.json"),
+                             environment);
 }
 
 static struct cluster_process *start(struct cluster_run *run, const char *dir,

@@ -51,12 +51,10 @@ GROUP(build_folder_use_fake, NULL);
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(trainers_on_one_host_use_one_device_each) {
-    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=4", NULL};
-    const char *const arguments[] = {"local", "--workers", "2", "job.json",
-                                     NULL};
     cluster_run_job(run, job);
-    struct cluster_process *local =
-        cluster_run_start(run, "local", arguments, environment);
+    struct cluster_process *local = cluster_run_start(
+        run, "local", WORDS("local", "--workers", "2", "job.json"),
+        WORDS("CAPSTAN_FAKE_DEVICE=devices=4"));
     cluster_run_expect(local, 0, DEADLINE);
     cluster_fixture_expect_logged(local, "replicas: 2 (2 workers x 1 device)");
     cluster_fixture_expect_logged(local, "fewer trainers than devices here");

@@ -33,14 +33,12 @@ static struct cluster_process *start(struct cluster_run *run, const char *dir,
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
     snprintf(variable, sizeof variable, "CAPSTAN_FAKE_DEVICE=%s",
              gpus ? gpus : "");
-    const char *const environment[] = {variable, NULL};
-    const char *const arguments[] = {
-        "local",     "--ps",   num_ps,
-        "--workers", "2",      "--set",
-        folder,      "--set",  gpus ? "device=cuda" : "device=cpu",
-        "--set",     strategy, "job.json",
-        NULL};
-    return cluster_run_start(run, dir, arguments, environment);
+    return cluster_run_start(run, dir,
+                             WORDS("local", "--ps", num_ps, "--workers", "2",
+                                   "--set", folder, "--set",
+                                   gpus ? "device=cuda" : "device=cpu", "--set",
+                                   strategy, "job.json"),
+                             WORDS(variable));
 }
 
 GROUP(build_folder_use_fake, NULL);
@@ -152,13 +150,11 @@ static double test_loss_on(struct cluster_run *run, const char *device,
                            const char *test) {
     char on[32];
     snprintf(on, sizeof on, "device=%s", device);
-    const char *const arguments[] = {
-        "local", "--json", "--workers",     "1",        "--set", on, "--set",
-        test,    "--set",  "checkpoint={}", "job.json", NULL};
-    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=1,order=2",
-                                       NULL};
-    struct cluster_process *local =
-        cluster_run_start(run, device, arguments, environment);
+    struct cluster_process *local = cluster_run_start(
+        run, device,
+        WORDS("local", "--json", "--workers", "1", "--set", on, "--set", test,
+              "--set", "checkpoint={}", "job.json"),
+        WORDS("CAPSTAN_FAKE_DEVICE=devices=1,order=2"));
     cluster_run_expect(local, 0, DEADLINE);
     json_t *summary = cluster_run_json(local);
     double loss = json_real_value(json_object_get(summary, "test_loss"));
@@ -212,16 +208,14 @@ TEST(a_comparison_says_that_workers_share_a_gpu) {
         "compare",     "--steps",  "5",    "--repeats", "1",
         "--workers",   "2",        "--ps", "1",         "--set",
         "device=cuda", "job.json", NULL};
-    static const char *const gpus[] = {"CAPSTAN_FAKE_DEVICE=devices=1", NULL};
-    static const char *const more[] = {"CAPSTAN_FAKE_DEVICE=devices=2", NULL};
     cluster_run_job(run, job);
-    struct cluster_process *one =
-        cluster_run_start(run, "one", arguments, gpus);
+    struct cluster_process *one = cluster_run_start(
+        run, "one", arguments, WORDS("CAPSTAN_FAKE_DEVICE=devices=1"));
     cluster_run_expect(one, 0, 2 * DEADLINE);
     assert_contains(cluster_run_output(one),
                     "\nup to 2 workers share 1 GPU and slow");
-    struct cluster_process *two =
-        cluster_run_start(run, "two", arguments, more);
+    struct cluster_process *two = cluster_run_start(
+        run, "two", arguments, WORDS("CAPSTAN_FAKE_DEVICE=devices=2"));
     cluster_run_expect(two, 0, 2 * DEADLINE);
     assert_null(strstr(cluster_run_output(two), "GPU"));
 }
@@ -266,11 +260,11 @@ static bool has_opened(const struct cluster_process *process,
 
 TEST(a_lost_device_ends_the_run_with_its_cause_for_all) {
     static const char text[] = "device cuda 1 (Fake GPU) is lost";
-    static const char *const leads[] = {"job.json", NULL};
     cluster_run_job(run, "{\"steps\": 100000, \"device\": \"cuda\"}");
     cluster_run_describe(run, 0, 1, 2);
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2,lose=3000,loser=1", 1);
-    struct cluster_process *leader = cluster_run_task(run, "worker", 0, leads);
+    struct cluster_process *leader =
+        cluster_run_task(run, "worker", 0, WORDS("job.json"));
     struct cluster_process *loser = cluster_run_task(run, "worker", 1, NULL);
     cluster_run_await(loser, "device cuda 1 of 2", CLUSTER_RUN_DEADLINE);
     assert_true(has_opened(loser, "capstan-cuda.so"));
@@ -303,13 +297,10 @@ TEST(a_requested_but_missing_gpu_is_exit_2) {
 }
 
 TEST(auto_falls_back_to_the_cpu_and_logs_why) {
-    const char *const arguments[] = {"local", "--workers", "1", "job.json",
-                                     NULL};
-    const char *const environment[] = {"CAPSTAN_FAKE_DEVICE=devices=0",
-                                       "NVIDIA_VISIBLE_DEVICES=all", NULL};
     cluster_run_job(run, NULL);
-    struct cluster_process *local =
-        cluster_run_start(run, "auto", arguments, environment);
+    struct cluster_process *local = cluster_run_start(
+        run, "auto", WORDS("local", "--workers", "1", "job.json"),
+        WORDS("CAPSTAN_FAKE_DEVICE=devices=0", "NVIDIA_VISIBLE_DEVICES=all"));
     cluster_run_expect(local, 0, DEADLINE);
     assert_true(
         cluster_fixture_has_logged(local, "device cpu; cuda: there is no GPU"));
@@ -347,9 +338,9 @@ TEST(a_gpu_without_memory_names_the_keys) {
 }
 
 TEST(info_lists_each_device) {
-    const char *const arguments[] = {"info", "--json", NULL};
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
-    json_t *info = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
+    json_t *info =
+        cluster_run_json(cluster_fixture_tool(run, 0, WORDS("info", "--json")));
     unsetenv("CAPSTAN_FAKE_DEVICE");
     json_t *devices = json_object_get(info, "devices");
     assert_int_equal(json_array_size(devices), 4);

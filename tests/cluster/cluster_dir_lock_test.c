@@ -59,13 +59,10 @@ TEST(a_second_run_is_refused_and_the_first_continues) {
 TEST(checkpoints_can_be_read_during_a_run) {
     struct cluster_fixture fixture;
     begin(&fixture, run);
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "ls", "checkpoint"));
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "verify", "checkpoint"));
     cluster_fixture_tool(run, 0,
-                         (const char *[]){"ckpt", "ls", "checkpoint", NULL});
-    cluster_fixture_tool(
-        run, 0, (const char *[]){"ckpt", "verify", "checkpoint", NULL});
-    cluster_fixture_tool(
-        run, 0,
-        (const char *[]){"ckpt", "export", "checkpoint", "now.npz", NULL});
+                         WORDS("ckpt", "export", "checkpoint", "now.npz"));
     end(&fixture);
 }
 

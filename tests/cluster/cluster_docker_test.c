@@ -32,8 +32,7 @@ static struct cluster_process *contain(struct cluster_run *run,
                                        const char *command) {
     skip_unless_installed("bwrap", "bubblewrap");
     return cluster_run_program(run, "contained", "/bin/sh",
-                               (const char *[]){"-c", container, command, NULL},
-                               NULL);
+                               WORDS("-c", container, command), NULL);
 }
 
 /* Skips the test where the kernel makes no such container. */
@@ -118,7 +117,7 @@ TEST(a_refused_thread_is_named_with_its_limit) {
              "job.json",
              geteuid() ? "" : "setpriv --reuid 54321 --clear-groups");
     struct cluster_process *process = cluster_run_program(
-        run, "limited", "/bin/sh", (const char *[]){"-c", command, NULL}, NULL);
+        run, "limited", "/bin/sh", WORDS("-c", command), NULL);
     cluster_run_expect(process, 138, CLUSTER_RUN_DEADLINE);
     assert_contains(cluster_run_errors(process),
                     "cannot start the 7 threads of a process: Resource "

@@ -64,11 +64,11 @@ static double loss_on(struct cluster_run *run, const char *device,
     snprintf(name, sizeof name, "%s-%.4s", device, change);
     snprintf(set, sizeof set, "device=%s", device);
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", name);
-    const char *const arguments[] = {"local", "--json", "--workers", "1",
-                                     "--set", set,      "--set",     folder,
-                                     "--set", change,   "job.json",  NULL};
-    struct cluster_process *local =
-        cluster_run_start(run, name, arguments, NULL);
+    struct cluster_process *local = cluster_run_start(
+        run, name,
+        WORDS("local", "--json", "--workers", "1", "--set", set, "--set",
+              folder, "--set", change, "job.json"),
+        NULL);
     cluster_run_expect(local, 0, DEADLINE);
     json_t *summary = cluster_run_json(local);
     double loss = json_real_value(json_object_get(summary, "train_loss"));
@@ -152,26 +152,13 @@ static struct cluster_process *train(struct cluster_run *run, const char *dir,
                                      const char *change) {
     char folder[96];
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    const char *const arguments[] = {
-        "local",
-        "--json",
-        "--ps",
-        num_ps,
-        "--workers",
-        "1",
-        "--set",
-        folder,
-        "--set",
-        change,
-        "--set",
-        "device=cuda",
-        "--set",
-        num_ps[0] == '0' ? "strategy.type=allreduce" : "strategy.type=ps",
-        "job.json",
-        NULL};
-    const char *const environment[] = {emulated, NULL};
-    struct cluster_process *local =
-        cluster_run_start(run, dir, arguments, environment);
+    struct cluster_process *local = cluster_run_start(
+        run, dir,
+        WORDS("local", "--json", "--ps", num_ps, "--workers", "1", "--set",
+              folder, "--set", change, "--set", "device=cuda", "--set",
+              num_ps[0] == '0' ? "strategy.type=allreduce" : "strategy.type=ps",
+              "job.json"),
+        WORDS(emulated));
     cluster_run_expect(local, 0, DEADLINE);
     return local;
 }

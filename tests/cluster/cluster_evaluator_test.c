@@ -17,21 +17,21 @@ static const char *const tf_config =
 
 static struct cluster_process *start_evaluator(struct cluster_run *run,
                                                const char *join_timeout) {
-    const char *const arguments[] = {
-        "run",        "--checkpoint-dir", "checkpoint", "--join-timeout",
-        join_timeout, "--json",           NULL};
-    const char *const environment[] = {tf_config, NULL};
-    return cluster_run_start(run, "evaluator", arguments, environment);
+    return cluster_run_start(run, "evaluator",
+                             WORDS("run", "--checkpoint-dir", "checkpoint",
+                                   "--join-timeout", join_timeout, "--json"),
+                             WORDS(tf_config));
 }
 
 /* An evaluator that has followed TRAINING, a run, to its end. */
 static struct cluster_process *follow_run(struct cluster_run *run,
                                           struct cluster_process **training) {
-    static const char *const arguments[] = {
-        "local", "--ps", "2", "--workers", "2", "job.json", "--json", NULL};
     struct cluster_process *evaluator = start_evaluator(run, "60");
     cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
-    *training = cluster_run_start(run, "run", arguments, NULL);
+    *training = cluster_run_start(
+        run, "run",
+        WORDS("local", "--ps", "2", "--workers", "2", "job.json", "--json"),
+        NULL);
     cluster_run_expect(*training, 0, CLUSTER_RUN_DEADLINE);
     cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
     return evaluator;
@@ -89,10 +89,8 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
 }
 
 TEST(a_missing_directory_option_is_named) {
-    const char *const arguments[] = {"run", NULL};
-    const char *const environment[] = {tf_config, NULL};
     struct cluster_process *evaluator =
-        cluster_run_start(run, "evaluator", arguments, environment);
+        cluster_run_start(run, "evaluator", WORDS("run"), WORDS(tf_config));
     cluster_run_expect(evaluator, 2, CLUSTER_RUN_DEADLINE);
     assert_contains(cluster_run_errors(evaluator), "--checkpoint-dir");
     assert_contains(cluster_run_errors(evaluator), "model_dir");

@@ -35,9 +35,10 @@ static void run_local(struct cluster_run *run, const char *name, const char *ps,
 /* Exports the newest checkpoint below FOLDER/checkpoint, or of another one. */
 static void export_checkpoint(struct cluster_run *run, const char *checkpoint,
                               const char *file) {
-    const char *const arguments[] = {"ckpt", "export", checkpoint, file, NULL};
-    cluster_run_expect(cluster_run_start(run, "ckpt", arguments, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(
+        cluster_run_start(run, "ckpt",
+                          WORDS("ckpt", "export", checkpoint, file), NULL),
+        0, CLUSTER_RUN_DEADLINE);
 }
 
 static char *read_whole(const struct cluster_run *run, const char *name,
@@ -126,10 +127,10 @@ TEST(the_exported_npz_is_the_last_checkpoint) {
 }
 
 TEST(one_process_exports_its_own_weights) {
-    const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
-    cluster_run_expect(cluster_run_start(run, "alone", arguments, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(
+        cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL), 0,
+        CLUSTER_RUN_DEADLINE);
     export_checkpoint(run, "checkpoint", "same.safetensors");
     expect_same_files(run, "m.safetensors", "same.safetensors");
 }
@@ -204,10 +205,9 @@ TEST(a_failed_export_is_reported_and_fails_the_run) {
 }
 
 TEST(an_unwritable_folder_is_reported_at_the_start) {
-    const char *const arguments[] = {"run", "job.json", NULL};
     cluster_run_job(run, "{\"export\": {\"path\": \"/proc/no/m.npz\"}}");
     struct cluster_process *chief =
-        cluster_run_start(run, "alone", arguments, NULL);
+        cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL);
     cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
     expect_words(chief, "export.path: cannot make the folder /proc/no: ");
 }

@@ -206,8 +206,7 @@ static char *export(struct cluster_run *run, const char *dir, const char *name,
                     long *size) {
     char path[PATH_MAX];
     cluster_run_path(run, name, path);
-    cluster_fixture_tool(
-        run, 0, (const char *[]){"ckpt", "export", "--state", dir, name, NULL});
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "export", "--state", dir, name));
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     fseek(file, 0, SEEK_END);

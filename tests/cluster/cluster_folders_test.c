@@ -164,14 +164,10 @@ TEST(a_host_keeps_no_more_of_what_its_ranks_keep) {
            1);
     setenv("PROGRAM", program, 1);
     struct cluster_process *processes[] = {
-        cluster_run_task_program(run, "chief", 0, hosts[0],
-                                 (const char *[]){"none", NULL}),
-        cluster_run_task_program(run, "ps", 0, hosts[1],
-                                 (const char *[]){"none", NULL}),
-        cluster_run_task_program(run, "worker", 0, hosts[1],
-                                 (const char *[]){"own", NULL}),
-        cluster_run_task_program(run, "worker", 1, hosts[2],
-                                 (const char *[]){"own", NULL}),
+        cluster_run_task_program(run, "chief", 0, hosts[0], WORDS("none")),
+        cluster_run_task_program(run, "ps", 0, hosts[1], WORDS("none")),
+        cluster_run_task_program(run, "worker", 0, hosts[1], WORDS("own")),
+        cluster_run_task_program(run, "worker", 1, hosts[2], WORDS("own")),
     };
     unsetenv("PROGRAM");
     unsetenv("CAPSTAN_SET");
@@ -206,8 +202,7 @@ TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits) {
                            CLUSTER_RUN_DEADLINE);
     gather(run, "gathered");
     cluster_run_expect(
-        cluster_fixture_local(
-            run, 2, 2, (const char *[]){"checkpoint.dir=undisturbed", NULL}),
+        cluster_fixture_local(run, 2, 2, WORDS("checkpoint.dir=undisturbed")),
         0, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_same_checkpoints(run, "gathered", "undisturbed");
 }
@@ -231,8 +226,6 @@ TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
 
 /* Beta's folder is that of ps 0, which no chief sees. */
 TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
-    static const char *const arguments[] = {"local", "--workers", "1",
-                                            "job.json", NULL};
     struct cluster_fixture fixture;
     char beta[PATH_MAX], text[64];
     skip_unless_hosts_can_be_made();
@@ -246,7 +239,8 @@ TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     cluster_run_await(chief, "examples/s", CLUSTER_RUN_DEADLINE);
     cluster_run_path(run, "beta", beta);
     struct cluster_process *second =
-        cluster_run_program(run, "second", beta, arguments, NULL);
+        cluster_run_program(run, "second", beta,
+                            WORDS("local", "--workers", "1", "job.json"), NULL);
     cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
     snprintf(
         text, sizeof text, "ps 0, pid %d on host beta",

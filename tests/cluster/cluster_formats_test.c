@@ -154,10 +154,10 @@ static double test_loss(const struct cluster_process *process) {
 static json_t *peek(struct cluster_run *run, const char *files) {
     char trained[FILES + 16];
     snprintf(trained, sizeof trained, "data.train=%s", files);
-    json_t *all = cluster_run_json(cluster_fixture_tool(
-        run, 0,
-        (const char *[]){"data", "peek", "--rows=1", "--json", "--set", trained,
-                         "job.json", NULL}));
+    json_t *all = cluster_run_json(
+        cluster_fixture_tool(run, 0,
+                             WORDS("data", "peek", "--rows=1", "--json",
+                                   "--set", trained, "job.json")));
     json_t *sample = json_array_get(json_object_get(all, "samples"), 0);
     assert_non_null(json_object_get(sample, "features"));
     assert_null(json_object_get(sample, "error"));

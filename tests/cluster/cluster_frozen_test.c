@@ -81,10 +81,8 @@ TEST(keys_of_deepspeed) {
 /* The usage of a verb: its flags in brackets, then its arguments. */
 static void flags_of(struct cluster_run *run, const char *verb,
                      const char *part) {
-    const char *arguments[] = {verb, part ? part : "--help",
-                               part ? "--help" : NULL, NULL};
-    const char *text =
-        cluster_run_output(cluster_fixture_tool(run, 0, arguments));
+    const char *text = cluster_run_output(cluster_fixture_tool(
+        run, 0, WORDS(verb, part ? part : "--help", part ? "--help" : NULL)));
     char name[32];
     snprintf(name, sizeof name, "%s%s%s", verb, part ? " " : "",
              part ? part : "");
@@ -151,7 +149,7 @@ TEST(failure_codes) {
 static const char *output_of(struct cluster_run *run, const char *program,
                              const char *const *arguments) {
     struct cluster_process *process = cluster_run_program(
-        run, "program", program, arguments, (const char *[]){"LC_ALL=C", NULL});
+        run, "program", program, arguments, WORDS("LC_ALL=C"));
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
     return cluster_run_output(process);
 }
@@ -168,8 +166,8 @@ TEST(variables_of_the_environment) {
     assert_true(build_folder_find(folder));
     snprintf(program, sizeof program, "%s/capstan", folder);
     snprintf(gloo, sizeof gloo, "%s/capstan-gloo.so", folder);
-    const char *line = output_of(
-        run, "/bin/grep", (const char *[]){"-aohE", name, program, gloo, NULL});
+    const char *line =
+        output_of(run, "/bin/grep", WORDS("-aohE", name, program, gloo));
     for (; *line; line = next_line(line))
         frozen_fact("variable %.*s", (int)strcspn(line, "\n"), line);
     const char *outside =
@@ -281,11 +279,9 @@ TEST(commands_that_print_an_object) {
                                    "strategy.staleness=inf"),
                "local");
     output_of(run, "/bin/sh",
-              (const char *[]){"-c",
-                               "mkdir -p damaged/step-000000007"
-                               " damaged/step-000000008; "
-                               ": > damaged/step-000000008/manifest.json",
-                               NULL});
+              WORDS("-c", "mkdir -p damaged/step-000000007"
+                          " damaged/step-000000008; "
+                          ": > damaged/step-000000008/manifest.json"));
     objects_of(TOOL(run, 0, "ckpt", "ls", "--json", "ps"), "ckpt ls");
     objects_of(TOOL(run, 0, "ckpt", "ls", "--json", "damaged"), "ckpt ls");
     objects_of(TOOL(run, 0, "ckpt", "verify", "--json", "ps"), "ckpt verify");
@@ -295,15 +291,13 @@ TEST(commands_that_print_an_object) {
                "ckpt export");
     objects_of(TOOL(run, 0, "eval", "--json", "ps"), "eval");
     objects_of(TOOL(run, 0, "info", "--json"), "info");
-    static const char *const variables[] = {
-        "TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]}, \"task\": "
-        "{\"type\": \"worker\", \"index\": 0}}",
-        NULL};
     static const char *const flags[][5] = {
         {"cluster"}, {"cluster", "--json", "--explain", "--check"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        struct cluster_process *cluster =
-            cluster_run_start(run, "cluster", flags[i], variables);
+        struct cluster_process *cluster = cluster_run_start(
+            run, "cluster", flags[i],
+            WORDS("TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]}, \"task\": "
+                  "{\"type\": \"worker\", \"index\": 0}}"));
         cluster_run_expect(cluster, 0, CLUSTER_RUN_DEADLINE);
         objects_of(cluster, "cluster");
     }
@@ -505,8 +499,8 @@ TEST(names_in_a_checkpoint_directory) {
     walked = strlen(path);
     struct cluster_process *local = cluster_fixture_local(
         run, 2, 2,
-        (const char *[]){"steps=1000000", "checkpoint.dir=ps",
-                         "tensorboard=null", "checkpoint.resume=never", NULL});
+        WORDS("steps=1000000", "checkpoint.dir=ps", "tensorboard=null",
+              "checkpoint.resume=never"));
     cluster_run_await(local, "chief: step 5/", CLUSTER_RUN_DEADLINE);
     nftw(path, name_of, 8, FTW_PHYS);
     cluster_run_signal(local, SIGTERM);

@@ -37,10 +37,9 @@ GROUP(find_programs, NULL);
 static struct cluster_process *measure(struct cluster_run *run,
                                        const char *const *arguments,
                                        const char *device, int code) {
-    const char *const environment[] = {device, libraries, NULL};
     cluster_run_job(run, "{\"checkpoint\": null}");
-    struct cluster_process *process =
-        cluster_run_program(run, "bench", bench, arguments, environment);
+    struct cluster_process *process = cluster_run_program(
+        run, "bench", bench, arguments, WORDS(device, libraries));
     cluster_run_expect(process, code, DEADLINE);
     return process;
 }

@@ -105,11 +105,9 @@ static struct cluster_process *check(struct cluster_run *run,
     snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
     cluster_run_path(run, "b", folder);
     snprintf(script, sizeof script, "%s/gpu-check.sh", deploy);
-    const char *const arguments[] = {folder, part, NULL};
-    const char *const environment[] = {
-        path, "GPU_CHECK_TOOLS=memcheck racecheck", setting, NULL};
-    struct cluster_process *process =
-        cluster_run_program(run, "check", script, arguments, environment);
+    struct cluster_process *process = cluster_run_program(
+        run, "check", script, WORDS(folder, part),
+        WORDS(path, "GPU_CHECK_TOOLS=memcheck racecheck", setting));
     cluster_run_expect(process, code, DEADLINE);
     return process;
 }
@@ -198,9 +196,8 @@ TEST(without_a_gpu_nothing_is_measured) {
     arrange(run, false);
     cluster_run_path(run, "b", folder);
     snprintf(script, sizeof script, "%s/gpu-bench.sh", deploy);
-    const char *const arguments[] = {folder, NULL};
     struct cluster_process *process =
-        cluster_run_program(run, "bench", script, arguments, NULL);
+        cluster_run_program(run, "bench", script, WORDS(folder), NULL);
     cluster_run_expect(process, NOT_ALL, DEADLINE);
     assert_contains(cluster_run_output(process),
                     "gpu-bench: nothing was measured. No GPU: ");

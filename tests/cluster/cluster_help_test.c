@@ -85,14 +85,13 @@ static void expect_works(struct cluster_run *run, const char *example) {
     char name[32], command[EXAMPLE + 8], path[PATH_MAX + 32],
         home[PATH_MAX + 8];
     bool alone = !strncmp(example, "capstan ", 8) && !strchr(example, '|');
-    const char *const words[] = {"-o", "pipefail", "-c", command, NULL};
-    const char *const environment[] = {path, home, NULL};
     snprintf(name, sizeof name, "example-%u", number++);
     snprintf(command, sizeof command, "%s%s", alone ? "exec " : "", example);
     snprintf(path, sizeof path, "PATH=%s/bin:/usr/bin:/bin", run->folder);
     snprintf(home, sizeof home, "HOME=%s", run->folder);
-    struct cluster_process *process =
-        cluster_run_program(run, name, "/bin/bash", words, environment);
+    struct cluster_process *process = cluster_run_program(
+        run, name, "/bin/bash", WORDS("-o", "pipefail", "-c", command),
+        WORDS(path, home));
     struct pollfd end = {pidfd_open(cluster_run_pid(process), 0), POLLIN, 0};
     bool ended = poll(&end, 1, LONG_MS) == 1;
     close(end.fd);
@@ -122,10 +121,11 @@ static void expect_examples(struct cluster_run *run, const char *verb) {
     char first[32], example[EXAMPLE] = "";
     const char *rest = strchr(verb, ' ');
     snprintf(first, sizeof first, "%.*s", (int)strcspn(verb, " "), verb);
-    const char *const words[] = {first, rest ? rest + 1 : "--help",
-                                 rest ? "--help" : NULL, NULL};
     const char *line = after_heading(
-        cluster_run_output(cluster_fixture_tool(run, 0, words)), verb);
+        cluster_run_output(cluster_fixture_tool(
+            run, 0,
+            WORDS(first, rest ? rest + 1 : "--help", rest ? "--help" : NULL))),
+        verb);
     for (; *line; line += strcspn(line, "\n") + 1) {
         size_t length = strcspn(line, "\n"), used = strlen(example);
         bool goes_on = length && line[length - 1] == '\\';
@@ -158,15 +158,15 @@ TEST(every_example_of_a_help_works_as_printed) {
 /* Also of subcommands; in a page "-" is "\-". */
 TEST(every_page_of_the_manual_has_an_example) {
     struct cluster_process *manual =
-        cluster_fixture_tool(*state, 0, (const char *[]){"manual", NULL});
+        cluster_fixture_tool(*state, 0, WORDS("manual"));
     char *names = strdup(cluster_run_output(manual)), *rest = NULL;
     unsigned pages = 0;
     for (char *name = strtok_r(names, " \n", &rest); name;
          name = strtok_r(NULL, " \n", &rest)) {
         if (strcmp(name, "capstan") && strncmp(name, "capstan-", 8))
             continue;
-        const char *page = cluster_run_output(cluster_fixture_tool(
-            *state, 0, (const char *[]){"manual", name, NULL}));
+        const char *page = cluster_run_output(
+            cluster_fixture_tool(*state, 0, WORDS("manual", name)));
         if (strcmp(name, "capstan-job") &&
             !strstr(page, "\n.SH EXAMPLES\n.nf\n"))
             fail_msg("no example on the page %s", name);

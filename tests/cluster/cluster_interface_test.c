@@ -152,9 +152,9 @@ TEST(a_command_of_local_uses_the_loopback_address) {
         struct sockets sockets = {0};
         struct cluster_process *local = cluster_run_start(
             run, "local",
-            (const char *[]){"local", "--ps", num_ps[i], "--workers", "2",
-                             "--lane", "tcp", "--set", "steps=1000000", "--set",
-                             "timeouts.stop=1", "--", caller, "resume", NULL},
+            WORDS("local", "--ps", num_ps[i], "--workers", "2", "--lane", "tcp",
+                  "--set", "steps=1000000", "--set", "timeouts.stop=1", "--",
+                  caller, "resume"),
             NULL);
         cluster_run_await(local, "examples/s", CLUSTER_RUN_DEADLINE);
         find_sockets(&sockets, cluster_run_pid(local));
@@ -176,8 +176,7 @@ TEST(an_unknown_network_is_refused_with_those_there_are) {
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         struct cluster_process *process = cluster_fixture_tool(
             run, REFUSED,
-            (const char *[]){"local", "--interface", unknown[i], "job.json",
-                             NULL});
+            WORDS("local", "--interface", unknown[i], "job.json"));
         assert_contains(cluster_run_errors(process), unknown[i]);
         assert_contains(cluster_run_errors(process), "lo 127.0.0.1/8");
     }
@@ -185,9 +184,9 @@ TEST(an_unknown_network_is_refused_with_those_there_are) {
 
 TEST(the_variable_does_as_the_flag) {
     cluster_run_job(run, NULL);
-    struct cluster_process *process = cluster_run_start(
-        run, "alone", (const char *[]){"run", "--alone", "job.json", NULL},
-        (const char *[]){"CAPSTAN_INTERFACE=ib7", NULL});
+    struct cluster_process *process =
+        cluster_run_start(run, "alone", WORDS("run", "--alone", "job.json"),
+                          WORDS("CAPSTAN_INTERFACE=ib7"));
     cluster_run_expect(process, REFUSED, CLUSTER_RUN_DEADLINE);
     assert_contains(cluster_run_errors(process), "CAPSTAN_INTERFACE: 'ib7'");
 }

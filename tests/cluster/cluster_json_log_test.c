@@ -67,7 +67,7 @@ static void expect_events(const struct cluster_process *process,
 }
 
 #define EXPECT_EVENTS(process, role, index, ...)                               \
-    expect_events(process, role, index, (const char *[]){__VA_ARGS__, NULL})
+    expect_events(process, role, index, WORDS(__VA_ARGS__))
 
 static const char *await_event(struct cluster_process *process,
                                const char *event) {
@@ -93,11 +93,11 @@ static pid_t await_worker_1(struct cluster_process *process) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(each_line_of_local_is_an_object_though_a_worker_is_killed) {
-    static const char *const arguments[] = {
-        "local", "--json-log", "--ps", "1", "--workers", "2", "job.json", NULL};
     cluster_run_job(*state, endless);
-    struct cluster_process *local =
-        cluster_run_start(*state, "local", arguments, NULL);
+    struct cluster_process *local = cluster_run_start(
+        *state, "local",
+        WORDS("local", "--json-log", "--ps", "1", "--workers", "2", "job.json"),
+        NULL);
     pid_t worker = await_worker_1(local);
     await_event(local, "checkpoint_written");
     assert_int_equal(kill(worker, SIGKILL), 0);
@@ -161,15 +161,14 @@ TEST(every_process_ends_with_the_code_of_the_cause) {
 /* `capstan ARGUMENTS...` ends with 2 and logs CODE. */
 static void expect_failure(struct cluster_run *run, const char *code,
                            const char *variable, const char *const *arguments) {
-    struct cluster_process *process = cluster_run_start(
-        run, "command", arguments, (const char *[]){variable, NULL});
+    struct cluster_process *process =
+        cluster_run_start(run, "command", arguments, WORDS(variable));
     cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
     expect_code(process, code);
 }
 
 #define EXPECT_FAILURE(state, code, variable, ...)                             \
-    expect_failure(*(state), code, variable,                                   \
-                   (const char *[]){__VA_ARGS__, NULL})
+    expect_failure(*(state), code, variable, WORDS(__VA_ARGS__))
 
 TEST(the_errors_of_a_command_are_objects_too) {
     cluster_run_job(*state, "{\"steps\": \"many\", \"epoch\": 1}");
@@ -187,11 +186,10 @@ TEST(the_errors_of_a_command_are_objects_too) {
 
 /* Also of the processes that it starts. */
 TEST(the_flag_text_outweighs_the_variable) {
-    const char *const arguments[] = {"local", "--log-format=text", "job.json",
-                                     NULL};
     cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
     struct cluster_process *local = cluster_run_start(
-        *state, "local", arguments, (const char *[]){LOGS_JSON, NULL});
+        *state, "local", WORDS("local", "--log-format=text", "job.json"),
+        WORDS(LOGS_JSON));
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
     for (const char *line = cluster_run_errors(local); *line;
          line += strcspn(line, "\n") + 1)
@@ -202,12 +200,11 @@ TEST(the_flag_text_outweighs_the_variable) {
 
 /* What members say of a start as planned is in the chief's lines, too. */
 TEST(little_is_said_before_the_first_step) {
-    static const char *const arguments[] = {
-        "local", "--ps", "2", "--workers", "2", "job.json", NULL};
     enum { MOST = 10 };
     cluster_run_job(*state, NULL);
-    struct cluster_process *local =
-        cluster_run_start(*state, "local", arguments, NULL);
+    struct cluster_process *local = cluster_run_start(
+        *state, "local",
+        WORDS("local", "--ps", "2", "--workers", "2", "job.json"), NULL);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(local);
     const char *step = strstr(said, "chief: epoch 1/"), *line = said;
@@ -222,30 +219,29 @@ TEST(little_is_said_before_the_first_step) {
 }
 
 TEST(a_program_that_launch_cannot_start_is_an_object_too) {
-    const char *const arguments[] = {"launch", "--json-log", "--no_python",
-                                     "no-program", NULL};
-    struct cluster_process *launch =
-        cluster_run_start(*state, "launch", arguments, NULL);
+    struct cluster_process *launch = cluster_run_start(
+        *state, "launch",
+        WORDS("launch", "--json-log", "--no_python", "no-program"), NULL);
     cluster_run_expect(launch, NOT_STARTED, CLUSTER_RUN_DEADLINE);
     EXPECT_EVENTS(launch, "launch", -1, "process_not_started");
 }
 
 TEST(processes_that_launch_starts_log_json_as_well) {
-    const char *const arguments[] = {
-        "launch",          "--json-log", "--no_python", "--nproc_per_node=1",
-        getenv("CAPSTAN"), "run",        "job.json",    NULL};
     cluster_run_job(*state, "{\"steps\": 20, \"device\": \"cpu\"}");
-    struct cluster_process *launch =
-        cluster_run_start(*state, "launch", arguments, NULL);
+    struct cluster_process *launch = cluster_run_start(
+        *state, "launch",
+        WORDS("launch", "--json-log", "--no_python", "--nproc_per_node=1",
+              getenv("CAPSTAN"), "run", "job.json"),
+        NULL);
     cluster_run_expect(launch, 0, CLUSTER_RUN_DEADLINE);
     EXPECT_EVENTS(launch, "chief", -1, "process_started",
                   "training_summarized");
 }
 
 TEST(a_wrong_value_of_the_variable_is_refused) {
-    struct cluster_process *process = cluster_run_start(
-        *state, "command", (const char *[]){"run", "job.json", NULL},
-        (const char *[]){LOG_JSON_VARIABLE "=yes", NULL});
+    struct cluster_process *process =
+        cluster_run_start(*state, "command", WORDS("run", "job.json"),
+                          WORDS(LOG_JSON_VARIABLE "=yes"));
     cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(process, LOG_JSON_VARIABLE
                                   " is 'yes'; allowed are 0 and 1");

@@ -155,9 +155,8 @@ TEST(sigusr1_is_forwarded_to_all_and_ends_none) {
 }
 
 TEST(a_missing_program_is_reported) {
-    const char *const arguments[] = {"launch", "no-such-program", NULL};
-    struct cluster_process *process =
-        cluster_run_start(*state, "launch", arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        *state, "launch", WORDS("launch", "no-such-program"), NULL);
     cluster_run_expect(process, 127, CLUSTER_RUN_DEADLINE);
     const char *said =
         strstr(cluster_run_errors(process), "starting no-such-program");

@@ -238,7 +238,7 @@ TEST(torchrun_starts_an_all_reduce_run) {
 
 TEST(torchrun_ends_when_a_rank_has_failed) {
     struct cluster_process *process =
-        torchrun(*state, (const char *[]){"--set", "data.dir=nowhere", NULL});
+        torchrun(*state, WORDS("--set", "data.dir=nowhere"));
     cluster_run_expect(process, 1, 3 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_errors(process);
     assert_contains(said, "nowhere");
@@ -248,27 +248,18 @@ TEST(torchrun_ends_when_a_rank_has_failed) {
 /* The summary of the folder's job, run by three trainers and a ps; the
  * caller's. */
 static json_t *run_by_open_mpi(struct cluster_run *run) {
-    const char *const arguments[] = {"--allow-run-as-root",
-                                     "--oversubscribe",
-                                     "-n",
-                                     "4",
-                                     getenv("CAPSTAN"),
-                                     "run",
-                                     "--json",
-                                     "--num-ps",
-                                     "1",
-                                     "job.json",
-                                     NULL};
     if (access(mpirun, X_OK))
         skip_test("there is no %s here (openmpi-bin)", mpirun);
     char master[32]; /* other runs here have the usual one */
-    const char *const environment[] = {master, NULL};
     uint16_t port;
     int holder;
     assert_int_equal(port_reserve(&port, &holder, NULL), 0);
     snprintf(master, sizeof master, "MASTER_PORT=%u", port);
-    struct cluster_process *process =
-        cluster_run_program(run, "mpirun", mpirun, arguments, environment);
+    struct cluster_process *process = cluster_run_program(
+        run, "mpirun", mpirun,
+        WORDS("--allow-run-as-root", "--oversubscribe", "-n", "4",
+              getenv("CAPSTAN"), "run", "--json", "--num-ps", "1", "job.json"),
+        WORDS(master));
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     close(holder);
     json_t *summary = cluster_run_json(process);
@@ -311,10 +302,9 @@ static struct cluster_process *start_on_two_hosts(struct cluster_run *run,
     cluster_run_path(run, "mpi", folder);
     assert_int_equal(port_reserve(&port, &holder, NULL), 0);
     snprintf(master, sizeof master, "MASTER_PORT=%u", port);
-    return cluster_run_program(
-        run, num_ps, script,
-        (const char *[]){folder, start, hosts, "job.json", NULL},
-        (const char *[]){master, num_ps, "GRACE=5", NULL});
+    return cluster_run_program(run, num_ps, script,
+                               WORDS(folder, start, hosts, "job.json"),
+                               WORDS(master, num_ps, "GRACE=5"));
 }
 
 static void skip_without_hosts(struct cluster_process *process) {
@@ -384,8 +374,6 @@ static struct cluster_process *start_with(struct cluster_run *run,
                                           const char *variables) {
     char text[512];
     const char *environment[VARIABLES + 1] = {NULL}, *rest = text;
-    const char *const arguments[] = {"run", "job.json",
-                                     num_ps ? "--num-ps" : NULL, num_ps, NULL};
     char *word;
     snprintf(text, sizeof text, "%s", variables);
     word = strtok_r(text, " ", (char **)&rest);
@@ -393,7 +381,9 @@ static struct cluster_process *start_with(struct cluster_run *run,
         assert_in_range(i, 0, VARIABLES - 1);
         environment[i++] = word;
     }
-    return cluster_run_start(run, name, arguments, environment);
+    return cluster_run_start(
+        run, name, WORDS("run", "job.json", num_ps ? "--num-ps" : NULL, num_ps),
+        environment);
 }
 
 /* The name of each process and the variables that only it has. */
@@ -485,14 +475,13 @@ TEST(horovods_last_ranks_are_ps) {
 
 /* Each of them would train a model of its own, and end with 0. */
 TEST(a_process_launched_with_others_does_not_train_alone) {
-    static const char *const environment[] = {"HOROVOD_RANK=1",
-                                              "HOROVOD_SIZE=2", NULL};
     static const char *const lines[][5] = {
         {"run", "job.json"}, {"bench"}, {"cluster"}};
     cluster_run_job(*state, NULL);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct cluster_process *process =
-            cluster_run_start(*state, lines[i][0], lines[i], environment);
+            cluster_run_start(*state, lines[i][0], lines[i],
+                              WORDS("HOROVOD_RANK=1", "HOROVOD_SIZE=2"));
         cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
         assert_contains(cluster_run_errors(process),
                         "error: not_alone: HOROVOD_RANK is \"1\"");
@@ -502,12 +491,11 @@ TEST(a_process_launched_with_others_does_not_train_alone) {
 
 /* What it starts here has a cluster of its own. */
 TEST(a_single_process_bench_is_allowed_under_a_launcher) {
-    static const char *const environment[] = {"HOROVOD_SIZE=2", NULL};
-    static const char *const line[] = {
-        "bench",     "--alone", "--json",    "--sizes", "64",
-        "--seconds", "0.01",    "--repeats", "1",       NULL};
     struct cluster_process *process =
-        cluster_run_start(*state, "bench", line, environment);
+        cluster_run_start(*state, "bench",
+                          WORDS("bench", "--alone", "--json", "--sizes", "64",
+                                "--seconds", "0.01", "--repeats", "1"),
+                          WORDS("HOROVOD_SIZE=2"));
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
     json_t *result = cluster_run_json(process);
     assert_non_null(json_object_get(result, "sizes"));
@@ -515,11 +503,10 @@ TEST(a_single_process_bench_is_allowed_under_a_launcher) {
 }
 
 TEST(local_ignores_outer_launchers) {
-    static const char *const environment[] = {
-        "HOROVOD_RANK=1", "DMLC_ROLE=server", "SM_HOSTS=[\"a\",\"b\"]",
-        "WORLD_SIZE=2", NULL};
-    static const char *const line[] = {"local", "job.json", NULL};
     cluster_run_job(*state, NULL);
-    cluster_run_expect(cluster_run_start(*state, "local", line, environment), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(
+        cluster_run_start(*state, "local", WORDS("local", "job.json"),
+                          WORDS("HOROVOD_RANK=1", "DMLC_ROLE=server",
+                                "SM_HOSTS=[\"a\",\"b\"]", "WORLD_SIZE=2")),
+        0, CLUSTER_RUN_DEADLINE);
 }

@@ -247,9 +247,8 @@ static void expect_exact(struct cluster_run *run, unsigned num_ps,
                          const struct optimizer *rule, double rate) {
     double loss, auc;
     write_job(run, optimizer);
-    struct cluster_process *process =
-        cluster_fixture_local(run, num_ps, num_workers,
-                              (const char *[]){"checkpoint.dir=null", NULL});
+    struct cluster_process *process = cluster_fixture_local(
+        run, num_ps, num_workers, WORDS("checkpoint.dir=null"));
     cluster_run_expect(process, 0, 4 * CLUSTER_RUN_DEADLINE);
     json_t *summary = cluster_run_json(process);
     exact_figures(rule, rate, &loss, &auc);

@@ -59,9 +59,8 @@ struct cluster_process *cluster_memory_fixture_start_ps(
 
 struct cluster_memory_fixture cluster_memory_fixture_start(
     struct cluster_run *run, struct cluster_process *ps) {
-    static const char *const arguments[] = {"job.json", NULL};
     struct cluster_memory_fixture cluster = {.ps = ps};
-    cluster.chief = cluster_run_task(run, "chief", 0, arguments);
+    cluster.chief = cluster_run_task(run, "chief", 0, WORDS("job.json"));
     for (unsigned i = 0; i < CLUSTER_MEMORY_FIXTURE_WORKERS; i++)
         cluster.workers[i] = cluster_run_task(run, "worker", i, NULL);
     return cluster;

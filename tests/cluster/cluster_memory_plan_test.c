@@ -34,9 +34,9 @@ static const long resident_kib = 512 << 10; /* of the largest process */
 
 static struct cluster_process *start_local(struct cluster_run *run,
                                            const char *name) {
-    static const char *const arguments[] = {
-        "local", "--ps", "1", "--workers", "2", "job.json", NULL};
-    return cluster_run_start(run, name, arguments, NULL);
+    return cluster_run_start(
+        run, name, WORDS("local", "--ps", "1", "--workers", "2", "job.json"),
+        NULL);
 }
 
 /* `capstan local` after COMMAND in the same shell. */
@@ -47,8 +47,7 @@ static struct cluster_process *start_after(struct cluster_run *run,
     snprintf(line, sizeof line,
              "%s && exec \"$CAPSTAN\" local --ps 1 --workers 2 job.json",
              command);
-    const char *const arguments[] = {"-c", line, NULL};
-    return cluster_run_program(run, name, "/bin/sh", arguments, NULL);
+    return cluster_run_program(run, name, "/bin/sh", WORDS("-c", line), NULL);
 }
 
 static void expect_logged(const struct cluster_process *process,
@@ -141,8 +140,8 @@ static struct cluster_process *start_limited(struct cluster_run *run,
              "ulimit %s && exec \"$CAPSTAN\" local --ps %s --workers 2 --set"
              " strategy.staleness=%s job.json",
              limit, num_ps, staleness);
-    const char *const arguments[] = {"-c", line, NULL};
-    return cluster_run_program(run, "limited", "/bin/sh", arguments, NULL);
+    return cluster_run_program(run, "limited", "/bin/sh", WORDS("-c", line),
+                               NULL);
 }
 
 /* Beside a checkpoint one ps has room for some 180 MB of rows. */
@@ -260,7 +259,6 @@ TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint) {
     make_group(&group, "125829120\n");
     snprintf(line, sizeof line,
              "echo $$ > %s/cgroup.procs && exec \"$CAPSTAN\" run", group.path);
-    const char *const limited[] = {"-c", line, NULL};
     int codes[CASES];
     for (int i = 0; i < CASES; i++) {
         run = cluster_fixture_reset(state);
@@ -271,8 +269,8 @@ TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint) {
         write_ids(run, MANY_IDS);
         cluster_run_job(run, many_rows);
         cluster_run_describe(run, 1, 1, 1);
-        struct cluster_process *ps =
-            cluster_run_task_program(run, "ps", 0, "/bin/sh", limited);
+        struct cluster_process *ps = cluster_run_task_program(
+            run, "ps", 0, "/bin/sh", WORDS("-c", line));
         struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
         (void)cluster_run_task(run, "worker", 0, NULL);
         codes[i] = cluster_run_exit(ps, 2 * CLUSTER_RUN_DEADLINE);

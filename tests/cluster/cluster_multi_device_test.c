@@ -16,8 +16,8 @@ TEST(the_jobs_device_count_is_the_maximum) {
     static const char *const gpus[] = {"devices=4"};
     struct cluster_run *run = *state;
     cluster_run_job(run, cluster_gpus_job);
-    struct cluster_process *leader = cluster_gpus_train(
-        state, 1, 1, gpus, "three", (const char *[]){"devices=3", NULL});
+    struct cluster_process *leader =
+        cluster_gpus_train(state, 1, 1, gpus, "three", WORDS("devices=3"));
     cluster_fixture_expect_logged(leader, "replicas: 3 (1 worker x 3 devices)");
     assert_false(cluster_fixture_has_logged(leader, "device cuda 3 of"));
 }

@@ -223,14 +223,14 @@ TEST(ranks_need_only_the_address_of_rank_0) {
     char rank[16], name[16];
     net_hosts_require(net);
     cluster_run_job(net->run, "{" MODEL ", \"steps\": 20}");
-    const char *const arguments[] = {"run", "--num-ps", "2", "job.json", NULL};
-    const char *const environment[] = {
-        rank, "WORLD_SIZE=4", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=2222", NULL};
     for (int i = HOSTS - 1; i >= 0; i--) {
         snprintf(rank, sizeof rank, "RANK=%d", i);
         snprintf(name, sizeof name, "rank-%d", i);
         net->run->network = net->hosts[i];
-        tasks[i] = cluster_run_start(net->run, name, arguments, environment);
+        tasks[i] = cluster_run_start(
+            net->run, name, WORDS("run", "--num-ps", "2", "job.json"),
+            WORDS(rank, "WORLD_SIZE=4", "MASTER_ADDR=10.0.0.1",
+                  "MASTER_PORT=2222"));
     }
     net->run->network = 0;
     expect_all(tasks, 0);

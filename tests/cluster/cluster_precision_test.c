@@ -25,7 +25,7 @@ enum { FAILED = 1, CONFIG = 2 };
 /* A run of `capstan local` to its end with CODE; changes end with NULL. With no
  * ps it is all-reduce. */
 #define RUN(run, num_ps, code, ...)                                            \
-    run_local(run, num_ps, code, (const char *[]){__VA_ARGS__, NULL})
+    run_local(run, num_ps, code, WORDS(__VA_ARGS__))
 
 static struct cluster_process *run_local(struct cluster_run *run,
                                          unsigned num_ps, int code,
@@ -227,12 +227,11 @@ TEST(stage_2_with_offload_and_fp16_loads_unchanged) {
     fclose(file);
     cluster_run_job(*state, "{\"optimizer\": null,"
                             " \"train_micro_batch_size_per_gpu\": null}");
-    const char *const arguments[] = {
-        "local",   "--ps",   "0",        "--workers",
-        "2",       "--json", "job.json", "--deepspeed_config",
-        "ds.json", NULL};
-    struct cluster_process *local =
-        cluster_run_start(*state, "local", arguments, NULL);
+    struct cluster_process *local = cluster_run_start(
+        *state, "local",
+        WORDS("local", "--ps", "0", "--workers", "2", "--json", "job.json",
+              "--deepspeed_config", "ds.json"),
+        NULL);
     cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
     expect_logged(local, "ZeRO stage 2");
     assert_true(number(local, "loss_scale") >= 0x1p10);

@@ -28,11 +28,10 @@ TEST_WITH(cluster_run_setup, cluster_run_teardown,
     snprintf(path, sizeof path, "PYTHONPATH=%s/python", tree);
     snprintf(library, sizeof library, "CAPSTAN_LIBRARY=%s/libcapstan.so",
              build);
-    const char *const arguments[] = {python, "-m",  "unittest", "discover",
-                                     "-s",   tests, "-p",       "test_numpy.py",
-                                     NULL};
-    const char *const environment[] = {path, library, NULL};
-    struct cluster_process *process = cluster_run_program(
-        *state, "python", "/usr/bin/env", arguments, environment);
+    struct cluster_process *process =
+        cluster_run_program(*state, "python", "/usr/bin/env",
+                            WORDS(python, "-m", "unittest", "discover", "-s",
+                                  tests, "-p", "test_numpy.py"),
+                            WORDS(path, library));
     cluster_run_expect(process, 0, SECONDS);
 }

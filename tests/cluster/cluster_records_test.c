@@ -94,19 +94,12 @@ static struct cluster_process *run_json(struct cluster_run *run,
     char ps[32] = "job.json";
     if (num_ps)
         snprintf(ps, sizeof ps, "--ps=%s", num_ps);
-    const char *const arguments[] = {"local",
-                                     "--workers",
-                                     workers,
-                                     "--set",
-                                     set,
-                                     "--set",
-                                     "checkpoint.resume=never",
-                                     "--json",
-                                     ps,
-                                     num_ps ? "job.json" : NULL,
-                                     NULL};
     struct cluster_process *process =
-        cluster_run_start(run, "local", arguments, NULL);
+        cluster_run_start(run, "local",
+                          WORDS("local", "--workers", workers, "--set", set,
+                                "--set", "checkpoint.resume=never", "--json",
+                                ps, num_ps ? "job.json" : NULL),
+                          NULL);
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     return process;
 }
@@ -373,17 +366,14 @@ TEST(a_run_goes_on_in_the_epoch_of_its_samples) {
 
 /* What the model reads of the first records, as JSON. */
 TEST(peek_shows_what_the_model_reads) {
-    static const char *const arguments[] = {"data",     "peek",
-                                            "--rows=2", "--json",
-                                            "--set",    "data.train=test.csv",
-                                            "job.json", NULL};
-    static const char *const measuring[] = {"data", "bench", "--json",
-                                            "job.json", NULL};
     cluster_run_job(run, binary);
     FILE *file = cluster_run_create(run, "test.csv");
     fputs("a,b,word,label,target\n0.5,,\"blue\",1,0\nx,1,red,0,0\n", file);
     fclose(file);
-    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, arguments));
+    json_t *all = cluster_run_json(cluster_fixture_tool(
+        run, 0,
+        WORDS("data", "peek", "--rows=2", "--json", "--set",
+              "data.train=test.csv", "job.json")));
     json_t *rows = json_object_get(all, "samples");
     json_t *expected = json_loads(
         "{\"columns\": {\"a\": \"0.5\", \"b\": null, \"word\": \"blue\"},"
@@ -401,7 +391,8 @@ TEST(peek_shows_what_the_model_reads) {
         "column a: found \"x\", expected a number");
     json_decref(all);
     json_decref(expected);
-    struct cluster_process *bench = cluster_fixture_tool(run, 0, measuring);
+    struct cluster_process *bench = cluster_fixture_tool(
+        run, 0, WORDS("data", "bench", "--json", "job.json"));
     json_t *measured = cluster_run_json(bench);
     assert_string_equal(json_string_value(json_object_get(measured, "reader")),
                         "csv");
@@ -459,9 +450,8 @@ TEST(a_weight_counts_as_copies_do) {
                      wanted);
         double all = figure(
             cluster_fixture_tool(run, 0,
-                                 (const char *[]){"eval", "--json", "--set",
-                                                  "data.test=weighted.csv",
-                                                  "checkpoint", NULL}),
+                                 WORDS("eval", "--json", "--set",
+                                       "data.test=weighted.csv", "checkpoint")),
             "test_loss");
         assert_true(fabs(all * WEIGHTED - wanted * COPIES) <=
                     1e-5 * wanted * COPIES);
@@ -526,10 +516,6 @@ static void expect_same_files(const struct cluster_run *run, const char *a,
 }
 
 TEST(numbers_in_idx_train_as_numpy_s_do) {
-    static const char *const evaluating[] = {"eval", "--json", "job.json",
-                                             NULL};
-    static const char *const peeking[] = {"data",   "peek",     "--rows=1",
-                                          "--json", "job.json", NULL};
     cluster_points_write(run);
     cluster_run_job(run, POINTS_JOB);
     double loss = figure(CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL), "test_loss");
@@ -542,10 +528,12 @@ TEST(numbers_in_idx_train_as_numpy_s_do) {
                "test_loss");
     assert_true(loss == npy);
     cluster_fixture_expect_same_checkpoints(run, "checkpoint", "npy");
-    double found =
-        figure(cluster_fixture_tool(run, 0, evaluating), "test_loss");
+    double found = figure(
+        cluster_fixture_tool(run, 0, WORDS("eval", "--json", "job.json")),
+        "test_loss");
     assert_true(fabs(found - loss) <= 1e-6 * loss);
-    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, peeking));
+    json_t *all = cluster_run_json(cluster_fixture_tool(
+        run, 0, WORDS("data", "peek", "--rows=1", "--json", "job.json")));
     const json_t *row = json_array_get(json_object_get(all, "samples"), 0);
     double label = json_number_value(json_object_get(row, "label"));
     assert_true(label != floor(label));
@@ -563,15 +551,13 @@ TEST(numbers_are_predicted_as_they_were_trained) {
     cluster_run_job(run, POINTS_JOB);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
     for (int i = 0; i < 2; i++)
-        cluster_fixture_tool(run, 0,
-                             (const char *[]){"predict", "checkpoint",
-                                              inputs[i], outputs[i], NULL});
+        cluster_fixture_tool(
+            run, 0, WORDS("predict", "checkpoint", inputs[i], outputs[i]));
     expect_same_files(run, outputs[0], outputs[1]);
     cluster_run_path(run, "x.idx", path);
     assert_int_equal(remove(path), 0);
     process = cluster_fixture_tool(
-        run, 1,
-        (const char *[]){"predict", "checkpoint", "xy.npy", "c.csv", NULL});
+        run, 1, WORDS("predict", "checkpoint", "xy.npy", "c.csv"));
     cluster_fixture_expect_logged(process, "its numbers are divided by 255, as "
                                            "if the model was trained with");
     cluster_fixture_expect_logged(process, "expected 0 to 1");

@@ -60,9 +60,10 @@ static float *weights_of(struct cluster_run *run, const char *dir,
     uint64_t head;
     struct stat about;
     snprintf(file, sizeof file, "%s.safetensors", dir);
-    const char *const arguments[] = {"ckpt", "export", dir, file, NULL};
-    cluster_run_expect(cluster_run_start(run, "export", arguments, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect(cluster_run_start(run, "export",
+                                         WORDS("ckpt", "export", dir, file),
+                                         NULL),
+                       0, CLUSTER_RUN_DEADLINE);
     cluster_run_path(run, file, path);
     FILE *stream = fopen(path, "rb");
     assert_non_null(stream);
@@ -109,9 +110,8 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(two_workers_of_two_devices_are_four_of_one) {
     cluster_run_job(run, cluster_gpus_job);
-    struct cluster_process *whole =
-        train_cpu(run, "1", "1", "whole",
-                  (const char *[]){"train_micro_batch_size_per_gpu=40", NULL});
+    struct cluster_process *whole = train_cpu(
+        run, "1", "1", "whole", WORDS("train_micro_batch_size_per_gpu=40"));
     struct cluster_process *four = train_cpu(run, "2", "4", "four", NULL);
     struct cluster_process *two =
         cluster_gpus_train(state, 2, 2, two_and_two, "two", NULL);
@@ -270,8 +270,7 @@ TEST(another_number_of_devices_resumes_the_run) {
         {"devices=1", "steps=30", "train_batch_size=40", NULL}};
     cluster_run_job(run, "{" CLUSTER_GPUS_JOB
                          ", \"train_micro_batch_size_per_gpu\": null}");
-    train_cpu(run, "1", "1", "whole",
-              (const char *[]){"train_batch_size=40", NULL});
+    train_cpu(run, "1", "1", "whole", WORDS("train_batch_size=40"));
     for (int i = 0; i < 3; i++)
         cluster_gpus_train(state, 1, 1, parts[i], "parts", parts[i] + 1);
     expect_near(run, "whole", "parts");

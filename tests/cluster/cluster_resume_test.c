@@ -144,8 +144,7 @@ TEST(with_resume_never_no_signal_message_promises_a_resume) {
     cluster_run_job(*state, "{\"steps\": 1000000}");
     struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1,
-        (const char *[]){"checkpoint.resume=never", "checkpoint.every_steps=50",
-                         NULL});
+        WORDS("checkpoint.resume=never", "checkpoint.every_steps=50"));
     cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
     cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
@@ -162,8 +161,7 @@ TEST(a_signal_ends_a_run_of_very_frequent_checkpoints) {
                     "{\"steps\": 10000000, \"timeouts\": {\"grace\": 600}}");
     struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1,
-        (const char *[]){"checkpoint.every_steps=2",
-                         "train_micro_batch_size_per_gpu=4", NULL});
+        WORDS("checkpoint.every_steps=2", "train_micro_batch_size_per_gpu=4"));
     for (int i = 0; i < 50; i++)
         cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGTERM);
@@ -187,8 +185,8 @@ TEST(a_missing_step_is_an_error_and_deletes_nothing) {
     uint64_t steps[MAXIMUM];
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "epochs=1");
-    struct cluster_process *local = cluster_fixture_local(
-        *state, 1, 1, (const char *[]){"checkpoint.resume=17", NULL});
+    struct cluster_process *local =
+        cluster_fixture_local(*state, 1, 1, WORDS("checkpoint.resume=17"));
     cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(local,
                                   "checkpoint.resume: found 17, a step that "
@@ -298,8 +296,7 @@ TEST(a_damaged_checkpoint_is_skipped_and_named) {
                                   "warning: checkpoint of step 60 passed over");
     cluster_fixture_expect_logged(local, "checkpoint/step-000000030, epoch 2");
     damage(*state, 30);
-    cluster_fixture_tool(
-        *state, FAILED, (const char *[]){"ckpt", "verify", "checkpoint", NULL});
+    cluster_fixture_tool(*state, FAILED, WORDS("ckpt", "verify", "checkpoint"));
 }
 
 TEST(with_all_checkpoints_damaged_the_run_does_not_start) {

@@ -78,10 +78,9 @@ static struct cluster_process *start(struct cluster_run *run, const char *name,
         c += with != NULL;
     }
     text[used] = 0;
-    const char *arguments[] = {"run", "--json", leads ? "job.json" : NULL,
-                               NULL};
-    return cluster_run_start(run, name, arguments,
-                             (const char *[]){text, NULL});
+    return cluster_run_start(run, name,
+                             WORDS("run", "--json", leads ? "job.json" : NULL),
+                             WORDS(text));
 }
 
 struct part {

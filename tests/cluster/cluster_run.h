@@ -14,6 +14,9 @@
 
 enum { CLUSTER_RUN_DEADLINE = 30 /* seconds that do for a tiny run */ };
 
+/* Arguments, or an environment, as the functions here take them. */
+#define WORDS(...) ((const char *[]){__VA_ARGS__, NULL})
+
 struct cluster_process;
 
 struct cluster_run {

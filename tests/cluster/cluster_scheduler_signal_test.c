@@ -157,13 +157,13 @@ TEST(sighup_leaves_a_checkpoint) {
 }
 
 TEST(under_nohup_sighup_is_ignored) {
-    static const char *const arguments[] = {
-        "-c",
-        "trap '' HUP; exec \"$CAPSTAN\" local --ps 1 --workers 1 job.json",
-        NULL};
     cluster_run_job(*state, endless);
-    struct cluster_process *local =
-        cluster_run_program(*state, "nohup", "/bin/sh", arguments, NULL);
+    struct cluster_process *local = cluster_run_program(
+        *state, "nohup", "/bin/sh",
+        WORDS(
+            "-c",
+            "trap '' HUP; exec \"$CAPSTAN\" local --ps 1 --workers 1 job.json"),
+        NULL);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
     cluster_run_signal(local, SIGHUP);
     cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);

@@ -52,8 +52,8 @@ TEST(schema_and_program_judge_200_mutations_alike) {
 static void check_size(struct cluster_run *run, const char *more,
                        const char *said) {
     cluster_run_job(run, more);
-    struct cluster_process *process = cluster_fixture_tool(
-        run, 0, (const char *[]){"schema", "job.json", NULL});
+    struct cluster_process *process =
+        cluster_fixture_tool(run, 0, WORDS("schema", "job.json"));
     const char *found = cluster_run_output(process);
     if (strncmp(found, said, strlen(said)))
         fail_msg("%s is not: %s", found, said);
@@ -80,8 +80,8 @@ TEST(a_job_is_checked_without_running_it) {
                "ok, 3 epochs, steps of 10 with one replica; how many steps is "
                "not known: data.train: ");
     cluster_run_job(run, "{\"optimizer\": {\"type\": \"SGT\"}, \"epoch\": 1}");
-    struct cluster_process *process = cluster_fixture_tool(
-        run, REFUSED, (const char *[]){"schema", "job.json", NULL});
+    struct cluster_process *process =
+        cluster_fixture_tool(run, REFUSED, WORDS("schema", "job.json"));
     assert_string_equal(cluster_run_output(process), "");
     assert_contains(cluster_run_errors(process),
                     "optimizer.type: found \"SGT\"");

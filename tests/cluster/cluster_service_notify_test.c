@@ -99,9 +99,8 @@ static const char long_job[] =
 
 static struct cluster_process *start_alone(struct cluster_run *run,
                                            const struct manager *manager) {
-    return cluster_run_start(
-        run, "alone", (const char *[]){"run", "job.json", NULL},
-        (const char *[]){manager->variable, "WATCHDOG_USEC=2000000", NULL});
+    return cluster_run_start(run, "alone", WORDS("run", "job.json"),
+                             WORDS(manager->variable, "WATCHDOG_USEC=2000000"));
 }
 
 FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
@@ -236,9 +235,8 @@ TEST(variables_that_no_manager_sets_end_with_2) {
     cluster_run_job(*state, long_job);
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct cluster_process *alone = cluster_run_start(
-            *state, "alone", (const char *[]){"run", "job.json", NULL},
-            (const char *[]){i < 2 ? "A=" : "NOTIFY_SOCKET=/nowhere",
-                             wrong[i][0], NULL});
+            *state, "alone", WORDS("run", "job.json"),
+            WORDS(i < 2 ? "A=" : "NOTIFY_SOCKET=/nowhere", wrong[i][0]));
         cluster_run_expect(alone, CONFIG, CLUSTER_RUN_DEADLINE);
         cluster_fixture_expect_logged(alone, wrong[i][1]);
     }

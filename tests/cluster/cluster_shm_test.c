@@ -45,12 +45,12 @@ static void complete(struct cluster_run *run, const char *shm_connection,
                      bool shared) {
     char folder[64];
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", shm_connection);
-    const char *const arguments[] = {
-        "local",        "--ps",  "2",    "--workers",  "2",        "--lane",
-        shm_connection, "--set", folder, "--json-log", "job.json", NULL};
     cluster_run_job(run, job);
-    struct cluster_process *process =
-        cluster_run_start(run, shm_connection, arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        run, shm_connection,
+        WORDS("local", "--ps", "2", "--workers", "2", "--lane", shm_connection,
+              "--set", folder, "--json-log", "job.json"),
+        NULL);
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     assert_int_equal(cluster_fixture_has_logged(process, over_lane), shared);
     assert_false(cluster_fixture_has_logged(process, lost_lane));
@@ -65,15 +65,13 @@ TEST(both_transports_give_the_same_bits) {
 }
 
 TEST(an_unknown_transport_is_refused) {
-    static const char *const arguments[] = {"local", "--lane", "udp",
-                                            "job.json", NULL};
     static const char *const local[] = {"local", "job.json", NULL};
-    static const char *const environment[] = {"CAPSTAN_LANE=udp", NULL};
-    struct cluster_process *process =
-        cluster_run_start(*state, "flag", arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        *state, "flag", WORDS("local", "--lane", "udp", "job.json"), NULL);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
     assert_true(cluster_fixture_has_logged(process, "auto or tcp, not 'udp'"));
-    process = cluster_run_start(*state, "variable", local, environment);
+    process =
+        cluster_run_start(*state, "variable", local, WORDS("CAPSTAN_LANE=udp"));
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
     assert_true(cluster_fixture_has_logged(process, "CAPSTAN_LANE is 'udp'"));
 }

@@ -58,10 +58,9 @@ TEST(a_vector_needs_no_job) {
 }
 
 TEST(impossible_settings_are_reported) {
-    const char *const arguments[] = {"bench", "--simulate", "--bytes", "1M",
-                                     "--ps",  "64",         NULL};
-    struct cluster_process *process =
-        cluster_run_start(*state, "wrong", arguments, NULL);
+    struct cluster_process *process = cluster_run_start(
+        *state, "wrong",
+        WORDS("bench", "--simulate", "--bytes", "1M", "--ps", "64"), NULL);
     cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
     assert_contains(cluster_run_errors(process),
                     "64 ps: the model has 16 blocks");

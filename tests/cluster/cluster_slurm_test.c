@@ -41,12 +41,10 @@ static struct cluster_process *under_slurm(struct cluster_run *run,
     snprintf(nodes, sizeof nodes, two_nodes ? "%s,%s" : "%s", ports[1],
              ports[3]);
     snprintf(master, sizeof master, "MASTER_PORT=%s", ports[2]);
-    const char *const arguments[] = {folder, ports[0], nodes, "sh",
-                                     "-c",   command,  NULL};
-    const char *const environment[] = {deploy, tests, two_nodes ? NULL : master,
-                                       NULL};
-    return cluster_run_program(run, "slurm-run", script, arguments,
-                               environment);
+    return cluster_run_program(
+        run, "slurm-run", script,
+        WORDS(folder, ports[0], nodes, "sh", "-c", command),
+        WORDS(deploy, tests, two_nodes ? NULL : master));
 }
 
 /* The end of PROCESS; skips the test where Slurm cannot be. */

@@ -31,7 +31,6 @@ struct clocks {
 static struct stale_cluster start(struct cluster_run *run,
                                   const char *staleness) {
     struct stale_cluster cluster = {.run = run};
-    static const char *const arguments[] = {"job.json", NULL};
     char changes[512];
     snprintf(changes, sizeof changes,
              "{\"model\": {\"layers\": [64, 512, 10]}, \"chief\":"
@@ -42,7 +41,7 @@ static struct stale_cluster start(struct cluster_run *run,
              staleness);
     cluster_run_job(run, changes);
     cluster_run_describe(run, 1, 2, WORKERS);
-    cluster.chief = cluster_run_task(run, "chief", 0, arguments);
+    cluster.chief = cluster_run_task(run, "chief", 0, WORDS("job.json"));
     for (unsigned i = 0; i < 2; i++)
         cluster_run_task(run, "ps", i, NULL);
     for (unsigned i = 0; i < WORKERS; i++)

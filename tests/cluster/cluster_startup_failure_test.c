@@ -157,7 +157,6 @@ TEST(a_silent_program_on_the_chiefs_port_is_named) {
 
 /* As when an address of another run was copied. */
 TEST(a_ps_in_place_of_the_chief_is_named) {
-    static const char *const soon[] = {"--join-timeout", "9", NULL};
     char named[256], address[64];
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
@@ -168,7 +167,8 @@ TEST(a_ps_in_place_of_the_chief_is_named) {
     cluster_run_await(ps, "listening on port", CLUSTER_RUN_DEADLINE);
     set_address(run, "chief", 0, address);
     set_address(run, "ps", 0, "127.0.0.1:1");
-    struct cluster_process *worker = cluster_run_task(run, "worker", 0, soon);
+    struct cluster_process *worker =
+        cluster_run_task(run, "worker", 0, WORDS("--join-timeout", "9"));
     snprintf(named, sizeof named,
              "%s has not answered a join for 5 s: a ps, a ", address);
     cluster_run_await(worker, named, CLUSTER_RUN_DEADLINE);
@@ -233,16 +233,15 @@ static int teardown_with_disk(void **state) {
  * are skipped because one is being written, the last finds no room. */
 TEST_WITH(cluster_run_setup, teardown_with_disk,
           a_full_disk_loses_only_later_checkpoints) {
-    static const char *const arguments[] = {
-        "local", "--ps", "2", "--workers", "2", "job.json", NULL};
     static const char *const verify[] = {"ckpt", "verify", "checkpoint", NULL};
     if (!mount_disk(run, "checkpoint", 180))
         skip_test("a small disk cannot be mounted: that needs root");
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 256, 10]},"
                          " \"checkpoint\": {\"every_steps\": 10,"
                          "                  \"keep\": 100}}");
-    struct cluster_process *training =
-        cluster_run_start(run, "run", arguments, NULL);
+    struct cluster_process *training = cluster_run_start(
+        run, "run", WORDS("local", "--ps", "2", "--workers", "2", "job.json"),
+        NULL);
     cluster_run_expect(training, 1, CLUSTER_RUN_DEADLINE);
     expect_logged(training, "step-000000010");
     expect_logged(training, "there is no checkpoint of step ");
@@ -368,13 +367,12 @@ TEST(missing_data_starts_no_local_cluster) {
 
 /* Only the chief's counts, and the run goes on; but it was meant to be read. */
 TEST(an_invalid_job_given_to_a_worker_is_reported) {
-    static const char *const missing[] = {"nowhere.json", NULL};
     static const char *const empty[] = {"empty.json", NULL};
     cluster_run_job(run, NULL);
     write_file(run, "empty.json", "{}", 2);
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *worker =
-        cluster_run_task(run, "worker", 0, missing);
+        cluster_run_task(run, "worker", 0, WORDS("nowhere.json"));
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, empty);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
@@ -412,8 +410,8 @@ TEST(trailing_bytes_after_gzip_data_are_logged_and_ignored) {
     cluster_run_expect(
         cluster_run_program(run, "spoil", "/bin/sh", spoil, NULL), 0,
         CLUSTER_RUN_DEADLINE);
-    struct cluster_process *alone = cluster_run_start(
-        run, "alone", (const char *[]){"run", "job.json", NULL}, NULL);
+    struct cluster_process *alone =
+        cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL);
     cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
     expect_logged(alone, "train-images.gz: 4 bytes follow the end of the gzip "
                          "data and are left out");
@@ -479,10 +477,9 @@ TEST_IF(getenv("IN_SANDBOX"), a_sandbox_becomes_a_run) {
 TEST(permission_errors_are_not_retryable) {
     static const char *const refused[] = {"cluster_startup_failure_test",
                                           "a_sandbox_becomes_a_run", NULL};
-    static const char *const sandbox[] = {"IN_SANDBOX=1", NULL};
     cluster_run_job(run, NULL);
-    struct cluster_process *process =
-        cluster_run_program(run, "refused", "/proc/self/exe", refused, sandbox);
+    struct cluster_process *process = cluster_run_program(
+        run, "refused", "/proc/self/exe", refused, WORDS("IN_SANDBOX=1"));
     cluster_run_expect(process, 1, CLUSTER_RUN_DEADLINE);
     expect_logged(process, "Operation not permitted");
 }

@@ -182,8 +182,7 @@ static struct cluster_process *start_chief(struct cluster_run *run,
     char text[16];
     snprintf(text, sizeof text, "%u", port);
     struct cluster_process *chief = cluster_run_task(
-        run, "chief", 0,
-        (const char *[]){"--metrics-port", text, "job.json", NULL});
+        run, "chief", 0, WORDS("--metrics-port", text, "job.json"));
     cluster_run_await(chief, "serving http://127.0.0.1:", CLUSTER_RUN_DEADLINE);
     return chief;
 }
@@ -213,11 +212,10 @@ static void start_local(struct cluster_run *run, unsigned port, const char *ps,
     char text[16];
     snprintf(text, sizeof text, "%u", port);
     cluster_run_job(run, long_job);
-    *local = cluster_run_start(
-        run, "local",
-        (const char *[]){"local", "--ps", ps, "--workers", "2",
-                         "--metrics-port", text, "job.json", NULL},
-        NULL);
+    *local = cluster_run_start(run, "local",
+                               WORDS("local", "--ps", ps, "--workers", "2",
+                                     "--metrics-port", text, "job.json"),
+                               NULL);
     cluster_run_await(*local, "%)", CLUSTER_RUN_DEADLINE);
 }
 
@@ -286,9 +284,8 @@ static struct cluster_process *start_alone(struct cluster_run *run,
     char variable[64];
     snprintf(variable, sizeof variable, "CAPSTAN_METRICS_PORT=%s", address);
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
-    return cluster_run_start(run, "alone",
-                             (const char *[]){"run", "job.json", NULL},
-                             (const char *[]){variable, NULL});
+    return cluster_run_start(run, "alone", WORDS("run", "job.json"),
+                             WORDS(variable));
 }
 
 TEST(only_loopback_is_served_by_default) {
@@ -375,8 +372,7 @@ TEST(a_busy_port_ends_a_process_with_2) {
     cluster_fixture_expect_logged(process, "--metrics-port: cannot listen on");
     snprintf(address, sizeof address, "%u", port + 1); /* its ps has it */
     process = cluster_run_start(
-        *state, "local",
-        (const char *[]){"local", "--metrics-port", address, "job.json", NULL},
+        *state, "local", WORDS("local", "--metrics-port", address, "job.json"),
         NULL);
     cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(process, "--metrics-port: cannot listen on");
@@ -393,10 +389,9 @@ TEST(an_evaluator_tells_how_long_it_waits) {
     snprintf(text, sizeof text, "%u", port);
     struct cluster_process *evaluator = cluster_run_start(
         *state, "evaluator",
-        (const char *[]){"run", "--job_name=evaluator", "--chief_hosts=a:1",
-                         "--worker_hosts=b:1", "--task_index=0",
-                         "--checkpoint-dir", "missing", "--join-timeout", "6",
-                         "--metrics-port", text, NULL},
+        WORDS("run", "--job_name=evaluator", "--chief_hosts=a:1",
+              "--worker_hosts=b:1", "--task_index=0", "--checkpoint-dir",
+              "missing", "--join-timeout", "6", "--metrics-port", text),
         NULL);
     cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
     expect_part(await_health(port, 200), "following");

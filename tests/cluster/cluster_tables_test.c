@@ -162,8 +162,7 @@ static void train_users(struct cluster_run *run, const char *model,
     cluster_run_job(run, job);
     snprintf(set, sizeof set, "checkpoint.dir=%s", name);
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, set);
-    cluster_fixture_tool(run, 0,
-                         (const char *[]){"ckpt", "export", name, out, NULL});
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "export", name, out));
 }
 
 static void read_weights(const struct cluster_run *run, const char *name,
@@ -398,8 +397,8 @@ static const char expiring[] = EXPIRING("1200");
 /* Entry AT of the checkpoints of DIR that `ckpt ls` lists, from the newest on;
  * the caller's. */
 static json_t *listed(struct cluster_run *run, const char *dir, size_t at) {
-    json_t *all = cluster_run_json(cluster_fixture_tool(
-        run, 0, (const char *[]){"ckpt", "ls", "--json", dir, NULL}));
+    json_t *all = cluster_run_json(
+        cluster_fixture_tool(run, 0, WORDS("ckpt", "ls", "--json", dir)));
     json_t *list = json_object_get(all, "checkpoints");
     assert_true(at < json_array_size(list));
     json_t *one =
@@ -441,8 +440,7 @@ static void resume_between_deltas(struct cluster_run *run, unsigned num_ps,
     kill_between_deltas(run, num_ps);
     json_int_t step = listed_number(run, "parts", 0, "step");
     assert_true(listed_number(run, "parts", 0, "base") > 0);
-    cluster_fixture_tool(run, 0,
-                         (const char *[]){"ckpt", "verify", "parts", NULL});
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "verify", "parts"));
     snprintf(steps, sizeof steps, "steps=%" JSON_INTEGER_FORMAT, step + 200);
     struct cluster_process *whole =
         CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.dir=whole",
@@ -485,7 +483,6 @@ TEST(each_epoch_is_evaluated_at_its_end) {
     static const unsigned num_ps[] = {1, 3, 0};
     static const char *const names[] = {"one", "three", "none"};
     char step[32];
-    const char *const evaluating[] = {"eval", step, "--json", "job.json", NULL};
     struct event_point points[8];
     uint64_t saved[8];
     char first[256], set[128], folder[PATH_MAX];
@@ -511,7 +508,9 @@ TEST(each_epoch_is_evaluated_at_its_end) {
     for (unsigned c = 0; c < count; c++) {
         snprintf(step, sizeof step, "--step=%" PRIu64, saved[c]);
         double auc =
-            figure(cluster_fixture_tool(run, 0, evaluating), "test_auc");
+            figure(cluster_fixture_tool(
+                       run, 0, WORDS("eval", step, "--json", "job.json")),
+                   "test_auc");
         assert_true(fabs(auc - points[saved[c] / 63 - 1].value) < 1e-6);
     }
     assert_int_equal(saved[count - 1], 252);
@@ -552,9 +551,9 @@ TEST(tables_are_in_progress_and_metrics) {
                                           events, "checkpoint.resume=never"));
     struct cluster_process *process = cluster_run_start(
         run, "local",
-        (const char *[]){"local", "--ps", "1", "--workers", "2", "--link-gbits",
-                         "1", "--set", "steps_per_print=100", "--set",
-                         "checkpoint.resume=never", "job.json", NULL},
+        WORDS("local", "--ps", "1", "--workers", "2", "--link-gbits", "1",
+              "--set", "steps_per_print=100", "--set",
+              "checkpoint.resume=never", "job.json"),
         NULL);
     cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
     cluster_fixture_expect_logged(process, " % of the network)");
@@ -593,8 +592,7 @@ TEST(a_delta_whose_base_is_gone_is_passed_over) {
     cluster_run_path(run, name, path);
     assert_int_equal(unlink(path), 0);
     cluster_fixture_expect_logged(
-        cluster_fixture_tool(run, 1,
-                             (const char *[]){"ckpt", "verify", "parts", NULL}),
+        cluster_fixture_tool(run, 1, WORDS("ckpt", "verify", "parts")),
         "checkpoints in parts fail");
     struct cluster_process *process = CLUSTER_FIXTURE_RUN(run, 2, 2, 1, NULL);
     cluster_fixture_expect_logged(process, "passed over: ");
@@ -675,8 +673,7 @@ TEST(an_asynchronous_run_resumes_from_a_delta) {
              "/parts/step-%09" JSON_INTEGER_FORMAT ", epoch", step);
     cluster_fixture_expect_logged(CLUSTER_FIXTURE_RUN(run, 3, 2, 0, steps),
                                   resumed);
-    cluster_fixture_tool(run, 0,
-                         (const char *[]){"ckpt", "verify", "parts", NULL});
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "verify", "parts"));
 }
 
 TEST(deltas_without_tables_are_refused) {
@@ -740,9 +737,8 @@ TEST(changed_features_are_refused) {
 static char *exported_state(struct cluster_run *run, const char *dir,
                             size_t *bytes) {
     char path[PATH_MAX];
-    cluster_fixture_tool(run, 0,
-                         (const char *[]){"ckpt", "export", "--state", dir,
-                                          "state.safetensors", NULL});
+    cluster_fixture_tool(
+        run, 0, WORDS("ckpt", "export", "--state", dir, "state.safetensors"));
     cluster_run_path(run, "state.safetensors", path);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
