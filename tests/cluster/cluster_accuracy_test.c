@@ -34,11 +34,11 @@ static struct cluster_process *run_to_its_end(void **state, const char *job,
     cluster_fixture_start_all(fixture);
     struct cluster_process *chief = fixture->tasks[0].process;
     unsigned dead = cluster_fixture_find(fixture, "worker", 1);
-    cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "steps ");
     cluster_run_signal(fixture->tasks[dead].process, SIGSTOP);
     cluster_run_await(chief, "worker 1 on host", PEER + CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture->tasks[dead].process, SIGKILL);
-    cluster_fixture_expect(fixture, dead, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(fixture, dead, 0);
     assert_false(cluster_fixture_has_logged(chief, "(over "));
     return chief;
 }
@@ -51,7 +51,7 @@ static struct cluster_process *evaluate_checkpoints(struct cluster_run *run) {
     struct cluster_process *evaluator = cluster_run_start(
         run, "evaluator", WORDS("run", "--checkpoint-dir", "checkpoint"),
         WORDS(tf_config));
-    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(evaluator, 0);
     return evaluator;
 }
 

@@ -146,7 +146,7 @@ static void say(struct beset_run *beset, int process, const void *header,
     struct bad_peers_message message = {header, bytes, payload, payload ? 2 : 1,
                                         1};
     bad_peers_send_messages(beset->ports[process], &message);
-    cluster_run_await(beset->processes[process], line, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(beset->processes[process], line);
 }
 
 static void send_data(struct beset_run *beset, int process,
@@ -177,8 +177,7 @@ static void send_control(struct beset_run *beset, uint32_t version,
 static void send_multipart(struct beset_run *beset, int process) {
     struct bad_peers_message message = {"x", 1, 100, 1000, 3};
     bad_peers_send_messages(beset->ports[process], &message);
-    cluster_run_await(beset->processes[process], "too many parts",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(beset->processes[process], "too many parts");
 }
 
 static Capstan__DataHeader pull(uint64_t run, uint64_t incarnation) {
@@ -294,8 +293,8 @@ TEST_WITH(setup, teardown, bad_peers_do_not_disturb_a_run) {
     struct beset_run *beset = *state;
     long before[PROCESSES], grown[PROCESSES];
     prepare(beset->run, "alone.safetensors");
-    cluster_run_expect(cluster_run_start(beset->run, "local", local, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_run_start(beset->run, "local", local, NULL),
+                            0);
     prepare(beset->run, "beset.safetensors");
     start(beset);
     pause_training(beset);
@@ -327,7 +326,7 @@ TEST_WITH(setup, teardown, bad_peers_do_not_disturb_a_run) {
     for (int i = CHIEF; i < OTHER; i++)
         bad_peers_open_and_close(beset->ports[i], 200);
     for (int i = 0; i < PROCESSES; i++)
-        cluster_run_expect(beset->processes[i], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(beset->processes[i], 0);
     for (int i = CHIEF; i < OTHER; i++) {
         expect_few_warnings(beset->processes[i]);
         assert_contains(cluster_run_errors(beset->processes[i]),

@@ -108,7 +108,7 @@ TEST(without_json_bench_prints_only_a_table) {
         run, "bench",
         WORDS("bench", "--sizes", "4K", "--repeats", "1", "--seconds", "0.01"),
         NULL);
-    cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(bench, 0);
     const char *output = cluster_run_output(bench);
     assert_int_equal(strncmp(output + 3, ", 1 ps, ", 8), 0); /* tcp, shm */
     assert_contains(output, "\n4 KB     push ");
@@ -126,13 +126,13 @@ TEST(without_its_plugin_bench_measures_capstan_alone) {
     assert_true(build_folder_find(built));
     snprintf(program, sizeof program, "%s/capstan", built);
     snprintf(copy, sizeof copy, "%s/capstan", run->folder);
-    cluster_run_expect(
+    cluster_run_expect_soon(
         cluster_run_program(run, "copy", "/bin/cp", WORDS(program, copy), NULL),
-        0, CLUSTER_RUN_DEADLINE);
+        0);
     struct cluster_process *bench = cluster_run_program(
         run, "bench", copy,
         WORDS("bench", "--json", "--sizes", "4K", "--seconds", "0.01"), NULL);
-    cluster_run_expect(bench, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(bench, 0);
     json_t *object = cluster_run_json(bench);
     const json_t *push = json_object_get(
         json_array_get(json_object_get(object, "sizes"), 0), "push");
@@ -185,7 +185,7 @@ TEST(each_process_plays_its_role_in_a_described_cluster) {
     struct cluster_process *processes[4];
     start_tasks(run, 2, arguments, processes);
     for (int i = 0; i < 4; i++)
-        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[i], 0);
     for (int i = 0; i < 3; i++)
         assert_string_equal(cluster_run_output(processes[i]), "");
     json_t *object = cluster_run_json(processes[3]);
@@ -199,9 +199,9 @@ static void expect_given_up(struct cluster_process *process, const char *whom,
                             const char *end) {
     char text[160];
     snprintf(text, sizeof text, "waiting for %s at 127.0.0.1:", whom);
-    const char *line = cluster_run_await(process, text, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(process, text);
     assert_contains(line, " for 5 s; gives up in 2 s (timeouts.join");
-    cluster_run_expect(process, PEER_FAILED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, PEER_FAILED);
     assert_contains(cluster_run_errors(process), end);
 }
 
@@ -224,17 +224,15 @@ TEST(a_client_that_waits_for_a_ps_names_it) {
         "1000000000", "--verbose", NULL};
     struct cluster_process *processes[3];
     start_tasks(run, 1, arguments, processes);
-    cluster_run_await(processes[2], "bench 0: ps 0: over ",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(processes[2], "bench 0: ps 0: over ");
     cluster_run_signal(processes[1], SIGSTOP);
-    const char *line =
-        cluster_run_await(processes[2], "warning: waiting for ps 0 at 127.",
-                          CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(
+        processes[2], "warning: waiting for ps 0 at 127.");
     assert_contains(line,
                     " for 5 s; gives up in 25 s (the limit of capstan bench)");
     cluster_run_signal(processes[1], SIGCONT);
     cluster_run_signal(processes[2], SIGINT);
-    cluster_run_expect(processes[2], INTERRUPTED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(processes[2], INTERRUPTED);
 }
 
 /* THOUSANDS times SOAK_COUNT. */

@@ -25,7 +25,7 @@ static const char endless[] =
 
 /* The process number that PROCESS's next line with NAME tells. */
 static pid_t pid_of(struct cluster_process *process, const char *name) {
-    const char *line = cluster_run_await(process, name, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(process, name);
     const char *pid = strstr(line, ", pid ");
     assert_non_null(pid);
     pid_t number = (pid_t)atoi(pid + strlen(", pid "));
@@ -43,7 +43,7 @@ static struct cluster_process *kill_one(struct cluster_run *run,
     struct cluster_process *local =
         cluster_fixture_local(run, num_ps, num_workers, NULL);
     pid_t victim = pid_of(local, joined);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     assert_int_equal(kill(victim, SIGKILL), 0);
     return local;
 }
@@ -52,7 +52,7 @@ static struct cluster_process *kill_one(struct cluster_run *run,
 static void expect_cause(struct cluster_process *process, const char *name) {
     char said[64];
     snprintf(said, sizeof said, "chief: error: %s on host", name);
-    const char *line = cluster_run_await(process, said, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(process, said);
     assert_contains(line, BY_SIGNAL);
 }
 
@@ -61,49 +61,47 @@ FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
 TEST(a_ps_killed_under_local_ends_the_run_at_once) {
     struct cluster_process *local = kill_one(*state, 2, 2, "ps 1");
     expect_cause(local, "ps 1");
-    cluster_run_expect(local, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, RETRY);
 }
 
 TEST(a_rank_of_allreduce_killed_under_local_ends_the_run_at_once) {
     struct cluster_process *local = kill_one(*state, 0, 2, "worker 1");
     expect_cause(local, "worker 1");
-    cluster_run_expect(local, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, RETRY);
 }
 
 /* Both workers are needed for a round until the view has one. */
 TEST(the_run_continues_at_once_without_a_worker_killed_under_local) {
     struct cluster_process *local = kill_one(*state, 1, 2, "worker 1");
-    const char *line =
-        cluster_run_await(local, BY_SIGNAL, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(local, BY_SIGNAL);
     assert_contains(line, "worker 1");
     assert_contains(line, "; the run goes on without it");
-    cluster_run_await(local, "of worker 1's share of the data",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "of worker 1's share of the data");
+    cluster_run_await_soon(local, "%)");
+    cluster_run_await_soon(local, "%)");
     cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGINT);
     assert_false(cluster_fixture_has_logged(local, "stranger"));
 }
 
 TEST(the_run_does_not_wait_for_a_last_worker_that_was_killed) {
     struct cluster_process *local = kill_one(*state, 1, 1, "worker 0");
-    cluster_run_await(local, "no trainer is left", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(local, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "no trainer is left");
+    cluster_run_expect_soon(local, RETRY);
 }
 
 TEST(a_process_that_said_goodbye_is_not_reported) {
     cluster_run_job(*state, endless);
     struct cluster_process *local = cluster_fixture_local(*state, 1, 2, NULL);
     pid_t worker = pid_of(local, "chief: worker 1 joined");
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     assert_int_equal(kill(worker, SIGTERM), 0);
     cluster_run_await_both(local, "chief: worker 1 said goodbye",
                            "local: warning: worker 1 ended with",
                            CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGINT);
     assert_false(cluster_fixture_has_logged(local, "chief: warning: worker 1"));
 }
 
@@ -132,8 +130,8 @@ TEST(a_ps_killed_on_another_node_ends_the_run_at_once) {
     launch_nodes(*state, 2, &holder, nodes);
     assert_int_equal(kill(pid_of(nodes[1], "ps 0: "), SIGKILL), 0);
     expect_cause(nodes[0], "ps 0");
-    cluster_run_expect(nodes[1], KILLED, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(nodes[0], RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(nodes[1], KILLED);
+    cluster_run_expect_soon(nodes[0], RETRY);
     close(holder);
 }
 
@@ -142,14 +140,13 @@ TEST(the_run_continues_without_a_worker_killed_on_another_node) {
     int holder;
     launch_nodes(*state, 3, &holder, nodes);
     assert_int_equal(kill(pid_of(nodes[1], "worker 1: "), SIGKILL), 0);
-    const char *line =
-        cluster_run_await(nodes[0], BY_SIGNAL, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(nodes[0], BY_SIGNAL);
     assert_contains(line, "worker 1");
-    cluster_run_expect(nodes[1], KILLED, CLUSTER_RUN_DEADLINE);
-    cluster_run_await(nodes[0], "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(nodes[0], "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(nodes[1], KILLED);
+    cluster_run_await_soon(nodes[0], "%)");
+    cluster_run_await_soon(nodes[0], "%)");
     cluster_run_signal(nodes[0], SIGTERM);
-    cluster_run_expect(nodes[0], 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(nodes[0], 128 + SIGTERM);
     close(holder);
 }
 
@@ -191,7 +188,7 @@ TEST(a_death_report_without_the_key_is_ignored) {
     cluster_run_job(*state, endless);
     struct cluster_process *local = cluster_fixture_local(*state, 1, 2, NULL);
     pid_t worker = pid_of(local, "chief: worker 1 joined");
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     const struct launch_record real = record_of(worker);
     struct launch_record forged = real;
     forged.key++;
@@ -200,16 +197,15 @@ TEST(a_death_report_without_the_key_is_ignored) {
     report(&reports, &forged);
     forged.incarnation++;
     report(&reports, &forged);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
+    cluster_run_await_soon(local, "%)");
     report(&reports, &real);
     death_report_flush(&reports);
-    const char *line =
-        cluster_run_await(local, "chief: warning: ", CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(local, "chief: warning: ");
     assert_contains(line, "worker 1");
     assert_contains(line, BY_SIGNAL);
     cluster_run_signal(local, SIGINT);
-    cluster_run_expect(local, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGINT);
     const char *said = strstr(cluster_run_errors(local), BY_SIGNAL);
     assert_null(strstr(said + 1, BY_SIGNAL));
     assert_int_equal(reports.unacknowledged, 3);

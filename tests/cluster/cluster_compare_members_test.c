@@ -58,8 +58,7 @@ TEST(a_cluster_executes_all_runs_and_leaves_other_files) {
     cluster_run_job(run, "{\"export\": {\"path\": \"model.npz\"},"
                          " \"compare\": {\"steps\": 20, \"repeats\": 2,"
                          " \"csv\": \"table.csv\"}}");
-    cluster_run_expect(cluster_fixture_local(run, 1, 1, before), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_fixture_local(run, 1, 1, before), 0);
     assert_int_equal(
         cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM), 1);
     cluster_fixture_describe(&fixture, run, 0, 2, 2);
@@ -195,10 +194,8 @@ TEST(a_ps_run_stops_when_a_worker_dies) {
                          " \"compare\": {\"steps\": 1000000000}}");
     cluster_fixture_describe(&fixture, run, 0, 2, 2);
     cluster_fixture_start_all(&fixture);
-    cluster_run_await(fixture.tasks[0].process, " blocks on 1 ps",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(fixture.tasks[0].process, "examples/s",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, " blocks on 1 ps");
+    cluster_run_await_soon(fixture.tasks[0].process, "examples/s");
     unsigned dead = cluster_fixture_find(&fixture, "worker", 1);
     cluster_run_signal(fixture.tasks[dead].process, SIGKILL);
     cluster_fixture_expect(&fixture, dead, RETRY, PEER + SLACK);
@@ -222,10 +219,9 @@ TEST(a_member_that_returns_early_waits_for_the_next_run) {
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
     struct cluster_process *ps =
         fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
-    cluster_run_await(fixture.tasks[0].process, "examples/s",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "examples/s");
     cluster_run_signal(ps, SIGSTOP);
-    cluster_run_await(worker, "another follows", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(worker, "another follows");
     cluster_fixture_sleep(1.5); /* a join is sent twice a second */
     cluster_run_signal(ps, SIGCONT);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
@@ -288,7 +284,7 @@ TEST(errors_are_reported_before_any_run_starts) {
         cluster_run_describe(run, 0, 1, 2);
         struct cluster_process *chief =
             cluster_run_task(run, "worker", 0, WORDS("job.json"));
-        cluster_run_expect(chief, CONFIG, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(chief, CONFIG);
         if (!cluster_fixture_has_logged(chief, cases[i].text))
             fail_msg("'%s' is not in: %s", cases[i].text,
                      cluster_run_errors(chief));

@@ -62,8 +62,7 @@ static void finish(struct cluster_run *run, struct cluster_process *process,
     snprintf(file, sizeof file, "%s.safetensors", dir);
     const char *const export[] = {"ckpt", "export", "--state", dir, file, NULL};
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(cluster_run_start(run, "export", export, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_run_start(run, "export", export, NULL), 0);
 }
 
 static void complete(struct cluster_run *run, const char *dir,
@@ -119,7 +118,7 @@ static void expect_other_bits(const struct cluster_run *run, const char *a,
 static int find_process(struct cluster_process *local, const char *who) {
     char text[64];
     snprintf(text, sizeof text, "chief: %s joined", who);
-    const char *line = cluster_run_await(local, text, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(local, text);
     const char *pid = strstr(line, "pid ");
     assert_non_null(pid);
     int descriptor = pidfd_open((pid_t)atoi(pid + strlen("pid ")), 0);
@@ -255,7 +254,7 @@ static void expect_same_bits_of_variants(struct cluster_run *run,
         snprintf(said, sizeof said, "cpu (%s)", name);
         struct cluster_process *local = start_with(run, name, "2", environment);
         for (int process = 0; process < 5; process++)
-            cluster_run_await(local, said, CLUSTER_RUN_DEADLINE);
+            cluster_run_await_soon(local, said);
         finish(run, local, name);
         expect_same_bits(run, "chosen-by-itself", name);
     }
@@ -277,7 +276,7 @@ TEST(an_unknown_variant_is_refused) {
         start_with(run, "refused", "2", environment),
         cluster_run_start(run, "info", info, environment)};
     for (int i = 0; i < 2; i++) {
-        cluster_run_expect(refused[i], 2, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(refused[i], 2);
         assert_contains(cluster_run_errors(refused[i]),
                         "allowed are plain, avx2, avx512");
     }
@@ -322,7 +321,7 @@ static void interrupt(struct cluster_run *run, const char *dir,
     struct cluster_process *local = start(run, dir, "2");
     int process = by.who ? find_process(local, by.who)
                          : pidfd_open(cluster_run_pid(local), 0);
-    cluster_run_await(local, "chief: checkpoint ", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(pidfd_send_signal(process, by.number, NULL, 0), 0);
     close(process);
     cluster_run_expect(local, by.code, 2 * CLUSTER_RUN_DEADLINE);
@@ -331,7 +330,7 @@ static void interrupt(struct cluster_run *run, const char *dir,
 static void resume(struct cluster_run *run, const char *dir,
                    const char *num_ps) {
     struct cluster_process *local = start(run, dir, num_ps);
-    cluster_run_await(local, "resuming from ", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "resuming from ");
     finish(run, local, dir);
 }
 

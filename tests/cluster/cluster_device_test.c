@@ -266,11 +266,11 @@ TEST(a_lost_device_ends_the_run_with_its_cause_for_all) {
     struct cluster_process *leader =
         cluster_run_task(run, "worker", 0, WORDS("job.json"));
     struct cluster_process *loser = cluster_run_task(run, "worker", 1, NULL);
-    cluster_run_await(loser, "device cuda 1 of 2", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(loser, "device cuda 1 of 2");
     assert_true(has_opened(loser, "capstan-cuda.so"));
     /* without a ps nothing was computed, so that nobody has ended before */
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
-    cluster_run_await(ps, "listening on port", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(ps, "listening on port");
     assert_false(has_opened(ps, "capstan-cuda.so"));
     cluster_run_expect(loser, EXIT_RETRY, DEADLINE);
     cluster_run_expect(leader, EXIT_RETRY, DEADLINE);

@@ -23,15 +23,14 @@ static struct cluster_process *begin(struct cluster_fixture *fixture,
     cluster_fixture_describe(fixture, run, 1, 2, 2);
     cluster_fixture_start_all(fixture);
     struct cluster_process *chief = fixture->tasks[0].process;
-    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "checkpoint /");
     return chief;
 }
 
 static void end(const struct cluster_fixture *fixture) {
     cluster_run_signal(fixture->tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture->tasks[0].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture->tasks[0].process, 128 + SIGTERM);
+    cluster_fixture_expect_soon(fixture, 0, RETRY);
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
@@ -46,11 +45,11 @@ TEST(a_second_run_is_refused_and_the_first_continues) {
              cluster_run_pid(chief), host);
     static const char *const never[] = {"checkpoint.resume=never", NULL};
     second = cluster_fixture_local(run, 1, 1, never);
-    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, CONFIG);
     assert_true(cluster_fixture_has_logged(second, "another run is using"));
     assert_true(cluster_fixture_has_logged(second, text));
     assert_false(cluster_fixture_has_logged(second, "aside"));
-    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "checkpoint /");
     end(&fixture);
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
                 1);
@@ -71,12 +70,12 @@ TEST(a_killed_chief_releases_its_directory_at_once) {
     struct cluster_fixture fixture;
     struct cluster_process *chief = begin(&fixture, run), *local;
     cluster_run_signal(chief, SIGKILL);
-    cluster_run_expect(chief, 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 128 + SIGKILL);
     local = cluster_fixture_local(run, 1, 1, NULL);
-    cluster_run_await(local, "resuming from", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "resuming from");
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
 }
 
 static void move_away(const struct cluster_run *run) {
@@ -92,12 +91,11 @@ TEST(a_removed_directory_is_created_and_locked_again) {
     uint64_t steps[MAXIMUM];
     struct cluster_process *chief = begin(&fixture, run);
     move_away(run);
-    cluster_run_await(chief, "was removed or replaced during the run",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "was removed or replaced during the run");
+    cluster_run_await_soon(chief, "checkpoint /");
+    cluster_run_await_soon(chief, "checkpoint /");
     struct cluster_process *second = cluster_fixture_local(run, 1, 1, NULL);
-    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, CONFIG);
     assert_true(cluster_fixture_has_logged(second, "another run is using"));
     end(&fixture);
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
@@ -114,16 +112,15 @@ TEST(a_directory_taken_by_another_run_is_left_alone) {
         cluster_run_signal(fixture.tasks[i].process, SIGSTOP);
     move_away(run);
     second = cluster_fixture_local(run, 1, 1, NULL);
-    cluster_run_await(second, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(second, "checkpoint /");
     for (unsigned i = 0; i < fixture.count; i++)
         cluster_run_signal(fixture.tasks[i].process, SIGCONT);
-    const char *line =
-        cluster_run_await(chief, "another run is using", CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(chief, "another run is using");
     assert_contains(line, "there is no checkpoint of step ");
     end(&fixture);
     assert_true(cluster_fixture_has_logged(chief, "there is no checkpoint"));
     cluster_run_signal(second, SIGTERM);
-    cluster_run_expect(second, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, 128 + SIGTERM);
     assert_true(cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >
                 1);
 }

@@ -118,7 +118,7 @@ TEST(a_refused_thread_is_named_with_its_limit) {
              geteuid() ? "" : "setpriv --reuid 54321 --clear-groups");
     struct cluster_process *process = cluster_run_program(
         run, "limited", "/bin/sh", WORDS("-c", command), NULL);
-    cluster_run_expect(process, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 138);
     assert_contains(cluster_run_errors(process),
                     "cannot start the 7 threads of a process: Resource "
                     "temporarily unavailable; the limit of processes "

@@ -27,13 +27,13 @@ static struct cluster_process *start_evaluator(struct cluster_run *run,
 static struct cluster_process *follow_run(struct cluster_run *run,
                                           struct cluster_process **training) {
     struct cluster_process *evaluator = start_evaluator(run, "60");
-    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(evaluator, "following");
     *training = cluster_run_start(
         run, "run",
         WORDS("local", "--ps", "2", "--workers", "2", "job.json", "--json"),
         NULL);
-    cluster_run_expect(*training, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(evaluator, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(*training, 0);
+    cluster_run_expect_soon(evaluator, 0);
     return evaluator;
 }
 
@@ -91,23 +91,23 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
 TEST(a_missing_directory_option_is_named) {
     struct cluster_process *evaluator =
         cluster_run_start(run, "evaluator", WORDS("run"), WORDS(tf_config));
-    cluster_run_expect(evaluator, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(evaluator, 2);
     assert_contains(cluster_run_errors(evaluator), "--checkpoint-dir");
     assert_contains(cluster_run_errors(evaluator), "model_dir");
 }
 
 TEST(a_timeout_without_checkpoints_names_the_directory) {
     struct cluster_process *evaluator = start_evaluator(run, "0.2");
-    cluster_run_expect(evaluator, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(evaluator, 138);
     assert_contains(cluster_run_errors(evaluator),
                     "no new checkpoint in checkpoint for");
 }
 
 static void expect_signal(struct cluster_run *run, int number, int code) {
     struct cluster_process *evaluator = start_evaluator(run, "600");
-    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(evaluator, "following");
     cluster_run_signal(evaluator, number);
-    cluster_run_expect(evaluator, code, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(evaluator, code);
 }
 
 TEST(a_signal_ends_the_evaluator_with_its_number) {

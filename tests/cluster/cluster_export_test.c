@@ -28,17 +28,16 @@ static struct cluster_process *start_local(struct cluster_run *run,
 
 static void run_local(struct cluster_run *run, const char *name, const char *ps,
                       const char *workers, const char *const *sets) {
-    cluster_run_expect(start_local(run, name, ps, workers, sets), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(start_local(run, name, ps, workers, sets), 0);
 }
 
 /* Exports the newest checkpoint below FOLDER/checkpoint, or of another one. */
 static void export_checkpoint(struct cluster_run *run, const char *checkpoint,
                               const char *file) {
-    cluster_run_expect(
+    cluster_run_expect_soon(
         cluster_run_start(run, "ckpt",
                           WORDS("ckpt", "export", checkpoint, file), NULL),
-        0, CLUSTER_RUN_DEADLINE);
+        0);
 }
 
 static char *read_whole(const struct cluster_run *run, const char *name,
@@ -128,9 +127,8 @@ TEST(the_exported_npz_is_the_last_checkpoint) {
 
 TEST(one_process_exports_its_own_weights) {
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
-    cluster_run_expect(
-        cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL), 0,
-        CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(
+        cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL), 0);
     export_checkpoint(run, "checkpoint", "same.safetensors");
     expect_same_files(run, "m.safetensors", "same.safetensors");
 }
@@ -155,8 +153,8 @@ TEST(a_checkpoint_takes_precedence_over_init) {
     run_local(run, "first", "1", "1", NULL);
     struct cluster_process *second =
         start_local(run, "second", "1", "1", again);
-    cluster_run_await(second, "init is ignored", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(second, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(second, "init is ignored");
+    cluster_run_expect_soon(second, 0);
 }
 
 static void expect_words(const struct cluster_process *process,
@@ -172,7 +170,7 @@ TEST(weights_of_another_shape_are_named) {
     run_local(run, "first", "1", "1", NULL);
     struct cluster_process *second =
         start_local(run, "second", "2", "1", other);
-    cluster_run_expect(second, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, 2);
     expect_words(second, "tensor \"layer0.weight\" has shape [16,64], the "
                          "model [12,64]");
 }
@@ -185,7 +183,7 @@ TEST(a_missing_tensor_is_named) {
     run_local(run, "first", "1", "1", NULL);
     struct cluster_process *second =
         start_local(run, "second", "2", "1", other);
-    cluster_run_expect(second, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, 2);
     expect_words(second, "has no tensor \"layer2.");
     expect_words(second, "; it has 4: \"layer0.weight\", \"layer0.bias\", "
                          "\"layer1.weight\", \"layer1.bias\". ");
@@ -198,7 +196,7 @@ TEST(a_failed_export_is_reported_and_fails_the_run) {
     assert_int_equal(mkdir(path, 0700), 0);
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
     struct cluster_process *local = start_local(run, "run", "2", "1", NULL);
-    cluster_run_expect(local, 1, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 1);
     expect_words(local, "the weights were not exported to ");
     expect_words(local, "m.safetensors: ");
     export_checkpoint(run, "checkpoint", "whole.safetensors");
@@ -208,6 +206,6 @@ TEST(an_unwritable_folder_is_reported_at_the_start) {
     cluster_run_job(run, "{\"export\": {\"path\": \"/proc/no/m.npz\"}}");
     struct cluster_process *chief =
         cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL);
-    cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 2);
     expect_words(chief, "export.path: cannot make the folder /proc/no: ");
 }

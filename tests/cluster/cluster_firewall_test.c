@@ -29,16 +29,16 @@ static void start_blockable(struct net_hosts *net,
     net_hosts_require(net);
     cluster_run_job(net->run, BLOCKED_JOB);
     net_hosts_start(net, tasks, arguments);
-    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(tasks[NUM_PS], "examples/s");
 }
 
 static void end_blockable(struct cluster_process *tasks[HOSTS], bool all) {
-    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(tasks[NUM_PS], "examples/s");
     cluster_run_signal(tasks[NUM_PS], SIGTERM);
-    cluster_run_expect(tasks[NUM_PS], 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(tasks[NUM_PS], 128 + SIGTERM);
     for (int i = 0; i < HOSTS; i++)
         if (i != NUM_PS && (all || i != HOSTS - 1))
-            cluster_run_expect(tasks[i], EXIT_RETRY, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(tasks[i], EXIT_RETRY);
 }
 
 /* Worker 1 loses ps 1, by a firewall at host AT that handles packets of FROM by
@@ -52,8 +52,8 @@ static void expect_cut_off(void **state, int at, int from,
     cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, CUT_OFF);
     assert_contains(cluster_run_errors(tasks[HOSTS - 1]),
                     "ps 1 at 10.0.0.2:2222");
-    cluster_run_await(tasks[NUM_PS], "has not reached ps 1 at 10.0.0.2:2222",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(tasks[NUM_PS],
+                           "has not reached ps 1 at 10.0.0.2:2222");
     end_blockable(tasks, false);
     assert_contains(cluster_run_errors(tasks[NUM_PS]),
                     "warning: worker 1 on host");
@@ -143,7 +143,7 @@ static void start_callers(struct net_hosts *net,
     }
     net->run->network = 0;
     unsetenv("CAPSTAN_SET");
-    cluster_run_await(tasks[NUM_PS], "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(tasks[NUM_PS], "examples/s");
 }
 
 /* Its program ends with its trainer, and the chief in it. */
@@ -183,8 +183,7 @@ TEST(a_worker_that_the_chief_does_not_hear_ends_alone) {
     cluster_run_expect(tasks[HOSTS - 1], EXIT_RETRY, CUT_OFF);
     assert_contains(cluster_run_errors(tasks[HOSTS - 1]),
                     "10.0.0.3:2222 was silent for 10 s");
-    cluster_run_await(tasks[NUM_PS], "is gone: silent for",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(tasks[NUM_PS], "is gone: silent for");
     end_blockable(tasks, false);
 }
 

@@ -166,7 +166,7 @@ struct cluster_process *cluster_fixture_run(struct cluster_run *run,
                                             const char *const *changes) {
     struct cluster_process *local =
         cluster_fixture_local(run, num_ps, num_workers, changes);
-    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, code);
     return local;
 }
 
@@ -174,7 +174,7 @@ struct cluster_process *cluster_fixture_tool(struct cluster_run *run, int code,
                                              const char *const *arguments) {
     struct cluster_process *tool =
         cluster_run_start(run, arguments[0], arguments, NULL);
-    cluster_run_expect(tool, code, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(tool, code);
     return tool;
 }
 

@@ -65,6 +65,8 @@ unsigned cluster_fixture_find(const struct cluster_fixture *fixture,
 /* Awaits all but task BUT (CLUSTER_FIXTURE_TASKS: all) and expects CODE. */
 void cluster_fixture_expect(const struct cluster_fixture *fixture, unsigned but,
                             int code, double seconds);
+#define cluster_fixture_expect_soon(fixture, but, code)                        \
+    cluster_fixture_expect(fixture, but, code, CLUSTER_RUN_DEADLINE)
 
 /* `capstan local` over NUM_PS and NUM_WORKERS with each of CHANGES (NULL-ended,
  * or NULL) set, on job.json: its process. */

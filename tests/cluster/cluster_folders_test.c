@@ -90,8 +90,7 @@ static void train_two_epochs(struct cluster_fixture *fixture,
     cluster_run_job(run, two_epochs);
     cluster_fixture_describe(fixture, run, 1, 2, 2);
     start_all(fixture, "beta", "gamma");
-    cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(fixture, CLUSTER_FIXTURE_TASKS, 0);
 }
 
 /* Entries of FOLDER/NAME that begin so. */
@@ -172,7 +171,7 @@ TEST(a_host_keeps_no_more_of_what_its_ranks_keep) {
     unsetenv("PROGRAM");
     unsetenv("CAPSTAN_SET");
     for (int p = 0; p < 4; p++)
-        cluster_run_expect(processes[p], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[p], 0);
     assert_int_equal(count_beginning(run, "alpha.disk", "step-"), 2);
     assert_int_equal(count_beginning(run, "beta.disk", "step-"), 2);
     assert_int_equal(count_beginning(run, "gamma.disk", "step-"), 2);
@@ -196,14 +195,12 @@ TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits) {
     train_two_epochs(&fixture, run);
     cluster_run_job(run, three_epochs);
     start_all(&fixture, "beta", "gamma");
-    cluster_run_await(fixture.tasks[0].process, "step-000000060, epoch 3",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "step-000000060, epoch 3");
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
     gather(run, "gathered");
-    cluster_run_expect(
+    cluster_run_expect_soon(
         cluster_fixture_local(run, 2, 2, WORDS("checkpoint.dir=undisturbed")),
-        0, CLUSTER_RUN_DEADLINE);
+        0);
     cluster_fixture_expect_same_checkpoints(run, "gathered", "undisturbed");
 }
 
@@ -213,8 +210,7 @@ TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
     train_two_epochs(&fixture, run);
     cluster_run_job(run, three_epochs);
     start_all(&fixture, "gamma", "beta");
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, FAILED,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, FAILED);
     const struct cluster_process *chief = fixture.tasks[0].process;
     if (!cluster_fixture_has_logged(chief, "host beta holds it") &&
         !cluster_fixture_has_logged(chief, "host gamma holds it"))
@@ -236,18 +232,18 @@ TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
     start_all(&fixture, "beta", "gamma");
     struct cluster_process *chief = fixture.tasks[0].process;
-    cluster_run_await(chief, "examples/s", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "examples/s");
     cluster_run_path(run, "beta", beta);
     struct cluster_process *second =
         cluster_run_program(run, "second", beta,
                             WORDS("local", "--workers", "1", "job.json"), NULL);
-    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, CONFIG);
     snprintf(
         text, sizeof text, "ps 0, pid %d on host beta",
         cluster_run_pid(
             fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process));
     assert_true(cluster_fixture_has_logged(second, text));
     cluster_run_signal(chief, SIGTERM);
-    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 128 + SIGTERM);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
 }

@@ -150,7 +150,7 @@ static const char *output_of(struct cluster_run *run, const char *program,
                              const char *const *arguments) {
     struct cluster_process *process = cluster_run_program(
         run, "program", program, arguments, WORDS("LC_ALL=C"));
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 0);
     return cluster_run_output(process);
 }
 
@@ -298,7 +298,7 @@ TEST(commands_that_print_an_object) {
             run, "cluster", flags[i],
             WORDS("TF_CONFIG={\"cluster\": {\"worker\": [\"w:0\"]}, \"task\": "
                   "{\"type\": \"worker\", \"index\": 0}}"));
-        cluster_run_expect(cluster, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(cluster, 0);
         objects_of(cluster, "cluster");
     }
     objects_of(TOOL(run, 0, "compare", "--json", "--steps=10", "--repeats=1",
@@ -501,10 +501,10 @@ TEST(names_in_a_checkpoint_directory) {
         run, 2, 2,
         WORDS("steps=1000000", "checkpoint.dir=ps", "tensorboard=null",
               "checkpoint.resume=never"));
-    cluster_run_await(local, "chief: step 5/", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "chief: step 5/");
     nftw(path, name_of, 8, FTW_PHYS);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, TERMINATED);
     nftw(path, name_of, 8, FTW_PHYS);
     frozen_expect("file");
 }

@@ -111,14 +111,14 @@ static void train_there(struct cluster_run *run, const char *ps,
     cluster_run_job(run, endless);
     struct cluster_process *local =
         cluster_run_start(run, "local", words, NULL);
-    cluster_run_await(local, "steps 0 to", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "steps 0 to");
     find_sockets(&sockets, cluster_run_pid(local));
     check_table(&sockets, "/proc/net/tcp", address);
     check_table(&sockets, "/proc/net/tcp6", address);
     assert_true(sockets.listening >= 3);
     assert_true(sockets.connected >= 4);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, TERMINATED);
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
@@ -156,14 +156,14 @@ TEST(a_command_of_local_uses_the_loopback_address) {
                   "--set", "steps=1000000", "--set", "timeouts.stop=1", "--",
                   caller, "resume"),
             NULL);
-        cluster_run_await(local, "examples/s", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(local, "examples/s");
         find_sockets(&sockets, cluster_run_pid(local));
         check_table(&sockets, "/proc/net/tcp", "0100007F");
         check_table(&sockets, "/proc/net/tcp6", "0100007F");
         assert_true(sockets.listening >= 3);
         assert_true(sockets.connected >= 4);
         cluster_run_signal(local, SIGTERM);
-        cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, TERMINATED);
         cluster_fixture_reset(state);
         run = run;
     }
@@ -187,6 +187,6 @@ TEST(the_variable_does_as_the_flag) {
     struct cluster_process *process =
         cluster_run_start(run, "alone", WORDS("run", "--alone", "job.json"),
                           WORDS("CAPSTAN_INTERFACE=ib7"));
-    cluster_run_expect(process, REFUSED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, REFUSED);
     assert_contains(cluster_run_errors(process), "CAPSTAN_INTERFACE: 'ib7'");
 }

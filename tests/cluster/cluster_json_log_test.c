@@ -73,7 +73,7 @@ static const char *await_event(struct cluster_process *process,
                                const char *event) {
     char text[80];
     snprintf(text, sizeof text, "\"event\":\"%s\"", event);
-    return cluster_run_await(process, text, CLUSTER_RUN_DEADLINE);
+    return cluster_run_await_soon(process, text);
 }
 
 /* The process number of worker 1, which has joined the chief. */
@@ -104,7 +104,7 @@ TEST(each_line_of_local_is_an_object_though_a_worker_is_killed) {
     await_event(local, "member_died");
     await_event(local, "checkpoint_written");
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, TERMINATED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, TERMINATED);
     EXPECT_EVENTS(local, "chief", -1, "process_started", "strategy_chosen",
                   "listening", "member_joined", "plan_made",
                   "checkpoint_written", "member_died", "checkpoint_written",
@@ -122,8 +122,7 @@ TEST(the_variable_selects_json_for_each_process) {
     setenv(LOG_JSON_VARIABLE, "1", 1);
     cluster_fixture_start_all(&fixture);
     unsetenv(LOG_JSON_VARIABLE);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
     EXPECT_EVENTS(fixture.tasks[0].process, "chief", -1, "process_started",
                   "plan_made", "epoch_finished", "training_summarized",
                   "final_checkpoint");
@@ -152,8 +151,7 @@ TEST(every_process_ends_with_the_code_of_the_cause) {
     setenv(LOG_JSON_VARIABLE, "1", 1);
     cluster_fixture_start_all(&fixture);
     unsetenv(LOG_JSON_VARIABLE);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, FAILED,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, FAILED);
     for (int i = 0; i < 3; i++)
         expect_code(fixture.tasks[i].process, "LOSS_NOT_FINITE");
 }
@@ -163,7 +161,7 @@ static void expect_failure(struct cluster_run *run, const char *code,
                            const char *variable, const char *const *arguments) {
     struct cluster_process *process =
         cluster_run_start(run, "command", arguments, WORDS(variable));
-    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, CONFIG);
     expect_code(process, code);
 }
 
@@ -190,7 +188,7 @@ TEST(the_flag_text_outweighs_the_variable) {
     struct cluster_process *local = cluster_run_start(
         *state, "local", WORDS("local", "--log-format=text", "job.json"),
         WORDS(LOGS_JSON));
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 0);
     for (const char *line = cluster_run_errors(local); *line;
          line += strcspn(line, "\n") + 1)
         if (!log_is_info(line, strcspn(line, "\n")))
@@ -205,7 +203,7 @@ TEST(little_is_said_before_the_first_step) {
     struct cluster_process *local = cluster_run_start(
         *state, "local",
         WORDS("local", "--ps", "2", "--workers", "2", "job.json"), NULL);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 0);
     const char *said = cluster_run_errors(local);
     const char *step = strstr(said, "chief: epoch 1/"), *line = said;
     int lines = 0;
@@ -222,7 +220,7 @@ TEST(a_program_that_launch_cannot_start_is_an_object_too) {
     struct cluster_process *launch = cluster_run_start(
         *state, "launch",
         WORDS("launch", "--json-log", "--no_python", "no-program"), NULL);
-    cluster_run_expect(launch, NOT_STARTED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(launch, NOT_STARTED);
     EXPECT_EVENTS(launch, "launch", -1, "process_not_started");
 }
 
@@ -233,7 +231,7 @@ TEST(processes_that_launch_starts_log_json_as_well) {
         WORDS("launch", "--json-log", "--no_python", "--nproc_per_node=1",
               getenv("CAPSTAN"), "run", "job.json"),
         NULL);
-    cluster_run_expect(launch, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(launch, 0);
     EXPECT_EVENTS(launch, "chief", -1, "process_started",
                   "training_summarized");
 }
@@ -242,7 +240,7 @@ TEST(a_wrong_value_of_the_variable_is_refused) {
     struct cluster_process *process =
         cluster_run_start(*state, "command", WORDS("run", "job.json"),
                           WORDS(LOG_JSON_VARIABLE "=yes"));
-    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, CONFIG);
     cluster_fixture_expect_logged(process, LOG_JSON_VARIABLE
                                   " is 'yes'; allowed are 0 and 1");
 }

@@ -48,9 +48,9 @@ static void await_moment(const struct cluster_fixture *fixture,
     unsigned saved = (unsigned)cluster_fixture_random(seed, most_saved + 1);
     double after = (double)cluster_fixture_random(seed, 20000) * 1e-6;
     print_message("# %.1f ms after %u checkpoints\n", 1e3 * after, saved);
-    cluster_run_await(chief, "steps ", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "steps ");
     for (unsigned i = 0; i < saved; i++)
-        cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "checkpoint");
     cluster_fixture_sleep(after);
 }
 
@@ -133,7 +133,7 @@ TEST(an_asynchronous_run_continues_without_a_killed_worker) {
         begin(state, &fixture, asynchronous);
         unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
         unsigned dead = kill_somewhere(&fixture, "worker", index, 2, &seed);
-        cluster_fixture_expect(&fixture, dead, 0, CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect_soon(&fixture, dead, 0);
         assert_true(newest(fixture.run, "checkpoint", &step) > 0);
         assert_true(step >= 4000);
         assert_true(expect_untrained(fixture.tasks[0].process, index, 5) == 0);
@@ -148,7 +148,7 @@ static void expect_done_without_a_worker(void **state, const char *job) {
         unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
         unsigned dead = kill_somewhere(&fixture, "worker", index, 10, &seed);
         cluster_run_await(fixture.tasks[0].process, "is gone", PEER + SLACK);
-        cluster_fixture_expect(&fixture, dead, 0, CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect_soon(&fixture, dead, 0);
         assert_true(newest(fixture.run, "checkpoint", &step) > 0);
         assert_int_equal(step, 1200);
         if (job == synchronous)
@@ -175,8 +175,7 @@ TEST(a_restarted_worker_joins_later_rounds) {
         unsigned back = kill_somewhere(&fixture, "worker", index, 4, &seed);
         cluster_fixture_start(&fixture, back);
         cluster_run_await(fixture.tasks[back].process, "joined", PEER + SLACK);
-        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                               CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
         double steps = expect_untrained(fixture.tasks[0].process, index, 10);
         if (!(steps > 600))
             fail_msg("it came back, but took part in %.0f steps", steps);
@@ -203,24 +202,22 @@ TEST(a_joiner_that_does_not_fit_ends_alone) {
     begin(state, &fixture, long_synchronous);
     unsigned joiner = cluster_fixture_find(&fixture, "worker", 1);
     struct cluster_process *chief = fixture.tasks[0].process;
-    cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "checkpoint");
     cluster_run_signal(fixture.tasks[joiner].process, SIGTERM);
     cluster_run_exit(fixture.tasks[joiner].process, SLACK);
     move_data(fixture.run, "train", "kept");
     move_data(fixture.run, "test", "train");
     move_data(fixture.run, "kept", "test");
-    cluster_run_expect(cluster_fixture_start(&fixture, joiner), 2,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_fixture_start(&fixture, joiner), 2);
     cluster_fixture_expect_logged(
         fixture.tasks[joiner].process,
         "reads 200 training and 600 test samples, rank 0 "
         "reads 600 and 200");
     move_data(fixture.run, "train", "gone");
-    cluster_run_expect(cluster_fixture_start(&fixture, joiner), 2,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_fixture_start(&fixture, joiner), 2);
     cluster_run_await(chief, "the run goes on without it", SLACK);
     cluster_run_await(chief, "the run goes on without it", SLACK);
-    cluster_fixture_expect(&fixture, joiner, 0, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, joiner, 0);
 }
 
 /* The same commands go on from the newest checkpoint, if there is one, and end
@@ -233,16 +230,14 @@ static void resume(struct cluster_fixture *fixture) {
              (unsigned long long)step);
     cluster_fixture_start_all(fixture);
     if (count)
-        cluster_run_await(fixture->tasks[0].process, from,
-                          CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(fixture->tasks[0].process, from);
+    cluster_fixture_expect_soon(fixture, CLUSTER_FIXTURE_TASKS, 0);
     if (!count)
         assert_false(cluster_fixture_has_logged(fixture->tasks[0].process,
                                                 "resuming from"));
     const char *elsewhere[] = {"checkpoint.dir=undisturbed", NULL};
-    cluster_run_expect(cluster_fixture_local(fixture->run, 1, 2, elsewhere), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(
+        cluster_fixture_local(fixture->run, 1, 2, elsewhere), 0);
     cluster_fixture_expect_same_checkpoints(fixture->run, "checkpoint",
                                             "undisturbed");
 }

@@ -46,7 +46,7 @@ TEST(every_process_knows_its_rank) {
         launch(*state, flags,
                "echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on "
                "$NODE_RANK at $MASTER_ADDR:$MASTER_PORT $0");
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 0);
     const char *said = cluster_run_output(process);
     assert_contains(said, "2 of 6, 0 of 2 on 1 at m:7 --local_rank=0");
     assert_contains(said, "3 of 6, 1 of 2 on 1 at m:7 --local_rank=1");
@@ -56,7 +56,7 @@ TEST(use_env_leaves_the_command_unchanged) {
     const char *const flags[] = {"--use_env", NULL};
     struct cluster_process *process =
         launch(*state, flags, "echo rank $LOCAL_RANK, $#");
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 0);
     assert_string_equal(cluster_run_output(process), "rank 0, 0\n");
 }
 
@@ -68,12 +68,12 @@ TEST(python_runs_scripts_and_modules) {
     const char *const script[] = {"launch", "train.py", "--epochs", "3", NULL};
     struct cluster_process *process =
         cluster_run_start(*state, "script", script, NULL);
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 0);
     assert_string_equal(cluster_run_output(process),
                         "0 ['--epochs', '3', '--local_rank=0']\n");
     const char *const module[] = {"launch", "--use_env", "-m", "train", NULL};
     process = cluster_run_start(*state, "module", module, NULL);
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 0);
     assert_string_equal(cluster_run_output(process), "0 []\n");
 }
 
@@ -106,7 +106,7 @@ static struct cluster_process *fail_beside(struct cluster_run *run,
              " exit 7; fi; %s",
              script);
     struct cluster_process *process = launch(run, flags, both);
-    cluster_run_expect(process, 7, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 7);
     expect_gone(cluster_run_output(process), "pid ");
     return process;
 }
@@ -135,10 +135,10 @@ TEST(a_signal_is_forwarded_to_all) {
     struct cluster_process *process = launch(
         *state, flags,
         "trap 'echo told; exit 0' INT; echo here >&2; sleep 1000 & wait");
-    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(process, "here");
+    cluster_run_await_soon(process, "here");
     cluster_run_signal(process, SIGINT);
-    cluster_run_expect(process, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 128 + SIGINT);
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
@@ -147,17 +147,17 @@ TEST(sigusr1_is_forwarded_to_all_and_ends_none) {
     struct cluster_process *process = launch(
         *state, flags,
         "trap 'echo told; exit 0' USR1; echo here >&2; sleep 1000 & wait");
-    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(process, "here", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(process, "here");
+    cluster_run_await_soon(process, "here");
     cluster_run_signal(process, SIGUSR1);
-    cluster_run_expect(process, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 0);
     assert_string_equal(cluster_run_output(process), "told\ntold\n");
 }
 
 TEST(a_missing_program_is_reported) {
     struct cluster_process *process = cluster_run_start(
         *state, "launch", WORDS("launch", "no-such-program"), NULL);
-    cluster_run_expect(process, 127, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 127);
     const char *said =
         strstr(cluster_run_errors(process), "starting no-such-program");
     assert_non_null(said);

@@ -44,7 +44,7 @@ static struct cluster_process *play(void **state, const char *num_ps,
                                     int code, const char *const *sets) {
     struct cluster_process *local =
         start(cluster_fixture_reset(state), num_ps, workers, name, sets);
-    cluster_run_expect(local, code, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, code);
     return local;
 }
 
@@ -97,7 +97,7 @@ TEST(two_runs_of_a_process_do_not_meet) {
     cluster_fixture_caller(caller);
     struct cluster_process *two =
         cluster_run_program(run, "two", caller, SETS("two"), NULL);
-    cluster_run_expect(two, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(two, 0);
     assert_string_equal(cluster_run_errors(two), ""); /* it did not ask */
 }
 
@@ -115,7 +115,7 @@ static void expect_on_every_rank(void **state, unsigned num_ps,
         ranks[r] =
             cluster_run_task_program(run, "worker", r, caller, SETS(name));
     for (unsigned r = 0; r < 2; r++) {
-        cluster_run_expect(ranks[r], code, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(ranks[r], code);
         assert_contains(cluster_run_errors(ranks[r]), text);
     }
 }
@@ -159,7 +159,7 @@ TEST(a_call_before_the_join_is_named_at_once) {
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *rank =
         cluster_run_task_program(run, "worker", 0, caller, SETS("unjoined"));
-    cluster_run_expect(rank, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(rank, CONFIG);
     assert_contains(cluster_run_errors(rank), "before capstan_join");
 }
 
@@ -214,7 +214,7 @@ TEST(local_does_not_await_a_rank_that_ends_before_it_joins) {
                               SETS("local", "--ps", "1", "--workers", "2", "--",
                                    "sh", "-c", line),
                               NULL);
-        cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, FAILED);
         assert_contains(cluster_run_errors(local),
                         "worker 1 ended the run: before it had joined "
                         "it ended with exit code 0");
@@ -248,7 +248,7 @@ static void expect_same_bits(void **state, const char *num_ps, const char *name,
             start(run, num_ps, "2", name,
                   SETS(optimizer, half == 1 ? "steps=17" : "steps=40",
                        "checkpoint.dir=kept", "checkpoint.every_steps=5"));
-        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 0);
         snprintf(parts, sizeof parts, "%s", weights_of(local));
     }
     assert_int_equal(whole[0], '0'); /* not resumed */
@@ -276,11 +276,11 @@ static void expect_goes_on(void **state, const char *num_ps, const char *name,
     struct cluster_run *run = cluster_fixture_reset(state);
     const char *const *sets = SETS("steps=6", "checkpoint.dir=kept", every);
     struct cluster_process *local = start(run, num_ps, "2", name, sets);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 0);
     unsigned count = cluster_fixture_checkpoints(run, "kept", steps, 8);
     assert_int_equal(steps[count - 1], 3);
     local = start(run, num_ps, "2", "resume", sets);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 0);
     assert_string_equal(whole + 1, weights_of(local) + 1);
     assert_int_equal(weights_of(local)[0], '1'); /* resumed */
 }
@@ -312,7 +312,7 @@ TEST(a_complete_run_takes_no_step_when_started_again) {
             struct cluster_process *local =
                 start(run, num_ps, "2", "resume",
                       SETS("steps=6", staleness, "checkpoint.dir=kept"));
-            cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(local, 0);
             assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8),
                              1);
             if (!s) {
@@ -333,10 +333,10 @@ TEST(a_complete_run_takes_no_rows_when_started_again) {
         run = cluster_fixture_reset(state);
         for (int s = 0; s < 3; s++) {
             uint64_t steps[8];
-            cluster_run_expect(start(run, clusters[c], "2", "rows",
-                                     SETS("steps=6", "checkpoint.dir=kept",
-                                          "optimizer.params.lr=1")),
-                               0, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(start(run, clusters[c], "2", "rows",
+                                          SETS("steps=6", "checkpoint.dir=kept",
+                                               "optimizer.params.lr=1")),
+                                    0);
             assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8),
                              1);
             assert_int_equal(steps[0], 6);
@@ -353,7 +353,7 @@ TEST(a_requested_checkpoint_has_what_ranks_keep) {
         run = cluster_fixture_reset(state);
         struct cluster_process *local =
             start(run, clusters[c], "2", "own-asks", sets);
-        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 0);
         snprintf(first, sizeof first, "%s", weights_of(local));
         assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8), 2);
         assert_true(steps[0] >= 7 && steps[0] < 3000);
@@ -361,7 +361,7 @@ TEST(a_requested_checkpoint_has_what_ranks_keep) {
                  (unsigned long long)steps[0]);
         local = start(run, clusters[c], "2", "own",
                       SETS("steps=3000", "checkpoint.dir=kept", resume));
-        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 0);
         assert_string_equal(weights_of(local) + 1, first + 1);
     }
 }
@@ -387,7 +387,7 @@ TEST(a_resumed_run_knows_its_place_in_the_data) {
                 start(run, clusters[c], "2", "epochs",
                       SETS(half == 1 ? "steps=10" : "steps=20",
                            "checkpoint.dir=kept"));
-            cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(local, 0);
             assert_contains(cluster_run_output(local),
                             half == 1 ? "epoch 0, 0 steps"
                                       : "epoch 2, 2 steps");
@@ -406,10 +406,9 @@ TEST(an_orphan_of_a_killed_process_keeps_nothing) {
             run, "worker", 0, caller, SETS(life ? "sums" : "orphan"));
         unsetenv("CAPSTAN_SET");
         struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
-        cluster_run_expect(worker, life ? 0 : 128 + SIGKILL,
-                           CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(worker, life ? 0 : 128 + SIGKILL);
         if (life)
-            cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(ps, 0);
         else
             cluster_run_signal(ps, SIGKILL);
         (void)cluster_run_exit(ps, CLUSTER_RUN_DEADLINE);
@@ -441,11 +440,11 @@ TEST(rank_0_is_needed_until_the_first_step) {
         if (r)
             others[2] = worker;
         else
-            cluster_run_expect(worker, 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(worker, 128 + SIGKILL);
     }
     unsetenv("CAPSTAN_SET");
     for (unsigned i = 0; i < 3; i++)
-        cluster_run_expect(others[i], RETRY, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(others[i], RETRY);
 }
 
 /* Each task of a chief, two ps and three workers that play NAME; the chief
@@ -496,12 +495,12 @@ TEST(another_rank_has_the_weights_of_a_checkpoint) {
                ends);
     unsetenv("CAPSTAN_SUMMARY");
     for (int i = 0; i < 2; i++)
-        cluster_run_expect(ends[i], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(ends[i], 0);
     expect_half_untrained(path);
     struct cluster_process *local =
         start(run, "1", "3", "own-plain",
               SETS("steps=20", "checkpoint.dir=kept", "checkpoint.resume=20"));
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 0);
     assert_string_equal(weights_of(local) + 1, whole + 1);
 }
 
@@ -519,7 +518,7 @@ static void play_joiner(struct cluster_run *run, const char *name,
     for (unsigned r = 0; r < 2; r++)
         ranks[r] =
             cluster_run_task_program(run, "worker", r, caller, SETS(name));
-    cluster_run_expect(ranks[dies], 128 + SIGKILL, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(ranks[dies], 128 + SIGKILL);
     ranks[dies] =
         cluster_run_task_program(run, "worker", dies, caller, SETS(name));
     unsetenv("CAPSTAN_SET");
@@ -540,7 +539,7 @@ TEST(a_rank_that_joins_has_the_state_of_the_others) {
         play_joiner(cluster_fixture_reset(state), cases[i].name, cases[i].dies,
                     cases[i].sets, ranks);
         for (unsigned r = 0; r < 2; r++)
-            cluster_run_expect(ranks[r], 0, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(ranks[r], 0);
         assert_string_equal(weights_of(ranks[0]), weights_of(ranks[1]));
     }
 }
@@ -548,7 +547,7 @@ TEST(a_rank_that_joins_has_the_state_of_the_others) {
 TEST(a_rank_that_cannot_join_gets_the_reason) {
     struct cluster_process *ranks[2];
     play_joiner(run, "joins-full", 1, saves, ranks);
-    cluster_run_expect(ranks[1], FAILED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(ranks[1], FAILED);
     assert_contains(cluster_run_errors(ranks[1]),
                     "and there is no checkpoint of it: what rank 0 "
                     "keeps: ");
@@ -568,7 +567,7 @@ TEST(the_last_rank_takes_weights_of_its_own_along) {
     (void)cluster_run_task(run, "ps", 0, NULL);
     (void)cluster_run_task_program(run, "worker", 0, caller, SETS("own-dies"));
     unsetenv("CAPSTAN_SET");
-    cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, RETRY);
     assert_contains(cluster_run_errors(chief), "and its weights with it");
 }
 
@@ -596,10 +595,10 @@ TEST(with_staleness_each_rank_has_its_own_state_back) {
                    SETS(staleness, "checkpoint.dir=kept", "steps=2000",
                         "checkpoint.every_steps=500"));
         assert_true(cluster_fixture_checkpoints(run, "kept", steps, 8) > 1);
-        cluster_run_expect(
+        cluster_run_expect_soon(
             start(run, "1", "2", "learns-keeps",
                   SETS(staleness, "checkpoint.dir=kept", "steps=2020")),
-            0, CLUSTER_RUN_DEADLINE);
+            0);
     }
 }
 
@@ -613,7 +612,7 @@ TEST(json_gives_the_summary_and_nothing_else) {
                               SETS("local", "--json", "--ps", clusters[c],
                                    "--workers", "2", "--", caller, "learns"),
                               NULL);
-        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 0);
         const char *output = cluster_run_output(local);
         assert_ptr_equal(strchr(output, '\n') + 1, strchr(output, 0));
         json_t *object = cluster_run_json(local);
@@ -628,7 +627,7 @@ TEST(json_gives_the_summary_and_nothing_else) {
 TEST(a_command_without_a_run_has_no_summary) {
     struct cluster_process *local = cluster_run_start(
         run, "local", SETS("local", "--json", "--ps", "0", "--", "true"), NULL);
-    cluster_run_expect(local, FAILED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, FAILED);
     assert_string_equal(cluster_run_output(local), "");
     assert_contains(cluster_run_errors(local), "true has ended without a run");
 }
@@ -639,7 +638,7 @@ TEST(the_reason_why_a_run_cannot_begin_is_said_first) {
     struct cluster_process *local =
         start(run, "1", "2", "learns",
               SETS("strategy.type=allreduce", "checkpoint.dir=/dev/null/a"));
-    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, CONFIG);
     assert_contains(cluster_run_errors(local),
                     "chief: warning: checkpoint.dir");
     assert_null(strstr(cluster_run_errors(local), "was killed"));
@@ -651,13 +650,13 @@ TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together) {
     cluster_fixture_caller(caller);
     struct cluster_process *local = cluster_run_start(
         run, "local", SETS("local", "job.json", "--", caller, "sums"), NULL);
-    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, CONFIG);
     assert_contains(cluster_run_errors(local), "model.type is external");
     local = cluster_run_start(run, "program",
                               SETS("local", "--set",
                                    "model={\"type\": \"external\"}", "--set",
                                    "data=null", "job.json"),
                               NULL);
-    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, CONFIG);
     assert_contains(cluster_run_errors(local), "declares the model");
 }

@@ -20,7 +20,7 @@ static struct cluster_process *cluster_as(struct cluster_run *run,
     snprintf(variable, sizeof variable, "TF_CONFIG=%s", text);
     struct cluster_process *process = cluster_run_start(
         run, "cluster", arguments, (const char *const[]){variable, NULL});
-    cluster_run_expect(process, code, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, code);
     free(text);
     json_decref(config);
     return process;
@@ -35,7 +35,7 @@ static struct cluster_process *cluster_with(struct cluster_run *run,
                                             int code) {
     struct cluster_process *process =
         cluster_run_start(run, "cluster", arguments, environment);
-    cluster_run_expect(process, code, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, code);
     return process;
 }
 
@@ -61,8 +61,8 @@ static struct cluster_process *start_chief_and_ps(struct cluster_run *run,
     struct cluster_process *chief = cluster_run_task(
         run, "chief", 0, (const char *const[]){"job.json", NULL});
     *ps = cluster_run_task(run, "ps", 0, NULL);
-    cluster_run_await(chief, "listening on port", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(*ps, "listening on port", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "listening on port");
+    cluster_run_await_soon(*ps, "listening on port");
     return chief;
 }
 
@@ -94,9 +94,9 @@ TEST(the_chief_and_the_ps_of_a_run_answer) {
     expect_line(text, "2 of 2 addresses answer.", "");
     struct cluster_process *worker =
         cluster_run_task(*state, "worker", 0, NULL);
-    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 0);
+    cluster_run_expect_soon(ps, 0);
+    cluster_run_expect_soon(chief, 0);
 }
 
 TEST(a_missing_process_is_named) {

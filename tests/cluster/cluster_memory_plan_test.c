@@ -75,12 +75,12 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
  * the first run aside. */
 TEST(a_model_larger_than_any_machine_is_refused_at_once) {
     cluster_run_job(run, "{\"epochs\": 1}");
-    cluster_run_expect(start_local(run, "small"), 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(start_local(run, "small"), 0);
     time_t before = changed(run, "checkpoint/step-000000030");
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 524288, 524288, 10]},"
                          " \"checkpoint\": {\"resume\": \"never\"}, " PEER "}");
     struct cluster_process *large = start_local(run, "large");
-    cluster_run_expect(large, EXIT_CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(large, EXIT_CONFIG);
     expect_logged(large, "memory: the job takes ");
     expect_logged(large, "(free memory)");
     expect_logged(large, "worker 0 and 1 more take ");
@@ -100,12 +100,11 @@ TEST(ulimit_limits_the_memory_plan) {
     cluster_run_job(run, medium);
     struct cluster_process *refused =
         start_after(run, "refused", "ulimit -v 2097152");
-    cluster_run_expect(refused, EXIT_CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(refused, EXIT_CONFIG);
     expect_logged(refused, "left to the process by ulimit -v");
     expect_logged(refused, "worker ");
     cluster_run_job(run, "{\"epochs\": 1}");
-    cluster_run_expect(start_after(run, "taken", "ulimit -v 2097152"), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(start_after(run, "taken", "ulimit -v 2097152"), 0);
 }
 
 enum {
@@ -275,7 +274,7 @@ TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint) {
         (void)cluster_run_task(run, "worker", 0, NULL);
         codes[i] = cluster_run_exit(ps, 2 * CLUSTER_RUN_DEADLINE);
         if (codes[i] == EXIT_FAILED) {
-            cluster_run_expect(chief, EXIT_FAILED, CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(chief, EXIT_FAILED);
             expect_logged(chief, cases[i].says);
             expect_logged(chief, "left by control group /");
         }
@@ -322,8 +321,8 @@ TEST(the_chief_waits_for_memory_to_become_free) {
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
                          " \"steps\": 2}");
     struct cluster_process *taken = start_after(run, "taken", enter);
-    cluster_run_await(taken, "waiting up to 30 s (timeouts.peer): memory: ",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(taken,
+                           "waiting up to 30 s (timeouts.peer): memory: ");
     kill(held, SIGKILL);
     waitpid(held, NULL, 0);
     int other = cluster_run_exit(taken, CLUSTER_RUN_DEADLINE);
@@ -362,7 +361,7 @@ static void train_deep(struct cluster_run *run, const char *name,
              " \"%s\"}, \"export\": {\"path\": \"%s.safetensors\"}}",
              kept, strategy, name, name);
     cluster_run_job(run, changes);
-    cluster_run_expect(start_local(run, name), 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(start_local(run, name), 0);
 }
 
 static void expect_same_with(struct cluster_run *run, const char *strategy) {
@@ -396,6 +395,6 @@ TEST(recomputed_activations_end_in_the_same_bits) {
 TEST(the_plan_logs_its_memory) {
     cluster_run_job(run, "{\"epochs\": 1}");
     struct cluster_process *local = start_local(run, "local");
-    cluster_run_await(local, "memory: a trainer ", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "memory: a trainer ");
+    cluster_run_expect_soon(local, 0);
 }

@@ -88,9 +88,9 @@ TEST(a_resumed_run_logs_each_step_once) {
         cluster_run_job(run, job);
         struct cluster_process *local =
             cluster_fixture_local(run, 2, 2, long_run);
-        cluster_run_await(local, "step-000000200", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(local, "step-000000200");
         cluster_run_signal(local, signals[i]);
-        cluster_run_expect(local, 128 + signals[i], CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 128 + signals[i]);
         local = cluster_fixture_local(run, 2, 2, long_run);
         cluster_run_expect(local, 0, 2 * CLUSTER_RUN_DEADLINE);
         cluster_fixture_expect_logged(local, "resuming from");
@@ -112,13 +112,11 @@ TEST(a_worker_that_dies_leaves_no_gap) {
     cluster_fixture_start_all(&fixture);
     struct cluster_process *victim =
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
-    cluster_run_await(fixture.tasks[0].process, "step 99/",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "step 99/");
     cluster_run_signal(victim, SIGKILL);
-    cluster_run_expect(victim, KILLED, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture,
-                           cluster_fixture_find(&fixture, "worker", 1), 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(victim, KILLED);
+    cluster_fixture_expect_soon(&fixture,
+                                cluster_fixture_find(&fixture, "worker", 1), 0);
     expect_points(run, "train/loss", 3, 2000);
 }
 
@@ -166,9 +164,9 @@ static struct cluster_process *delay(struct cluster_run *run,
     cluster_fixture_start_all(fixture);
     unsigned victim = cluster_fixture_find(fixture, "worker", 1);
     struct cluster_process *chief = fixture->tasks[0].process;
-    cluster_run_await(chief, "step 99/", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "step 99/");
     cluster_run_signal(fixture->tasks[victim].process, number);
-    cluster_run_await(chief, message, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, message);
     return chief;
 }
 
@@ -179,8 +177,7 @@ TEST(a_stalled_run_names_the_waited_for_peer_and_no_rate) {
     cluster_run_signal(
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process,
         SIGCONT);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
     cluster_fixture_expect_logged(chief, "step 3000/3000");
 }
 
@@ -188,9 +185,8 @@ TEST(time_lost_to_a_dead_peer_suggests_no_key) {
     struct cluster_fixture fixture;
     struct cluster_process *chief =
         delay(*state, &fixture, SIGKILL, "worker 1 on host ");
-    cluster_fixture_expect(&fixture,
-                           cluster_fixture_find(&fixture, "worker", 1), 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture,
+                                cluster_fixture_find(&fixture, "worker", 1), 0);
     cluster_fixture_expect_logged(chief,
                                   "largest cause of lost time: waiting for "
                                   "worker 1, which was silent for ");

@@ -152,8 +152,7 @@ static void read_model(struct cluster_run *run, const char *dir,
     struct tensor_file *file;
     snprintf(name, sizeof name, "%s.safetensors", dir);
     const char *const export[] = {"ckpt", "export", dir, name, NULL};
-    cluster_run_expect(cluster_run_start(run, "export", export, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_run_start(run, "export", export, NULL), 0);
     cluster_run_path(run, name, path);
     assert_ok(tensor_file_open(&file, path, &failure));
     for (unsigned p = 0; p < PARAMETERS; p++) {
@@ -199,8 +198,8 @@ static void train_processes(struct cluster_run *run,
         arguments[used++] = "--set";
         arguments[used++] = sets[i];
     }
-    cluster_run_expect(cluster_run_start(run, training->dir, arguments, NULL),
-                       0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(
+        cluster_run_start(run, training->dir, arguments, NULL), 0);
     read_model(run, training->dir, model);
 }
 

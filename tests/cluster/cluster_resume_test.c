@@ -57,10 +57,10 @@ TEST(checkpoints_are_saved_by_seconds) {
     const char *changes[] = {"checkpoint.every_seconds=0.4", NULL};
     struct cluster_process *local = cluster_fixture_local(run, 2, 2, changes);
     for (unsigned i = 0; i < SEEN; i++)
-        cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(local, "checkpoint /");
     assert_true(time_now() - begun > time_from_seconds(SEEN * 0.4));
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
     assert_true(
         cluster_fixture_checkpoints(run, "checkpoint", steps, MAXIMUM) >= SEEN);
 }
@@ -145,9 +145,9 @@ TEST(with_resume_never_no_signal_message_promises_a_resume) {
     struct cluster_process *local = cluster_fixture_local(
         *state, 1, 1,
         WORDS("checkpoint.resume=never", "checkpoint.every_steps=50"));
-    cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "checkpoint /");
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
     assert_false(cluster_fixture_has_logged(local, "the same command resumes"));
     cluster_fixture_expect_logged(
         local, "the same command starts over (checkpoint.resume "
@@ -163,9 +163,9 @@ TEST(a_signal_ends_a_run_of_very_frequent_checkpoints) {
         *state, 1, 1,
         WORDS("checkpoint.every_steps=2", "train_micro_batch_size_per_gpu=4"));
     for (int i = 0; i < 50; i++)
-        cluster_run_await(local, "checkpoint /", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(local, "checkpoint /");
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
     cluster_fixture_expect_logged(local, "the same command resumes from /");
 }
 
@@ -187,7 +187,7 @@ TEST(a_missing_step_is_an_error_and_deletes_nothing) {
     CLUSTER_FIXTURE_RUN(*state, 1, 1, 0, "epochs=1");
     struct cluster_process *local =
         cluster_fixture_local(*state, 1, 1, WORDS("checkpoint.resume=17"));
-    cluster_run_expect(local, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, CONFIG);
     cluster_fixture_expect_logged(local,
                                   "checkpoint.resume: found 17, a step that "
                                   "has no checkpoint in /");

@@ -23,8 +23,7 @@ static void run_cluster(struct cluster_run *run, unsigned num_chiefs,
     cluster_run_job(run, job);
     cluster_fixture_describe(&fixture, run, num_chiefs, 1, 2);
     cluster_fixture_start_all(&fixture);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
     cluster_fixture_expect_logged(fixture.tasks[0].process, said);
     expect_steps(fixture.tasks[0].process, steps);
 }
@@ -96,7 +95,7 @@ static void run_roles(struct cluster_run *run, const struct part *parts,
         processes[count] =
             start(run, parts[count].name, parts[count].variable, count == 0);
     for (size_t i = 0; i < count; i++)
-        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[i], 0);
     cluster_fixture_expect_logged(processes[0], said);
     expect_steps(processes[0], steps);
 }
@@ -205,7 +204,7 @@ TEST(flags_replace_a_tf_config) {
     processes[1] = start_by_flags(run, "worker-1", "worker", "1", false);
     processes[2] = start_by_flags(run, "ps-0", "ps", "0", false);
     for (size_t i = 0; i < 3; i++)
-        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[i], 0);
     expect_steps(processes[0], 90);
 }
 
@@ -217,7 +216,7 @@ static void expect_refused(struct cluster_run *run, unsigned num_chiefs,
     cluster_run_job(run, job);
     cluster_fixture_describe(&fixture, run, num_chiefs, num_ps, num_workers);
     struct cluster_process *leader = cluster_fixture_start(&fixture, 0);
-    cluster_run_expect(leader, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(leader, CONFIG);
     cluster_fixture_expect_logged(leader, text);
     assert_string_equal(cluster_run_output(leader), "");
 }
@@ -246,9 +245,9 @@ TEST(a_chief_and_a_ps_at_one_port_of_a_host_are_refused) {
                  "0}}",
                  port, host, port, i ? "ps" : "chief");
     struct cluster_process *chief = start(run, "chief-0", variables[0], true);
-    cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 2);
     struct cluster_process *ps = start(run, "ps-0", variables[1], false);
-    cluster_run_expect(ps, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(ps, 2);
     cluster_fixture_expect_logged(chief, "address_twice");
     cluster_fixture_expect_logged(ps, "address_twice");
 }

@@ -91,6 +91,10 @@ struct cluster_process *cluster_run_task_program(struct cluster_run *run,
 const char *cluster_run_await(struct cluster_process *process, const char *text,
                               double seconds);
 
+/* The same within CLUSTER_RUN_DEADLINE. */
+#define cluster_run_await_soon(process, text)                                  \
+    cluster_run_await(process, text, CLUSTER_RUN_DEADLINE)
+
 /* Waits for a line with ONE and a line with OTHER, in either order, as lines of
  * two processes come. */
 void cluster_run_await_both(struct cluster_process *process, const char *one,
@@ -105,6 +109,8 @@ int cluster_run_exit(struct cluster_process *process, double seconds);
 /* The same, and anything but CODE fails the test. */
 void cluster_run_expect(struct cluster_process *process, int code,
                         double seconds);
+#define cluster_run_expect_soon(process, code)                                 \
+    cluster_run_expect(process, code, CLUSTER_RUN_DEADLINE)
 
 /* Ctrl-C once PROCESS has said TEXT: it ends with 130, and nothing is on its
  * standard output. */

@@ -34,15 +34,15 @@ static void expect_checkpoints(struct cluster_run *run, unsigned count) {
 
 /* PROCESS, which has the chief's lines, is told, saves and goes on. */
 static void save_by(struct cluster_run *run, struct cluster_process *process) {
-    cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(process, "%)");
     cluster_run_signal(process, SIGUSR1);
-    cluster_run_await(process, "SIGUSR1: one checkpoint, and the run goes on",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(process, "checkpoint /", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(process,
+                           "SIGUSR1: one checkpoint, and the run goes on");
+    cluster_run_await_soon(process, "checkpoint /");
     expect_checkpoints(run, 1);
-    cluster_run_await(process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(process, "%)");
     cluster_run_signal(process, SIGTERM);
-    cluster_run_expect(process, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 128 + SIGTERM);
     expect_checkpoints(run, 2);
 }
 
@@ -77,24 +77,23 @@ TEST(sigusr1_to_every_process_saves_one_checkpoint) {
     struct cluster_process *chief = fixture.tasks[0].process;
     struct cluster_process *ps =
         fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
-    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "%)");
     cluster_run_signal(ps, SIGSTOP); /* the cut waits for it */
     for (unsigned i = fixture.count; i > 0; i--)
         cluster_run_signal(fixture.tasks[i - 1].process, SIGUSR1);
-    cluster_run_await(chief, "SIGUSR1: one checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "SIGUSR1: one checkpoint");
     cluster_run_signal(chief, SIGUSR1);
-    cluster_run_await(chief, "SIGUSR1: a checkpoint is in progress",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "SIGUSR1: a checkpoint is in progress");
     cluster_run_signal(ps, SIGCONT);
     for (unsigned i = 1; i < fixture.count; i++)
-        cluster_run_await(fixture.tasks[i].process, "SIGUSR1 is ignored here",
-                          CLUSTER_RUN_DEADLINE);
-    cluster_run_await(chief, "checkpoint /", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(fixture.tasks[i].process,
+                               "SIGUSR1 is ignored here");
+    cluster_run_await_soon(chief, "checkpoint /");
+    cluster_run_await_soon(chief, "%)");
     expect_checkpoints(run, 1);
     cluster_run_signal(chief, SIGTERM);
-    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 128 + SIGTERM);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
 }
 
 TEST(without_a_checkpoint_folder_sigusr1_only_logs) {
@@ -102,12 +101,12 @@ TEST(without_a_checkpoint_folder_sigusr1_only_logs) {
     cluster_run_job(*state, endless);
     struct cluster_process *local =
         cluster_fixture_local(*state, 1, 1, changes);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     cluster_run_signal(local, SIGUSR1);
-    cluster_run_await(local, "SIGUSR1: no checkpoint", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "SIGUSR1: no checkpoint");
+    cluster_run_await_soon(local, "%)");
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
 }
 
 /* The test's child, on a terminal of its own, until it has said WORD there. */
@@ -164,9 +163,9 @@ TEST(under_nohup_sighup_is_ignored) {
             "-c",
             "trap '' HUP; exec \"$CAPSTAN\" local --ps 1 --workers 1 job.json"),
         NULL);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     cluster_run_signal(local, SIGHUP);
-    cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "%)");
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
 }

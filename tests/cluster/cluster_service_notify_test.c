@@ -118,7 +118,7 @@ TEST(a_process_tells_of_its_start_its_life_and_its_end) {
     const char *end = await_message(&manager, "STOPPING=1\n", "READY", &fed);
     assert_contains(end, "EXTEND_TIMEOUT_USEC=");
     assert_int_equal(fed, 0);
-    cluster_run_expect(alone, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(alone, 128 + SIGTERM);
     assert_int_equal(count_messages(&manager, "STOPPING=1\n", 0), 0);
     close_manager(&manager);
 }
@@ -237,7 +237,7 @@ TEST(variables_that_no_manager_sets_end_with_2) {
         struct cluster_process *alone = cluster_run_start(
             *state, "alone", WORDS("run", "job.json"),
             WORDS(i < 2 ? "A=" : "NOTIFY_SOCKET=/nowhere", wrong[i][0]));
-        cluster_run_expect(alone, CONFIG, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(alone, CONFIG);
         cluster_fixture_expect_logged(alone, wrong[i][1]);
     }
 }

@@ -68,11 +68,11 @@ TEST(an_unknown_transport_is_refused) {
     static const char *const local[] = {"local", "job.json", NULL};
     struct cluster_process *process = cluster_run_start(
         *state, "flag", WORDS("local", "--lane", "udp", "job.json"), NULL);
-    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 2);
     assert_true(cluster_fixture_has_logged(process, "auto or tcp, not 'udp'"));
     process =
         cluster_run_start(*state, "variable", local, WORDS("CAPSTAN_LANE=udp"));
-    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 2);
     assert_true(cluster_fixture_has_logged(process, "CAPSTAN_LANE is 'udp'"));
 }
 
@@ -83,9 +83,8 @@ TEST(a_stopped_worker_continues_where_it_was) {
     complete(*state, "auto", true);
     begin(state, &fixture);
     struct cluster_process *worker = process_of(&fixture, "worker");
-    cluster_run_await(worker, over_lane, CLUSTER_RUN_DEADLINE);
-    cluster_run_await(fixture.tasks[0].process, "checkpoint",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(worker, over_lane);
+    cluster_run_await_soon(fixture.tasks[0].process, "checkpoint");
     cluster_run_signal(worker, SIGSTOP);
     cluster_fixture_sleep(4.5); /* a lane that is not read is left after 3 s */
     cluster_run_signal(worker, SIGCONT);
@@ -149,7 +148,7 @@ static bool is_listed(const char *name) {
  * nothing that lets anybody in. */
 static void expect_no_number_in(const char *name,
                                 struct cluster_process *chief) {
-    const char *line = cluster_run_await(chief, ", run ", CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(chief, ", run ");
     char run[17], word[17];
     int length = 0;
     assert_int_equal(sscanf(strstr(line, ", run "), ", run %16s", run), 1);
@@ -167,15 +166,13 @@ TEST(a_killed_process_leaves_no_segment) {
         begin(state, &fixture);
         struct cluster_process *chief = fixture.tasks[0].process;
         unsigned victim = cluster_fixture_find(&fixture, victims[v], 0);
-        cluster_run_await(process_of(&fixture, "worker"), over_lane,
-                          CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(process_of(&fixture, "worker"), over_lane);
         find_name(process_of(&fixture, "ps"), name);
         expect_no_number_in(name, chief);
-        cluster_run_await(chief, "checkpoint", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "checkpoint");
         expect_nameless(fixture.tasks[victim].process);
         cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
-        cluster_run_expect(fixture.tasks[victim].process, KILLED,
-                           CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(fixture.tasks[victim].process, KILLED);
         if (v == 0) /* the others wait for its silence */
             for (unsigned i = 0; i < fixture.count; i++)
                 cluster_run_signal(fixture.tasks[i].process, SIGKILL);
@@ -246,8 +243,7 @@ TEST(bad_peers_on_shared_memory_do_not_disturb_a_run) {
     char name[SHM_ENDPOINT_NAME];
     complete(*state, "auto", true);
     begin(state, &fixture);
-    cluster_run_await(process_of(&fixture, "worker"), over_lane,
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(process_of(&fixture, "worker"), over_lane);
     find_name(process_of(&fixture, "ps"), name);
     for (int i = 0; i < 3; i++)
         disturb(name);

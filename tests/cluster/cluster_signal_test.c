@@ -27,8 +27,7 @@ static void begin(struct cluster_fixture *fixture, struct cluster_run *run,
     cluster_run_job(run, job);
     cluster_fixture_describe(fixture, run, 1, PS, WORKERS);
     cluster_fixture_start_all(fixture);
-    cluster_run_await(fixture->tasks[0].process, "steps 0 to",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture->tasks[0].process, "steps 0 to");
 }
 
 /* A stop takes effect when each thread has come to it: on a busy machine what
@@ -68,10 +67,10 @@ static void shorten(struct cluster_run *run, uint64_t step,
 static void expect_continues(struct cluster_process *chief, uint64_t step) {
     char text[64];
     snprintf(text, sizeof text, "step-%09llu, epoch", (unsigned long long)step);
-    cluster_run_await(chief, text, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, text);
     snprintf(text, sizeof text, "; steps %llu to %llu",
              (unsigned long long)step, (unsigned long long)step + 20);
-    cluster_run_await(chief, text, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, text);
 }
 
 struct signal_case {
@@ -86,19 +85,17 @@ static void signal_once(struct cluster_run *run, const struct signal_case *one,
     struct cluster_fixture fixture;
     begin(&fixture, run, one->job);
     unsigned taker = cluster_fixture_find(&fixture, one->type, one->index);
-    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "%)");
     cluster_fixture_sleep((double)cluster_fixture_random(seed, 100) * 1e-3);
     cluster_run_signal(fixture.tasks[taker].process, one->number);
-    cluster_run_expect(fixture.tasks[taker].process, 128 + one->number,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, taker, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[taker].process, 128 + one->number);
+    cluster_fixture_expect_soon(&fixture, taker, RETRY);
     uint64_t step = only_checkpoint(run);
     assert_true(step > 0);
     shorten(run, step, one->strategy);
     cluster_fixture_start_all(&fixture);
     expect_continues(fixture.tasks[0].process, step);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
 }
 
 FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
@@ -128,15 +125,14 @@ TEST(a_chief_paused_during_a_save_names_the_right_step) {
         struct cluster_fixture fixture;
         begin(&fixture, cluster_fixture_reset(state), endless);
         struct cluster_process *chief = fixture.tasks[0].process;
-        cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "%)");
         cluster_run_signal(chief, SIGTERM);
-        cluster_run_await(chief, "one checkpoint, then all end",
-                          CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "one checkpoint, then all end");
         cluster_run_signal(chief, SIGSTOP);
         cluster_fixture_sleep(0.1);
         cluster_run_signal(chief, SIGCONT);
-        cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-        cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(chief, 128 + SIGTERM);
+        cluster_fixture_expect_soon(&fixture, 0, RETRY);
         assert_true(only_checkpoint(fixture.run) > 0);
     }
 }
@@ -148,15 +144,12 @@ TEST(the_run_continues_without_a_signalled_worker) {
     cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
     cluster_fixture_start_all(&fixture);
     unsigned left = cluster_fixture_find(&fixture, "worker", 0);
-    cluster_run_await(fixture.tasks[left].process, "joined",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[left].process, "joined");
+    cluster_run_await_soon(fixture.tasks[0].process, "%)");
     cluster_run_signal(fixture.tasks[left].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[left].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_run_await(fixture.tasks[0].process, "worker 0 said goodbye",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, left, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[left].process, 128 + SIGTERM);
+    cluster_run_await_soon(fixture.tasks[0].process, "worker 0 said goodbye");
+    cluster_fixture_expect_soon(&fixture, left, 0);
     assert_int_equal(only_checkpoint(*state), 8000);
     assert_false(cluster_fixture_has_logged(fixture.tasks[0].process,
                                             "a message of run"));
@@ -181,15 +174,15 @@ TEST(a_signal_to_capstan_local_goes_through_the_chief) {
         cluster_run_job(run, endless);
         struct cluster_process *local =
             cluster_fixture_local(run, PS, WORKERS, NULL);
-        cluster_run_await(local, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(local, "%)");
         cluster_run_signal(local, numbers[i]);
-        cluster_run_expect(local, 128 + numbers[i], CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 128 + numbers[i]);
         expect_one_cause(local, " chief: error: ended by a signal");
         uint64_t step = only_checkpoint(run);
         shorten(run, step, "0");
         local = cluster_fixture_local(run, PS, WORKERS, NULL);
         expect_continues(local, step);
-        cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(local, 0);
     }
 }
 
@@ -199,13 +192,12 @@ TEST(a_second_signal_to_the_chief_does_not_wait_for_the_checkpoint) {
     begin(&fixture, *state, endless);
     struct cluster_process *chief = fixture.tasks[0].process;
     unsigned stopped = cluster_fixture_find(&fixture, "ps", 1);
-    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "%)");
     freeze_process(fixture.tasks[stopped].process);
     cluster_run_signal(chief, SIGINT);
-    cluster_run_await(chief, "one checkpoint, then all end",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "one checkpoint, then all end");
     cluster_run_signal(chief, SIGINT);
-    cluster_run_expect(chief, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 128 + SIGINT);
     const char *silent = strstr(cluster_run_errors(chief), "no goodbye");
     if (!silent || !strstr(silent, "ps 1"))
         fail_msg("ps 1 is not named:\n%s", cluster_run_errors(chief));
@@ -216,17 +208,16 @@ TEST(a_second_sighup_still_waits_for_the_checkpoint) {
     struct cluster_fixture fixture;
     begin(&fixture, *state, endless);
     struct cluster_process *chief = fixture.tasks[0].process;
-    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "%)");
     struct cluster_process *ps =
         fixture.tasks[cluster_fixture_find(&fixture, "ps", 1)].process;
     freeze_process(ps);
     cluster_run_signal(chief, SIGHUP);
-    cluster_run_await(chief, "one checkpoint, then all end",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "one checkpoint, then all end");
     cluster_run_signal(chief, SIGHUP);
     cluster_fixture_sleep(0.3);
     cluster_run_signal(ps, SIGCONT);
-    cluster_run_expect(chief, 128 + SIGHUP, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 128 + SIGHUP);
     assert_true(only_checkpoint(*state) > 0);
 }
 
@@ -237,21 +228,19 @@ TEST(a_signal_to_every_process_leaves_one_checkpoint) {
         struct cluster_run *run = cluster_fixture_reset(state);
         begin(&fixture, run, endless);
         struct cluster_process *chief = fixture.tasks[0].process;
-        cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "%)");
         for (unsigned i = 0; i < fixture.count; i++) {
             unsigned task = order ? fixture.count - 1 - i : i;
             cluster_run_signal(fixture.tasks[task].process, SIGTERM);
         }
         for (unsigned i = 0; i < fixture.count; i++)
-            cluster_run_expect(fixture.tasks[i].process, 128 + SIGTERM,
-                               CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(fixture.tasks[i].process, 128 + SIGTERM);
         uint64_t step = only_checkpoint(run);
         assert_true(step > 0);
         shorten(run, step, "0");
         cluster_fixture_start_all(&fixture);
         expect_continues(fixture.tasks[0].process, step);
-        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                               CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
     }
 }
 
@@ -265,18 +254,16 @@ TEST(a_death_long_before_costs_no_checkpoint) {
     struct cluster_process *chief = fixture.tasks[0].process;
     unsigned dead = cluster_fixture_find(&fixture, "worker", 1);
     cluster_run_signal(fixture.tasks[dead].process, SIGKILL);
-    cluster_run_expect(fixture.tasks[dead].process, 128 + SIGKILL,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_run_await(chief, "worker 1", CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[dead].process, 128 + SIGKILL);
+    cluster_run_await_soon(chief, "worker 1");
     for (int line = 0; line < 3; line++)
-        cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "%)");
     for (unsigned i = 0; i < fixture.count; i++)
         if (i != dead)
             cluster_run_signal(fixture.tasks[i].process, SIGTERM);
     for (unsigned i = 0; i < fixture.count; i++)
         if (i != dead)
-            cluster_run_expect(fixture.tasks[i].process, 128 + SIGTERM,
-                               CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(fixture.tasks[i].process, 128 + SIGTERM);
     assert_true(only_checkpoint(*state) > 0);
 }
 
@@ -294,11 +281,11 @@ TEST(the_chief_ends_by_its_own_signal_after_anothers) {
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
     freeze_process(worker);
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_expect(ps, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(ps, 128 + SIGTERM);
     cluster_run_signal(chief, SIGTERM);
     cluster_run_signal(worker, SIGCONT);
-    cluster_run_expect(worker, RETRY, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, RETRY);
+    cluster_run_expect_soon(chief, 128 + SIGTERM);
 }
 
 /* Nobody is there to see to a checkpoint, or to close the round. */
@@ -310,16 +297,16 @@ TEST(a_second_signal_to_ps_or_worker_ends_it_at_once) {
         fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
     struct cluster_process *worker =
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
-    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "%)");
     freeze_process(chief);
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_await(ps, "asking the chief", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(ps, "asking the chief");
     cluster_run_signal(ps, SIGTERM);
-    cluster_run_expect(ps, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(ps, 128 + SIGTERM);
     cluster_run_signal(worker, SIGINT);
-    cluster_run_await(worker, "leaving", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(worker, "leaving");
     cluster_run_signal(worker, SIGINT);
-    cluster_run_expect(worker, 128 + SIGINT, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 128 + SIGINT);
 }
 
 /* Long before timeouts.peer, after which they would know of it by themselves:
@@ -337,13 +324,12 @@ TEST(a_signal_ends_ps_and_worker_after_the_chiefs_death) {
         cluster_fixture_describe(&fixture, run, 1, i < 2 ? PS : 0, WORKERS);
         cluster_fixture_start_all(&fixture);
         struct cluster_process *chief = fixture.tasks[0].process;
-        cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(chief, "%)");
         cluster_run_signal(chief, SIGKILL);
         for (unsigned t = 1; t < fixture.count; t++)
             cluster_run_signal(fixture.tasks[t].process, SIGTERM);
         for (unsigned t = 1; t < fixture.count; t++)
-            cluster_run_expect(fixture.tasks[t].process, 128 + SIGTERM,
-                               CLUSTER_RUN_DEADLINE);
+            cluster_run_expect_soon(fixture.tasks[t].process, 128 + SIGTERM);
     }
 }
 
@@ -353,24 +339,17 @@ TEST(a_signal_before_training_ends_its_process_at_once) {
     cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
     unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
     unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
-    cluster_run_await(cluster_fixture_start(&fixture, ps), "listening",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(cluster_fixture_start(&fixture, ps), "listening");
     cluster_run_signal(fixture.tasks[ps].process, SIGINT);
-    cluster_run_expect(fixture.tasks[ps].process, 128 + SIGINT,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_run_await(cluster_fixture_start(&fixture, worker), "pid",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[ps].process, 128 + SIGINT);
+    cluster_run_await_soon(cluster_fixture_start(&fixture, worker), "pid");
     cluster_run_signal(fixture.tasks[worker].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[worker].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_run_await(cluster_fixture_start(&fixture, 0), "listening",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(cluster_fixture_start(&fixture, ps), "joined",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[worker].process, 128 + SIGTERM);
+    cluster_run_await_soon(cluster_fixture_start(&fixture, 0), "listening");
+    cluster_run_await_soon(cluster_fixture_start(&fixture, ps), "joined");
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(fixture.tasks[ps].process, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[0].process, 128 + SIGTERM);
+    cluster_run_expect_soon(fixture.tasks[ps].process, RETRY);
     uint64_t steps[MAXIMUM];
     assert_int_equal(
         cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM), 0);
@@ -382,15 +361,12 @@ TEST(a_worker_that_leaves_before_training_may_rejoin) {
     cluster_fixture_describe(&fixture, *state, 1, 1, 1);
     unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
     cluster_fixture_start(&fixture, 0);
-    cluster_run_await(cluster_fixture_start(&fixture, worker), "joined",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(cluster_fixture_start(&fixture, worker), "joined");
     cluster_run_signal(fixture.tasks[worker].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[worker].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[worker].process, 128 + SIGTERM);
     cluster_fixture_start(&fixture, worker);
     cluster_fixture_start(&fixture, cluster_fixture_find(&fixture, "ps", 0));
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0,
-                           CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
 }
 
 /* The others have not come far enough to know a chief, or have just joined. */
@@ -399,7 +375,7 @@ TEST(a_chief_that_cannot_start_is_the_only_reported_cause) {
     cluster_run_job(*state, NULL);
     struct cluster_process *local =
         cluster_fixture_local(*state, PS, WORKERS, changes);
-    cluster_run_expect(local, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 2);
     expect_one_cause(local, " local: chief ended the run");
 }
 
@@ -410,19 +386,17 @@ TEST(a_silent_process_is_named_before_it_is_declared_dead) {
     cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
     unsigned worker = cluster_fixture_find(&fixture, "worker", 1);
     cluster_fixture_start_all(&fixture);
-    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "%)");
     cluster_run_signal(fixture.tasks[worker].process, SIGSTOP);
     const char *line;
     do
-        line = cluster_run_await(fixture.tasks[0].process, "no heartbeat from",
-                                 CLUSTER_RUN_DEADLINE);
+        line = cluster_run_await_soon(fixture.tasks[0].process,
+                                      "no heartbeat from");
     while (!strstr(line, "worker 1 on host"));
     cluster_run_signal(fixture.tasks[worker].process, SIGCONT);
-    cluster_run_await(fixture.tasks[0].process, "resumed",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "resumed");
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[0].process, 128 + SIGTERM);
 }
 
 TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once) {
@@ -436,11 +410,10 @@ TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once) {
     json_decref(job);
     cluster_fixture_describe(&fixture, *state, 1, PS, WORKERS);
     cluster_fixture_start_all(&fixture);
-    cluster_run_await(fixture.tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture.tasks[0].process, "%)");
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture.tasks[0].process, 128 + SIGTERM);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
     assert_false(
         cluster_fixture_has_logged(fixture.tasks[0].process, "resumes"));
 }

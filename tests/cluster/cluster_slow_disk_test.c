@@ -32,7 +32,7 @@ static struct cluster_process *train(struct cluster_run *run,
 
 /* The process that says WHO ("chief: ps 1 joined"), once it has begun. */
 static pid_t find(struct cluster_process *local, const char *who) {
-    const char *line = cluster_run_await(local, who, CLUSTER_RUN_DEADLINE);
+    const char *line = cluster_run_await_soon(local, who);
     const char *pid = strstr(line, "pid ");
     assert_non_null(pid);
     return (pid_t)atoi(pid + strlen("pid "));
@@ -57,9 +57,9 @@ TEST(a_chief_that_writes_is_not_declared_dead) {
     paused_file_await(&manifest);
     cluster_fixture_sleep(LONG);
     paused_file_resume(&manifest, true);
-    cluster_run_await(local, "step-000000020: ", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "step-000000060: ", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "step-000000020: ");
+    cluster_run_await_soon(local, "step-000000060: ");
+    cluster_run_expect_soon(local, 0);
     assert_true(is_complete(run, 20));
     assert_true(is_complete(run, 60));
 }
@@ -70,8 +70,8 @@ TEST(a_failed_manifest_write_loses_only_its_checkpoint) {
     struct cluster_process *local = train(run, "steps=60");
     paused_file_await(&manifest);
     paused_file_resume(&manifest, false);
-    cluster_run_await(local, "no checkpoint of step 20", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "no checkpoint of step 20");
+    cluster_run_expect_soon(local, 0);
     assert_false(is_complete(run, 20));
     assert_true(is_complete(run, 60));
 }
@@ -96,11 +96,10 @@ TEST(a_stopping_chief_logs_which_write_it_waits_for) {
     pid_t ps = find(local, "chief: ps 1 joined");
     paused_file_await(&manifest);
     assert_int_equal(kill(ps, SIGKILL), 0);
-    cluster_run_await(local,
-                      "has not completed the checkpoint of step 20 within 1",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(
+        local, "has not completed the checkpoint of step 20 within 1");
     paused_file_resume(&manifest, true);
-    cluster_run_expect(local, EXIT_RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, EXIT_RETRY);
     json_t *summary = cluster_run_json(local);
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 20);
     assert_contains(json_string_value(json_object_get(summary, "checkpoint")),
@@ -122,7 +121,7 @@ TEST(a_late_checkpoint_is_named_at_the_end) {
     while (!kill(worker, 0)) /* it ends when the chief has given up */
         cluster_fixture_sleep(0.01);
     paused_file_resume(&manifest, true);
-    cluster_run_expect(local, EXIT_TERMINATED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, EXIT_TERMINATED);
     expect_resumable(run, local,
                      "error: ended by a signal; its checkpoint was not written "
                      "within 1 s (timeouts.grace)");
@@ -144,10 +143,10 @@ TEST(a_signal_does_not_repeat_a_checkpoint_in_progress) {
     struct cluster_process *local = train(run, "steps=20");
     paused_file_await(&manifest);
     cluster_run_signal(local, SIGTERM);
-    cluster_run_await(local, "a signal: one checkpoint", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "a signal: one checkpoint");
     cluster_fixture_sleep(PEER / 2.0);
     paused_file_resume(&manifest, true);
-    cluster_run_expect(local, EXIT_TERMINATED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, EXIT_TERMINATED);
     assert_int_equal(
         count_logged(cluster_run_errors(local), "step-000000020: "), 1);
     expect_resumable(run, local, "error: ended by a signal");
@@ -166,9 +165,9 @@ TEST(the_last_checkpoint_is_retried_after_a_failed_shard) {
     paused_file_resume(&first, false);
     cluster_fixture_sleep(PEER / 2.0);
     paused_file_resume(&second, true);
-    cluster_run_await(local, "no checkpoint of step 20", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "step-000000020: ", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "no checkpoint of step 20");
+    cluster_run_await_soon(local, "step-000000020: ");
+    cluster_run_expect_soon(local, 0);
     assert_true(is_complete(run, 20));
 }
 
@@ -182,11 +181,11 @@ TEST(the_last_checkpoint_is_retried_after_two_failures) {
     paused_file_await(&manifest);
     paused_file_await(&part);
     paused_file_resume(&part, false);
-    cluster_run_await(local, "no checkpoint of step 40", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "no checkpoint of step 40");
     paused_file_resume(&manifest, false);
-    cluster_run_await(local, "no checkpoint of step 20", CLUSTER_RUN_DEADLINE);
-    cluster_run_await(local, "step-000000040: ", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(local, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "no checkpoint of step 20");
+    cluster_run_await_soon(local, "step-000000040: ");
+    cluster_run_expect_soon(local, 0);
     assert_false(is_complete(run, 20));
     assert_true(is_complete(run, 40));
 }
@@ -200,12 +199,12 @@ TEST(a_requested_part_that_fails_is_named_by_its_step) {
     paused_file_await(&manifest);
     paused_file_await(&part);
     paused_file_resume(&part, false);
-    cluster_run_await(local, "no checkpoint of step 40", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(local, "no checkpoint of step 40");
     paused_file_open(&again, run, "step-000000040", "ps-0");
     paused_file_resume(&manifest, true);
     paused_file_await(&again);
     paused_file_resume(&again, false);
-    cluster_run_expect(local, EXIT_FAILED, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, EXIT_FAILED);
     assert_int_equal(count_logged(cluster_run_errors(local),
                                   "ps 0: error: this process's part of the "
                                   "checkpoint of step 40 was not written"),

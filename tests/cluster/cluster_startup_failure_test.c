@@ -58,7 +58,7 @@ TEST(a_resource_limit_too_low_is_named) {
         snprintf(name, sizeof name, "limit-%zu", i);
         struct cluster_process *process =
             cluster_run_program(run, name, "/bin/sh", arguments, NULL);
-        cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(process, 2);
         snprintf(command, sizeof command, "raise the limit (ulimit %.2s",
                  limits[i]);
         expect_logged(process, command);
@@ -98,7 +98,7 @@ TEST(a_port_in_use_is_named) {
         json_array_set_new(list, 0, kept);
     }
     for (unsigned i = 0; i < 3; i++) {
-        cluster_run_expect(processes[i], 138, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[i], 138);
         expect_logged(processes[i], named);
     }
     close(taken);
@@ -135,15 +135,15 @@ static void expect_named_and_waited_past(struct cluster_run *run, bool greets,
         assert_int_equal(pthread_create(&thread, NULL, greet, &taken), 0);
     processes[1] = cluster_run_task(run, "ps", 0, NULL);
     processes[2] = cluster_run_task(run, "worker", 0, NULL);
-    cluster_run_await(processes[1], named, CLUSTER_RUN_DEADLINE);
-    cluster_run_await(processes[2], named, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(processes[1], named);
+    cluster_run_await_soon(processes[2], named);
     shutdown(taken, SHUT_RDWR);
     if (greets)
         pthread_join(thread, NULL);
     close(taken);
     processes[0] = cluster_run_task(run, "chief", 0, job);
     for (int i = 0; i < 3; i++)
-        cluster_run_expect(processes[i], 0, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[i], 0);
 }
 
 TEST(another_protocol_on_the_chiefs_port_is_named) {
@@ -164,15 +164,15 @@ TEST(a_ps_in_place_of_the_chief_is_named) {
              json_string_value(
                  json_array_get(json_object_get(run->cluster, "ps"), 0)));
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
-    cluster_run_await(ps, "listening on port", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(ps, "listening on port");
     set_address(run, "chief", 0, address);
     set_address(run, "ps", 0, "127.0.0.1:1");
     struct cluster_process *worker =
         cluster_run_task(run, "worker", 0, WORDS("--join-timeout", "9"));
     snprintf(named, sizeof named,
              "%s has not answered a join for 5 s: a ps, a ", address);
-    cluster_run_await(worker, named, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(worker, named);
+    cluster_run_expect_soon(worker, 138);
     snprintf(named, sizeof named,
              "the chief at %s did not answer within 9 s (timeouts.join, or "
              "--join-timeout): %s has not",
@@ -186,8 +186,8 @@ TEST(a_chief_with_an_unknown_host_is_named) {
     set_address(run, "chief", 0, "no-such-host.invalid:2222");
     struct cluster_process *worker = cluster_run_task(run, "worker", 0, soon);
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, soon);
-    cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(ps, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 138);
+    cluster_run_expect_soon(ps, 138);
     expect_logged(worker, "no-such-host.invalid:2222");
     expect_logged(ps, "no-such-host.invalid:2222");
 }
@@ -200,9 +200,9 @@ TEST(a_ps_with_an_unknown_host_is_named) {
     set_address(run, "ps", 0, "no-such-host.invalid:2222");
     struct cluster_process *worker = cluster_run_task(run, "worker", 0, tcp);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
-    cluster_run_expect(worker, 138, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(ps, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 138);
+    cluster_run_expect_soon(chief, 138);
+    cluster_run_expect_soon(ps, 138);
     expect_logged(worker, "no-such-host.invalid");
 }
 
@@ -242,14 +242,13 @@ TEST_WITH(cluster_run_setup, teardown_with_disk,
     struct cluster_process *training = cluster_run_start(
         run, "run", WORDS("local", "--ps", "2", "--workers", "2", "job.json"),
         NULL);
-    cluster_run_expect(training, 1, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(training, 1);
     expect_logged(training, "step-000000010");
     expect_logged(training, "there is no checkpoint of step ");
     expect_logged(training, "bytes wanted");
     expect_logged(training, "epoch 3/3");
     expect_logged(training, "the last checkpoint was not written");
-    cluster_run_expect(cluster_run_start(run, "verify", verify, NULL), 0,
-                       CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(cluster_run_start(run, "verify", verify, NULL), 0);
 }
 
 static void write_file(const struct cluster_run *run, const char *name,
@@ -269,7 +268,7 @@ static void expect_bad_data(struct cluster_run *run, const char *file) {
         cluster_run_task(run, "chief", 0, job),
     };
     for (unsigned i = 0; i < 4; i++)
-        cluster_run_expect(processes[i], 2, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(processes[i], 2);
     expect_logged(processes[3], file);
     /* who came too late was told so, and had nothing more to say */
     assert_null(strstr(cluster_run_errors(processes[3]), "a message of run"));
@@ -314,11 +313,11 @@ static void expect_all_logged(struct cluster_run *run,
     };
     struct cluster_process *chief =
         cluster_run_task(run, start->chiefs ? "chief" : "worker", 0, job);
-    cluster_run_expect(chief, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 2);
     expect_logged(chief, "error: ");
     expect_logged(chief, start->said);
     for (unsigned i = 0; i < 2 + start->chiefs; i++) {
-        cluster_run_expect(others[i], 2, CLUSTER_RUN_DEADLINE);
+        cluster_run_expect_soon(others[i], 2);
         expect_logged(others[i], "the chief ended the run: ");
         expect_logged(others[i], start->said);
     }
@@ -336,7 +335,7 @@ TEST(a_process_that_does_not_join_in_time_is_named) {
     cluster_run_job(run, "{\"timeouts\": {\"join\": 2, \"stop\": 60}}");
     cluster_run_describe(run, 1, 1, 1);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
-    cluster_run_expect(chief, 138, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 138);
     expect_logged(chief, "did not join within 2 s (timeouts.join): worker 0 at "
                          "127.0.0.1:");
     expect_logged(chief, ", ps 0 at 127.0.0.1:");
@@ -358,7 +357,7 @@ TEST(missing_data_starts_no_local_cluster) {
     cluster_run_job(run, NULL);
     struct cluster_process *process =
         cluster_run_start(run, "local", local, NULL);
-    cluster_run_expect(process, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 2);
     const char *said = cluster_run_errors(process);
     expect_logged(process, "error: data.train, in data.dir: /no/such/");
     if (strchr(said, '\n')[1])
@@ -375,9 +374,9 @@ TEST(an_invalid_job_given_to_a_worker_is_reported) {
         cluster_run_task(run, "worker", 0, WORDS("nowhere.json"));
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, empty);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
-    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(ps, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 0);
+    cluster_run_expect_soon(ps, 0);
+    cluster_run_expect_soon(chief, 0);
     expect_logged(worker,
                   "warning: the job given here is wrong; it is ignored, "
                   "as the chief's job is used: nowhere.json");
@@ -407,12 +406,11 @@ TEST(trailing_bytes_after_gzip_data_are_logged_and_ignored) {
         "-c", "gzip train-images && printf junk >>train-images.gz", NULL};
     cluster_run_job(run, "{\"data\": {\"train\": [\"train-images.gz\","
                          " \"train-labels\"]}}");
-    cluster_run_expect(
-        cluster_run_program(run, "spoil", "/bin/sh", spoil, NULL), 0,
-        CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(
+        cluster_run_program(run, "spoil", "/bin/sh", spoil, NULL), 0);
     struct cluster_process *alone =
         cluster_run_start(run, "alone", WORDS("run", "job.json"), NULL);
-    cluster_run_expect(alone, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(alone, 0);
     expect_logged(alone, "train-images.gz: 4 bytes follow the end of the gzip "
                          "data and are left out");
 }
@@ -424,10 +422,10 @@ TEST(a_second_joiner_of_a_slot_is_refused_naming_both_hosts) {
     cluster_run_describe(run, 1, 1, 2);
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     struct cluster_process *holder = cluster_run_task(run, "worker", 0, NULL);
-    cluster_run_await(chief, "worker 0 joined", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "worker 0 joined");
     set_address(run, "worker", 0, "127.0.0.1:0");
     struct cluster_process *claimant = cluster_run_task(run, "worker", 0, NULL);
-    cluster_run_expect(claimant, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(claimant, 2);
     snprintf(first, sizeof first, "from host %s (pid %d)", host,
              cluster_run_pid(holder));
     snprintf(second, sizeof second, "on host %s (pid %d)", host,
@@ -444,7 +442,7 @@ TEST(a_process_of_another_cluster_is_refused) {
     struct cluster_process *chief = cluster_run_task(run, "chief", 0, job);
     json_array_append_new(ps, json_string("127.0.0.1:0"));
     struct cluster_process *worker = cluster_run_task(run, "worker", 0, NULL);
-    cluster_run_expect(worker, 2, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 2);
     expect_logged(worker, "worker 0 on host");
     expect_logged(worker,
                   "counts 1 worker and 2 ps by TF_CONFIG, and the chief "
@@ -452,9 +450,9 @@ TEST(a_process_of_another_cluster_is_refused) {
     json_array_remove(ps, 1);
     worker = cluster_run_task(run, "worker", 0, NULL);
     struct cluster_process *good = cluster_run_task(run, "ps", 0, NULL);
-    cluster_run_expect(worker, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(good, 0, CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(chief, 0, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(worker, 0);
+    cluster_run_expect_soon(good, 0);
+    cluster_run_expect_soon(chief, 0);
 }
 
 /* In a process of its own: capstan under a sandbox that refuses eventfd2. */
@@ -480,6 +478,6 @@ TEST(permission_errors_are_not_retryable) {
     cluster_run_job(run, NULL);
     struct cluster_process *process = cluster_run_program(
         run, "refused", "/proc/self/exe", refused, WORDS("IN_SANDBOX=1"));
-    cluster_run_expect(process, 1, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, 1);
     expect_logged(process, "Operation not permitted");
 }

@@ -183,7 +183,7 @@ static struct cluster_process *start_chief(struct cluster_run *run,
     snprintf(text, sizeof text, "%u", port);
     struct cluster_process *chief = cluster_run_task(
         run, "chief", 0, WORDS("--metrics-port", text, "job.json"));
-    cluster_run_await(chief, "serving http://127.0.0.1:", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "serving http://127.0.0.1:");
     return chief;
 }
 
@@ -203,7 +203,7 @@ TEST(a_chief_alone_is_late_before_its_members_are) {
     const struct answer *late = await_health(port, 503);
     expect_part(late, "timeouts.join");
     expect_part(late, ", ps 0 at 127.0.0.1:");
-    cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, RETRY);
     release_ports(1, &held);
 }
 
@@ -216,12 +216,12 @@ static void start_local(struct cluster_run *run, unsigned port, const char *ps,
                                WORDS("local", "--ps", ps, "--workers", "2",
                                      "--metrics-port", text, "job.json"),
                                NULL);
-    cluster_run_await(*local, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(*local, "%)");
 }
 
 static void end_local(struct cluster_process *local) {
     cluster_run_signal(local, SIGTERM);
-    cluster_run_expect(local, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(local, 128 + SIGTERM);
 }
 
 TEST(every_role_of_local_has_the_next_port) {
@@ -261,7 +261,7 @@ TEST(a_stopped_worker_is_named_before_it_is_declared_dead) {
         start_chief(*state, port);
     for (unsigned i = 1; i < fixture.count; i++)
         cluster_fixture_start(&fixture, i);
-    cluster_run_await(chief, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "%)");
     struct cluster_process *stopped =
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process;
     cluster_run_signal(stopped, SIGSTOP);
@@ -272,8 +272,8 @@ TEST(a_stopped_worker_is_named_before_it_is_declared_dead) {
     cluster_run_signal(stopped, SIGCONT);
     expect_part(await_health(port, 200), "training");
     cluster_run_signal(chief, SIGTERM);
-    cluster_run_expect(chief, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, 128 + SIGTERM);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
     assert_false(cluster_fixture_has_logged(chief, "is gone"));
     release_ports(1, &held);
 }
@@ -294,7 +294,7 @@ TEST(only_loopback_is_served_by_default) {
     unsigned port = hold_ports(1, &held);
     snprintf(address, sizeof address, "%u", port);
     struct cluster_process *alone = start_alone(*state, address);
-    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(alone, "serving http://");
     expect_part(await_health(port, 200), "\n");
     assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 0);
     assert_int_equal(get(port, "/")->code, 404);
@@ -307,7 +307,7 @@ TEST(only_loopback_is_served_by_default) {
     end_local(alone);
     snprintf(address, sizeof address, "0.0.0.0:%u", port);
     alone = start_alone(*state, address);
-    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(alone, "serving http://");
     assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 200);
     end_local(alone);
     release_ports(1, &held);
@@ -321,7 +321,7 @@ TEST(slow_clients_keep_no_probe_out) {
     unsigned port = hold_ports(1, &held);
     snprintf(address, sizeof address, "0.0.0.0:%u", port);
     struct cluster_process *alone = start_alone(*state, address);
-    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(alone, "serving http://");
     for (int i = 0; i < 2 * SLOW; i++) {
         slow[i] = connect_to(i < SLOW ? "127.0.0.1" : "127.0.0.2", port);
         assert_int_equal(send(slow[i], "GET /heal", 9, MSG_NOSIGNAL), 9);
@@ -346,7 +346,7 @@ TEST(a_request_has_a_deadline) {
     unsigned port = hold_ports(1, &held);
     snprintf(address, sizeof address, "%u", port);
     struct cluster_process *alone = start_alone(*state, address);
-    cluster_run_await(alone, "serving http://", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(alone, "serving http://");
     struct pollfd slow = {.fd = connect_to("127.0.0.1", port),
                           .events = POLLIN};
     int64_t begun = time_now();
@@ -368,16 +368,16 @@ TEST(a_busy_port_ends_a_process_with_2) {
     assert_int_equal(listen(held[2], 1), 0);
     snprintf(address, sizeof address, "%u", port);
     struct cluster_process *process = start_alone(*state, address);
-    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, CONFIG);
     cluster_fixture_expect_logged(process, "--metrics-port: cannot listen on");
     snprintf(address, sizeof address, "%u", port + 1); /* its ps has it */
     process = cluster_run_start(
         *state, "local", WORDS("local", "--metrics-port", address, "job.json"),
         NULL);
-    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, CONFIG);
     cluster_fixture_expect_logged(process, "--metrics-port: cannot listen on");
     process = start_alone(*state, ":80");
-    cluster_run_expect(process, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(process, CONFIG);
     cluster_fixture_expect_logged(process, "CAPSTAN_METRICS_PORT is ':80'");
     release_ports(PORTS, held);
 }
@@ -393,7 +393,7 @@ TEST(an_evaluator_tells_how_long_it_waits) {
               "--worker_hosts=b:1", "--task_index=0", "--checkpoint-dir",
               "missing", "--join-timeout", "6", "--metrics-port", text),
         NULL);
-    cluster_run_await(evaluator, "following", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(evaluator, "following");
     expect_part(await_health(port, 200), "following");
     json_t *status = read_status(port);
     assert_string_equal(text_at(status, "role"), "evaluator");
@@ -401,6 +401,6 @@ TEST(an_evaluator_tells_how_long_it_waits) {
     const struct answer *late = await_health(port, 503);
     expect_part(late, "a new checkpoint in missing");
     expect_part(late, "--join-timeout");
-    cluster_run_expect(evaluator, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(evaluator, RETRY);
     release_ports(1, &held);
 }

@@ -20,16 +20,15 @@ static void begin(struct cluster_fixture *fixture, struct cluster_run *run,
     cluster_run_job(run, job);
     cluster_fixture_describe(fixture, run, 1, 1, num_workers);
     cluster_fixture_start_all(fixture);
-    cluster_run_await(fixture->tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture->tasks[0].process, "%)");
 }
 
 /* Trains on, and ends by a signal as any run does. */
 static void end(const struct cluster_fixture *fixture) {
-    cluster_run_await(fixture->tasks[0].process, "%)", CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(fixture->tasks[0].process, "%)");
     cluster_run_signal(fixture->tasks[0].process, SIGTERM);
-    cluster_run_expect(fixture->tasks[0].process, 128 + SIGTERM,
-                       CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(fixture->tasks[0].process, 128 + SIGTERM);
+    cluster_fixture_expect_soon(fixture, 0, RETRY);
 }
 
 FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
@@ -46,8 +45,7 @@ TEST(a_resumed_chief_does_not_blame_its_trainer) {
     cluster_run_signal(chief, SIGSTOP);
     cluster_fixture_sleep(6);
     cluster_run_signal(chief, SIGCONT);
-    cluster_run_await(chief, "this process itself stood still for 6 s",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "this process itself stood still for 6 s");
     end(&fixture);
     assert_false(cluster_fixture_has_logged(chief, "no heartbeat from"));
 }
@@ -65,9 +63,8 @@ TEST(a_suspended_machine_loses_no_member) {
     cluster_fixture_sleep(6);
     signal_all(&fixture, SIGCONT);
     for (unsigned i = 0; i < fixture.count; i++)
-        cluster_run_await(fixture.tasks[i].process,
-                          "this process itself stood still for 6 s",
-                          CLUSTER_RUN_DEADLINE);
+        cluster_run_await_soon(fixture.tasks[i].process,
+                               "this process itself stood still for 6 s");
     end(&fixture);
     assert_false(
         cluster_fixture_has_logged(fixture.tasks[0].process, "is gone"));
@@ -79,9 +76,9 @@ TEST(a_chief_that_was_declared_dead_says_why) {
     begin(&fixture, *state, short_of_peer, 2);
     struct cluster_process *chief = fixture.tasks[0].process;
     cluster_run_signal(chief, SIGSTOP);
-    cluster_fixture_expect(&fixture, 0, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
     cluster_run_signal(chief, SIGCONT);
-    cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(chief, RETRY);
     cluster_fixture_expect_logged(chief, "this process itself stood still for");
     cluster_fixture_expect_logged(chief, "was silent for 4 s (timeouts.peer)");
     assert_false(cluster_fixture_has_logged(chief, "is gone: silent"));
@@ -97,10 +94,9 @@ TEST(a_member_lost_during_a_suspension_is_reported_with_it) {
         cluster_run_signal(fixture.tasks[i].process, SIGKILL);
     cluster_fixture_sleep(6);
     cluster_run_signal(chief, SIGCONT);
-    cluster_run_await(chief, "this process itself stood still for 6 s",
-                      CLUSTER_RUN_DEADLINE);
-    cluster_run_await(chief, "no heartbeat from", CLUSTER_RUN_DEADLINE);
-    cluster_run_expect(chief, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(chief, "this process itself stood still for 6 s");
+    cluster_run_await_soon(chief, "no heartbeat from");
+    cluster_run_expect_soon(chief, RETRY);
     cluster_fixture_expect_logged(chief,
                                   "is gone since this chief itself stood "
                                   "still for 6 s, and its weights with it");
@@ -135,10 +131,9 @@ static void expect_keeps_its_slot(void **state, const char *type) {
     struct cluster_process *holder = fixture.tasks[i].process;
     cluster_run_signal(holder, SIGSTOP);
     struct cluster_process *second = start_second(&fixture, i);
-    cluster_run_await(second, "has not answered a join for 5 s",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(second, "has not answered a join for 5 s");
     cluster_run_signal(holder, SIGCONT);
-    cluster_run_expect(second, CONFIG, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, CONFIG);
     cluster_fixture_expect_logged(second, "is already here, from host");
     end(&fixture);
     assert_false(
@@ -161,11 +156,10 @@ TEST(a_worker_killed_beside_a_join_gives_its_slot_at_once) {
     struct cluster_process *holder = fixture.tasks[i].process;
     cluster_run_signal(holder, SIGSTOP);
     struct cluster_process *second = start_second(&fixture, i);
-    cluster_run_await(second, "has not answered a join for 5 s",
-                      CLUSTER_RUN_DEADLINE);
+    cluster_run_await_soon(second, "has not answered a join for 5 s");
     cluster_run_signal(holder, SIGKILL);
-    cluster_run_expect(holder, KILLED, CLUSTER_RUN_DEADLINE);
-    cluster_run_await(second, "joined", CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(holder, KILLED);
+    cluster_run_await_soon(second, "joined");
     fixture.tasks[i].process = second;
     end(&fixture);
     cluster_fixture_expect_logged(fixture.tasks[0].process,
@@ -181,10 +175,10 @@ TEST(a_ps_killed_beside_a_join_ends_the_run_at_once) {
     struct cluster_process *holder = fixture.tasks[i].process;
     struct cluster_process *second = start_second(&fixture, i);
     cluster_run_signal(holder, SIGKILL);
-    cluster_run_expect(holder, KILLED, CLUSTER_RUN_DEADLINE);
-    cluster_fixture_expect(&fixture, i, RETRY, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(holder, KILLED);
+    cluster_fixture_expect_soon(&fixture, i, RETRY);
     cluster_run_signal(second, SIGTERM); /* it waits for the next run's chief */
-    cluster_run_expect(second, 128 + SIGTERM, CLUSTER_RUN_DEADLINE);
+    cluster_run_expect_soon(second, 128 + SIGTERM);
     assert_false(cluster_fixture_has_logged(second, "joined"));
     cluster_fixture_expect_logged(fixture.tasks[0].process,
                                   "is gone, and its weights with it");
