@@ -41,9 +41,7 @@ static void read_tensors(const struct cluster_run *run, const char *name,
          .elements = 160},
         {.name = "layer1.bias", .num_dims = 1, .dims = {10}, .elements = 10}};
     struct tensor_file *file;
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    assert_ok(tensor_file_open(&file, path, &failure));
+    assert_ok(tensor_file_open(&file, cluster_run_path(run, name), &failure));
     for (int p = 0; p < 4; p++)
         assert_ok(tensor_file_read(file, &parameters[p], floats[p], &failure));
     tensor_file_close(&file);
@@ -241,8 +239,7 @@ TEST(a_killed_rank_ends_all_with_138_and_is_named) {
         cluster_fixture_sleep(1);
         cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
         cluster_fixture_expect(&fixture, victim, RETRY, 10);
-        char name[64];
-        snprintf(name, sizeof name, "worker %u on host", victim - 1);
+        const char *name = textf("worker %u on host", victim - 1);
         for (unsigned i = 0; i < fixture.count; i++)
             if (i != victim)
                 cluster_fixture_expect_logged(fixture.tasks[i].process, name);
@@ -251,9 +248,8 @@ TEST(a_killed_rank_ends_all_with_138_and_is_named) {
 
 static void await_file(const struct cluster_run *run, const char *pattern) {
     int64_t deadline = time_now() + CLUSTER_RUN_DEADLINE * TIME_S;
-    char path[PATH_MAX];
     glob_t found;
-    cluster_run_path(run, pattern, path);
+    const char *path = cluster_run_path(run, pattern);
     while (glob(path, 0, NULL, &found)) {
         assert_true(time_now() < deadline);
         cluster_fixture_sleep(0.001);
@@ -298,13 +294,11 @@ TEST(a_signal_saves_and_ends_all) {
         struct cluster_fixture fixture;
         uint64_t steps[MAXIMUM];
         run = cluster_fixture_reset(state);
-        char changes[512];
-        snprintf(changes, sizeof changes,
-                 "{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
-                 " \"zero_optimization\": {\"stage\": %d},"
-                 " \"optimizer\": {\"type\": \"Adam\"}}",
-                 at ? 2 : 0);
-        cluster_run_job(run, changes);
+        cluster_run_job(
+            run, textf("{\"steps\": 10000000, \"steps_per_epoch\": 10000000,"
+                       " \"zero_optimization\": {\"stage\": %d},"
+                       " \"optimizer\": {\"type\": \"Adam\"}}",
+                       at ? 2 : 0));
         cluster_fixture_describe(&fixture, run, 1, 0, 2);
         cluster_fixture_start_all(&fixture);
         cluster_run_await_soon(fixture.tasks[0].process, "steps 0 to");
@@ -335,13 +329,11 @@ TEST(checkpoints_are_saved_by_seconds) {
 /* The program alone in a folder, without the plugins beside it; libraries that
  * lie beside the program under test it is shown. */
 TEST(one_trainer_needs_no_plugin) {
-    char folder[PATH_MAX], path[PATH_MAX], command[3 * PATH_MAX];
-    char libraries[PATH_MAX + 32];
+    char folder[PATH_MAX];
     assert_true(build_folder_find(folder));
-    cluster_run_path(run, "bare", path);
-    snprintf(command, sizeof command, "cp '%s/capstan' '%s'", folder, path);
-    assert_int_equal(system(command), 0);
-    snprintf(libraries, sizeof libraries, "LD_LIBRARY_PATH=%s/lib", folder);
+    const char *path = cluster_run_path(run, "bare");
+    assert_int_equal(system(textf("cp '%s/capstan' '%s'", folder, path)), 0);
+    const char *libraries = textf("LD_LIBRARY_PATH=%s/lib", folder);
     cluster_run_job(run, NULL);
     struct cluster_process *alone = cluster_run_program(
         run, "alone", path, WORDS("run", "--set", ALLREDUCE, "job.json"),
@@ -365,11 +357,10 @@ TEST(settings_that_need_ps_are_an_error) {
 }
 
 TEST(info_reports_that_gloo_works) {
-    json_t *info =
+    const json_t *info =
         cluster_run_json(cluster_fixture_tool(run, 0, WORDS("info", "--json")));
     json_t *gloo = json_array_get(json_object_get(info, "collectives"), 0);
     assert_string_equal(json_string_value(json_object_get(gloo, "name")),
                         "gloo");
     assert_true(json_is_true(json_object_get(gloo, "available")));
-    json_decref(info);
 }

@@ -19,11 +19,11 @@ enum { TERMINATED = 143, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 
 /* Runs COMMAND in the run's folder, in which ROOT is that of the sources. */
 static void shell(const struct cluster_run *run, const char *command) {
-    char whole[3 * PATH_MAX], root[PATH_MAX];
+    char root[PATH_MAX];
     assert_non_null(getcwd(root, sizeof root));
-    snprintf(whole, sizeof whole, "cd '%s' && ROOT='%s' && %s", run->folder,
-             root, command);
-    assert_int_equal(system(whole), 0);
+    assert_int_equal(
+        system(textf("cd '%s' && ROOT='%s' && %s", run->folder, root, command)),
+        0);
 }
 
 /* A run whose folder has a copy of deploy/, as far as jobs go. */
@@ -53,25 +53,24 @@ TEST(every_job_trains_as_its_file_says) {
         skip_test("no /usr/share/datasets/fashion-mnist "
                   "(dataset-fashion-mnist)");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char name[64], list[128];
-        snprintf(name, sizeof name, "deploy/azureml/%s.yml", files[i].name);
-        struct cluster_process *process =
-            cluster_run_start(run, files[i].name,
-                              WORDS("local", "--distribution", name,
-                                    "--train_steps", "5", "--json"),
-                              NULL);
+        char list[128];
+        struct cluster_process *process = cluster_run_start(
+            run, files[i].name,
+            WORDS("local", "--distribution",
+                  textf("deploy/azureml/%s.yml", files[i].name),
+                  "--train_steps", "5", "--json"),
+            NULL);
         cluster_run_expect(process, 0, DEADLINE);
         cluster_fixture_expect_logged(process, files[i].strategy);
         cluster_fixture_expect_logged(
             process, "not used here: compute, environment, limits, "
                      "resources.shm_size");
-        json_t *summary = cluster_run_json(process);
+        const json_t *summary = cluster_run_json(process);
         assert_int_equal(json_integer_value(json_object_get(summary, "steps")),
                          5);
         assert_int_equal(
             json_integer_value(json_object_get(summary, "replicas")),
             files[i].trainers);
-        json_decref(summary);
         snprintf(list, sizeof list, "deploy/outputs/%s/run/checkpoint",
                  files[i].name);
         uint64_t step;
@@ -164,12 +163,12 @@ TEST(every_process_runs_a_command_of_the_command_line) {
 }
 
 TEST(the_page_shows_what_the_program_prints) {
-    char command[3 * PATH_MAX], build[PATH_MAX];
+    char build[PATH_MAX];
     assert_true(build_folder_find(build));
     if (system("python3 -c '' 2>/dev/null"))
         skip_test("no python3");
-    snprintf(command, sizeof command,
-             "python3 tests/cluster/cluster_azureml.py '%s' '%s' >&2", build,
-             run->folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("python3 tests/cluster/cluster_azureml.py '%s' '%s' >&2",
+                     build, run->folder)),
+        0);
 }

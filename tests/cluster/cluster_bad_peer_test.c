@@ -62,20 +62,16 @@ static uint16_t port_of(const struct cluster_run *run, const char *type,
 }
 
 static void prepare(struct cluster_run *run, const char *file) {
-    char changes[512];
-    snprintf(changes, sizeof changes,
-             "{\"steps\": 3000, \"chief\": \"coordinate\","
-             " \"checkpoint\": {\"resume\": \"never\"},"
-             " \"export\": {\"path\": \"%s\"}}",
-             file);
-    cluster_run_job(run, changes);
+    cluster_run_job(run, textf("{\"steps\": 3000, \"chief\": \"coordinate\","
+                               " \"checkpoint\": {\"resume\": \"never\"},"
+                               " \"export\": {\"path\": \"%s\"}}",
+                               file));
 }
 
 static void start(struct beset_run *beset) {
     static const char *const job[] = {"job.json", NULL};
     struct cluster_run *run = beset->run;
     struct faulty_proxy_settings straight = {.seed = 1};
-    char address[32];
     uint16_t port;
     cluster_run_describe(run, 1, 1, 2);
     beset->ports[CHIEF] = port_of(run, "chief", 0);
@@ -83,9 +79,8 @@ static void start(struct beset_run *beset) {
     beset->ports[WORKER] = port_of(run, "worker", 0);
     beset->processes[PS] = cluster_run_task(run, "ps", 0, NULL);
     beset->proxy = faulty_proxy_open(&straight, &port);
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
     json_array_set_new(json_object_get(run->cluster, "ps"), 0,
-                       json_string(address));
+                       json_string(textf("127.0.0.1:%u", port)));
     beset->processes[WORKER] = cluster_run_task(run, "worker", 0, NULL);
     beset->processes[OTHER] = cluster_run_task(run, "worker", 1, NULL);
     beset->processes[CHIEF] = cluster_run_task(run, "chief", 0, job);
@@ -100,10 +95,9 @@ static void pause_training(struct beset_run *beset) {
 
 /* KB of the process's own memory. */
 static long memory_of(const struct cluster_process *process) {
-    char path[64], line[256];
+    char line[256];
     long anonymous = -1;
-    snprintf(path, sizeof path, "/proc/%d/status", cluster_run_pid(process));
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(textf("/proc/%d/status", cluster_run_pid(process)), "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file))
         sscanf(line, "RssAnon: %ld kB", &anonymous);
@@ -281,10 +275,8 @@ static void expect_few_warnings(const struct cluster_process *process) {
 
 static void expect_same_files(const struct cluster_run *run, const char *a,
                               const char *b) {
-    char command[3 * PATH_MAX];
-    snprintf(command, sizeof command, "cmp %s/%s %s/%s", run->folder, a,
-             run->folder, b);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("cmp %s/%s %s/%s", run->folder, a, run->folder, b)), 0);
 }
 
 TEST_WITH(setup, teardown, bad_peers_do_not_disturb_a_run) {

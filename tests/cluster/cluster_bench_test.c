@@ -5,6 +5,7 @@
 
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
@@ -33,39 +34,33 @@ static unsigned soak_count(void) {
     return count > 0 ? (unsigned)count : 1;
 }
 
-static json_t *measure(struct cluster_run *run, const char *const *arguments) {
+static const json_t *measure(struct cluster_run *run,
+                             const char *const *arguments) {
     struct cluster_process *bench =
         cluster_run_start(run, "bench", arguments, NULL);
     cluster_run_expect(bench, 0, TIMEOUT);
     return cluster_run_json(bench);
 }
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("no number \"%s\"", key);
-    return json_number_value(value);
-}
-
 static void expect_figure(const json_t *figure) {
-    assert_true(number(figure, "gb_s") > 0);
-    assert_true(number(figure, "requests_s") > 0);
-    assert_true(number(figure, "messages_s") > 0);
-    assert_true(number(figure, "p50_us") > 0);
-    assert_true(number(figure, "p99_us") >= number(figure, "p50_us"));
+    assert_true(number_at(figure, "gb_s") > 0);
+    assert_true(number_at(figure, "requests_s") > 0);
+    assert_true(number_at(figure, "messages_s") > 0);
+    assert_true(number_at(figure, "p50_us") > 0);
+    assert_true(number_at(figure, "p99_us") >= number_at(figure, "p50_us"));
 }
 
 static void expect_size(const json_t *size, double bytes) {
     static const char *const kinds[] = {"push", "pull", "push_pull"};
-    assert_true(number(size, "bytes") == bytes);
-    assert_true(number(size, "memcpy_gb_s") > 0);
+    assert_true(number_at(size, "bytes") == bytes);
+    assert_true(number_at(size, "memcpy_gb_s") > 0);
     for (int k = 0; k < 3; k++) {
         const json_t *kind = json_object_get(size, kinds[k]);
         expect_figure(json_object_get(kind, "lane"));
         expect_figure(json_object_get(kind, "socket"));
         expect_figure(json_object_get(kind, "zmq"));
-        assert_true(number(kind, "of_socket") > 0);
-        assert_true(number(kind, "of_zmq") > 0);
+        assert_true(number_at(kind, "of_socket") > 0);
+        assert_true(number_at(kind, "of_zmq") > 0);
     }
 }
 
@@ -73,23 +68,22 @@ static void expect_object(struct cluster_run *run, const char *lane) {
     const char *const arguments[] = {
         "bench", "--json", "--sizes", "64,100K", "--repeats", "2", "--seconds",
         "0.02",  "--ps",   "2",       "--lane",  lane,        NULL};
-    json_t *object = measure(run, arguments);
+    const json_t *object = measure(run, arguments);
     const json_t *sizes = json_object_get(object, "sizes");
     const json_t *batched = json_object_get(object, "batched");
     assert_string_equal(json_string_value(json_object_get(object, "lane")),
                         lane);
-    assert_true(number(object, "ps") == 2);
-    assert_true(number(object, "repeats") == 2);
-    assert_true(number(object, "cores") >= 1);
+    assert_true(number_at(object, "ps") == 2);
+    assert_true(number_at(object, "repeats") == 2);
+    assert_true(number_at(object, "cores") >= 1);
     assert_int_equal(json_array_size(sizes), 2);
     expect_size(json_array_get(sizes, 0), 64);
     expect_size(json_array_get(sizes, 1), 100 << 10);
-    assert_true(number(batched, "bytes") == 64);
-    assert_true(number(batched, "together") == 1024);
+    assert_true(number_at(batched, "bytes") == 64);
+    assert_true(number_at(batched, "together") == 1024);
     expect_figure(json_object_get(batched, "push"));
     expect_figure(json_object_get(batched, "pull"));
     expect_figure(json_object_get(batched, "push_pull"));
-    json_decref(object);
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
@@ -122,9 +116,9 @@ TEST(without_json_bench_prints_only_a_table) {
 
 /* A copy of the program, without plugins beside it. */
 TEST(without_its_plugin_bench_measures_capstan_alone) {
-    char built[PATH_MAX], program[PATH_MAX + 32], copy[PATH_MAX + 32];
+    char built[PATH_MAX], copy[PATH_MAX + 32];
     assert_true(build_folder_find(built));
-    snprintf(program, sizeof program, "%s/capstan", built);
+    const char *program = textf("%s/capstan", built);
     snprintf(copy, sizeof copy, "%s/capstan", run->folder);
     cluster_run_expect_soon(
         cluster_run_program(run, "copy", "/bin/cp", WORDS(program, copy), NULL),
@@ -133,7 +127,7 @@ TEST(without_its_plugin_bench_measures_capstan_alone) {
         run, "bench", copy,
         WORDS("bench", "--json", "--sizes", "4K", "--seconds", "0.01"), NULL);
     cluster_run_expect_soon(bench, 0);
-    json_t *object = cluster_run_json(bench);
+    const json_t *object = cluster_run_json(bench);
     const json_t *push = json_object_get(
         json_array_get(json_object_get(object, "sizes"), 0), "push");
     expect_figure(json_object_get(push, "lane"));
@@ -143,7 +137,6 @@ TEST(without_its_plugin_bench_measures_capstan_alone) {
     assert_contains(
         json_string_value(json_object_get(object, "baselines_missing")),
         "/capstan-bench.so");
-    json_decref(object);
 }
 
 /* Starts task INDEX of TYPE of the described cluster. */
@@ -151,12 +144,11 @@ static struct cluster_process *start_task(struct cluster_run *run,
                                           const char *type, unsigned index,
                                           const char *const *arguments) {
     char *cluster = json_dumps(run->cluster, JSON_COMPACT);
-    char config[4096], name[32];
-    snprintf(name, sizeof name, "%s-%u", type, index);
-    snprintf(config, sizeof config,
-             "TF_CONFIG={\"cluster\":%s,\"task\":{\"type\":\"%s\","
-             "\"index\":%u}}",
-             cluster, type, index);
+    const char *name = textf("%s-%u", type, index);
+    const char *config =
+        textf("TF_CONFIG={\"cluster\":%s,\"task\":{\"type\":\"%s\","
+              "\"index\":%u}}",
+              cluster, type, index);
     free(cluster);
     return cluster_run_start(run, name, arguments, WORDS(config));
 }
@@ -188,18 +180,16 @@ TEST(each_process_plays_its_role_in_a_described_cluster) {
         cluster_run_expect_soon(processes[i], 0);
     for (int i = 0; i < 3; i++)
         assert_string_equal(cluster_run_output(processes[i]), "");
-    json_t *object = cluster_run_json(processes[3]);
+    const json_t *object = cluster_run_json(processes[3]);
     expect_size(json_array_get(json_object_get(object, "sizes"), 0), 4096);
-    assert_true(number(object, "ps") == 2);
-    json_decref(object);
+    assert_true(number_at(object, "ps") == 2);
 }
 
 /* What PROCESS waits for, WHOM at an address, is said and ends it. */
 static void expect_given_up(struct cluster_process *process, const char *whom,
                             const char *end) {
-    char text[160];
-    snprintf(text, sizeof text, "waiting for %s at 127.0.0.1:", whom);
-    const char *line = cluster_run_await_soon(process, text);
+    const char *line = cluster_run_await_soon(
+        process, textf("waiting for %s at 127.0.0.1:", whom));
     assert_contains(line, " for 5 s; gives up in 2 s (timeouts.join");
     cluster_run_expect_soon(process, PEER_FAILED);
     assert_contains(cluster_run_errors(process), end);
@@ -243,15 +233,14 @@ static void expect_no_growth(struct cluster_run *run, unsigned thousands,
     const char *const arguments[] = {"bench",      "--json", "--sizes", "64",
                                      "--requests", count,    "--lane",  lane,
                                      flag,         NULL};
-    json_t *object = measure(run, arguments);
+    const json_t *object = measure(run, arguments);
     const json_t *requests = json_object_get(object, "requests");
-    double start = number(requests, "ps_memory_start");
-    double end = number(requests, "ps_memory_end");
+    double start = number_at(requests, "ps_memory_start");
+    double end = number_at(requests, "ps_memory_end");
     print_message("%s requests, %.0f/s: %.2f MiB, then %.2f MiB\n", count,
-                  number(requests, "requests_s"), start / mib, end / mib);
-    assert_true(number(requests, "count") >= 1e3 * thousands * soak_count());
+                  number_at(requests, "requests_s"), start / mib, end / mib);
+    assert_true(number_at(requests, "count") >= 1e3 * thousands * soak_count());
     assert_true(start > 0 && (!judged || end <= start + mib));
-    json_decref(object);
 }
 
 TEST(many_requests_leave_nothing_at_a_ps) {
@@ -268,10 +257,9 @@ TEST(many_requests_a_message_leave_nothing_at_a_ps) {
 
 /* The most that PROCESS has held, in bytes; 0 when it is gone. */
 static double most_resident(const struct cluster_process *process) {
-    char path[64], line[256];
+    char line[256];
     unsigned long kib = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", cluster_run_pid(process));
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(textf("/proc/%d/status", cluster_run_pid(process)), "r");
     while (file && !kib && fgets(line, sizeof line, file))
         sscanf(line, "VmHWM: %lu kB", &kib);
     if (file)

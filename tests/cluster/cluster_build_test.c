@@ -21,8 +21,7 @@ static char tree[PATH_MAX]; /* of the sources */
 
 static void write_script(const struct cluster_run *run, const char *name,
                          const char *text) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "#!/bin/sh\n%s\n", text);
@@ -31,18 +30,15 @@ static void write_script(const struct cluster_run *run, const char *name,
 }
 
 static void make_folder(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(mkdir(cluster_run_path(run, name), 0700), 0);
 }
 
 /* To be called first: every package is installed but MISSING ("*": none is). */
 static void arrange(const struct cluster_run *run, const char *missing) {
-    char text[256];
     make_folder(run, "bin");
-    snprintf(text, sizeof text,
-             "case $4 in %s) exit 1 ;; esac\nprintf installed", missing);
-    write_script(run, "bin/dpkg-query", text);
+    write_script(
+        run, "bin/dpkg-query",
+        textf("case $4 in %s) exit 1 ;; esac\nprintf installed", missing));
     write_script(run, "bin/apt-get", "echo apt-get \"$@\"");
     write_script(run, "bin/sudo", "[ \"$1\" = -n ] && shift; exec \"$@\"");
 }
@@ -51,13 +47,11 @@ static void arrange(const struct cluster_run *run, const char *missing) {
  * CODE. */
 static struct cluster_process *shell(struct cluster_run *run,
                                      const char *command, int code) {
-    char path[2 * PATH_MAX], folder[PATH_MAX], sources[PATH_MAX + 8];
-    cluster_run_path(run, "bin", folder);
-    snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
-    snprintf(sources, sizeof sources, "TREE=%s", tree);
-    struct cluster_process *process =
-        cluster_run_program(run, "shell", "/bin/bash", WORDS("-c", command),
-                            WORDS(path, sources, "MAKEFLAGS=", "MAKELEVEL="));
+    const char *path =
+        textf("PATH=%s:%s", cluster_run_path(run, "bin"), getenv("PATH"));
+    struct cluster_process *process = cluster_run_program(
+        run, "shell", "/bin/bash", WORDS("-c", command),
+        WORDS(path, textf("TREE=%s", tree), "MAKEFLAGS=", "MAKELEVEL="));
     cluster_run_expect(process, code, 10 * CLUSTER_RUN_DEADLINE);
     return process;
 }
@@ -222,17 +216,19 @@ TEST(the_commit_comes_from_the_checkout_or_the_export) {
 }
 
 TEST(an_installation_has_the_program_and_its_licence) {
-    char build[PATH_MAX], command[2 * PATH_MAX];
+    char build[PATH_MAX];
     skip_unless_installed("make", "make");
     assert_true(build_folder_find(build));
     arrange(run, "-");
-    snprintf(command, sizeof command,
-             "set -e; make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
-             "DESTDIR=\"$PWD/to\" install >&2; cd to/usr/local; "
-             "diff share/doc/capstan/LICENSE \"$TREE\"/LICENSE; "
-             "ls share/doc/capstan/CHANGELOG.md; bin/capstan --version",
-             build);
-    expect(cluster_run_output(shell(run, command, 0)), "capstan 0.");
+    expect(cluster_run_output(shell(
+               run,
+               textf("set -e; make -C \"$TREE\" -f Makefile -o all BUILD='%s' "
+                     "DESTDIR=\"$PWD/to\" install >&2; cd to/usr/local; "
+                     "diff share/doc/capstan/LICENSE \"$TREE\"/LICENSE; "
+                     "ls share/doc/capstan/CHANGELOG.md; bin/capstan --version",
+                     build),
+               0)),
+           "capstan 0.");
 }
 
 /* With nothing but what `make install` has put there. */
@@ -290,17 +286,18 @@ TEST(nothing_is_left_after_uninstall) {
 
 /* CUDA's libraries are not Debian's, so their plugins are in no package. */
 TEST(packages_of_debian_have_no_errors) {
-    char build[PATH_MAX], command[2 * PATH_MAX];
+    char build[PATH_MAX];
     skip_unless_installed("dh", "debhelper");
     skip_unless_installed("lintian", "lintian");
     assert_true(build_folder_find(build));
-    snprintf(command, sizeof command,
-             "set -e; PATH=${PATH#*:}; "
-             "DEBFULLNAME='A & B / C' \"$TREE\"/deploy/deb.sh '%s' > files; "
-             "wc -l < files; for file in $(< files); do dpkg -c $file; done; "
-             "dpkg -f $(head -n 1 files) Depends Maintainer",
-             build);
-    const char *said = cluster_run_output(shell(run, command, 0));
+    const char *said = cluster_run_output(shell(
+        run,
+        textf("set -e; PATH=${PATH#*:}; "
+              "DEBFULLNAME='A & B / C' \"$TREE\"/deploy/deb.sh '%s' > files; "
+              "wc -l < files; for file in $(< files); do dpkg -c $file; done; "
+              "dpkg -f $(head -n 1 files) Depends Maintainer",
+              build),
+        0));
     assert_int_equal(strtoul(said, NULL, 10), 2);
     expect(said, "./usr/lib/capstan/capstan-gloo.so");
     expect(said, "./usr/share/man/man1/capstan-ckpt-ls.1.gz");
@@ -322,16 +319,19 @@ TEST(packages_of_debian_have_no_errors) {
 
 /* Sanitizers have guards of their own. */
 TEST(programs_and_libraries_are_hardened) {
-    char build[PATH_MAX], command[2 * PATH_MAX];
+    char build[PATH_MAX];
     assert_true(build_folder_find(build));
     if (strstr(build, "/build-"))
         skip_test("a build with a sanitizer");
     arrange(run, "-");
-    snprintf(command, sizeof command,
-             "\"$TREE\"/tests/check_elf.sh '%s'/{capstan,libcapstan.so.0,"
-             "capstan-*.so}",
-             build);
-    expect(cluster_run_output(shell(run, command, 0)), "capstan-gloo.so\n");
+    expect(
+        cluster_run_output(shell(
+            run,
+            textf("\"$TREE\"/tests/check_elf.sh '%s'/{capstan,libcapstan.so.0,"
+                  "capstan-*.so}",
+                  build),
+            0)),
+        "capstan-gloo.so\n");
 }
 
 /* groff warns of all that it cannot set as the page says. */

@@ -57,9 +57,7 @@ static void pack(struct cluster_run *run, const char *how) {
 }
 
 static bool build_has(const char *file) {
-    char path[2 * PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", built, file);
-    return access(path, F_OK) == 0;
+    return access(textf("%s/%s", built, file), F_OK) == 0;
 }
 
 static void expect_own_libraries(struct cluster_run *run) {
@@ -150,15 +148,17 @@ TEST(a_gpu_bundle_checks_and_trains_with_what_it_brings) {
 TEST(a_gpu_bundle_above_30_mb_is_refused) {
     if (!build_has("capstan-cuda.so"))
         skip_test("built where CUDA's headers are");
-    char command[4 * PATH_MAX];
     pack(run, "gpu-folder");
-    snprintf(command, sizeof command,
-             "mkdir bin && printf '#!/bin/sh\ncat > /dev/null\n"
-             "head -c 30000001 /dev/zero\n' > bin/xz && chmod +x bin/xz && "
-             "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" gpu 2>&1",
-             script);
-    assert_contains(shell(run, "large", command, 1),
-                    "has 30000001 bytes; a GPU bundle has at most");
+    assert_contains(
+        shell(
+            run, "large",
+            textf(
+                "mkdir bin && printf '#!/bin/sh\ncat > /dev/null\n"
+                "head -c 30000001 /dev/zero\n' > bin/xz && chmod +x bin/xz && "
+                "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" gpu 2>&1",
+                script),
+            1),
+        "has 30000001 bytes; a GPU bundle has at most");
 }
 
 /* A host that is older than what was built hears it from the program too. */
@@ -177,16 +177,16 @@ TEST(an_unpackable_file_fails_the_bundle) {
     static const char *const patterns[] = {"*build/capstan*", "*licenses*"};
     pack(run, "folder");
     for (int i = 0; i < 2; i++) {
-        char command[4 * PATH_MAX];
-        snprintf(command, sizeof command,
-                 "mkdir -p bin && printf '#!/bin/sh\ncase \"$*\" in "
-                 "%s) exit 1;; esac\nPATH=${PATH#*:} exec %s \"$@\"\n' > "
-                 "bin/%s && chmod +x bin/%s && "
-                 "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" folder 2>&1; "
-                 "code=$?; rm bin/%s; exit $code",
-                 patterns[i], broken[i], broken[i], broken[i], script,
-                 broken[i]);
-        const char *said = shell(run, broken[i], command, 1);
+        const char *said = shell(
+            run, broken[i],
+            textf("mkdir -p bin && printf '#!/bin/sh\ncase \"$*\" in "
+                  "%s) exit 1;; esac\nPATH=${PATH#*:} exec %s \"$@\"\n' > "
+                  "bin/%s && chmod +x bin/%s && "
+                  "PATH=$PWD/bin:$PATH '%s' \"$PWD/b\" folder 2>&1; "
+                  "code=$?; rm bin/%s; exit $code",
+                  patterns[i], broken[i], broken[i], broken[i], script,
+                  broken[i]),
+            1);
         assert_contains(said, "bundle: ");
     }
 }

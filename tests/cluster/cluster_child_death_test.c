@@ -37,8 +37,7 @@ static pid_t pid_of(struct cluster_process *process, const char *name) {
 static struct cluster_process *kill_one(struct cluster_run *run,
                                         unsigned num_ps, unsigned num_workers,
                                         const char *name) {
-    char joined[64];
-    snprintf(joined, sizeof joined, "chief: %s joined", name);
+    const char *joined = textf("chief: %s joined", name);
     cluster_run_job(run, endless);
     struct cluster_process *local =
         cluster_fixture_local(run, num_ps, num_workers, NULL);
@@ -50,9 +49,8 @@ static struct cluster_process *kill_one(struct cluster_run *run,
 
 /* It names who is the cause, and how. */
 static void expect_cause(struct cluster_process *process, const char *name) {
-    char said[64];
-    snprintf(said, sizeof said, "chief: error: %s on host", name);
-    const char *line = cluster_run_await_soon(process, said);
+    const char *line = cluster_run_await_soon(
+        process, textf("chief: error: %s on host", name));
     assert_contains(line, BY_SIGNAL);
 }
 
@@ -108,12 +106,12 @@ TEST(a_process_that_said_goodbye_is_not_reported) {
 /* A node each, of one process: the last is the ps. */
 static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
                          struct cluster_process **nodes) {
-    char port[32], rank[32], all[32];
+    char rank[32];
     uint16_t number;
     cluster_run_job(run, endless);
     assert_int_equal(port_reserve(&number, holder, NULL), 0);
-    snprintf(port, sizeof port, "--master_port=%u", number);
-    snprintf(all, sizeof all, "--nnodes=%u", count);
+    const char *port = textf("--master_port=%u", number);
+    const char *all = textf("--nnodes=%u", count);
     for (unsigned i = 0; i < count; i++) {
         const char *const arguments[] = {
             "launch", all,        rank, port,       getenv("CAPSTAN"),

@@ -35,11 +35,10 @@ void cluster_clicks_write(const struct cluster_run *run) {
 
 char *cluster_clicks_exported(struct cluster_run *run, const char *dir,
                               const char *table) {
-    char set[64], path[PATH_MAX];
-    snprintf(set, sizeof set, "--table=%s", table);
-    cluster_fixture_tool(run, 0, WORDS("ckpt", "export", set, dir, "rows.csv"));
-    cluster_run_path(run, "rows.csv", path);
-    FILE *file = fopen(path, "r");
+    cluster_fixture_tool(
+        run, 0,
+        WORDS("ckpt", "export", textf("--table=%s", table), dir, "rows.csv"));
+    FILE *file = fopen(cluster_run_path(run, "rows.csv"), "r");
     assert_non_null(file);
     char *text = calloc(1, 1 << 20);
     assert_non_null(text);

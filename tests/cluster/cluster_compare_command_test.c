@@ -105,7 +105,7 @@ TEST(a_command_is_measured_as_a_job_is) {
         state, 0, "learns",
         FLAGS("--json", "--workers", "1,2", "--ps", "1,2", "--steps", "200",
               "--repeats", "2", "--link-gbits", "1", "--csv", "table.csv"));
-    json_t *result = cluster_run_json(process);
+    const json_t *result = cluster_run_json(process);
     assert_int_equal(json_array_size(json_object_get(result, "cases")), 10);
     assert_true(number(result, NULL, "rounds") == 200);
     assert_true(number(result, NULL, "samples_per_step") == 8);
@@ -134,7 +134,6 @@ TEST(a_command_is_measured_as_a_job_is) {
         }
     }
     assert_null(strstr(cluster_run_errors(process), "rank 0 learns"));
-    json_decref(result);
 }
 
 TEST(without_steps_the_commands_own_end_counts) {
@@ -152,13 +151,12 @@ TEST(without_steps_the_commands_own_end_counts) {
 TEST(a_case_that_the_command_refuses_leaves_the_others) {
     struct cluster_process *process =
         compare(state, 0, "early", FLAGS("--json", "--repeats", "2"));
-    json_t *result = cluster_run_json(process);
+    const json_t *result = cluster_run_json(process);
     const char *error = text_at(find(result, "allreduce", 2, 0), "error");
     assert_contains(error, "all-reduce does not go on without a rank");
     assert_contains(error, "(exit code 2)");
     expect_measured(find(result, "ps", 2, 1), 2);
     expect_measured(find(result, "ps-async", 2, 1), 2);
-    json_decref(result);
 }
 
 TEST(a_failed_commands_last_words_are_shown) {
@@ -189,16 +187,16 @@ static bool await_byte(int pipe) {
 /* What a wrapper of the command has started ends, too: all hold an end of the
  * pipe. */
 TEST(ctrl_c_leaves_no_process) {
-    char caller[PATH_MAX], pipe_path[PATH_MAX], script[3 * PATH_MAX];
+    char caller[PATH_MAX];
     path_of_caller(caller);
-    cluster_run_path(*state, "alive", pipe_path);
+    const char *pipe_path = cluster_run_path(*state, "alive");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     int alive = open(pipe_path, O_RDONLY | O_NONBLOCK);
-    snprintf(script, sizeof script,
-             "exec 9> '%s'; echo >&9; '%s' learns; :", pipe_path, caller);
     struct cluster_process *process = cluster_run_start(
         *state, "compare",
-        FLAGS("compare", "--steps", "1000000000", "--", "sh", "-c", script),
+        FLAGS(
+            "compare", "--steps", "1000000000", "--", "sh", "-c",
+            textf("exec 9> '%s'; echo >&9; '%s' learns; :", pipe_path, caller)),
         NULL);
     assert_true(await_byte(alive));
     cluster_run_interrupt(process, "3 cases, 13 runs (3 of each and one for");

@@ -4,6 +4,7 @@
 
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -21,30 +22,21 @@ static const double SLACK = CLUSTER_RUN_DEADLINE;
 /* Long enough to be ended from outside. */
 #define LONG "\"model\": {\"layers\": [64, 256, 10]}, " TIMEOUTS
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("no number \"%s\"", key);
-    return json_number_value(value);
-}
-
 static void expect_measured(const json_t *one, const char *mode, double ps) {
     assert_true(json_is_null(json_object_get(one, "error")));
     assert_string_equal(json_string_value(json_object_get(one, "mode")), mode);
-    assert_true(number(one, "ps") == ps && number(one, "workers") == 2);
-    assert_true(number(one, "runs") == 2);
-    assert_true(number(json_object_get(one, "examples_per_second"), "median") >
-                0);
-    assert_true(number(one, "bound_examples_per_second") > 0);
-    assert_true(number(one, "train_loss") > 0);
-    assert_true(number(one, "test_accuracy") > 0);
+    assert_true(number_at(one, "ps") == ps && number_at(one, "workers") == 2);
+    assert_true(number_at(one, "runs") == 2);
+    assert_true(
+        number_at(json_object_get(one, "examples_per_second"), "median") > 0);
+    assert_true(number_at(one, "bound_examples_per_second") > 0);
+    assert_true(number_at(one, "train_loss") > 0);
+    assert_true(number_at(one, "test_accuracy") > 0);
     assert_non_null(json_string_value(json_object_get(one, "limit")));
 }
 
 static bool exists(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    return !access(path, F_OK);
+    return !access(cluster_run_path(run, name), F_OK);
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
@@ -64,7 +56,7 @@ TEST(a_cluster_executes_all_runs_and_leaves_other_files) {
     cluster_fixture_describe(&fixture, run, 0, 2, 2);
     cluster_fixture_start_all(&fixture);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
-    json_t *object = cluster_run_json(fixture.tasks[0].process);
+    const json_t *object = cluster_run_json(fixture.tasks[0].process);
     const json_t *cases = json_object_get(object, "cases");
     assert_int_equal(json_array_size(cases), 5);
     expect_measured(json_array_get(cases, 0), "allreduce", 0);
@@ -72,8 +64,7 @@ TEST(a_cluster_executes_all_runs_and_leaves_other_files) {
     expect_measured(json_array_get(cases, 2), "ps-async", 1);
     expect_measured(json_array_get(cases, 3), "ps", 2);
     expect_measured(json_array_get(cases, 4), "ps-async", 2);
-    assert_true(number(object, "members") == 4);
-    json_decref(object);
+    assert_true(number_at(object, "members") == 4);
     assert_true(
         cluster_fixture_has_logged(fixture.tasks[0].process, "run 16 of 16"));
     assert_true(exists(run, "table.csv"));
@@ -91,13 +82,12 @@ TEST(tables_are_measured_by_ps_and_all_reduce) {
     cluster_fixture_describe(&fixture, run, 0, 1, 2);
     cluster_fixture_start_all(&fixture);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
-    json_t *object = cluster_run_json(fixture.tasks[0].process);
+    const json_t *object = cluster_run_json(fixture.tasks[0].process);
     const json_t *cases = json_object_get(object, "cases");
     assert_int_equal(json_array_size(cases), 3);
     expect_measured(json_array_get(cases, 0), "allreduce", 0);
     expect_measured(json_array_get(cases, 1), "ps", 1);
     expect_measured(json_array_get(cases, 2), "ps-async", 1);
-    json_decref(object);
 }
 
 /* The chief trains, or coordinates, as the job says. */
@@ -129,9 +119,8 @@ TEST(without_ps_only_all_reduce_is_measured) {
     cluster_fixture_describe(&fixture, run, 0, 0, 2);
     cluster_fixture_start_all(&fixture);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, TIMEOUT);
-    json_t *object = cluster_run_json(fixture.tasks[0].process);
+    const json_t *object = cluster_run_json(fixture.tasks[0].process);
     assert_int_equal(json_array_size(json_object_get(object, "cases")), 1);
-    json_decref(object);
     assert_true(cluster_fixture_has_logged(
         fixture.tasks[0].process,
         "the cluster lists no ps: only all-reduce is measured"));
@@ -141,9 +130,8 @@ TEST(a_local_cluster_compares_too) {
     cluster_run_job(run, "{\"compare\": {\"steps\": 5, \"repeats\": 1}}");
     struct cluster_process *local = cluster_fixture_local(run, 1, 2, NULL);
     cluster_run_expect(local, 0, TIMEOUT);
-    json_t *object = cluster_run_json(local);
+    const json_t *object = cluster_run_json(local);
     assert_int_equal(json_array_size(json_object_get(object, "cases")), 3);
-    json_decref(object);
 }
 
 /* Starts a long comparison and kills TYPE INDEX some time after the RUNS-th
@@ -151,7 +139,6 @@ TEST(a_local_cluster_compares_too) {
 static unsigned kill_after(struct cluster_fixture *fixture,
                            struct cluster_run *run, const char *type,
                            unsigned index, int runs) {
-    char line[32];
     uint64_t seed = cluster_fixture_seed();
     double after = (double)cluster_fixture_random(&seed, 500000) * 1e-6;
     cluster_run_job(run, "{" LONG ", \"compare\": {\"steps\": 2000,"
@@ -159,8 +146,8 @@ static unsigned kill_after(struct cluster_fixture *fixture,
     cluster_fixture_next_transport();
     cluster_fixture_describe(fixture, run, 0, 1, 2);
     cluster_fixture_start_all(fixture);
-    snprintf(line, sizeof line, "run %d of ", runs);
-    cluster_run_await(fixture->tasks[0].process, line, TIMEOUT);
+    cluster_run_await(fixture->tasks[0].process, textf("run %d of ", runs),
+                      TIMEOUT);
     cluster_fixture_sleep(after);
     unsigned victim = cluster_fixture_find(fixture, type, index);
     print_message("# %s %u is killed %.0f ms after %d runs\n", type, index,

@@ -19,7 +19,7 @@ enum { PS = 2, TIMEOUT = 120 /* seconds */ };
 
 /* ps 0 and 1 on the first two hosts, worker 0, which leads, and worker 1 on the
  * others; what worker 0 says at the end. */
-static json_t *play(struct net_hosts *net, const char *changes) {
+static const json_t *play(struct net_hosts *net, const char *changes) {
     static const char *const leads[] = {"job.json", "--json", NULL};
     struct cluster_process *tasks[NET_HOSTS];
     cluster_run_job(net->run, changes);
@@ -44,13 +44,12 @@ FIXTURE(net_hosts_setup, net_hosts_teardown);
 /* 0.1 Gbit/s, measured at the start. */
 TEST(a_run_reports_the_rate_of_its_links) {
     net_hosts_require(net);
-    json_t *object = play(net, "{" MODEL ", \"steps\": 20}");
+    const json_t *object = play(net, "{" MODEL ", \"steps\": 20}");
     double gbits = number(object, "link_gbits");
     double share = number(object, "share_of_bound");
     if (!(gbits > 0.05 && gbits < 0.11))
         fail_msg("%g Gbit/s", gbits);
     assert_true(share > 0 && share < 1.1);
-    json_decref(object);
 }
 
 /* Of the case with so many ps, 0: all-reduce. */
@@ -92,12 +91,11 @@ static void limit_all(const struct net_hosts *net, int from, int to,
 TEST(small_batches_are_limited_by_links) {
     need_soak();
     net_hosts_require(net);
-    json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
-                               " \"repeats\": 1}}");
+    const json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 20,"
+                                     " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "worker link");
     expect_limit(object, "ps", 1, "ps link");
     expect_limit(object, "ps", 2, "worker link");
-    json_decref(object);
 }
 
 /* Medians of three: where the machine stands still for half a second, five
@@ -106,24 +104,22 @@ TEST(slower_links_of_ps_are_named) {
     need_soak();
     net_hosts_require(net);
     limit_all(net, 0, PS, "20mbit");
-    json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
-                               " \"repeats\": 3}}");
+    const json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
+                                     " \"repeats\": 3}}");
     expect_limit(object, "allreduce", 0, "worker link");
     expect_limit(object, "ps", 1, "ps link");
     expect_limit(object, "ps", 2, "ps link");
-    json_decref(object);
 }
 
 TEST(slower_links_of_workers_are_named) {
     need_soak();
     net_hosts_require(net);
     limit_all(net, PS, NET_HOSTS, "20mbit");
-    json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
-                               " \"repeats\": 1}}");
+    const json_t *object = play(net, "{" MODEL ", \"compare\": {\"steps\": 5,"
+                                     " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "worker link");
     expect_limit(object, "ps", 1, "worker link");
     expect_limit(object, "ps", 2, "worker link");
-    json_decref(object);
 }
 
 /* Of enough steps that the wait for the first samples is little of all. */
@@ -131,7 +127,7 @@ TEST(large_batches_are_limited_by_compute) {
     need_soak();
     net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
-    json_t *object =
+    const json_t *object =
         play(net, "{" MODEL ", \"train_micro_batch_size_per_gpu\": 300,"
                   " \"gradient_accumulation_steps\": 16,"
                   " \"data\": {\"prefetch_factor\": 32},"
@@ -139,15 +135,12 @@ TEST(large_batches_are_limited_by_compute) {
                   " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "compute");
     expect_limit(object, "ps", 2, "compute");
-    json_decref(object);
 }
 
 static void write_bytes(const struct net_hosts *net, const char *name,
                         const unsigned char *head, size_t head_size,
                         size_t count) {
-    char path[PATH_MAX];
-    cluster_run_path(net->run, name, path);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(cluster_run_path(net->run, name), "w");
     assert_non_null(file);
     assert_int_equal(fwrite(head, 1, head_size, file), head_size);
     for (size_t i = 0; i < count; i++)
@@ -173,7 +166,7 @@ TEST(slow_input_is_named) {
     net_hosts_require(net);
     limit_all(net, 0, NET_HOSTS, "1gbit");
     write_many(net);
-    json_t *object =
+    const json_t *object =
         play(net, "{\"model\": {\"layers\": [1, 2], \"loss\": \"mse\"},"
                   " \"data\": {\"train\": [\"many\", \"labels\"],"
                   " \"test\": null, \"drop_last\": true},"
@@ -182,5 +175,4 @@ TEST(slow_input_is_named) {
                   " \"repeats\": 1}}");
     expect_limit(object, "allreduce", 0, "input");
     expect_limit(object, "ps", 2, "input");
-    json_decref(object);
 }

@@ -3,6 +3,7 @@
 #define STATE struct cluster_run *run
 
 #include "tests/cluster/cluster_clicks.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
@@ -21,13 +22,6 @@ static struct cluster_process *compare(struct cluster_run *run,
     return process;
 }
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("no number \"%s\"", key);
-    return json_number_value(value);
-}
-
 static void expect_times(const json_t *one) {
     static const char *const causes[] = {"input", "compute",
                                          "waiting_for_weights",
@@ -35,32 +29,30 @@ static void expect_times(const json_t *one) {
     const json_t *times = json_object_get(one, "seconds_per_step");
     double sum = 0;
     for (int i = 0; i < 5; i++) {
-        assert_true(number(times, causes[i]) >= 0);
-        sum += number(times, causes[i]);
+        assert_true(number_at(times, causes[i]) >= 0);
+        sum += number_at(times, causes[i]);
     }
     assert_true(sum > 0);
 }
 
 static void expect_measured(const json_t *one) {
     const json_t *rate = json_object_get(one, "examples_per_second");
-    assert_true(number(one, "runs") == 2);
-    assert_true(number(rate, "min") > 0);
-    assert_true(number(rate, "median") >= number(rate, "min"));
-    assert_true(number(rate, "max") >= number(rate, "median"));
-    assert_true(number(one, "bytes_per_step") > 0);
-    assert_true(number(one, "bound_examples_per_second") > 0);
-    assert_true(number(one, "reached") > 0);
-    assert_true(number(one, "train_loss") > 0);
-    assert_true(number(one, "test_accuracy") >= 0);
+    assert_true(number_at(one, "runs") == 2);
+    assert_true(number_at(rate, "min") > 0);
+    assert_true(number_at(rate, "median") >= number_at(rate, "min"));
+    assert_true(number_at(rate, "max") >= number_at(rate, "median"));
+    assert_true(number_at(one, "bytes_per_step") > 0);
+    assert_true(number_at(one, "bound_examples_per_second") > 0);
+    assert_true(number_at(one, "reached") > 0);
+    assert_true(number_at(one, "train_loss") > 0);
+    assert_true(number_at(one, "test_accuracy") >= 0);
     assert_non_null(json_string_value(json_object_get(one, "limit")));
     assert_true(json_is_null(json_object_get(one, "error")));
     expect_times(one);
 }
 
 static bool exists(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    return !access(path, F_OK);
+    return !access(cluster_run_path(run, name), F_OK);
 }
 
 /* All-reduce is there, or its reason. */
@@ -83,13 +75,13 @@ TEST(a_comparison_leaves_only_requested_files) {
                          "\"tensorboard\":{\"enabled\":true,"
                          "\"output_path\":\"events\"}}");
     struct cluster_process *process = compare(run, arguments, 0);
-    json_t *object = cluster_run_json(process);
+    const json_t *object = cluster_run_json(process);
     const json_t *cases = json_object_get(object, "cases");
     assert_int_equal(json_array_size(cases), 3);
     expect_reduced(json_array_get(cases, 0));
     expect_measured(json_array_get(cases, 1));
     expect_measured(json_array_get(cases, 2));
-    assert_true(number(object, "equal_seconds") > 0);
+    assert_true(number_at(object, "equal_seconds") > 0);
     const char *said = cluster_run_errors(process);
     const char *last = strstr(said, "run 10 of 10");
     assert_contains(said, " s left\n");
@@ -97,7 +89,6 @@ TEST(a_comparison_leaves_only_requested_files) {
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
     assert_false(exists(run, "checkpoint") || exists(run, "events") ||
                  exists(run, "model.npz"));
-    json_decref(object);
 }
 
 TEST(tables_that_fit_a_worker_are_compared) {
@@ -106,20 +97,19 @@ TEST(tables_that_fit_a_worker_are_compared) {
         "2",       "--workers", "2",       "job.json", NULL};
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM "}");
-    json_t *object = cluster_run_json(compare(run, arguments, 0));
+    const json_t *object = cluster_run_json(compare(run, arguments, 0));
     const json_t *cases = json_object_get(object, "cases");
     assert_int_equal(json_array_size(cases), 3);
     for (int i = 0; i < 3; i++) {
         const json_t *one = json_array_get(cases, (size_t)i);
         expect_measured(one);
         assert_null(json_object_get(one, "tables"));
-        assert_true(number(one, "test_auc") > 0.5);
-        assert_true(number(one, "test_logloss") > 0);
+        assert_true(number_at(one, "test_auc") > 0.5);
+        assert_true(number_at(one, "test_logloss") > 0);
         const json_t *times = json_object_get(one, "seconds_per_step");
-        assert_true(number(times, i ? "waiting_for_weights"
-                                    : "waiting_for_gradients") > 0);
+        assert_true(number_at(times, i ? "waiting_for_weights"
+                                       : "waiting_for_gradients") > 0);
     }
-    json_decref(object);
 }
 
 /* By all-reduce a worker would have 60 rows of two tables, and as many as there
@@ -133,7 +123,7 @@ TEST(tables_that_do_not_fit_a_worker_are_explained) {
     cluster_clicks_write(run);
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM "}");
     struct cluster_process *process = compare(run, arguments, 0);
-    json_t *object = cluster_run_json(process);
+    const json_t *object = cluster_run_json(process);
     const json_t *cases = json_object_get(object, "cases");
     const json_t *reduced = json_array_get(cases, 0),
                  *by_ps = json_array_get(cases, 1);
@@ -143,35 +133,33 @@ TEST(tables_that_do_not_fit_a_worker_are_explained) {
     for (int i = 1; i < 3; i++) {
         const json_t *rate =
             json_object_get(json_array_get(cases, i), "examples_per_second");
-        assert_true(number(rate, "median") > 0);
+        assert_true(number_at(rate, "median") > 0);
         assert_null(json_object_get(json_array_get(cases, i), "tables"));
     }
-    double rows = number(tables, "rows");
+    double rows = number_at(tables, "rows");
     assert_true(rows >= 4e9 + 2 && rows <= 4e9 + 2 * CLUSTER_CLICKS_USERS);
-    assert_true(number(tables, "unbounded") == 2);
+    assert_true(number_at(tables, "unbounded") == 2);
     /* A float of first order and eight factors. */
-    assert_true(number(tables, "dense_bytes") == rows / 2 * 9 * 4);
-    assert_true(number(tables, "trainer_free_bytes") > 0);
-    double touched = number(tables, "row_bytes_per_step");
+    assert_true(number_at(tables, "dense_bytes") == rows / 2 * 9 * 4);
+    assert_true(number_at(tables, "trainer_free_bytes") > 0);
+    double touched = number_at(tables, "row_bytes_per_step");
     assert_true(touched > 0 && touched < 1e5);
-    assert_true(number(by_ps, "bytes_per_step") > 2 * touched);
+    assert_true(number_at(by_ps, "bytes_per_step") > 2 * touched);
     assert_contains(error, "not run, as the tables do not fit a worker");
     assert_contains(cluster_run_errors(process),
                     "the rows that tables may have take");
-    json_decref(object);
 }
 
 TEST(the_json_of_a_run_has_its_time_breakdown) {
     static const char *const arguments[] = {"local", "--json",   "--ps",
                                             "2",     "job.json", NULL};
     cluster_run_job(run, "{\"epochs\":1}");
-    json_t *object = cluster_run_json(compare(run, arguments, 0));
+    const json_t *object = cluster_run_json(compare(run, arguments, 0));
     double elements = 64 * 16 + 16 + 16 * 10 + 10;
-    assert_true(number(object, "parameters") == elements);
-    assert_true(number(object, "wire_bytes") == 4 * elements);
-    assert_true(number(object, "bytes_per_step") == 8 * elements);
+    assert_true(number_at(object, "parameters") == elements);
+    assert_true(number_at(object, "wire_bytes") == 4 * elements);
+    assert_true(number_at(object, "bytes_per_step") == 8 * elements);
     expect_times(object);
-    json_decref(object);
 }
 
 /* They share a host, and may pass more than the link that is named. */

@@ -28,11 +28,11 @@ static char recorded[8192];
 
 /* The run's folder is a copy of tests/data/one-hot. */
 static int setup(void **state) {
-    char source[PATH_MAX], all[PATH_MAX + 2];
+    char source[PATH_MAX];
     if (cluster_run_setup(state))
         return -1;
     assert_non_null(realpath("tests/data/one-hot", source));
-    snprintf(all, sizeof all, "%s/.", source);
+    const char *all = textf("%s/.", source);
     const char *const copy[] = {"-r", all, ".", NULL};
     cluster_run_expect_soon(
         cluster_run_program(*state, "copy", "/bin/cp", copy, NULL), 0);
@@ -46,12 +46,10 @@ static int setup(void **state) {
 FIXTURE(setup, cluster_run_teardown);
 
 static void expect_recorded(const char *name, const char *value) {
-    char line[1024];
     size_t length = strlen(value);
     while (length && value[length - 1] == ' ')
         length--;
-    snprintf(line, sizeof line, "\n%s: %.*s\n", name, (int)length, value);
-    assert_contains(recorded, line);
+    assert_contains(recorded, textf("\n%s: %.*s\n", name, (int)length, value));
 }
 
 /* XXH3-128 of the file PATH. */
@@ -71,10 +69,9 @@ static void expect_export(struct cluster_run *run, const char *name,
                           const char *dir, const char *step, const char *file) {
     const char *const export[] = {"ckpt", "export", "--state", "--step",
                                   step,   dir,      file,      NULL};
-    char path[PATH_MAX], bits[33];
+    char bits[33];
     cluster_fixture_tool(run, 0, export);
-    cluster_run_path(run, file, path);
-    digest(path, bits);
+    digest(cluster_run_path(run, file), bits);
     expect_recorded(name, bits);
 }
 
@@ -106,8 +103,7 @@ TEST(every_kind_of_run_ends_in_the_recorded_bits) {
         {"all-reduce, ZeRO 2", 0, "zero_optimization.stage=2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char dir[64];
-        snprintf(dir, sizeof dir, "checkpoint.dir=case-%zu", i);
+        const char *dir = textf("checkpoint.dir=case-%zu", i);
         CLUSTER_FIXTURE_RUN(*state, cases[i].num_ps, 2, 0, dir,
                             "tensorboard.enabled=false", cases[i].change);
         expect_bits(*state, cases[i].name, strchr(dir, '=') + 1, "20");
@@ -154,11 +150,10 @@ static void expect_events(const char *folder) {
 }
 
 TEST(a_recorded_event_file_is_gone_on_with_and_left_as_it_is) {
-    char folder[PATH_MAX], pattern[PATH_MAX + 32], before[33], after[33];
+    char before[33], after[33];
     glob_t file;
-    cluster_run_path(*state, "events", folder);
-    snprintf(pattern, sizeof pattern, "%s/*", folder);
-    assert_int_equal(glob(pattern, 0, NULL, &file), 0);
+    const char *folder = cluster_run_path(*state, "events");
+    assert_int_equal(glob(textf("%s/*", folder), 0, NULL, &file), 0);
     assert_int_equal(file.gl_pathc, 1);
     digest(file.gl_pathv[0], before);
     expect_events(folder);

@@ -20,8 +20,7 @@ static char script[PATH_MAX];
 
 static void write_file(const struct cluster_run *run, const char *name,
                        const char *text) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     assert_true(fputs(text, file) >= 0);
@@ -30,16 +29,12 @@ static void write_file(const struct cluster_run *run, const char *name,
 }
 
 static bool is_there(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
     struct stat about;
-    cluster_run_path(run, name, path);
-    return !lstat(path, &about);
+    return !lstat(cluster_run_path(run, name), &about);
 }
 
 static void make_folder(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(mkdir(cluster_run_path(run, name), 0700), 0);
 }
 
 /* The demo with a program that ends with the demo's number N beside its
@@ -116,10 +111,9 @@ TEST(files_from_before_the_demo_stay) {
 }
 
 TEST(a_path_that_is_not_a_folder_stays) {
-    char path[PATH_MAX];
     make_folder(run, "deploy");
-    cluster_run_path(run, "deploy/run", path);
-    assert_int_equal(symlink("../elsewhere", path), 0);
+    assert_int_equal(
+        symlink("../elsewhere", cluster_run_path(run, "deploy/run")), 0);
     expect_refused(run, "deploy/run holds what the demo has not made");
     assert_true(is_there(run, "deploy/run"));
 }
@@ -134,10 +128,10 @@ static void shell(struct cluster_run *run, const char *name, const char *words,
 
 /* As a user who may write in her own folder and nowhere else. */
 TEST(the_installed_job_runs_without_write_access_to_its_folder) {
-    char root[PATH_MAX], source[PATH_MAX + 8];
+    char root[PATH_MAX];
     skip_unless_installed("make", "make");
     assert_non_null(realpath(".", root));
-    snprintf(source, sizeof source, "SOURCE=%s", root);
+    const char *source = textf("SOURCE=%s", root);
     const char *const environment[] = {source, "MAKEFLAGS=", NULL};
     shell(run, "install",
           "p=$PWD; chmod 755 . && mkdir home && chmod 777 home && "
@@ -190,13 +184,13 @@ TEST(the_demo_with_tables_says_how_good_its_models_are) {
 /* The digits of README.md and docs/; cluster_shown.py writes them, too. */
 TEST(blocks_of_output_in_the_documentation_are_what_a_run_prints) {
     static const char data[] = "/usr/share/datasets/fashion-mnist";
-    char script_path[PATH_MAX], folder[PATH_MAX], command[3 * PATH_MAX];
+    char script_path[PATH_MAX];
     skip_unless_installed("python3", "python3");
     if (access(data, R_OK))
         skip_test("there is no %s here (dataset-fashion-mnist)", data);
     assert_non_null(realpath("tests/cluster/cluster_shown.py", script_path));
-    cluster_run_path(run, "shown", folder);
-    snprintf(command, sizeof command, "python3 '%s' '%s' '%s' >&2", script_path,
-             getenv("CAPSTAN"), folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("python3 '%s' '%s' '%s' >&2", script_path,
+                     getenv("CAPSTAN"), cluster_run_path(run, "shown"))),
+        0);
 }

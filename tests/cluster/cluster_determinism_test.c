@@ -58,8 +58,7 @@ static struct cluster_process *start(struct cluster_run *run, const char *dir,
 /* Weights and state of the last checkpoint in DIR go to DIR.safetensors. */
 static void finish(struct cluster_run *run, struct cluster_process *process,
                    const char *dir) {
-    char file[128];
-    snprintf(file, sizeof file, "%s.safetensors", dir);
+    const char *file = textf("%s.safetensors", dir);
     const char *const export[] = {"ckpt", "export", "--state", dir, file, NULL};
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     cluster_run_expect_soon(cluster_run_start(run, "export", export, NULL), 0);
@@ -72,10 +71,8 @@ static void complete(struct cluster_run *run, const char *dir,
 
 static char *read_whole(const struct cluster_run *run, const char *dir,
                         size_t *size) {
-    char name[128], path[PATH_MAX];
     struct stat about;
-    snprintf(name, sizeof name, "%s.safetensors", dir);
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, textf("%s.safetensors", dir));
     FILE *file = fopen(path, "r");
     if (!file || stat(path, &about))
         fail_msg("no file %s", path);
@@ -116,9 +113,8 @@ static void expect_other_bits(const struct cluster_run *run, const char *a,
 /* The process that plays WHO ("worker 1") below `capstan local`, as a pidfd of
  * the caller's. Lines before its own are passed over. */
 static int find_process(struct cluster_process *local, const char *who) {
-    char text[64];
-    snprintf(text, sizeof text, "chief: %s joined", who);
-    const char *line = cluster_run_await_soon(local, text);
+    const char *line =
+        cluster_run_await_soon(local, textf("chief: %s joined", who));
     const char *pid = strstr(line, "pid ");
     assert_non_null(pid);
     int descriptor = pidfd_open((pid_t)atoi(pid + strlen("pid ")), 0);
@@ -168,13 +164,12 @@ TEST(any_number_of_ps_ends_in_the_same_bits) {
 TEST(any_number_of_threads_ends_in_the_same_bits) {
     static const unsigned threads[] = {1, 2, 3, 7};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
-        char job[512], dir[32];
-        snprintf(job, sizeof job,
-                 "{" MODEL ", " SGD ", \"steps\": 40,"
-                 " \"gradient_clipping\": 0.5, \"checkpoint\":"
-                 " {\"every_steps\": 7}, \"strategy\": {\"ps_threads\": %u}}",
-                 threads[i]);
-        snprintf(dir, sizeof dir, "threads-%u", threads[i]);
+        const char *job =
+            textf("{" MODEL ", " SGD ", \"steps\": 40,"
+                  " \"gradient_clipping\": 0.5, \"checkpoint\":"
+                  " {\"every_steps\": 7}, \"strategy\": {\"ps_threads\": %u}}",
+                  threads[i]);
+        const char *dir = textf("threads-%u", threads[i]);
         cluster_run_job(run, job);
         complete(run, dir, i % 2 ? "1" : "2");
         expect_same_bits(run, "threads-1", dir);
@@ -184,12 +179,10 @@ TEST(any_number_of_threads_ends_in_the_same_bits) {
 TEST(any_number_of_readers_ends_in_the_same_bits) {
     static const unsigned readers[] = {1, 0, 3};
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
-        char job[512], dir[32];
-        snprintf(job, sizeof job,
-                 "{" MODEL ", " SGD ", \"steps\": 40,"
-                 " \"data\": {\"num_workers\": %u}}",
-                 readers[i]);
-        snprintf(dir, sizeof dir, "readers-%u", readers[i]);
+        const char *job = textf("{" MODEL ", " SGD ", \"steps\": 40,"
+                                " \"data\": {\"num_workers\": %u}}",
+                                readers[i]);
+        const char *dir = textf("readers-%u", readers[i]);
         cluster_run_job(run, job);
         complete(run, dir, "1");
         expect_same_bits(run, "readers-1", dir);
@@ -200,13 +193,12 @@ TEST(every_rule_ends_in_the_same_bits_with_1_and_2_ps) {
     static const char *const rules[] = {"Adagrad", "RMSprop", "Adam", "AdamW",
                                         "Ftrl"};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        char changes[512], one[32], two[32];
-        snprintf(changes, sizeof changes,
-                 "{" MODEL ", \"steps\": 15, \"optimizer\": {\"type\": \"%s\","
-                 " \"params\": {\"lr\": 0.01}}}",
-                 rules[i]);
-        snprintf(one, sizeof one, "%s-1", rules[i]);
-        snprintf(two, sizeof two, "%s-2", rules[i]);
+        const char *changes =
+            textf("{" MODEL ", \"steps\": 15, \"optimizer\": {\"type\": \"%s\","
+                  " \"params\": {\"lr\": 0.01}}}",
+                  rules[i]);
+        const char *one = textf("%s-1", rules[i]);
+        const char *two = textf("%s-2", rules[i]);
         cluster_run_job(run, changes);
         struct cluster_process *with_one = start(run, one, "1");
         struct cluster_process *with_two = start(run, two, "2");
@@ -235,23 +227,21 @@ TEST(a_slow_worker_changes_no_bits) {
  * in bf16, of the wire. */
 static void expect_same_bits_of_variants(struct cluster_run *run,
                                          const char *wire) {
-    char job[512];
     size_t count;
     const struct rule_loops *const *variants = rule_variants(&count);
-    snprintf(job, sizeof job,
-             "{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
-             " \"wire\": \"%s\", \"optimizer\": {\"type\": \"Adam\","
-             " \"params\": {\"lr\": 0.01}}}",
-             wire);
-    cluster_run_job(run, job);
+    cluster_run_job(
+        run, textf("{" MODEL ", \"steps\": 40, \"gradient_clipping\": 0.5,"
+                   " \"wire\": \"%s\", \"optimizer\": {\"type\": \"Adam\","
+                   " \"params\": {\"lr\": 0.01}}}",
+                   wire));
     complete(run, "chosen-by-itself", "2");
     for (size_t v = 0; v < count; v++) {
         const char *name = rule_variant_name(variants[v]);
-        char variable[64], said[64];
+        char variable[64];
         const char *const environment[] = {variable, "CAPSTAN_JSON_LOG=1",
                                            NULL};
         snprintf(variable, sizeof variable, "CAPSTAN_CPU=%s", name);
-        snprintf(said, sizeof said, "cpu (%s)", name);
+        const char *said = textf("cpu (%s)", name);
         struct cluster_process *local = start_with(run, name, "2", environment);
         for (int process = 0; process < 5; process++)
             cluster_run_await_soon(local, said);
@@ -285,21 +275,17 @@ TEST(an_unknown_variant_is_refused) {
 /* A job with MORE keys and a checkpoint every now and then. */
 static void write_long_job(const struct cluster_run *run, const char *more,
                            uint64_t steps) {
-    char job[512];
-    snprintf(job, sizeof job,
-             "{" MODEL ", " SGD ", \"steps\": %" PRIu64
-             ", \"checkpoint\": {\"every_steps\": 40},"
-             " \"timeouts\": {\"peer\": 10}%s}",
-             steps, more);
-    cluster_run_job(run, job);
+    cluster_run_job(run, textf("{" MODEL ", " SGD ", \"steps\": %" PRIu64
+                               ", \"checkpoint\": {\"every_steps\": 40},"
+                               " \"timeouts\": {\"peer\": 10}%s}",
+                               steps, more));
 }
 
 static uint64_t last_step(const struct cluster_run *run, const char *dir) {
-    char path[PATH_MAX];
     uint64_t *steps;
     size_t count;
-    cluster_run_path(run, dir, path);
-    assert_ok(checkpoint_list(path, &steps, &count, &failure));
+    assert_ok(
+        checkpoint_list(cluster_run_path(run, dir), &steps, &count, &failure));
     assert_true(count > 0);
     uint64_t last = steps[count - 1];
     free(steps);

@@ -27,9 +27,9 @@ static void describe(struct cluster_run *run, const char *const *hosts) {
     json_t *list = json_object_get(run->cluster, "worker");
     for (size_t i = 0; i < 2; i++) {
         const char *address = json_string_value(json_array_get(list, i));
-        char named[64];
-        snprintf(named, sizeof named, "%s%s", hosts[i], strrchr(address, ':'));
-        json_array_set_new(list, i, json_string(named));
+        json_array_set_new(
+            list, i,
+            json_string(textf("%s%s", hosts[i], strrchr(address, ':'))));
     }
 }
 
@@ -147,8 +147,8 @@ TEST(a_given_local_rank_selects_the_device) {
     cluster_fixture_expect_logged(other, "device cuda 2 of 4");
 }
 
-static json_t *reported_by(struct cluster_run *run, const char *gpus,
-                           const char *const *arguments) {
+static const json_t *reported_by(struct cluster_run *run, const char *gpus,
+                                 const char *const *arguments) {
     setenv("CAPSTAN_FAKE_DEVICE", gpus, 1);
     struct cluster_process *process = cluster_fixture_tool(run, 0, arguments);
     unsetenv("CAPSTAN_FAKE_DEVICE");
@@ -169,7 +169,7 @@ TEST(a_comparison_has_the_replicas_of_a_run) {
     for (int i = 0; i < 2; i++) {
         size_t c;
         const json_t *one;
-        json_t *result = reported_by(
+        const json_t *result = reported_by(
             run, "devices=4",
             (const char *const[]){"compare", "--json", workers[i], "--steps=5",
                                   "--repeats=1", "job.json", NULL});
@@ -177,7 +177,6 @@ TEST(a_comparison_has_the_replicas_of_a_run) {
         json_array_foreach(json_object_get(result, "cases"), c, one)
             expect_number(one, "replicas", replicas[i]);
         assert_int_equal(c, 3);
-        json_decref(result);
     }
 }
 
@@ -201,7 +200,7 @@ TEST(a_comparison_across_hosts_has_the_replicas_of_a_run) {
     cluster_run_expect(leader, 0, DEADLINE);
     cluster_run_expect(other, 0, DEADLINE);
     cluster_run_expect(ps, 0, DEADLINE);
-    json_t *result = cluster_run_json(leader);
+    const json_t *result = cluster_run_json(leader);
     expect_number(result, "samples_per_step", 10);
     json_array_foreach(json_object_get(result, "cases"), c, one) {
         bool uneven = !strcmp(json_string_value(json_object_get(one, "mode")),
@@ -211,7 +210,6 @@ TEST(a_comparison_across_hosts_has_the_replicas_of_a_run) {
         assert_true(json_is_null(json_object_get(one, "error")) != uneven);
     }
     assert_int_equal(c, 3);
-    json_decref(result);
 }
 
 TEST(a_simulation_has_the_replicas_of_a_run) {
@@ -223,15 +221,13 @@ TEST(a_simulation_has_the_replicas_of_a_run) {
     cluster_run_job(run, "{" JOB ", \"gradient_accumulation_steps\": 2,"
                          " \"train_micro_batch_size_per_gpu\": null,"
                          " \"train_batch_size\": 96}");
-    json_t *result = reported_by(run, "devices=3", simulated);
+    const json_t *result = reported_by(run, "devices=3", simulated);
     expect_number(result, "replicas", 6);
     expect_number(result, "micro_batch", 8);
     expect_number(result, "accumulation", 2);
-    json_decref(result);
     result = reported_by(run, "devices=3", together);
     expect_number(result, "replicas", 2);
     expect_number(result, "micro_batch", 24);
-    json_decref(result);
     setenv("CAPSTAN_FAKE_DEVICE", "devices=5", 1);
     struct cluster_process *process = cluster_fixture_tool(run, 2, simulated);
     unsetenv("CAPSTAN_FAKE_DEVICE");

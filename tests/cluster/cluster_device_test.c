@@ -29,16 +29,13 @@ static const char job[] =
 static struct cluster_process *start(struct cluster_run *run, const char *dir,
                                      const char *num_ps, const char *gpus,
                                      const char *strategy) {
-    char folder[128], variable[128];
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    snprintf(variable, sizeof variable, "CAPSTAN_FAKE_DEVICE=%s",
-             gpus ? gpus : "");
-    return cluster_run_start(run, dir,
-                             WORDS("local", "--ps", num_ps, "--workers", "2",
-                                   "--set", folder, "--set",
-                                   gpus ? "device=cuda" : "device=cpu", "--set",
-                                   strategy, "job.json"),
-                             WORDS(variable));
+    const char *folder = textf("checkpoint.dir=%s", dir);
+    return cluster_run_start(
+        run, dir,
+        WORDS("local", "--ps", num_ps, "--workers", "2", "--set", folder,
+              "--set", gpus ? "device=cuda" : "device=cpu", "--set", strategy,
+              "job.json"),
+        WORDS(textf("CAPSTAN_FAKE_DEVICE=%s", gpus ? gpus : "")));
 }
 
 GROUP(build_folder_use_fake, NULL);
@@ -53,8 +50,7 @@ TEST(gpus_with_ps_end_in_the_bits_of_the_cpu) {
     cluster_run_job(run, job);
     cluster_run_expect(start(run, "cpu", "1", NULL, ps), 0, DEADLINE);
     for (int i = 0; i < 4; i++) {
-        char dir[16];
-        snprintf(dir, sizeof dir, "gpu%d", i);
+        const char *dir = textf("gpu%d", i);
         struct cluster_process *local = start(run, dir, "1", gpus[i], ps);
         cluster_run_expect(local, 0, DEADLINE);
         assert_true(
@@ -87,14 +83,13 @@ TEST(gpus_that_recompute_end_in_the_bits_of_the_cpu) {
     static const char *const gpus[] = {NULL, "devices=2,order=0",
                                        "devices=2,order=3,seed=5"};
     for (int i = 0; i < 3; i++) {
-        char deep[512], dir[16];
-        snprintf(deep, sizeof deep,
-                 "{\"model\": {\"layers\": [64, 96, 130, 70, 200, 64, 10]},"
-                 " \"steps\": 30, \"gradient_accumulation_steps\": 2,"
-                 " \"activation_checkpointing\":"
-                 " {\"number_checkpoints\": %s}}",
-                 kept[i]);
-        snprintf(dir, sizeof dir, "kept%s", kept[i]);
+        const char *deep =
+            textf("{\"model\": {\"layers\": [64, 96, 130, 70, 200, 64, 10]},"
+                  " \"steps\": 30, \"gradient_accumulation_steps\": 2,"
+                  " \"activation_checkpointing\":"
+                  " {\"number_checkpoints\": %s}}",
+                  kept[i]);
+        const char *dir = textf("kept%s", kept[i]);
         cluster_run_job(run, deep);
         cluster_run_expect(start(run, dir, "1", gpus[i], "strategy.type=ps"), 0,
                            DEADLINE);
@@ -118,8 +113,7 @@ TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu) {
         " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.02}}}");
     cluster_run_expect(start(run, "cpu", "1", NULL, ps), 0, DEADLINE);
     for (int i = 0; i < 3; i++) {
-        char dir[16];
-        snprintf(dir, sizeof dir, "gpu%d", i);
+        const char *dir = textf("gpu%d", i);
         cluster_run_expect(start(run, dir, "1", gpus[i], ps), 0, DEADLINE);
         cluster_fixture_expect_same_checkpoints(run, "cpu", dir);
         cluster_clicks_expect_same_rows(run, "cpu", dir, "e_user");
@@ -129,9 +123,8 @@ TEST(gpus_with_tables_and_dropout_end_in_the_bits_of_the_cpu) {
 /* The test images as floats, from 0 to 1: one more type of IDX. */
 static void write_float_images(const struct cluster_run *run) {
     enum { HEADER = 16, FLOATS = 0x0d };
-    char path[PATH_MAX];
-    cluster_run_path(run, "test-images", path);
-    FILE *bytes = fopen(path, "r"), *floats = cluster_run_create(run, "floats");
+    FILE *bytes = fopen(cluster_run_path(run, "test-images"), "r"),
+         *floats = cluster_run_create(run, "floats");
     assert_non_null(bytes);
     for (int at = 0, byte; (byte = fgetc(bytes)) != EOF; at++) {
         float pixel = (float)byte / 255.0f;
@@ -148,17 +141,15 @@ static void write_float_images(const struct cluster_run *run) {
 
 static double test_loss_on(struct cluster_run *run, const char *device,
                            const char *test) {
-    char on[32];
-    snprintf(on, sizeof on, "device=%s", device);
-    struct cluster_process *local = cluster_run_start(
-        run, device,
-        WORDS("local", "--json", "--workers", "1", "--set", on, "--set", test,
-              "--set", "checkpoint={}", "job.json"),
-        WORDS("CAPSTAN_FAKE_DEVICE=devices=1,order=2"));
+    struct cluster_process *local =
+        cluster_run_start(run, device,
+                          WORDS("local", "--json", "--workers", "1", "--set",
+                                textf("device=%s", device), "--set", test,
+                                "--set", "checkpoint={}", "job.json"),
+                          WORDS("CAPSTAN_FAKE_DEVICE=devices=1,order=2"));
     cluster_run_expect(local, 0, DEADLINE);
-    json_t *summary = cluster_run_json(local);
+    const json_t *summary = cluster_run_json(local);
     double loss = json_real_value(json_object_get(summary, "test_loss"));
-    json_decref(summary);
     return loss;
 }
 
@@ -224,15 +215,13 @@ TEST(a_comparison_says_that_workers_share_a_gpu) {
 TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
     static const char *const strategies[][2] = {
         {"1", "strategy.type=ps"}, {"0", "strategy.type=allreduce"}};
-    char scaled[512];
-    snprintf(scaled, sizeof scaled,
-             "%.*s, \"fp16\": {\"enabled\": true, \"hysteresis\": 1,"
-             " \"initial_scale_power\": 28, \"loss_scale_window\": 9}}",
-             (int)strlen(job) - 1, job);
+    const char *scaled =
+        textf("%.*s, \"fp16\": {\"enabled\": true, \"hysteresis\": 1,"
+              " \"initial_scale_power\": 28, \"loss_scale_window\": 9}}",
+              (int)strlen(job) - 1, job);
     for (int i = 0; i < 2; i++) {
-        char cpu[16], gpu[16];
-        snprintf(cpu, sizeof cpu, "cpu%d", i);
-        snprintf(gpu, sizeof gpu, "gpu%d", i);
+        const char *cpu = textf("cpu%d", i);
+        const char *gpu = textf("gpu%d", i);
         cluster_run_job(run, scaled);
         const char *num_ps = strategies[i][0], *strategy = strategies[i][1];
         cluster_run_expect(start(run, cpu, num_ps, NULL, strategy), 0,
@@ -247,10 +236,9 @@ TEST(in_fp16_gpus_skip_the_steps_that_the_cpu_skips) {
 
 static bool has_opened(const struct cluster_process *process,
                        const char *name) {
-    char path[64], line[PATH_MAX + 128];
+    char line[PATH_MAX + 128];
     bool found = false;
-    snprintf(path, sizeof path, "/proc/%d/maps", cluster_run_pid(process));
-    FILE *maps = fopen(path, "r");
+    FILE *maps = fopen(textf("/proc/%d/maps", cluster_run_pid(process)), "r");
     assert_non_null(maps);
     while (!found && fgets(line, sizeof line, maps))
         found = strstr(line, name) != NULL;
@@ -339,7 +327,7 @@ TEST(a_gpu_without_memory_names_the_keys) {
 
 TEST(info_lists_each_device) {
     setenv("CAPSTAN_FAKE_DEVICE", "devices=2", 1);
-    json_t *info =
+    const json_t *info =
         cluster_run_json(cluster_fixture_tool(run, 0, WORDS("info", "--json")));
     unsetenv("CAPSTAN_FAKE_DEVICE");
     json_t *devices = json_object_get(info, "devices");
@@ -356,5 +344,4 @@ TEST(info_lists_each_device) {
             json_integer_value(json_object_get(device, "memory_bytes")),
             64 << 20);
     }
-    json_decref(info);
 }

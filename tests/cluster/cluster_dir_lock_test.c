@@ -79,10 +79,8 @@ TEST(a_killed_chief_releases_its_directory_at_once) {
 }
 
 static void move_away(const struct cluster_run *run) {
-    char from[PATH_MAX], to[PATH_MAX];
-    cluster_run_path(run, "checkpoint", from);
-    cluster_run_path(run, "away", to);
-    assert_int_equal(rename(from, to), 0);
+    const char *from = cluster_run_path(run, "checkpoint");
+    assert_int_equal(rename(from, cluster_run_path(run, "away")), 0);
 }
 
 /* Cleaned up by somebody who took the run for dead. */

@@ -93,31 +93,31 @@ TEST(a_folder_that_cannot_be_written_is_named_with_what_to_do) {
                                        "tensorboard.output_path"};
     cluster_run_job(run, "{\"tensorboard\": {\"enabled\": true}}");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        char command[256], expected[256];
-        snprintf(command, sizeof command,
-                 "\"$CAPSTAN\" run --set %s=/usr/none/out.npz job.json",
-                 keys[i]);
-        const char *said = run_contained(run, command, 2);
-        snprintf(expected, sizeof expected,
-                 "error: %s: cannot make the folder /usr/none: Read-only file "
-                 "system; choose a folder on a disk or volume that can be "
-                 "written",
-                 keys[i]);
-        assert_contains(said, expected);
+        const char *said = run_contained(
+            run,
+            textf("\"$CAPSTAN\" run --set %s=/usr/none/out.npz job.json",
+                  keys[i]),
+            2);
+        assert_contains(
+            said,
+            textf("error: %s: cannot make the folder /usr/none: Read-only file "
+                  "system; choose a folder on a disk or volume that can be "
+                  "written",
+                  keys[i]));
     }
 }
 
 /* The limit of a user's processes, which root does not have. */
 TEST(a_refused_thread_is_named_with_its_limit) {
-    char command[256];
     cluster_run_job(run, NULL);
     skip_unless_installed("setpriv", "util-linux");
-    snprintf(command, sizeof command,
-             "chmod 777 . && exec %s prlimit --nproc=2 \"$CAPSTAN\" run "
-             "job.json",
-             geteuid() ? "" : "setpriv --reuid 54321 --clear-groups");
     struct cluster_process *process = cluster_run_program(
-        run, "limited", "/bin/sh", WORDS("-c", command), NULL);
+        run, "limited", "/bin/sh",
+        WORDS("-c",
+              textf("chmod 777 . && exec %s prlimit --nproc=2 \"$CAPSTAN\" run "
+                    "job.json",
+                    geteuid() ? "" : "setpriv --reuid 54321 --clear-groups")),
+        NULL);
     cluster_run_expect_soon(process, 138);
     assert_contains(cluster_run_errors(process),
                     "cannot start the 7 threads of a process: Resource "
@@ -127,12 +127,11 @@ TEST(a_refused_thread_is_named_with_its_limit) {
 
 /* Runs cluster_docker.py with ARGUMENTS. */
 static void judge(const char *arguments, const char *more) {
-    char command[3 * PATH_MAX];
     skip_unless_installed("python3", "python3");
-    snprintf(command, sizeof command,
-             "python3 tests/cluster/cluster_docker.py %s '%s' >&2", arguments,
-             more);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("python3 tests/cluster/cluster_docker.py %s '%s' >&2",
+                     arguments, more)),
+        0);
 }
 
 TEST(the_dockerfiles_name_what_exists) {
@@ -140,10 +139,9 @@ TEST(the_dockerfiles_name_what_exists) {
 }
 
 TEST(the_compose_file_describes_its_own_cluster) {
-    char build[PATH_MAX], program[PATH_MAX + 16];
+    char build[PATH_MAX];
     if (system("python3 -c 'import yaml' 2> /dev/null"))
         skip_test("no python3 with yaml (python3-yaml)");
     assert_true(build_folder_find(build));
-    snprintf(program, sizeof program, "%s/capstan", build);
-    judge("compose", program);
+    judge("compose", textf("%s/capstan", build));
 }

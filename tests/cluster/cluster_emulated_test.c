@@ -60,19 +60,17 @@ TEST(every_operation_agrees_with_double) {
 /* The mean loss of the training on DEVICE, with CHANGE. */
 static double loss_on(struct cluster_run *run, const char *device,
                       const char *change) {
-    char name[64], set[64], folder[96];
-    snprintf(name, sizeof name, "%s-%.4s", device, change);
+    char set[64];
+    const char *name = textf("%s-%.4s", device, change);
     snprintf(set, sizeof set, "device=%s", device);
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", name);
     struct cluster_process *local = cluster_run_start(
         run, name,
         WORDS("local", "--json", "--workers", "1", "--set", set, "--set",
-              folder, "--set", change, "job.json"),
+              textf("checkpoint.dir=%s", name), "--set", change, "job.json"),
         NULL);
     cluster_run_expect(local, 0, DEADLINE);
-    json_t *summary = cluster_run_json(local);
+    const json_t *summary = cluster_run_json(local);
     double loss = json_real_value(json_object_get(summary, "train_loss"));
-    json_decref(summary);
     return loss;
 }
 
@@ -150,12 +148,11 @@ static struct calls calls_of(const struct cluster_process *process) {
 static struct cluster_process *train(struct cluster_run *run, const char *dir,
                                      const char *emulated, const char *num_ps,
                                      const char *change) {
-    char folder[96];
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
     struct cluster_process *local = cluster_run_start(
         run, dir,
         WORDS("local", "--json", "--ps", num_ps, "--workers", "1", "--set",
-              folder, "--set", change, "--set", "device=cuda", "--set",
+              textf("checkpoint.dir=%s", dir), "--set", change, "--set",
+              "device=cuda", "--set",
               num_ps[0] == '0' ? "strategy.type=allreduce" : "strategy.type=ps",
               "job.json"),
         WORDS(emulated));
@@ -175,12 +172,10 @@ static unsigned long long check_bits(struct cluster_run *run,
                                      const char *of_job, const char *num_ps,
                                      const char *change) {
     static unsigned seed;
-    char emulated[64];
     cluster_run_job(run, of_job);
-    snprintf(emulated, sizeof emulated,
-             "CAPSTAN_EMULATED=order=2,seed=%u,count", ++seed);
-    struct cluster_process *graphs =
-        train(run, "graphs", emulated, num_ps, change);
+    struct cluster_process *graphs = train(
+        run, "graphs", textf("CAPSTAN_EMULATED=order=2,seed=%u,count", ++seed),
+        num_ps, change);
     struct cluster_process *none =
         train(run, "none", "CAPSTAN_EMULATED=order=1,refuse=capture,count",
               num_ps, change);
@@ -223,10 +218,9 @@ TEST(each_dropout_mask_comes_of_the_same_graph) {
     cluster_clicks_expect_same_rows(run, "graphs", "none", "user/factors");
 }
 
-static double train_loss(const struct cluster_process *process) {
-    json_t *summary = cluster_run_json(process);
+static double train_loss(struct cluster_process *process) {
+    const json_t *summary = cluster_run_json(process);
     double loss = json_real_value(json_object_get(summary, "train_loss"));
-    json_decref(summary);
     return loss;
 }
 
@@ -243,10 +237,9 @@ TEST(three_devices_learn_what_one_learns) {
     double one = train_loss(train(run, "one", "CAPSTAN_EMULATED=order=1,count",
                                   "1", "gradient_accumulation_steps=1"));
     for (int i = 0; i < 2; i++) {
-        char dir[16];
-        snprintf(dir, sizeof dir, "three%d", i);
         struct cluster_process *three =
-            train(run, dir, several[i], "1", "gradient_accumulation_steps=1");
+            train(run, textf("three%d", i), several[i], "1",
+                  "gradient_accumulation_steps=1");
         assert_true(cluster_fixture_has_logged(
             three, "replicas: 3 (1 worker x 3 devices)"));
         assert_true(i || calls_of(three).launches > 50);

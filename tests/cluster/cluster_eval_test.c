@@ -22,21 +22,19 @@ enum { TEXT = 1 << 20, IMAGES = 200, PIXELS = 64, CLASSES = 10, HEADER = 16 };
 #define TOOL(run, code, ...)                                                   \
     cluster_fixture_tool(run, code, (const char *[]){__VA_ARGS__, NULL})
 
-static double number_of(const struct cluster_process *process,
-                        const char *key) {
-    json_t *object = cluster_run_json(process);
+static double number_of(struct cluster_process *process, const char *key) {
+    const json_t *object = cluster_run_json(process);
     const json_t *value = json_object_get(object, key);
     if (!json_is_number(value))
         fail_msg("no number %s in the output", key);
     double number = json_number_value(value);
-    json_decref(object);
     return number;
 }
 
 /* FOLDER/NAME, the caller's. */
 static char *read_all(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX], *text = calloc(1, TEXT);
-    cluster_run_path(run, name, path);
+    char *text = calloc(1, TEXT);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_non_null(text);
@@ -57,8 +55,8 @@ static void expect_same_text(const struct cluster_run *run, const char *a,
 /* FOLDER/TO is FOLDER/FROM without the column of the label, the first. */
 static void drop_labels(const struct cluster_run *run, const char *from,
                         const char *to) {
-    char path[PATH_MAX], *text = read_all(run, from), *rest = text;
-    cluster_run_path(run, to, path);
+    char *text = read_all(run, from), *rest = text;
+    const char *path = cluster_run_path(run, to);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     for (char *line; (line = strsep(&rest, "\n")) && *line;)
@@ -96,8 +94,8 @@ static struct cluster_process *train_clicks(struct cluster_run *run) {
     return CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "seed=3");
 }
 
-static void expect_as_run(const struct cluster_process *found,
-                          const struct cluster_process *trained) {
+static void expect_as_run(struct cluster_process *found,
+                          struct cluster_process *trained) {
     static const char *const keys[] = {"test_auc", "test_logloss",
                                        "test_accuracy"};
     for (int i = 0; i < 3; i++) {
@@ -128,9 +126,7 @@ TEST(an_evaluation_finds_what_the_run_did) {
              "threads=2", "checkpoint");
     assert_true(number_of(other, "test_logloss") !=
                 number_of(trained, "test_logloss"));
-    char path[PATH_MAX];
-    cluster_run_path(run, "test.csv", path);
-    FILE *file = fopen(path, "a");
+    FILE *file = fopen(cluster_run_path(run, "test.csv"), "a");
     assert_non_null(file);
     fputs("no record\n", file);
     assert_int_equal(fclose(file), 0);
@@ -156,16 +152,15 @@ TEST(predictions_need_no_labels) {
  * probabilities that FOLDER/NAME.csv has. */
 static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     static const char *const names[] = {"class", "probability"};
-    char path[PATH_MAX], file_name[64];
+    char file_name[64];
     struct record_file *file;
     struct npz_row row = {0};
     struct record record;
     snprintf(file_name, sizeof file_name, "%s.csv", name);
     char *text = read_all(run, file_name), *at = strchr(text, '\n') + 1;
     snprintf(file_name, sizeof file_name, "%s.npz", name);
-    cluster_run_path(run, file_name, path);
     assert_int_equal(
-        npz_reader.open(&file, path,
+        npz_reader.open(&file, cluster_run_path(run, file_name),
                         &(struct record_cut){.names = names, .num_names = 2},
                         &failure),
         STATUS_OK);
@@ -193,10 +188,10 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
 
 /* The share of FOLDER/NAME's classes that are FOLDER/test-labels's. */
 static double accuracy_of(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX], *text = read_all(run, name);
+    char *text = read_all(run, name);
     char *at = text;
     int right = 0;
-    cluster_run_path(run, "test-labels", path);
+    const char *path = cluster_run_path(run, "test-labels");
     FILE *labels = fopen(path, "r");
     assert_non_null(labels);
     fseek(labels, 8, SEEK_SET);
@@ -212,9 +207,7 @@ static double accuracy_of(const struct cluster_run *run, const char *name) {
 /* The bytes of FOLDER/test-images behind the header. */
 static void read_images(const struct cluster_run *run,
                         unsigned char images[IMAGES][PIXELS]) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "test-images", path);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(cluster_run_path(run, "test-images"), "r");
     assert_non_null(file);
     fseek(file, HEADER, SEEK_SET);
     assert_int_equal(fread(images, PIXELS, IMAGES, file), IMAGES);
@@ -225,11 +218,10 @@ static void read_images(const struct cluster_run *run,
 static void write_npz(const struct cluster_run *run, const char *name,
                       const char *type, const void *bytes, size_t size) {
     struct npz_array array = {"arr_0", type, {IMAGES, PIXELS}, 2, size};
-    char path[PATH_MAX];
     struct atomic_file file;
     struct npz *npz;
-    cluster_run_path(run, name, path);
-    assert_ok(atomic_file_create(&file, path, size, &failure));
+    assert_ok(
+        atomic_file_create(&file, cluster_run_path(run, name), size, &failure));
     assert_ok(npz_open(&npz, &file, &failure));
     assert_ok(npz_begin(npz, &array, &failure));
     assert_ok(npz_append(npz, bytes, size, &failure));
@@ -242,9 +234,9 @@ static void write_npz(const struct cluster_run *run, const char *name,
 static void write_images(const struct cluster_run *run) {
     static unsigned char images[IMAGES][PIXELS];
     static float pixels[IMAGES][PIXELS];
-    char path[PATH_MAX], header[256];
+    char header[256];
     read_images(run, images);
-    cluster_run_path(run, "images.csv", path);
+    const char *path = cluster_run_path(run, "images.csv");
     FILE *csv = fopen(path, "w");
     for (int p = 0; p < PIXELS; p++)
         fprintf(csv, "%sp%d", p ? "," : "", p);
@@ -257,7 +249,7 @@ static void write_images(const struct cluster_run *run) {
     fclose(csv);
     write_npz(run, "bytes.npz", "|u1", images, sizeof images);
     write_npz(run, "floats.npz", "<f4", pixels, sizeof pixels);
-    cluster_run_path(run, "images.safetensors", path);
+    path = cluster_run_path(run, "images.safetensors");
     FILE *file = fopen(path, "w");
     uint64_t length =
         (uint64_t)snprintf(header, sizeof header,
@@ -443,10 +435,9 @@ TEST(what_does_not_fit_is_named) {
          "bad.csv:2: found 2 fields"},
     };
     static const unsigned char bytes[IMAGES * PIXELS];
-    char path[PATH_MAX];
     train_clicks(run);
     write_npz(run, "few.npz", "|u1", bytes, sizeof bytes);
-    cluster_run_path(run, "bad.csv", path);
+    const char *path = cluster_run_path(run, "bad.csv");
     FILE *bad = fopen(path, "w");
     fputs("label,user,item,weight\n1,u1\n1,u1\n", bad);
     fclose(bad);
@@ -456,6 +447,6 @@ TEST(what_does_not_fit_is_named) {
         cluster_fixture_expect_logged(process, cases[i].said);
         assert_string_equal(cluster_run_output(process), "");
     }
-    cluster_run_path(run, "a.csv", path);
+    path = cluster_run_path(run, "a.csv");
     assert_null(fopen(path, "r")); /* nothing was left */
 }

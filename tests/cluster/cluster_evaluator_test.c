@@ -43,8 +43,8 @@ TEST(an_evaluator_follows_a_run_to_its_last_checkpoint) {
     cluster_run_job(run, "{\"checkpoint\": {\"every_steps\": 30}}");
     struct cluster_process *training, *evaluator = follow_run(run, &training);
 
-    json_t *summary = cluster_run_json(training);
-    json_t *last = cluster_run_json(evaluator);
+    const json_t *summary = cluster_run_json(training);
+    const json_t *last = cluster_run_json(evaluator);
     double wanted = json_real_value(json_object_get(summary, "test_accuracy"));
     double found = json_real_value(json_object_get(last, "test_accuracy"));
     double loss = json_real_value(json_object_get(last, "test_loss"));
@@ -55,8 +55,6 @@ TEST(an_evaluator_follows_a_run_to_its_last_checkpoint) {
     assert_true(json_is_true(json_object_get(last, "final")));
     assert_contains(json_string_value(json_object_get(last, "checkpoint")),
                     "checkpoint/step-000000090");
-    json_decref(summary);
-    json_decref(last);
     assert_contains(
         cluster_run_errors(evaluator),
         "step 90 is final, and no run uses checkpoint: the end (a run that "
@@ -73,8 +71,8 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 4,"
                          " \"checkpoint\": {\"every_steps\": 100}}");
     struct cluster_process *training, *evaluator = follow_run(run, &training);
-    json_t *summary = cluster_run_json(training);
-    json_t *last = cluster_run_json(evaluator);
+    const json_t *summary = cluster_run_json(training);
+    const json_t *last = cluster_run_json(evaluator);
     for (int i = 0; i < 4; i++) {
         double found = json_real_value(json_object_get(last, keys[i]));
         double wanted = json_real_value(json_object_get(summary, keys[i]));
@@ -83,8 +81,6 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
                      found, wanted);
     }
     assert_true(json_real_value(json_object_get(last, "test_auc")) > 0.9);
-    json_decref(summary);
-    json_decref(last);
     assert_contains(cluster_run_errors(evaluator), ", logloss ");
 }
 

@@ -72,11 +72,9 @@ static void put_between(struct faulty_run *faulty, unsigned index,
         .max_delay_ms = 10,
         .lost_kinds = lost_kinds[index],
     };
-    char address[32];
     uint16_t port;
     faulty->proxies[index] = faulty_proxy_open(&settings, &port);
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    json_array_set_new(list, index, json_string(address));
+    json_array_set_new(list, index, json_string(textf("127.0.0.1:%u", port)));
 }
 
 /* Of the kinds FIRST to LAST at all proxies; they are closed. */
@@ -145,8 +143,7 @@ static void run_over_proxies(struct faulty_run *faulty, uint64_t seed) {
 static void read_tensor(const struct cluster_run *run, const char *name,
                         const struct parameter *tensor, float *floats) {
     struct tensor_file *file;
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     if (tensor_file_open(&file, path, &failure) ||
         tensor_file_read(file, tensor, floats, &failure))
         fail_msg("%s", failure.text);
@@ -183,9 +180,8 @@ static enum status fill(void *context, uint32_t index, float *floats,
 static void write_start(const struct cluster_run *run,
                         const struct parameter *tensors, uint32_t count) {
     const struct tensor_source source = {tensors, count, fill, (void *)tensors};
-    char path[PATH_MAX];
-    cluster_run_path(run, "start.safetensors", path);
-    assert_ok(tensor_file_write(path, TENSOR_SAFETENSORS, &source, &failure));
+    assert_ok(tensor_file_write(cluster_run_path(run, "start.safetensors"),
+                                TENSOR_SAFETENSORS, &source, &failure));
 }
 
 static void write_idx(const struct cluster_run *run, const char *name,
@@ -210,21 +206,20 @@ static void write_idx(const struct cluster_run *run, const char *name,
 static void prepare_sums(const struct cluster_run *run, const char *staleness,
                          const char *wire) {
     static const uint32_t sizes[] = {SAMPLES, 8, 8};
-    char changes[512];
     write_idx(run, "train-images", 3, sizes, 255);
     write_idx(run, "train-labels", 1, sizes, 0);
     write_start(run, sums, 2);
-    snprintf(changes, sizeof changes,
-             "{\"model\": {\"layers\": [%d, %d], \"loss\":"
-             " \"sigmoid_cross_entropy\"}, \"init\": \"start.safetensors\","
-             " \"export\": {\"path\": \"end.safetensors\"}, \"steps\": %d,"
-             " \"chief\": \"coordinate\","
-             " \"train_micro_batch_size_per_gpu\": %d,"
-             " \"optimizer\": {\"params\": {\"lr\": 1}},"
-             " \"strategy\": {\"type\": \"ps\", \"staleness\": %s},"
-             " \"wire\": \"%s\"}",
-             INPUTS, OUTPUTS, STEPS, BATCH, staleness, wire);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run,
+        textf("{\"model\": {\"layers\": [%d, %d], \"loss\":"
+              " \"sigmoid_cross_entropy\"}, \"init\": \"start.safetensors\","
+              " \"export\": {\"path\": \"end.safetensors\"}, \"steps\": %d,"
+              " \"chief\": \"coordinate\","
+              " \"train_micro_batch_size_per_gpu\": %d,"
+              " \"optimizer\": {\"params\": {\"lr\": 1}},"
+              " \"strategy\": {\"type\": \"ps\", \"staleness\": %s},"
+              " \"wire\": \"%s\"}",
+              INPUTS, OUTPUTS, STEPS, BATCH, staleness, wire));
 }
 
 /* Every element has had UPDATES updates by the constant gradient. */
@@ -343,20 +338,18 @@ static void write_rows(const struct cluster_run *run) {
  * large that every sigmoid is 1. */
 static void prepare_row_sums(const struct cluster_run *run,
                              const char *staleness) {
-    char changes[512];
     write_rows(run);
     write_start(run, &row_bias, 1);
-    snprintf(changes, sizeof changes,
-             "{\"data\": {\"format\": \"libsvm\", \"train\":"
-             " \"train.libsvm\", \"test\": null, \"shuffle\": false},"
-             " \"model\": {\"type\": \"linear\", \"bias\": true},"
-             " \"init\": \"start.safetensors\", \"export\": {\"path\":"
-             " \"end.safetensors\"}, \"steps\": %d, \"chief\":"
-             " \"coordinate\", \"train_micro_batch_size_per_gpu\": %d,"
-             " \"optimizer\": {\"params\": {\"lr\": 1}},"
-             " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}}",
-             STEPS, BATCH, staleness);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run, textf("{\"data\": {\"format\": \"libsvm\", \"train\":"
+                   " \"train.libsvm\", \"test\": null, \"shuffle\": false},"
+                   " \"model\": {\"type\": \"linear\", \"bias\": true},"
+                   " \"init\": \"start.safetensors\", \"export\": {\"path\":"
+                   " \"end.safetensors\"}, \"steps\": %d, \"chief\":"
+                   " \"coordinate\", \"train_micro_batch_size_per_gpu\": %d,"
+                   " \"optimizer\": {\"params\": {\"lr\": 1}},"
+                   " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}}",
+                   STEPS, BATCH, staleness));
 }
 
 /* The rows as `ckpt export` writes them: those that all samples have after
@@ -432,13 +425,11 @@ static void sum_rows_bounded(struct faulty_run *faulty, uint64_t seed) {
 }
 
 static void prepare_training(const struct cluster_run *run, const char *file) {
-    char changes[512];
-    snprintf(changes, sizeof changes,
-             "{\"model\": {\"layers\": [64, 600, 10]}, \"epochs\": 2,"
-             " \"chief\": \"coordinate\", \"checkpoint\": {\"resume\":"
-             " \"never\"}, \"export\": {\"path\": \"%s\"}}",
-             file);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run, textf("{\"model\": {\"layers\": [64, 600, 10]}, \"epochs\": 2,"
+                   " \"chief\": \"coordinate\", \"checkpoint\": {\"resume\":"
+                   " \"never\"}, \"export\": {\"path\": \"%s\"}}",
+                   file));
 }
 
 static void expect_same_weights(const struct cluster_run *run, const char *a,
@@ -471,12 +462,10 @@ static void train_synchronously(struct faulty_run *faulty, uint64_t seed) {
 }
 
 static void prepare_clicks(const struct cluster_run *run, const char *dir) {
-    char changes[2048];
-    snprintf(changes, sizeof changes,
-             "{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 30, \"chief\":"
-             " \"coordinate\", \"checkpoint\": {\"dir\": \"%s\"}}",
-             dir);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run, textf("{" CLUSTER_CLICKS_DEEPFM ", \"steps\": 30, \"chief\":"
+                   " \"coordinate\", \"checkpoint\": {\"dir\": \"%s\"}}",
+                   dir));
 }
 
 static void train_rows_synchronously(struct faulty_run *faulty, uint64_t seed) {

@@ -42,9 +42,8 @@ static void export_checkpoint(struct cluster_run *run, const char *checkpoint,
 
 static char *read_whole(const struct cluster_run *run, const char *name,
                         size_t *size) {
-    char path[PATH_MAX];
     struct stat about;
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "r");
     if (!file || stat(path, &about))
         fail_msg("no file %s", path);
@@ -72,9 +71,9 @@ static void compare_by_python(const struct cluster_run *run,
                               const char *modules, const char *script,
                               const char *a, const char *b) {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
-    char command[4 * PATH_MAX], path_a[PATH_MAX], path_b[PATH_MAX];
-    cluster_run_path(run, a, path_a);
-    cluster_run_path(run, b, path_b);
+    char command[4 * PATH_MAX];
+    const char *path_a = cluster_run_path(run, a);
+    const char *path_b = cluster_run_path(run, b);
     for (size_t i = 0; i < 2; i++) {
         snprintf(command, sizeof command, "%s -c 'import %s' 2>/dev/null",
                  pythons[i], modules);
@@ -142,9 +141,10 @@ TEST(a_run_starts_from_an_exported_file) {
     run_local(run, "second", "3", "1", again);
     export_checkpoint(run, "other/", "second.safetensors");
     expect_same_files(run, "first.safetensors", "second.safetensors");
-    char path[PATH_MAX];
-    cluster_run_path(run, "other/step-000000000/manifest.json", path);
-    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(
+        access(cluster_run_path(run, "other/step-000000000/manifest.json"),
+               F_OK),
+        0);
 }
 
 TEST(a_checkpoint_takes_precedence_over_init) {
@@ -191,8 +191,7 @@ TEST(a_missing_tensor_is_named) {
 
 /* The run was not for nothing: its last checkpoint is there. */
 TEST(a_failed_export_is_reported_and_fails_the_run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "m.safetensors", path);
+    const char *path = cluster_run_path(run, "m.safetensors");
     assert_int_equal(mkdir(path, 0700), 0);
     cluster_run_job(run, "{\"export\": {\"path\": \"m.safetensors\"}}");
     struct cluster_process *local = start_local(run, "run", "2", "1", NULL);

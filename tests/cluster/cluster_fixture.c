@@ -182,11 +182,10 @@ unsigned cluster_fixture_checkpoints(struct cluster_run *run, const char *dir,
                                      uint64_t *steps, unsigned max) {
     const char *ls[] = {"ckpt", "ls", "--json", dir, NULL};
     const char *verify[] = {"ckpt", "verify", "--json", dir, NULL};
-    char path[PATH_MAX];
-    cluster_run_path(run, dir, path);
+    const char *path = cluster_run_path(run, dir);
     if (access(path, F_OK))
         return 0; /* no run has come so far */
-    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls));
+    const json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls));
     json_t *list = json_object_get(all, "checkpoints"), *one;
     unsigned count = 0;
     size_t i;
@@ -195,7 +194,6 @@ unsigned cluster_fixture_checkpoints(struct cluster_run *run, const char *dir,
         steps[count++] =
             (uint64_t)json_integer_value(json_object_get(one, "step"));
     }
-    json_decref(all);
     if (count)
         cluster_fixture_tool(run, 0, verify);
     return count;
@@ -204,8 +202,7 @@ unsigned cluster_fixture_checkpoints(struct cluster_run *run, const char *dir,
 /* Writes the newest checkpoint in DIR to NAME; reads that whole. */
 static char *export(struct cluster_run *run, const char *dir, const char *name,
                     long *size) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     cluster_fixture_tool(run, 0, WORDS("ckpt", "export", "--state", dir, name));
     FILE *file = fopen(path, "r");
     assert_non_null(file);

@@ -25,12 +25,11 @@ static void skip_unless_hosts_can_be_made(void) {
 /* FOLDER/HOST is then a program: capstan, or $PROGRAM, on a host of that name,
  * whose folder `checkpoint` is FOLDER/HOST.disk. */
 static void make_host(const struct cluster_run *run, const char *host) {
-    char folder[PATH_MAX], disk[PATH_MAX], path[PATH_MAX], name[64];
+    char folder[PATH_MAX];
     assert_true(build_folder_find(folder));
-    snprintf(name, sizeof name, "%s.disk", host);
-    cluster_run_path(run, name, disk);
+    const char *disk = cluster_run_path(run, textf("%s.disk", host));
     assert_int_equal(mkdir(disk, 0700), 0);
-    cluster_run_path(run, host, path);
+    const char *path = cluster_run_path(run, host);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file,
@@ -46,9 +45,7 @@ static void make_host(const struct cluster_run *run, const char *host) {
 static const char *const host_names[] = {"alpha", "beta", "gamma"};
 
 static void make_hosts(struct cluster_run *run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "checkpoint", path);
-    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(mkdir(cluster_run_path(run, "checkpoint"), 0700), 0);
     for (size_t i = 0; i < sizeof host_names / sizeof *host_names; i++)
         make_host(run, host_names[i]);
 }
@@ -56,8 +53,8 @@ static void make_hosts(struct cluster_run *run) {
 static void start_on(struct cluster_fixture *fixture, unsigned task,
                      const char *host) {
     const char *given = getenv("CAPSTAN");
-    char path[PATH_MAX], *before = given ? strdup(given) : NULL;
-    cluster_run_path(fixture->run, host, path);
+    char *before = given ? strdup(given) : NULL;
+    const char *path = cluster_run_path(fixture->run, host);
     setenv("CAPSTAN", path, 1);
     cluster_fixture_start(fixture, task);
     if (before)
@@ -96,9 +93,8 @@ static void train_two_epochs(struct cluster_fixture *fixture,
 /* Entries of FOLDER/NAME that begin so. */
 static unsigned count_beginning(const struct cluster_run *run, const char *name,
                                 const char *beginning) {
-    char path[PATH_MAX];
     unsigned count = 0;
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     DIR *folder = opendir(path);
     if (!folder)
         fail_msg("no folder %s", path);
@@ -111,8 +107,8 @@ static unsigned count_beginning(const struct cluster_run *run, const char *name,
 /* In the manifest of the last checkpoint, on the chief's host. */
 static void expect_holder(const struct cluster_run *run, size_t ps,
                           const char *host) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "alpha.disk/step-000000060/manifest.json", path);
+    const char *path =
+        cluster_run_path(run, "alpha.disk/step-000000060/manifest.json");
     json_t *manifest = json_load_file(path, 0, NULL);
     json_t *file = json_array_get(json_object_get(manifest, "files"), ps);
     const char *holder = json_string_value(json_object_get(file, "holder"));
@@ -155,7 +151,7 @@ TEST(a_host_keeps_no_more_of_what_its_ranks_keep) {
     assert_true(build_folder_find(program));
     strcat(program, "/tests/caller");
     for (int h = 0; h < 3; h++)
-        cluster_run_path(run, host_names[h], hosts[h]);
+        strcpy(hosts[h], cluster_run_path(run, host_names[h]));
     cluster_run_describe(run, 1, 1, 2);
     setenv("CAPSTAN_SET",
            "chief=coordinate\nsteps=60\ncheckpoint.dir=checkpoint\n"
@@ -181,12 +177,11 @@ TEST(a_host_keeps_no_more_of_what_its_ranks_keep) {
 
 /* Brings what the hosts have together in FOLDER/NAME. */
 static void gather(const struct cluster_run *run, const char *name) {
-    char command[2 * PATH_MAX];
-    snprintf(command, sizeof command,
-             "cd %s && mkdir %s && cp -r alpha.disk/. beta.disk/. "
-             "gamma.disk/. %s",
-             run->folder, name, name);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("cd %s && mkdir %s && cp -r alpha.disk/. beta.disk/. "
+                     "gamma.disk/. %s",
+                     run->folder, name, name)),
+        0);
 }
 
 TEST(a_ps_that_finds_its_shard_resumes_to_the_same_bits) {
@@ -223,7 +218,8 @@ TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
 /* Beta's folder is that of ps 0, which no chief sees. */
 TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     struct cluster_fixture fixture;
-    char beta[PATH_MAX], text[64];
+    const char *beta;
+    char text[64];
     skip_unless_hosts_can_be_made();
     make_hosts(run);
     cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 1000000,"
@@ -233,7 +229,7 @@ TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     start_all(&fixture, "beta", "gamma");
     struct cluster_process *chief = fixture.tasks[0].process;
     cluster_run_await_soon(chief, "examples/s");
-    cluster_run_path(run, "beta", beta);
+    beta = cluster_run_path(run, "beta");
     struct cluster_process *second =
         cluster_run_program(run, "second", beta,
                             WORDS("local", "--workers", "1", "job.json"), NULL);

@@ -102,10 +102,8 @@ static const char *const suffixes[SUFFIXES] = {"", ".gz", ".zst"};
 
 static void pack_as(const struct cluster_run *run, const char *from,
                     const char *to, file_bytes_writer *writer) {
-    char plain[PATH_MAX], packed[PATH_MAX];
-    cluster_run_path(run, from, plain);
-    cluster_run_path(run, to, packed);
-    file_bytes_copy(plain, packed, writer);
+    file_bytes_copy(cluster_run_path(run, from), cluster_run_path(run, to),
+                    writer);
 }
 
 /* Writes NAME.gz and NAME.zst. */
@@ -133,37 +131,30 @@ static void list_files(const struct form *form, const char *suffix,
  * with CODE. */
 static struct cluster_process *train(struct cluster_run *run, const char *files,
                                      const char *dir, int code) {
-    char trained[FILES + 16], tested[FILES + 16], saved[FILES];
-    snprintf(trained, sizeof trained, "data.train=%s", files);
-    snprintf(tested, sizeof tested, "data.test=%s", files);
-    snprintf(saved, sizeof saved, "checkpoint.dir=%s", dir);
-    return CLUSTER_FIXTURE_RUN(run, 1, 2, code, trained, tested, saved);
+    const char *trained = textf("data.train=%s", files);
+    const char *tested = textf("data.test=%s", files);
+    return CLUSTER_FIXTURE_RUN(run, 1, 2, code, trained, tested,
+                               textf("checkpoint.dir=%s", dir));
 }
 
-static double test_loss(const struct cluster_process *process) {
-    json_t *summary = cluster_run_json(process);
+static double test_loss(struct cluster_process *process) {
+    const json_t *summary = cluster_run_json(process);
     const json_t *value = json_object_get(summary, "test_loss");
     assert_true(json_is_number(value));
     double loss = json_number_value(value);
-    json_decref(summary);
     return loss;
 }
 
-/* The first sample that `data peek` shows of FILES, but for its place; the
- * caller's. */
+/* The first sample that `data peek` shows of FILES, but for its place. */
 static json_t *peek(struct cluster_run *run, const char *files) {
-    char trained[FILES + 16];
-    snprintf(trained, sizeof trained, "data.train=%s", files);
-    json_t *all = cluster_run_json(
-        cluster_fixture_tool(run, 0,
-                             WORDS("data", "peek", "--rows=1", "--json",
-                                   "--set", trained, "job.json")));
+    const json_t *all = cluster_run_json(cluster_fixture_tool(
+        run, 0,
+        WORDS("data", "peek", "--rows=1", "--json", "--set",
+              textf("data.train=%s", files), "job.json")));
     json_t *sample = json_array_get(json_object_get(all, "samples"), 0);
     assert_non_null(json_object_get(sample, "features"));
     assert_null(json_object_get(sample, "error"));
     json_object_del(sample, "at");
-    json_incref(sample);
-    json_decref(all);
     return sample;
 }
 
@@ -177,26 +168,24 @@ static void expect_same(struct cluster_run *run, const char *a, const char *b,
 /* Each suffix; the checkpoints are in FOLDER/NAME and FOLDER/NAME.gz ... */
 static void expect_alike(struct cluster_run *run, const struct form *form,
                          int num_suffixes) {
-    json_t *first = NULL;
+    const json_t *first = NULL;
     double loss = 0;
     cluster_run_job(run, form->job);
     for (int s = 0; s < num_suffixes; s++) {
-        char files[FILES], dir[32];
+        char files[FILES];
         list_files(form, suffixes[s], files);
-        snprintf(dir, sizeof dir, "%s%s", form->name, suffixes[s]);
+        const char *dir = textf("%s%s", form->name, suffixes[s]);
         double found = test_loss(train(run, files, dir, 0));
-        json_t *sample = peek(run, files);
+        const json_t *sample = peek(run, files);
         if (!s) {
             loss = found;
-            first = json_incref(sample);
+            first = sample;
         } else {
             expect_same(run, form->name, dir, form->table);
         }
         assert_true(found == loss);
         assert_true(json_equal(sample, first));
-        json_decref(sample);
     }
-    json_decref(first);
 }
 
 TEST(packed_files_train_to_the_bits_of_plain_ones) {
@@ -213,9 +202,8 @@ TEST(packed_files_train_to_the_bits_of_plain_ones) {
 
 /* xy.csv as spreadsheets of many countries write it: the same bits. */
 static void write_dialect(const struct cluster_run *run) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "xy.csv", path);
-    FILE *from = fopen(path, "r"), *to = cluster_run_create(run, "dialect.csv");
+    FILE *from = fopen(cluster_run_path(run, "xy.csv"), "r"),
+         *to = cluster_run_create(run, "dialect.csv");
     assert_non_null(from);
     for (int c; (c = fgetc(from)) != EOF;)
         fputs(c == ',' ? " ; " : c == '.' ? "," : (char[]){(char)c, 0}, to);
@@ -242,10 +230,9 @@ TEST(packed_tensors_are_refused) {
     pack(run, "xy.safetensors");
     cluster_run_job(run, "{" POINTS "\"safetensors\"}}");
     for (int s = 1; s < SUFFIXES; s++) {
-        char name[32];
-        snprintf(name, sizeof name, "xy.safetensors%s", suffixes[s]);
         cluster_fixture_expect_logged(
-            train(run, name, "checkpoint", EXIT_CONFIG),
+            train(run, textf("xy.safetensors%s", suffixes[s]), "checkpoint",
+                  EXIT_CONFIG),
             "is not a valid safetensors file: it is packed by gzip or "
             "Zstandard; unpack it first");
     }
@@ -256,18 +243,16 @@ TEST(packed_tensors_are_refused) {
  * packed-I, by gzip and Zstandard in turns. */
 static void cut(const struct cluster_run *run, const char *name, bool header,
                 unsigned count) {
-    char path[PATH_MAX], first[CLICK_LOG_ROW_BYTES] = "",
-                         line[CLICK_LOG_ROW_BYTES];
-    cluster_run_path(run, name, path);
+    char first[CLICK_LOG_ROW_BYTES] = "", line[CLICK_LOG_ROW_BYTES];
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     if (header)
         assert_non_null(fgets(first, sizeof first, file));
     for (unsigned p = 0; p < count; p++) {
-        char part_name[32], packed_name[32];
         unsigned lines = p + 1 < count ? 11 + 6 * p : UINT_MAX;
-        snprintf(part_name, sizeof part_name, "part-%u", p);
-        snprintf(packed_name, sizeof packed_name, "packed-%u", p);
+        const char *part_name = textf("part-%u", p);
+        const char *packed_name = textf("packed-%u", p);
         FILE *part = cluster_run_create(run, part_name);
         fputs(first, part);
         while (lines-- && fgets(line, sizeof line, file))

@@ -83,9 +83,7 @@ static void flags_of(struct cluster_run *run, const char *verb,
                      const char *part) {
     const char *text = cluster_run_output(cluster_fixture_tool(
         run, 0, WORDS(verb, part ? part : "--help", part ? "--help" : NULL)));
-    char name[32];
-    snprintf(name, sizeof name, "%s%s%s", verb, part ? " " : "",
-             part ? part : "");
+    const char *name = textf("%s%s%s", verb, part ? " " : "", part ? part : "");
     assert_non_null(text = strchr(text, '['));
     while (*text == '[') {
         size_t length = strcspn(++text, "]");
@@ -161,13 +159,12 @@ static const char *next_line(const char *text) {
 
 TEST(variables_of_the_environment) {
     static const char name[] = "\\bCAPSTAN_[A-Z0-9][A-Z0-9_]*";
-    char folder[PATH_MAX], program[PATH_MAX + 32], gloo[PATH_MAX + 32],
-        variable[64];
+    char folder[PATH_MAX], variable[64];
     assert_true(build_folder_find(folder));
-    snprintf(program, sizeof program, "%s/capstan", folder);
-    snprintf(gloo, sizeof gloo, "%s/capstan-gloo.so", folder);
-    const char *line =
-        output_of(run, "/bin/grep", WORDS("-aohE", name, program, gloo));
+    const char *program = textf("%s/capstan", folder);
+    const char *line = output_of(
+        run, "/bin/grep",
+        WORDS("-aohE", name, program, textf("%s/capstan-gloo.so", folder)));
     for (; *line; line = next_line(line))
         frozen_fact("variable %.*s", (int)strcspn(line, "\n"), line);
     const char *outside =
@@ -240,23 +237,20 @@ static void flatten(const char *class, const char *path, const json_t *value) {
         frozen_fact("%s %s %s", class, path, types[json_typeof(value)]);
 }
 
-static void objects_of(const struct cluster_process *process,
-                       const char *name) {
-    char path[64];
-    json_t *object = cluster_run_json(process);
-    snprintf(path, sizeof path, "%s ", name);
-    flatten("json", path, object);
-    json_decref(object);
+static void objects_of(struct cluster_process *process, const char *name) {
+    const json_t *object = cluster_run_json(process);
+    flatten("json", textf("%s ", name), object);
 }
 
 static void manifest_of(struct cluster_run *run, const char *dir, int step) {
-    char name[128], path[PATH_MAX];
     const char *key;
     json_t *manifest, *slot;
     size_t i;
-    snprintf(name, sizeof name, "%s/step-%09d/manifest.json", dir, step);
-    cluster_run_path(run, name, path);
-    assert_non_null(manifest = json_load_file(path, 0, NULL));
+    assert_non_null(
+        manifest = json_load_file(
+            cluster_run_path(run,
+                             textf("%s/step-%09d/manifest.json", dir, step)),
+            0, NULL));
     json_object_set_new(manifest, "job", json_object());
     flatten("manifest", "", manifest);
     key = json_string_value(json_object_get(manifest, "rule"));
@@ -339,9 +333,9 @@ TEST(keys_of_a_line_of_json_in_the_log) {
 }
 
 TEST(columns_and_machines_of_compare) {
-    char line[1024], *rest = NULL, path[PATH_MAX], name[64];
+    char line[1024], *rest = NULL, name[64];
     unsigned number = 0;
-    cluster_run_path(run, "compare.csv", path);
+    const char *path = cluster_run_path(run, "compare.csv");
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
@@ -379,9 +373,9 @@ TEST(keys_of_manifests_and_names_of_slots) {
 }
 
 TEST(tags_and_names_of_event_files) {
-    char folder[PATH_MAX], pattern[PATH_MAX + 8], *rest = NULL;
+    char pattern[PATH_MAX + 8], *rest = NULL;
     glob_t files;
-    cluster_run_path(run, "events", folder);
+    const char *folder = cluster_run_path(run, "events");
     for (char *tag = strtok_r(event_files_tags(folder), " ", &rest); tag;
          tag = strtok_r(NULL, " ", &rest))
         frozen_fact("tag %s", tag);
@@ -424,15 +418,13 @@ static void row_of(const char *who, const unsigned char *row, size_t bytes) {
 /* Every record of the one file that PATTERN names. */
 static void records_of(struct cluster_run *run, const char *who,
                        const char *pattern) {
-    char path[PATH_MAX];
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi dbi;
     MDB_cursor *cursor;
     MDB_val key, value;
     glob_t files;
-    cluster_run_path(run, pattern, path);
-    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    assert_int_equal(glob(cluster_run_path(run, pattern), 0, NULL, &files), 0);
     assert_int_equal(files.gl_pathc, 1);
     assert_false(mdb_env_create(&env));
     assert_false(mdb_env_open(env, files.gl_pathv[0],
@@ -494,8 +486,7 @@ static int name_of(const char *path, const struct stat *about, int kind,
 
 /* While a run that starts over uses a directory that has one already. */
 TEST(names_in_a_checkpoint_directory) {
-    char path[PATH_MAX];
-    cluster_run_path(run, "ps", path);
+    const char *path = cluster_run_path(run, "ps");
     walked = strlen(path);
     struct cluster_process *local = cluster_fixture_local(
         run, 2, 2,

@@ -30,8 +30,7 @@ GROUP(find_scripts, NULL);
 
 static void write_script(const struct cluster_run *run, const char *name,
                          const char *text) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "#!/bin/sh\n%s\n", text);
@@ -44,13 +43,14 @@ static void write_script(const struct cluster_run *run, const char *name,
  * where RACE is set. */
 static void arrange(const struct cluster_run *run, bool gpu) {
     static const char *const folders[] = {"b", "b/gpu", "b/tests", "bin"};
-    char path[PATH_MAX], target[PATH_MAX + 16];
+    const char *path;
+    char target[PATH_MAX + 16];
     for (int i = 0; i < 4; i++) {
-        cluster_run_path(run, folders[i], path);
+        path = cluster_run_path(run, folders[i]);
         assert_int_equal(mkdir(path, 0700), 0);
     }
     snprintf(target, sizeof target, "%s/fake/capstan", built);
-    cluster_run_path(run, "b/capstan", path);
+    path = cluster_run_path(run, "b/capstan");
     if (gpu)
         assert_int_equal(symlink(target, path), 0);
     else
@@ -73,23 +73,20 @@ static void arrange(const struct cluster_run *run, bool gpu) {
 /* A GPU program of FOLDER/b that ends once so many of them as FOLDER/JOBS says
  * have begun, and keeps in FOLDER/seen how many were under way. */
 static void write_counted(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX], text[8 * PATH_MAX];
-    cluster_run_path(run, ".", path);
-    snprintf(text, sizeof text,
-             "cd %s; mkdir -p under-way; : > under-way/$$; : > begun.$$\n"
-             "while [ $(ls begun.* | wc -l) -lt $JOBS ]; do sleep 0.01; done\n"
-             "ls under-way | wc -l >> seen; rm under-way/$$\n"
-             "echo ok 1 - met",
-             path);
-    write_script(run, name, text);
+    write_script(
+        run, name,
+        textf("cd %s; mkdir -p under-way; : > under-way/$$; : > begun.$$\n"
+              "while [ $(ls begun.* | wc -l) -lt $JOBS ]; do sleep 0.01; done\n"
+              "ls under-way | wc -l >> seen; rm under-way/$$\n"
+              "echo ok 1 - met",
+              cluster_run_path(run, ".")));
 }
 
 /* The most programs that were under way at once. */
 static long most_at_once(struct cluster_run *run) {
-    char path[PATH_MAX], line[32];
+    char line[32];
     long most = 0;
-    cluster_run_path(run, "seen", path);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(cluster_run_path(run, "seen"), "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file))
         most = strtol(line, NULL, 10) > most ? strtol(line, NULL, 10) : most;
@@ -100,13 +97,11 @@ static long most_at_once(struct cluster_run *run) {
 static struct cluster_process *check(struct cluster_run *run,
                                      const char *setting, const char *part,
                                      int code) {
-    char script[PATH_MAX + 32], folder[PATH_MAX], path[3 * PATH_MAX];
-    cluster_run_path(run, "bin", folder);
-    snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
-    cluster_run_path(run, "b", folder);
-    snprintf(script, sizeof script, "%s/gpu-check.sh", deploy);
+    const char *folder = cluster_run_path(run, "bin");
+    const char *path = textf("PATH=%s:%s", folder, getenv("PATH"));
+    folder = cluster_run_path(run, "b");
     struct cluster_process *process = cluster_run_program(
-        run, "check", script, WORDS(folder, part),
+        run, "check", textf("%s/gpu-check.sh", deploy), WORDS(folder, part),
         WORDS(path, "GPU_CHECK_TOOLS=memcheck racecheck", setting));
     cluster_run_expect(process, code, DEADLINE);
     return process;
@@ -143,9 +138,7 @@ TEST(four_programs_share_the_gpu_and_three_under_a_tool) {
         arrange(run, true);
         write_script(run, "bin/nproc", "echo 16");
         for (char *c = (char[]){"a"}; *c < 'g'; ++*c) {
-            char name[32];
-            snprintf(name, sizeof name, "b/gpu/cuda_%s_test", c);
-            write_counted(run, name);
+            write_counted(run, textf("b/gpu/cuda_%s_test", c));
         }
         check(run, jobs[i], parts[i], 0);
         assert_int_equal(most_at_once(run), 4 - i);
@@ -167,15 +160,12 @@ TEST(what_does_not_fit_into_the_time_is_named_as_not_run) {
 
 /* With the GPU's own check: a loss that is far from the CPU's. */
 TEST(a_training_that_learns_something_else_fails) {
-    char target[PATH_MAX + 16], text[2 * PATH_MAX];
     arrange(run, true);
-    snprintf(target, sizeof target, "%s/fake/capstan", built);
-    snprintf(text, sizeof text,
-             "case \" $* \" in *device=cuda*) set -- \"$@\" --set "
-             "optimizer.params.lr=0.01;; esac\nexec '%s' \"$@\"",
-             target);
-    cluster_run_path(run, "b/capstan", target);
-    assert_int_equal(unlink(target), 0);
+    const char *text =
+        textf("case \" $* \" in *device=cuda*) set -- \"$@\" --set "
+              "optimizer.params.lr=0.01;; esac\nexec '%s/fake/capstan' \"$@\"",
+              built);
+    assert_int_equal(unlink(cluster_run_path(run, "b/capstan")), 0);
     write_script(run, "b/capstan", text);
     const char *said = cluster_run_output(check(run, "RACE=", "training", 1));
     assert_contains(said, "the CPU's loss is ");
@@ -192,12 +182,10 @@ TEST(without_a_gpu_the_skipped_tests_are_listed) {
 }
 
 TEST(without_a_gpu_nothing_is_measured) {
-    char script[PATH_MAX + 32], folder[PATH_MAX];
     arrange(run, false);
-    cluster_run_path(run, "b", folder);
-    snprintf(script, sizeof script, "%s/gpu-bench.sh", deploy);
     struct cluster_process *process =
-        cluster_run_program(run, "bench", script, WORDS(folder), NULL);
+        cluster_run_program(run, "bench", textf("%s/gpu-bench.sh", deploy),
+                            WORDS(cluster_run_path(run, "b")), NULL);
     cluster_run_expect(process, NOT_ALL, DEADLINE);
     assert_contains(cluster_run_output(process),
                     "gpu-bench: nothing was measured. No GPU: ");
@@ -208,10 +196,10 @@ TEST(gpu_check_finds_the_cuda_libraries) {
     static const char *const folders[] = {"site", "site/nvidia",
                                           "site/nvidia/cu99",
                                           "site/nvidia/cu99/lib", "given"};
-    char path[PATH_MAX], setting[PATH_MAX + 32];
+    const char *path;
     arrange(run, false);
     for (int i = 0; i < 5; i++) {
-        cluster_run_path(run, folders[i], path);
+        path = cluster_run_path(run, folders[i]);
         assert_int_equal(mkdir(path, 0700), 0);
     }
     write_script(run, "b/capstan-cuda.so", "libcudart.so.99");
@@ -219,9 +207,9 @@ TEST(gpu_check_finds_the_cuda_libraries) {
     write_script(run, "site/nvidia/cu99/lib/libcudart.so.99", "");
     write_script(run, "given/libcublas.so.99", "");
     write_script(run, "given/libcuda.so.1", "");
-    cluster_run_path(run, "given", path);
-    snprintf(setting, sizeof setting, "CAPSTAN_CUDA_LIBS=%s", path);
-    struct cluster_process *process = check(run, setting, NULL, NOT_ALL);
+    path = cluster_run_path(run, "given");
+    struct cluster_process *process =
+        check(run, textf("CAPSTAN_CUDA_LIBS=%s", path), NULL, NOT_ALL);
     const char *said = cluster_run_errors(process);
     assert_contains(said, "/site/nvidia/cu99/lib/libcudart.so.99\n");
     assert_contains(said, "cuBLAS: /");

@@ -14,10 +14,9 @@ void cluster_gpus_describe_hosts(struct cluster_run *run, unsigned num_ps,
     json_t *workers = json_object_get(run->cluster, "worker");
     for (size_t i = 0; i < num_workers; i++) {
         const char *address = json_string_value(json_array_get(workers, i));
-        char apart[64];
-        snprintf(apart, sizeof apart, "127.0.0.%zu%s", i + 2,
-                 strrchr(address, ':'));
-        json_array_set_new(workers, i, json_string(apart));
+        json_array_set_new(
+            workers, i,
+            json_string(textf("127.0.0.%zu%s", i + 2, strrchr(address, ':'))));
     }
 }
 
@@ -34,10 +33,10 @@ struct cluster_process *cluster_gpus_worker(struct cluster_run *run,
                                             unsigned index, const char *gpus,
                                             const char *dir,
                                             const char *const *changes) {
-    char folder[128], apart[128];
+    char folder[128];
     const char *arguments[24] = {"--set", folder, "--set", "device=cuda"};
     snprintf(folder, sizeof folder, "checkpoint.dir=%s", dir);
-    snprintf(apart, sizeof apart, "%s,machine=%u", gpus, index);
+    const char *apart = textf("%s,machine=%u", gpus, index);
     size_t count = cluster_gpus_add_changes(arguments, 4, changes);
     arguments[count++] = "--json";
     arguments[count] = "job.json";

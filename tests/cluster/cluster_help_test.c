@@ -44,32 +44,30 @@ static void write_records(const struct cluster_run *run, const char *name) {
 /* A command NAME in the folder's bin, with SCRIPT for its content. */
 static void write_command(const struct cluster_run *run, const char *name,
                           const char *script) {
-    char path[PATH_MAX], inside[64];
-    snprintf(inside, sizeof inside, "bin/%s", name);
+    const char *inside = textf("bin/%s", name);
     FILE *file = cluster_run_create(run, inside);
     fprintf(file, "#!/bin/sh\n%s\n", script);
     fclose(file);
-    cluster_run_path(run, inside, path);
-    assert_int_equal(chmod(path, 0755), 0);
+    assert_int_equal(chmod(cluster_run_path(run, inside), 0755), 0);
 }
 
 /* What the examples name: capstan and python on PATH, a job with its data, its
  * checkpoint, a script. */
 static void write_all(struct cluster_run *run) {
-    char folder[PATH_MAX], path[PATH_MAX], script[2 * PATH_MAX];
+    char folder[PATH_MAX];
     FILE *file = cluster_run_create(run, "job.json");
     fputs(job, file);
     fclose(file);
     write_records(run, "train.csv");
     write_records(run, "other.csv");
-    cluster_run_path(run, "bin", path);
-    assert_int_equal(mkdir(path, 0755), 0);
+    assert_int_equal(mkdir(cluster_run_path(run, "bin"), 0755), 0);
     assert_true(build_folder_find(folder));
     write_command(run, "capstan", "exec \"$CAPSTAN\" \"$@\"");
     write_command(run, "man", "[ \"$*\" = '-l -' ] && cat > man-page");
-    snprintf(script, sizeof script,
-             "[ \"$*\" = train.py ] && exec '%s/tests/caller' learns", folder);
-    write_command(run, "python", script);
+    write_command(
+        run, "python",
+        textf("[ \"$*\" = train.py ] && exec '%s/tests/caller' learns",
+              folder));
     file = cluster_run_create(run, "azureml-job.yml");
     fputs("command: capstan run job.json\n"
           "distribution: {type: tensorflow, worker_count: 2,"
@@ -82,16 +80,13 @@ static void write_all(struct cluster_run *run) {
 /* Runs EXAMPLE, ends it after a while, and fails unless all went well. */
 static void expect_works(struct cluster_run *run, const char *example) {
     static unsigned number;
-    char name[32], command[EXAMPLE + 8], path[PATH_MAX + 32],
-        home[PATH_MAX + 8];
     bool alone = !strncmp(example, "capstan ", 8) && !strchr(example, '|');
-    snprintf(name, sizeof name, "example-%u", number++);
-    snprintf(command, sizeof command, "%s%s", alone ? "exec " : "", example);
-    snprintf(path, sizeof path, "PATH=%s/bin:/usr/bin:/bin", run->folder);
-    snprintf(home, sizeof home, "HOME=%s", run->folder);
+    const char *name = textf("example-%u", number++);
+    const char *command = textf("%s%s", alone ? "exec " : "", example);
+    const char *path = textf("PATH=%s/bin:/usr/bin:/bin", run->folder);
     struct cluster_process *process = cluster_run_program(
         run, name, "/bin/bash", WORDS("-o", "pipefail", "-c", command),
-        WORDS(path, home));
+        WORDS(path, textf("HOME=%s", run->folder)));
     struct pollfd end = {pidfd_open(cluster_run_pid(process), 0), POLLIN, 0};
     bool ended = poll(&end, 1, LONG_MS) == 1;
     close(end.fd);

@@ -27,14 +27,13 @@ struct sockets {
 };
 
 static void add_sockets(struct sockets *sockets, const char *pid) {
-    char path[64], target[64];
-    snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
+    char target[64];
+    const char *path = textf("/proc/%.16s/fd", pid);
     DIR *folder = opendir(path);
     struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
-        char file[128];
-        snprintf(file, sizeof file, "%s/%.32s", path, entry->d_name);
-        ssize_t length = readlink(file, target, sizeof target - 1);
+        ssize_t length = readlink(textf("%s/%.32s", path, entry->d_name),
+                                  target, sizeof target - 1);
         target[length > 0 ? length : 0] = 0;
         if (sockets->count < MAX_SOCKETS &&
             sscanf(target, "socket:[%lu]", &sockets->inodes[sockets->count]) ==
@@ -50,10 +49,10 @@ static void find_sockets(struct sockets *sockets, int parent) {
     DIR *folder = opendir("/proc");
     struct dirent *entry;
     while ((entry = readdir(folder))) {
-        char path[64];
         int found = 0;
-        snprintf(path, sizeof path, "/proc/%.16s/stat", entry->d_name);
-        FILE *file = atoi(entry->d_name) ? fopen(path, "re") : NULL;
+        FILE *file = atoi(entry->d_name)
+                         ? fopen(textf("/proc/%.16s/stat", entry->d_name), "re")
+                         : NULL;
         if (!file)
             continue;
         if (fscanf(file, "%*d (%*[^)]) %*c %d", &found) == 1 && found == parent)

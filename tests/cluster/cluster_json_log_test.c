@@ -71,9 +71,7 @@ static void expect_events(const struct cluster_process *process,
 
 static const char *await_event(struct cluster_process *process,
                                const char *event) {
-    char text[80];
-    snprintf(text, sizeof text, "\"event\":\"%s\"", event);
-    return cluster_run_await_soon(process, text);
+    return cluster_run_await_soon(process, textf("\"event\":\"%s\"", event));
 }
 
 /* The process number of worker 1, which has joined the chief. */

@@ -99,9 +99,9 @@ static double samples_trained(const json_t *end) {
  * synchronous run what is said to be untrained and what the trainers have
  * reported are all that there are, but for what the dead one had not reported
  * in its last half second. The steps after its return. */
-static double expect_untrained(const struct cluster_process *chief,
-                               unsigned index, double share) {
-    json_t *end = cluster_run_json(chief), *list, *one;
+static double expect_untrained(struct cluster_process *chief, unsigned index,
+                               double share) {
+    const json_t *end = cluster_run_json(chief), *list, *one;
     assert_non_null(list = json_object_get(end, "untrained"));
     assert_int_equal(json_array_size(list), 1);
     one = json_array_get(list, 0);
@@ -120,7 +120,6 @@ static double expect_untrained(const struct cluster_process *chief,
         assert_true(missing < real_of(end, "examples_per_second"));
     }
     double back = real_of(end, "steps") - real_of(one, "since_step") - steps;
-    json_decref(end);
     return back;
 }
 
@@ -185,12 +184,14 @@ TEST(a_restarted_worker_joins_later_rounds) {
 static void move_data(const struct cluster_run *run, const char *from,
                       const char *to) {
     static const char *const kinds[] = {"images", "labels"};
-    char old[PATH_MAX], new[PATH_MAX], name[64];
+    const char *old;
+    const char *new;
+    char name[64];
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%s-%s", from, kinds[i]);
-        cluster_run_path(run, name, old);
+        old = cluster_run_path(run, name);
         snprintf(name, sizeof name, "%s-%s", to, kinds[i]);
-        cluster_run_path(run, name, new);
+        new = cluster_run_path(run, name);
         assert_int_equal(rename(old, new), 0);
     }
 }
@@ -277,12 +278,10 @@ static void expect_resumed_after_a_ps(void **state, const char *job) {
     uint64_t seed = cluster_fixture_seed();
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
-        char name[64];
         begin(state, &fixture, job);
         unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
         unsigned dead = kill_somewhere(&fixture, "ps", index, 10, &seed);
-        snprintf(name, sizeof name, "ps %u on host", index);
-        expect_named(&fixture, dead, name);
+        expect_named(&fixture, dead, textf("ps %u on host", index));
         resume(&fixture);
         if (job == with_tables)
             expect_same_rows(fixture.run);

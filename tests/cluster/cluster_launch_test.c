@@ -100,12 +100,11 @@ static struct cluster_process *fail_beside(struct cluster_run *run,
                                            const char *script,
                                            const char *last) {
     const char *const flags[] = {"--nproc_per_node=2", "--use_env", last, NULL};
-    char both[512];
-    snprintf(both, sizeof both,
-             "mkfifo gate 2> /dev/null; if [ $RANK = 1 ]; then read x < gate;"
-             " exit 7; fi; %s",
-             script);
-    struct cluster_process *process = launch(run, flags, both);
+    struct cluster_process *process = launch(
+        run, flags,
+        textf("mkfifo gate 2> /dev/null; if [ $RANK = 1 ]; then read x < gate;"
+              " exit 7; fi; %s",
+              script));
     cluster_run_expect_soon(process, 7);
     expect_gone(cluster_run_output(process), "pid ");
     return process;
@@ -168,12 +167,12 @@ TEST(a_missing_program_is_reported) {
 /* Two nodes, here both this machine, two processes each. */
 TEST(two_nodes_form_one_run) {
     struct cluster_process *nodes[2];
-    char port[32], rank[32];
+    char rank[32];
     int holder;
     uint16_t number;
     cluster_run_job(*state, NULL);
     assert_int_equal(port_reserve(&number, &holder, NULL), 0);
-    snprintf(port, sizeof port, "--master_port=%u", number);
+    const char *port = textf("--master_port=%u", number);
     for (int i = 1; i >= 0; i--) {
         const char *const arguments[] = {"launch",     "--nproc_per_node=2",
                                          "--nnodes=2", rank,
@@ -189,7 +188,6 @@ TEST(two_nodes_form_one_run) {
     close(holder);
     assert_contains(cluster_run_errors(nodes[0]), "3 trainers, 1 ps");
     assert_contains(cluster_run_errors(nodes[1]), "ps 0: joined");
-    json_t *summary = cluster_run_json(nodes[0]);
+    const json_t *summary = cluster_run_json(nodes[0]);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
-    json_decref(summary);
 }

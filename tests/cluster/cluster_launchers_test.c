@@ -79,9 +79,8 @@ static struct cluster_process *start_rank_of(struct cluster_run *run,
                                              const char *job, int port,
                                              int rank, int size) {
     const char *const arguments[] = {"run", "--num-ps", "1", job, NULL};
-    char name[80];
-    snprintf(name, sizeof name, "%s-rank-%d-of-%d", job, rank, size);
-    return start_as_rank(run, name, arguments, port, rank, size);
+    return start_as_rank(run, textf("%s-rank-%d-of-%d", job, rank, size),
+                         arguments, port, rank, size);
 }
 
 static struct cluster_process *start_rank(struct cluster_run *run,
@@ -90,13 +89,10 @@ static struct cluster_process *start_rank(struct cluster_run *run,
 }
 
 static void job_of(struct cluster_run *run, const char *name) {
-    char changes[128], from[PATH_MAX], to[PATH_MAX];
-    snprintf(changes, sizeof changes,
-             "{\"checkpoint\": {\"dir\": \"%s-checkpoint\"}}", name);
-    cluster_run_job(run, changes);
-    cluster_run_path(run, "job.json", from);
-    cluster_run_path(run, name, to);
-    assert_int_equal(rename(from, to), 0);
+    cluster_run_job(
+        run, textf("{\"checkpoint\": {\"dir\": \"%s-checkpoint\"}}", name));
+    const char *from = cluster_run_path(run, "job.json");
+    assert_int_equal(rename(from, cluster_run_path(run, name)), 0);
 }
 
 static void expect_all(struct cluster_process *const *ranks) {
@@ -109,12 +105,11 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 /* Two ports are taken by others: the agent's own, and the next. */
 TEST(ranks_rendezvous_above_the_port_of_torchruns_agent) {
     struct cluster_process *ranks[RANKS];
-    char text[64];
     int holders[2], port = listen_on_two(holders);
     job_of(*state, "one.json");
     for (int r = RANKS - 1; r >= 0; r--)
         ranks[r] = start_rank(*state, "one.json", port, r);
-    snprintf(text, sizeof text, "joined the chief at localhost:");
+    const char *text = textf("joined the chief at localhost:");
     const char *line = cluster_run_await_soon(ranks[1], text);
     int found = atoi(strstr(line, text) + strlen(text));
     assert_in_range(found, port + 2, port + 16);
@@ -226,10 +221,9 @@ static struct cluster_process *torchrun(struct cluster_run *run,
 TEST(torchrun_starts_an_all_reduce_run) {
     struct cluster_process *process = torchrun(*state, (const char *[]){NULL});
     cluster_run_expect(process, 0, 3 * CLUSTER_RUN_DEADLINE);
-    json_t *summary = cluster_run_json(process);
+    const json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 90);
-    json_decref(summary);
     const char *said = cluster_run_errors(process);
     assert_contains(said, "cluster from torch");
     assert_contains(said, "all-reduce: 2 trainers (no ps is listed)");
@@ -244,9 +238,8 @@ TEST(torchrun_ends_when_a_rank_has_failed) {
     assert_contains(said, "exitcode  : 2");
 }
 
-/* The summary of the folder's job, run by three trainers and a ps; the
- * caller's. */
-static json_t *run_by_open_mpi(struct cluster_run *run) {
+/* The summary of the folder's job, run by three trainers and a ps. */
+static const json_t *run_by_open_mpi(struct cluster_run *run) {
     if (access(mpirun, X_OK))
         skip_test("there is no %s here (openmpi-bin)", mpirun);
     char master[32]; /* other runs here have the usual one */
@@ -261,7 +254,7 @@ static json_t *run_by_open_mpi(struct cluster_run *run) {
         WORDS(master));
     cluster_run_expect(process, 0, 2 * CLUSTER_RUN_DEADLINE);
     close(holder);
-    json_t *summary = cluster_run_json(process);
+    const json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     assert_contains(cluster_run_errors(process), "cluster from mpi");
     assert_contains(cluster_run_errors(process), "3 trainers, 1 ps");
@@ -270,25 +263,23 @@ static json_t *run_by_open_mpi(struct cluster_run *run) {
 
 TEST(open_mpi_starts_a_run) {
     cluster_run_job(*state, NULL);
-    json_decref(run_by_open_mpi(*state));
+    run_by_open_mpi(*state);
 }
 
 TEST(open_mpi_starts_a_run_with_tables) {
     cluster_clicks_write(*state);
     cluster_run_job(*state, "{" CLUSTER_CLICKS_DEEPFM ", \"epochs\": 2}");
-    json_t *summary = run_by_open_mpi(*state);
+    const json_t *summary = run_by_open_mpi(*state);
     const json_t *rows =
         json_object_get(json_object_get(summary, "table_rows"), "user");
     assert_int_equal(json_integer_value(rows), CLUSTER_CLICKS_USERS);
-    json_decref(summary);
 }
 
 /* deploy/mpi as it is written, with both of its hosts on this machine
  * (tests/cluster/mpi/hosts.sh), as a process of NUM_PS ("NUM_PS=2"). */
 static struct cluster_process *start_on_two_hosts(struct cluster_run *run,
                                                   const char *num_ps) {
-    char script[PATH_MAX], folder[PATH_MAX], start[PATH_MAX], hosts[PATH_MAX];
-    char master[32];
+    char script[PATH_MAX], start[PATH_MAX], hosts[PATH_MAX];
     uint16_t port;
     static int holder;
     if (access(mpirun, X_OK))
@@ -298,12 +289,11 @@ static struct cluster_process *start_on_two_hosts(struct cluster_run *run,
     assert_non_null(realpath("tests/cluster/mpi/hosts.sh", script));
     assert_non_null(realpath("deploy/mpi/run.sh", start));
     assert_non_null(realpath("deploy/mpi/hostfile", hosts));
-    cluster_run_path(run, "mpi", folder);
+    const char *folder = cluster_run_path(run, "mpi");
     assert_int_equal(port_reserve(&port, &holder, NULL), 0);
-    snprintf(master, sizeof master, "MASTER_PORT=%u", port);
-    return cluster_run_program(run, num_ps, script,
-                               WORDS(folder, start, hosts, "job.json"),
-                               WORDS(master, num_ps, "GRACE=5"));
+    return cluster_run_program(
+        run, num_ps, script, WORDS(folder, start, hosts, "job.json"),
+        WORDS(textf("MASTER_PORT=%u", port), num_ps, "GRACE=5"));
 }
 
 static void skip_without_hosts(struct cluster_process *process) {
@@ -334,15 +324,17 @@ static void expect_last_checkpoint(const struct cluster_run *run,
                                    const char *said) {
     static const char begin[] = "chief: step ", end[] = "/100000000";
     unsigned long last = 0, newest;
-    char pattern[PATH_MAX], *after;
+    char *after;
     glob_t found;
     for (const char *line = said; (line = strstr(line, begin));) {
         unsigned long step = strtoul(line += sizeof begin - 1, &after, 10);
         if (!strncmp(after, end, sizeof end - 1) && step > last)
             last = step;
     }
-    cluster_run_path(run, "checkpoint/step-*/manifest.json", pattern);
-    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(
+        glob(cluster_run_path(run, "checkpoint/step-*/manifest.json"), 0, NULL,
+             &found),
+        0);
     const char *path = found.gl_pathv[found.gl_pathc - 1];
     newest = strtoul(strstr(path, "/step-") + sizeof "/step-" - 1, NULL, 10);
     globfree(&found);
@@ -419,15 +411,14 @@ TEST(ps_lites_variables_start_a_run_that_its_scheduler_leads) {
     };
     static const char *const said[] = {"cluster from DMLC",
                                        "parameter server: 2 trainers, 1 ps"};
-    char common[256];
     uint16_t port;
     int holder;
     assert_int_equal(port_reserve(&port, &holder, NULL), 0);
-    snprintf(common, sizeof common,
-             "DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT=%u "
-             "DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=1",
-             port);
-    expect_launched(*state, launched, 4, common, NULL, said);
+    expect_launched(*state, launched, 4,
+                    textf("DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT=%u "
+                          "DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=1",
+                          port),
+                    NULL, said);
     close(holder);
 }
 
@@ -440,16 +431,16 @@ TEST(paddles_variables_start_a_run_on_one_host) {
     };
     static const char *const said[] = {"cluster from PADDLE",
                                        "parameter server: 2 trainers, 1 ps"};
-    char common[256];
     uint16_t ports[2];
     int holders[2];
     for (int i = 0; i < 2; i++)
         assert_int_equal(port_reserve(&ports[i], &holders[i], NULL), 0);
-    snprintf(common, sizeof common,
-             "PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:%u PADDLE_PORT=%u "
-             "PADDLE_TRAINERS_NUM=2 MASTER_PORT=%u",
-             ports[0], ports[0], ports[1]);
-    expect_launched(*state, launched, 3, common, NULL, said);
+    expect_launched(
+        *state, launched, 3,
+        textf("PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:%u PADDLE_PORT=%u "
+              "PADDLE_TRAINERS_NUM=2 MASTER_PORT=%u",
+              ports[0], ports[0], ports[1]),
+        NULL, said);
     for (int i = 0; i < 2; i++)
         close(holders[i]);
 }
@@ -462,13 +453,13 @@ TEST(horovods_last_ranks_are_ps) {
     };
     static const char *const said[] = {"cluster from HOROVOD",
                                        "parameter server: 2 trainers, 1 ps"};
-    char common[256];
     uint16_t port;
     int holder;
     assert_int_equal(port_reserve(&port, &holder, NULL), 0);
-    snprintf(common, sizeof common,
-             "HOROVOD_SIZE=3 HOROVOD_LOCAL_SIZE=3 MASTER_PORT=%u", port);
-    expect_launched(*state, launched, 3, common, "1", said);
+    expect_launched(
+        *state, launched, 3,
+        textf("HOROVOD_SIZE=3 HOROVOD_LOCAL_SIZE=3 MASTER_PORT=%u", port), "1",
+        said);
     close(holder);
 }
 
@@ -496,9 +487,8 @@ TEST(a_single_process_bench_is_allowed_under_a_launcher) {
                                 "--seconds", "0.01", "--repeats", "1"),
                           WORDS("HOROVOD_SIZE=2"));
     cluster_run_expect_soon(process, 0);
-    json_t *result = cluster_run_json(process);
+    const json_t *result = cluster_run_json(process);
     assert_non_null(json_object_get(result, "sizes"));
-    json_decref(result);
 }
 
 TEST(local_ignores_outer_launchers) {

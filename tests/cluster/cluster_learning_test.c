@@ -5,6 +5,7 @@
 #include "tests/bench/click_log.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/rule_oracle.h"
 #include "tests/lib/test.h"
 
@@ -32,10 +33,9 @@ static void write_rows(const struct cluster_run *run, const char *name,
                        uint64_t first, uint64_t count) {
     struct click_log_options options;
     struct click_log *log = open_log(&options);
-    char path[PATH_MAX], text[CLICK_LOG_ROW_BYTES];
+    char text[CLICK_LOG_ROW_BYTES];
     struct click_row row;
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(cluster_run_path(run, name), "w");
     assert_non_null(file);
     for (uint64_t i = 0; i < count; i++) {
         click_log_row(log, first + i, &row);
@@ -62,10 +62,9 @@ static void write_job(const struct cluster_run *run, const char *optimizer) {
     json_error_t error;
     json_t *features = json_object(), *names = json_array();
     for (int i = 1; i <= NUMBERS + FIELDS; i++) {
-        char name[16];
         bool number = i <= NUMBERS;
-        snprintf(name, sizeof name, number ? "I%d" : "C%d",
-                 number ? i : i - NUMBERS);
+        const char *name =
+            textf(number ? "I%d" : "C%d", number ? i : i - NUMBERS);
         json_array_append_new(names, json_string(name));
         json_object_set_new(features, name,
                             number ? json_pack("{s:s, s:s, s:i}", "type",
@@ -235,13 +234,6 @@ static void exact_figures(const struct optimizer *rule, double rate,
     click_log_close(&log);
 }
 
-static double figure(const json_t *summary, const char *key) {
-    const json_t *value = json_object_get(summary, key);
-    if (!json_is_number(value))
-        fail_msg("no number %s in the summary", key);
-    return json_number_value(value);
-}
-
 static void expect_exact(struct cluster_run *run, unsigned num_ps,
                          unsigned num_workers, const char *optimizer,
                          const struct optimizer *rule, double rate) {
@@ -250,13 +242,12 @@ static void expect_exact(struct cluster_run *run, unsigned num_ps,
     struct cluster_process *process = cluster_fixture_local(
         run, num_ps, num_workers, WORDS("checkpoint.dir=null"));
     cluster_run_expect(process, 0, 4 * CLUSTER_RUN_DEADLINE);
-    json_t *summary = cluster_run_json(process);
+    const json_t *summary = cluster_run_json(process);
     exact_figures(rule, rate, &loss, &auc);
-    double its_loss = figure(summary, "test_logloss"),
-           its_auc = figure(summary, "test_auc");
+    double its_loss = number_at(summary, "test_logloss"),
+           its_auc = number_at(summary, "test_auc");
     print_message("# AUC %.8f, in double %.8f; logloss %.8f, in double %.8f\n",
                   its_auc, auc, its_loss, loss);
-    json_decref(summary);
     assert_true(auc > 0.65);
     assert_true(fabs(its_auc - auc) < tolerance);
     assert_true(fabs(its_loss / loss - 1) < tolerance);

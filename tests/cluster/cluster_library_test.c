@@ -183,12 +183,10 @@ TEST(local_has_the_code_of_a_rank_that_does_not_close) {
         {"gone-3", "3", "ended with exit code 4", 4}, /* before rank 1 */
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char line[128];
         const char *text = cluster_run_errors(play(
             state, "1", cases[i].workers, cases[i].name, cases[i].code, NULL));
-        snprintf(line, sizeof line, "%s before it had closed its run",
-                 cases[i].says);
-        assert_contains(text, line);
+        assert_contains(
+            text, textf("%s before it had closed its run", cases[i].says));
         assert_contains(text, " 40 steps in "); /* the run went on */
     }
     const char *text =
@@ -301,12 +299,12 @@ TEST(a_complete_run_takes_no_step_when_started_again) {
     static const char *const stalenesses[] = {"0", "\"inf\""};
     for (unsigned c = 0; c < 2 * CLUSTERS; c++) {
         const char *num_ps = clusters[c / 2];
-        char staleness[64], first[64];
+        char first[64];
         uint64_t steps[8], complete = 0;
         if (c % 2 && !strcmp(num_ps, "0"))
             continue; /* all-reduce is synchronous */
-        snprintf(staleness, sizeof staleness, "strategy.staleness=%s",
-                 stalenesses[c % 2]);
+        const char *staleness =
+            textf("strategy.staleness=%s", stalenesses[c % 2]);
         run = cluster_fixture_reset(state);
         for (int s = 0; s < 3; s++) {
             struct cluster_process *local =
@@ -349,7 +347,7 @@ TEST(a_requested_checkpoint_has_what_ranks_keep) {
     for (unsigned c = 0; c < CLUSTERS; c++) {
         const char *const *sets = SETS("steps=3000", "checkpoint.dir=kept");
         uint64_t steps[8];
-        char first[64], resume[64];
+        char first[64];
         run = cluster_fixture_reset(state);
         struct cluster_process *local =
             start(run, clusters[c], "2", "own-asks", sets);
@@ -357,10 +355,10 @@ TEST(a_requested_checkpoint_has_what_ranks_keep) {
         snprintf(first, sizeof first, "%s", weights_of(local));
         assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8), 2);
         assert_true(steps[0] >= 7 && steps[0] < 3000);
-        snprintf(resume, sizeof resume, "checkpoint.resume=%llu",
-                 (unsigned long long)steps[0]);
         local = start(run, clusters[c], "2", "own",
-                      SETS("steps=3000", "checkpoint.dir=kept", resume));
+                      SETS("steps=3000", "checkpoint.dir=kept",
+                           textf("checkpoint.resume=%llu",
+                                 (unsigned long long)steps[0])));
         cluster_run_expect_soon(local, 0);
         assert_string_equal(weights_of(local) + 1, first + 1);
     }
@@ -482,12 +480,12 @@ static void expect_half_untrained(const char *path) {
 /* Rank 0 is killed with the weights that the checkpoint of step 20 needs. */
 TEST(another_rank_has_the_weights_of_a_checkpoint) {
     struct cluster_process *ends[2];
-    char whole[64], path[PATH_MAX];
+    char whole[64];
     snprintf(
         whole, sizeof whole, "%s",
         weights_of(play(state, "2", "3", "own-plain", 0, SETS("steps=20"))));
     run = cluster_fixture_reset(state);
-    cluster_run_path(run, "summary.json", path);
+    const char *path = cluster_run_path(run, "summary.json");
     setenv("CAPSTAN_SUMMARY", path, 1);
     play_tasks(run, "own-dies",
                "chief=coordinate\ntimeouts.peer=2\nsteps=40\n"
@@ -508,11 +506,11 @@ TEST(another_rank_has_the_weights_of_a_checkpoint) {
 static void play_joiner(struct cluster_run *run, const char *name,
                         unsigned dies, const char *sets,
                         struct cluster_process **ranks) {
-    char caller[PATH_MAX], all[256];
+    char caller[PATH_MAX];
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 2);
-    snprintf(all, sizeof all, "chief=coordinate\ntimeouts.peer=2\n%s", sets);
-    setenv("CAPSTAN_SET", all, 1);
+    setenv("CAPSTAN_SET", textf("chief=coordinate\ntimeouts.peer=2\n%s", sets),
+           1);
     (void)cluster_run_task_program(run, "chief", 0, caller, SETS("none"));
     (void)cluster_run_task(run, "ps", 0, NULL);
     for (unsigned r = 0; r < 2; r++)
@@ -588,9 +586,7 @@ TEST(with_staleness_each_rank_has_its_own_state_back) {
     static const char *const settings[] = {"2", "\"inf\""};
     uint64_t steps[8];
     for (unsigned s = 0; s < 2; s++) {
-        char staleness[64];
-        snprintf(staleness, sizeof staleness, "strategy.staleness=%s",
-                 settings[s]);
+        const char *staleness = textf("strategy.staleness=%s", settings[s]);
         (void)play(state, "1", "2", "learns-keeps", 0,
                    SETS(staleness, "checkpoint.dir=kept", "steps=2000",
                         "checkpoint.every_steps=500"));
@@ -615,11 +611,10 @@ TEST(json_gives_the_summary_and_nothing_else) {
         cluster_run_expect_soon(local, 0);
         const char *output = cluster_run_output(local);
         assert_ptr_equal(strchr(output, '\n') + 1, strchr(output, 0));
-        json_t *object = cluster_run_json(local);
+        const json_t *object = cluster_run_json(local);
         assert_int_equal(json_integer_value(json_object_get(object, "steps")),
                          40);
         assert_true(json_real_value(json_object_get(object, "train_loss")) > 0);
-        json_decref(object);
         assert_contains(cluster_run_errors(local), "rank 0 learns\n");
     }
 }

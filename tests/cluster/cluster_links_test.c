@@ -104,7 +104,7 @@ TEST(a_missing_process_is_named) {
     cluster_run_describe(*state, 1, 1, 2);
     start_chief_and_ps(*state, &ps);
     process = CLUSTER_AS(*state, "worker", 0, 1, "--check", "--json");
-    json_t *result = cluster_run_json(process);
+    const json_t *result = cluster_run_json(process);
     const json_t *processes = json_object_get(result, "processes");
     static const char *const links[] = {"answers", "not_tried", "refused",
                                         "answers"};
@@ -115,7 +115,6 @@ TEST(a_missing_process_is_named) {
                             links[i]);
     assert_string_equal(json_string_value(json_object_get(result, "source")),
                         "TF_CONFIG");
-    json_decref(result);
     expect_line(cluster_run_errors(process), "error: 1 of 3 addresses",
                 "worker 1, ");
 }
@@ -161,7 +160,7 @@ TEST(explain_says_which_source_counts_and_lists_every_role) {
 TEST(explain_as_json_has_the_same_in_more_keys) {
     static const char *const arguments[] = {"cluster", "--explain", "--json",
                                             NULL};
-    json_t *result =
+    const json_t *result =
         cluster_run_json(cluster_with(*state, arguments, ranks, 0));
     const json_t *sources = json_object_get(result, "sources");
     const json_t *torch = json_array_get(sources, 4);
@@ -175,7 +174,6 @@ TEST(explain_as_json_has_the_same_in_more_keys) {
     assert_true(json_is_null(json_object_get(self, "address")));
     assert_true(json_is_integer(json_object_get(result, "num_ps")));
     json_decref(expect);
-    json_decref(result);
 }
 
 TEST(explain_helps_where_the_description_is_wrong) {

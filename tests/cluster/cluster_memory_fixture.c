@@ -8,9 +8,8 @@
 enum { TIMEOUT = 600 /* seconds, for gigabytes */ };
 
 static FILE *open_of(const struct cluster_process *process, const char *name) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", cluster_run_pid(process), name);
-    FILE *file = fopen(path, "r");
+    FILE *file =
+        fopen(textf("/proc/%d/%s", cluster_run_pid(process), name), "r");
     assert_non_null(file);
     return file;
 }

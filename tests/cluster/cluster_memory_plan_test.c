@@ -43,11 +43,12 @@ static struct cluster_process *start_local(struct cluster_run *run,
 static struct cluster_process *start_after(struct cluster_run *run,
                                            const char *name,
                                            const char *command) {
-    char line[512];
-    snprintf(line, sizeof line,
-             "%s && exec \"$CAPSTAN\" local --ps 1 --workers 2 job.json",
-             command);
-    return cluster_run_program(run, name, "/bin/sh", WORDS("-c", line), NULL);
+    return cluster_run_program(
+        run, name, "/bin/sh",
+        WORDS("-c",
+              textf("%s && exec \"$CAPSTAN\" local --ps 1 --workers 2 job.json",
+                    command)),
+        NULL);
 }
 
 static void expect_logged(const struct cluster_process *process,
@@ -56,10 +57,8 @@ static void expect_logged(const struct cluster_process *process,
 }
 
 static time_t changed(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
     struct stat about;
-    cluster_run_path(run, name, path);
-    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(stat(cluster_run_path(run, name), &about), 0);
     return about.st_mtime;
 }
 
@@ -134,13 +133,15 @@ static struct cluster_process *start_limited(struct cluster_run *run,
                                              const char *limit,
                                              const char *num_ps,
                                              const char *staleness) {
-    char line[512];
-    snprintf(line, sizeof line,
-             "ulimit %s && exec \"$CAPSTAN\" local --ps %s --workers 2 --set"
-             " strategy.staleness=%s job.json",
-             limit, num_ps, staleness);
-    return cluster_run_program(run, "limited", "/bin/sh", WORDS("-c", line),
-                               NULL);
+    return cluster_run_program(
+        run, "limited", "/bin/sh",
+        WORDS(
+            "-c",
+            textf(
+                "ulimit %s && exec \"$CAPSTAN\" local --ps %s --workers 2 --set"
+                " strategy.staleness=%s job.json",
+                limit, num_ps, staleness)),
+        NULL);
 }
 
 /* Beside a checkpoint one ps has room for some 180 MB of rows. */
@@ -216,9 +217,8 @@ static void make_group(struct group *group, const char *bytes) {
 
 TEST(a_control_group_limits_the_memory_plan) {
     struct group group;
-    char enter[256];
     make_group(&group, "536870912\n");
-    snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
+    const char *enter = textf("echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, medium);
     struct cluster_process *refused = start_after(run, "refused", enter);
     int code = cluster_run_exit(refused, CLUSTER_RUN_DEADLINE);
@@ -254,10 +254,10 @@ TEST(a_ps_in_a_small_control_group_writes_its_last_checkpoint) {
     };
     enum { CASES = sizeof cases / sizeof *cases };
     struct group group;
-    char line[256], batch[64];
+    char batch[64];
     make_group(&group, "125829120\n");
-    snprintf(line, sizeof line,
-             "echo $$ > %s/cgroup.procs && exec \"$CAPSTAN\" run", group.path);
+    const char *line =
+        textf("echo $$ > %s/cgroup.procs && exec \"$CAPSTAN\" run", group.path);
     int codes[CASES];
     for (int i = 0; i < CASES; i++) {
         run = cluster_fixture_reset(state);
@@ -310,10 +310,9 @@ static pid_t occupy(const struct group *group) {
 /* 270 MB for all; killed processes give theirs back some time later. */
 TEST(the_chief_waits_for_memory_to_become_free) {
     struct group group;
-    char enter[256];
     make_group(&group, "536870912\n");
     pid_t held = occupy(&group);
-    snprintf(enter, sizeof enter, "echo $$ > %s/cgroup.procs", group.path);
+    const char *enter = textf("echo $$ > %s/cgroup.procs", group.path);
     cluster_run_job(run, "{\"model\": {\"layers\": [64, 32768, 10]},"
                          " \"steps\": 2, \"timeouts\": {\"peer\": 2}}");
     struct cluster_process *refused = start_after(run, "refused", enter);
@@ -335,9 +334,8 @@ TEST(the_chief_waits_for_memory_to_become_free) {
 
 static char *read_export(const struct cluster_run *run, const char *name,
                          size_t *size) {
-    char path[PATH_MAX];
     struct stat about;
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_int_equal(stat(path, &about), 0);
@@ -352,15 +350,14 @@ static char *read_export(const struct cluster_run *run, const char *name,
 /* Trains with KEPT outputs and STRATEGY, as NAME, which its weights go to. */
 static void train_deep(struct cluster_run *run, const char *name,
                        const char *kept, const char *strategy) {
-    char changes[640];
-    snprintf(changes, sizeof changes,
-             "{\"model\": {\"layers\": [64, 96, 130, 7, 200, 64, 33, 10],"
-             " \"activation\": \"tanh\"}, \"gradient_accumulation_steps\": 3,"
-             " \"activation_checkpointing\": {\"number_checkpoints\": %s},"
-             " \"strategy\": {\"type\": \"%s\"}, \"checkpoint\": {\"dir\":"
-             " \"%s\"}, \"export\": {\"path\": \"%s.safetensors\"}}",
-             kept, strategy, name, name);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run,
+        textf("{\"model\": {\"layers\": [64, 96, 130, 7, 200, 64, 33, 10],"
+              " \"activation\": \"tanh\"}, \"gradient_accumulation_steps\": 3,"
+              " \"activation_checkpointing\": {\"number_checkpoints\": %s},"
+              " \"strategy\": {\"type\": \"%s\"}, \"checkpoint\": {\"dir\":"
+              " \"%s\"}, \"export\": {\"path\": \"%s.safetensors\"}}",
+              kept, strategy, name, name));
     cluster_run_expect_soon(start_local(run, name), 0);
 }
 
@@ -369,10 +366,9 @@ static void expect_same_with(struct cluster_run *run, const char *strategy) {
     char *first = NULL;
     size_t expected = 0;
     for (int i = 0; i < 3; i++) {
-        char name[64], file[80];
         size_t size;
-        snprintf(name, sizeof name, "%s-%s", strategy, kept[i]);
-        snprintf(file, sizeof file, "%s.safetensors", name);
+        const char *name = textf("%s-%s", strategy, kept[i]);
+        const char *file = textf("%s.safetensors", name);
         train_deep(run, name, kept[i], strategy);
         char *bytes = read_export(run, file, &size);
         if (!first) {

@@ -29,15 +29,13 @@ static unsigned soak_count(void) {
 /* A job without an end, and without a checkpoint before that. */
 static void write_job(const struct cluster_run *run, unsigned hidden,
                       double momentum) {
-    char changes[640];
-    snprintf(changes, sizeof changes,
-             "{\"model\": {\"layers\": [%d, %u, %d]}, \"chief\":"
-             " \"coordinate\", \"train_micro_batch_size_per_gpu\": 1,"
-             " \"steps\": 1000000, \"steps_per_print\": 1, \"optimizer\":"
-             " {\"params\": {\"lr\": 0.00001, \"momentum\": %g}},"
-             " \"checkpoint\": {\"every_steps\": 1000000}}",
-             INPUTS, hidden, OUTPUTS, momentum);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run, textf("{\"model\": {\"layers\": [%d, %u, %d]}, \"chief\":"
+                   " \"coordinate\", \"train_micro_batch_size_per_gpu\": 1,"
+                   " \"steps\": 1000000, \"steps_per_print\": 1, \"optimizer\":"
+                   " {\"params\": {\"lr\": 0.00001, \"momentum\": %g}},"
+                   " \"checkpoint\": {\"every_steps\": 1000000}}",
+                   INPUTS, hidden, OUTPUTS, momentum));
 }
 
 /* Starts a cluster of one ps with BYTES of weights and state, of which a

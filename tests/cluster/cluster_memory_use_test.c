@@ -63,17 +63,16 @@ static struct memory_footprint_case footprint_of(const struct job *job,
 
 static void write_large_job(const struct cluster_run *run, const char *rule,
                             uint32_t stage, const char *more) {
-    char changes[640];
-    snprintf(changes, sizeof changes,
-             "{\"model\": {\"layers\": [%d, %d, %d, %d]}, \"chief\":"
-             " \"coordinate\", \"train_micro_batch_size_per_gpu\": 1,"
-             " \"steps\": 1000000, \"steps_per_print\": 1, \"optimizer\":"
-             " {\"type\": \"%s\", \"params\": {\"lr\": 0.00001%s}},"
-             " \"zero_optimization\": {\"stage\": %u},"
-             " \"checkpoint\": {\"every_steps\": 1000000}%s}",
-             INPUTS, SIDE, SIDE, OUTPUTS, rule,
-             strcmp(rule, "SGD") ? "" : ", \"momentum\": 0.9", stage, more);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run,
+        textf("{\"model\": {\"layers\": [%d, %d, %d, %d]}, \"chief\":"
+              " \"coordinate\", \"train_micro_batch_size_per_gpu\": 1,"
+              " \"steps\": 1000000, \"steps_per_print\": 1, \"optimizer\":"
+              " {\"type\": \"%s\", \"params\": {\"lr\": 0.00001%s}},"
+              " \"zero_optimization\": {\"stage\": %u},"
+              " \"checkpoint\": {\"every_steps\": 1000000}%s}",
+              INPUTS, SIDE, SIDE, OUTPUTS, rule,
+              strcmp(rule, "SGD") ? "" : ", \"momentum\": 0.9", stage, more));
 }
 
 /* What the process holds is what FOOTPRINT says, with the program itself. */

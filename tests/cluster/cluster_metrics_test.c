@@ -21,9 +21,8 @@ static const char job[] =
 static void expect_points(const struct cluster_run *run, const char *tag,
                           uint64_t every, uint64_t last) {
     static struct event_point points[MAXIMUM];
-    char folder[PATH_MAX];
-    cluster_run_path(run, "events", folder);
-    unsigned count = event_files_read(folder, tag, points, MAXIMUM);
+    unsigned count =
+        event_files_read(cluster_run_path(run, "events"), tag, points, MAXIMUM);
     for (unsigned i = 0; i < count; i++) {
         uint64_t expected = (i + 1) * every < last ? (i + 1) * every : last;
         if (points[i].step != (int64_t)expected)
@@ -38,8 +37,8 @@ static void expect_points(const struct cluster_run *run, const char *tag,
 /* 90 rounds, or pushes. */
 static void expect_metrics_by_steps(struct cluster_run *run,
                                     const char *staleness, uint64_t every) {
-    char setting[32], line[64];
-    snprintf(setting, sizeof setting, "steps_per_print=%u", (unsigned)every);
+    char line[64];
+    const char *setting = textf("steps_per_print=%u", (unsigned)every);
     cluster_run_job(run, job);
     struct cluster_process *local = CLUSTER_FIXTURE_RUN(
         run, 2, 2, 0, staleness, setting, "epochs=null", "steps=90");
@@ -101,13 +100,11 @@ TEST(a_resumed_run_logs_each_step_once) {
 TEST(a_worker_that_dies_leaves_no_gap) {
     struct cluster_run *run = *state;
     struct cluster_fixture fixture;
-    char path[PATH_MAX];
     cluster_run_job(run, "{\"tensorboard\": {\"enabled\": true,"
                          "                  \"output_path\": \"events\"},"
                          " \"steps\": 2000, \"steps_per_print\": 3,"
                          " \"chief\": \"coordinate\","
                          " \"timeouts\": {\"peer\": 2}}");
-    cluster_run_path(run, "events", path);
     cluster_fixture_describe(&fixture, run, 1, 1, 2);
     cluster_fixture_start_all(&fixture);
     struct cluster_process *victim =

@@ -205,7 +205,6 @@ TEST(a_run_resumes_from_a_checkpoint_of_devices) {
 /* Without a checkpoint nothing else brings them to the host. */
 TEST(weights_are_imported_and_exported_as_files) {
     static const char first[] = "init=first.safetensors";
-    char a[PATH_MAX], b[PATH_MAX], command[3 * PATH_MAX];
     skip_without_headers();
     write_job(run, 1, "Adam");
     RUN_TWO(run, GPU, "strategy.backend=gloo", "checkpoint=null", "steps=5",
@@ -214,10 +213,10 @@ TEST(weights_are_imported_and_exported_as_files) {
             "export.path=gloo.safetensors");
     RUN_TWO(run, GPU, "strategy.backend=nccl", "checkpoint=null", first,
             "export.path=nccl.safetensors");
-    cluster_run_path(run, "gloo.safetensors", a);
-    cluster_run_path(run, "nccl.safetensors", b);
-    snprintf(command, sizeof command, "cmp -s '%s' '%s'", a, b);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(textf("cmp -s '%s' '%s'",
+                                  cluster_run_path(run, "gloo.safetensors"),
+                                  cluster_run_path(run, "nccl.safetensors"))),
+                     0);
 }
 
 /* What nobody trains all hand over when the chief asks. */

@@ -27,8 +27,7 @@ static void expect_all(struct cluster_process *tasks[HOSTS], int code) {
 
 static char *read_whole(const struct net_hosts *net, const char *name,
                         size_t *size) {
-    char path[PATH_MAX];
-    cluster_run_path(net->run, name, path);
+    const char *path = cluster_run_path(net->run, name);
     FILE *file = fopen(path, "r");
     if (!file)
         fail_msg("no file %s", path);
@@ -52,10 +51,9 @@ static void expect_same_bytes(const struct net_hosts *net, const char *a,
 }
 
 static void expect_no_rate(struct cluster_process *chief) {
-    json_t *summary = cluster_run_json(chief);
+    const json_t *summary = cluster_run_json(chief);
     assert_true(json_is_null(json_object_get(summary, "link_gbits")));
     assert_true(json_is_null(json_object_get(summary, "share_of_bound")));
-    json_decref(summary);
 }
 
 static void run_on_loopback(struct net_hosts *net) {
@@ -246,21 +244,18 @@ static void add_second_network(const struct net_hosts *net) {
         "ip -n %1$s-switch link set other-$i master second up && "
         "ip -n %1$s-$i addr add 10.1.0.$((i + 1))/24 dev eth1 && "
         "ip -n %1$s-$i link set eth1 up || exit 1; done";
-    char command[1024];
-    snprintf(command, sizeof command, build, net->name);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(textf(build, net->name)), 0);
 }
 
 /* Bytes that HOST has received and sent on INTERFACE. */
 static unsigned long long bytes_on(const struct net_hosts *net, int host,
                                    const char *interface) {
-    char command[256];
     unsigned long long received = 0, sent = 0;
-    snprintf(command, sizeof command,
-             "ip netns exec %s-%d awk '$1 == \"%s:\" {print $2, $10}' "
-             "/proc/net/dev",
-             net->name, host, interface);
-    FILE *said = popen(command, "r");
+    FILE *said =
+        popen(textf("ip netns exec %s-%d awk '$1 == \"%s:\" {print $2, $10}' "
+                    "/proc/net/dev",
+                    net->name, host, interface),
+              "r");
     assert_non_null(said);
     assert_int_equal(fscanf(said, "%llu %llu", &received, &sent), 2);
     pclose(said);

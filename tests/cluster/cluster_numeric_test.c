@@ -129,9 +129,7 @@ static void train(struct model *model, const struct samples *samples) {
 
 static void read_part(const struct cluster_run *run, const char *name,
                       long start, void *bytes, size_t count) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(cluster_run_path(run, name), "r");
     assert_non_null(file);
     assert_int_equal(fseek(file, start, SEEK_SET), 0);
     assert_int_equal(fread(bytes, 1, count, file), count);
@@ -147,14 +145,12 @@ static void read_samples(const struct cluster_run *run,
 /* The last checkpoint in DIR, through DIR.safetensors. */
 static void read_model(struct cluster_run *run, const char *dir,
                        struct model *model) {
-    char name[64], path[PATH_MAX];
     float floats[WIDEST * WIDEST];
     struct tensor_file *file;
-    snprintf(name, sizeof name, "%s.safetensors", dir);
+    const char *name = textf("%s.safetensors", dir);
     const char *const export[] = {"ckpt", "export", dir, name, NULL};
     cluster_run_expect_soon(cluster_run_start(run, "export", export, NULL), 0);
-    cluster_run_path(run, name, path);
-    assert_ok(tensor_file_open(&file, path, &failure));
+    assert_ok(tensor_file_open(&file, cluster_run_path(run, name), &failure));
     for (unsigned p = 0; p < PARAMETERS; p++) {
         struct parameter parameter = describe(p);
         assert_ok(tensor_file_read(file, &parameter, floats, &failure));
@@ -225,8 +221,7 @@ static void expect_close(const struct model *a, const struct model *b,
 static void averaged_gradient(struct cluster_run *run, const char *from,
                               const struct model *before, unsigned n,
                               struct model *gradient) {
-    char dir[32];
-    snprintf(dir, sizeof dir, "%s-%u", from, n);
+    const char *dir = textf("%s-%u", from, n);
     train_processes(run, &(struct training){dir, 2, n, 1, long_rate, from},
                     gradient);
     for (unsigned p = 0; p < PARAMETERS; p++)

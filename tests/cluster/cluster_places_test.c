@@ -49,8 +49,7 @@ static void write_forms(const struct cluster_run *run) {
  * the index's mark at 65,536. */
 static struct cluster_process *resume_within(struct cluster_run *run,
                                              const char *dir) {
-    char saved[64];
-    snprintf(saved, sizeof saved, "checkpoint.dir=%s", dir);
+    const char *saved = textf("checkpoint.dir=%s", dir);
     CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "data.train=data", saved, "epochs=1",
                         "checkpoint.every_steps=70", "checkpoint.keep=0");
     struct cluster_process *resumed = CLUSTER_FIXTURE_RUN(
@@ -65,15 +64,16 @@ TEST_WITH(cluster_run_setup, cluster_run_teardown,
     static file_bytes_writer *const writers[] = {
         file_bytes_write, file_bytes_gzip, file_bytes_zstd};
     struct cluster_run *run = *state;
-    char path[PATH_MAX], data[PATH_MAX], dir[16];
+    const char *path;
+    char dir[16];
     write_forms(run);
-    cluster_run_path(run, "data", data);
+    const char *data = cluster_run_path(run, "data");
     for (int i = 0; i < 2 * 3; i++) {
         int form = i / 3, writer = i % 3;
         cluster_run_job(run, forms[form].job);
         if (!i)
             CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "checkpoint.dir=whole");
-        cluster_run_path(run, forms[form].name, path);
+        path = cluster_run_path(run, forms[form].name);
         file_bytes_copy(path, data, writers[writer]);
         snprintf(dir, sizeof dir, "dir-%d", i);
         struct cluster_process *resumed = resume_within(run, dir);

@@ -123,9 +123,8 @@ static void write_tensors(const struct cluster_run *run, struct points *points,
         {.name = "y", .num_dims = 1, .dims = {POINTS}, .elements = POINTS}};
     struct tensor_source source = {
         .tensors = tensors, .count = 2, .fetch = fetch, .context = points};
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    assert_ok(tensor_file_write(path, format, &source, &failure));
+    assert_ok(tensor_file_write(cluster_run_path(run, name), format, &source,
+                                &failure));
 }
 
 void cluster_points_write(const struct cluster_run *run) {

@@ -44,19 +44,16 @@ static void expect_logged(const struct cluster_process *process,
 }
 
 /* Of the JSON object at the end; NAN: null or none. */
-static double number(const struct cluster_process *process, const char *key) {
-    json_t *object = cluster_run_json(process);
+static double number(struct cluster_process *process, const char *key) {
+    const json_t *object = cluster_run_json(process);
     const json_t *value = json_object_get(object, key);
     double found = json_is_number(value) ? json_number_value(value) : NAN;
-    json_decref(object);
     return found;
 }
 
 static bool in_events(const struct cluster_run *run, const char *tag) {
     struct event_point points[1000];
-    char folder[PATH_MAX];
-    cluster_run_path(run, "events", folder);
-    return event_files_read(folder, tag, points, 1000);
+    return event_files_read(cluster_run_path(run, "events"), tag, points, 1000);
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);

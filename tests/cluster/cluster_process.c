@@ -34,6 +34,7 @@ struct stream {
 
 struct cluster_process {
     struct cluster_process *next;
+    json_t *json; /* its summary, once asked for */
     char name[64];
     pid_t pid;
     int descriptor; /* pidfd */
@@ -153,11 +154,10 @@ static void open_stream(const struct cluster_run *run,
                         int *output) {
     static const char *const endings[] = {"out", "err"};
     struct stream *stream = &process->streams[which];
-    char name[80], path[PATH_MAX];
     int ends[2];
-    snprintf(name, sizeof name, "%s.%s", process->name, endings[which]);
-    cluster_run_path(run, name, path);
-    stream->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    stream->file = open(
+        cluster_run_path(run, textf("%s.%s", process->name, endings[which])),
+        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     assert_true(stream->file >= 0);
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     stream->pipe = ends[0];
@@ -369,7 +369,7 @@ const char *cluster_run_errors(const struct cluster_process *process) {
     return process->streams[ERR].text;
 }
 
-json_t *cluster_run_json(const struct cluster_process *process) {
+const json_t *cluster_run_json(struct cluster_process *process) {
     const struct stream *output = &process->streams[OUT];
     size_t end = output->size;
     while (end && output->text[end - 1] == '\n')
@@ -377,11 +377,13 @@ json_t *cluster_run_json(const struct cluster_process *process) {
     size_t start = end;
     while (start && output->text[start - 1] != '\n')
         start--;
-    json_t *object = json_loadb(output->text + start, end - start, 0, NULL);
-    if (!json_is_object(object))
+    if (process->json)
+        return process->json;
+    process->json = json_loadb(output->text + start, end - start, 0, NULL);
+    if (!json_is_object(process->json))
         fail_msg("%s wrote no JSON object last, but:\n%s", process->name,
                  output->text);
-    return object;
+    return process->json;
 }
 
 struct cluster_process *cluster_process_end(struct cluster_process *process) {
@@ -401,6 +403,7 @@ struct cluster_process *cluster_process_end(struct cluster_process *process) {
         }
         free(process->streams[i].text);
     }
+    json_decref(process->json);
     close(process->stop);
     pthread_mutex_destroy(&process->mutex);
     pthread_cond_destroy(&process->more);

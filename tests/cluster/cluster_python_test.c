@@ -13,8 +13,7 @@ enum { SECONDS = 200 };
 
 TEST_WITH(cluster_run_setup, cluster_run_teardown,
           the_package_trains_numpy_models) {
-    char tree[PATH_MAX], build[PATH_MAX], tests[PATH_MAX + 16],
-        path[PATH_MAX + 32], library[PATH_MAX + 64];
+    char tree[PATH_MAX], build[PATH_MAX];
     assert_non_null(realpath(".", tree));
     assert_true(build_folder_find(build));
     const char *python = NULL;
@@ -24,14 +23,12 @@ TEST_WITH(cluster_run_setup, cluster_run_teardown,
         python = "/usr/bin/python3"; /* that of the package python3-numpy */
     else
         skip_test("no python3 with numpy");
-    snprintf(tests, sizeof tests, "%s/python/tests", tree);
-    snprintf(path, sizeof path, "PYTHONPATH=%s/python", tree);
-    snprintf(library, sizeof library, "CAPSTAN_LIBRARY=%s/libcapstan.so",
-             build);
-    struct cluster_process *process =
-        cluster_run_program(*state, "python", "/usr/bin/env",
-                            WORDS(python, "-m", "unittest", "discover", "-s",
-                                  tests, "-p", "test_numpy.py"),
-                            WORDS(path, library));
+    const char *tests = textf("%s/python/tests", tree);
+    const char *path = textf("PYTHONPATH=%s/python", tree);
+    struct cluster_process *process = cluster_run_program(
+        *state, "python", "/usr/bin/env",
+        WORDS(python, "-m", "unittest", "discover", "-s", tests, "-p",
+              "test_numpy.py"),
+        WORDS(path, textf("CAPSTAN_LIBRARY=%s/libcapstan.so", build)));
     cluster_run_expect(process, 0, SECONDS);
 }

@@ -7,6 +7,7 @@
 #include "tests/cluster/cluster_fixture.h"
 
 #include "tests/cluster/cluster_points.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -32,8 +33,7 @@ static double uniform(uint32_t *seed) {
 static void write_rows(const struct cluster_run *run, const char *name,
                        unsigned rows, uint32_t seed) {
     static const char *const words[] = {"red", "green", "blue"};
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     size_t length = strlen(name);
     bool packed = !strcmp(name + length - 3, ".gz");
     gzFile file = gzopen(path, packed ? "w" : "wT");
@@ -78,14 +78,8 @@ FIXTURE(setup, cluster_run_teardown);
 static const char binary[] =
     "{" DATA ", " FEATURES ", " MODEL ", " ADAM ", \"epochs\": 6}";
 
-static double figure(const struct cluster_process *process, const char *key) {
-    json_t *summary = cluster_run_json(process);
-    const json_t *value = json_object_get(summary, key);
-    if (!json_is_number(value))
-        fail_msg("no number %s in the summary", key);
-    double number = json_number_value(value);
-    json_decref(summary);
-    return number;
+static double figure(struct cluster_process *process, const char *key) {
+    return number_at(cluster_run_json(process), key);
 }
 
 static struct cluster_process *run_json(struct cluster_run *run,
@@ -138,19 +132,16 @@ TEST(a_number_is_learnt_by_squared_errors) {
         ", \"epochs\": 30}");
     struct cluster_process *process = run_json(run, "1", "2", "seed=3");
     assert_true(figure(process, "test_loss") < 0.01);
-    json_t *summary = cluster_run_json(process);
+    const json_t *summary = cluster_run_json(process);
     assert_true(json_is_null(json_object_get(summary, "test_accuracy")));
-    json_decref(summary);
     cluster_fixture_expect_logged(process, ": test loss 0.0");
 }
 
 /* File NUMBER of NAME has so many ROWS, which are alike. */
 static void write_alike(const struct cluster_run *run, const char *name,
                         unsigned number, unsigned rows) {
-    char file_name[64], path[PATH_MAX];
-    snprintf(file_name, sizeof file_name, "%s-%u.csv", name, number);
-    cluster_run_path(run, file_name, path);
-    FILE *file = fopen(path, "w");
+    FILE *file =
+        fopen(cluster_run_path(run, textf("%s-%u.csv", name, number)), "w");
     assert_non_null(file);
     fputs("x,label\n", file);
     for (unsigned i = 0; i < rows; i++)
@@ -168,16 +159,14 @@ TEST(a_short_share_counts_as_much_as_a_long_one) {
         write_alike(run, "uneven", f, f == 0 ? 1 : f == 1 ? 3 : 0);
     }
     for (unsigned accumulation = 1; accumulation <= 3; accumulation += 2) {
-        char job[512];
         double loss[2];
-        snprintf(job, sizeof job,
-                 "{\"data\": {\"format\": \"csv\", \"header\": true,"
-                 " \"train\": \"even-*\", \"test\": \"even-0.csv\"},"
-                 " \"model\": {\"layers\": [1, 1], \"loss\": \"mse\"},"
-                 " \"epochs\": 1, \"train_micro_batch_size_per_gpu\": 1,"
-                 " \"gradient_accumulation_steps\": %u}",
-                 accumulation);
-        cluster_run_job(run, job);
+        cluster_run_job(
+            run, textf("{\"data\": {\"format\": \"csv\", \"header\": true,"
+                       " \"train\": \"even-*\", \"test\": \"even-0.csv\"},"
+                       " \"model\": {\"layers\": [1, 1], \"loss\": \"mse\"},"
+                       " \"epochs\": 1, \"train_micro_batch_size_per_gpu\": 1,"
+                       " \"gradient_accumulation_steps\": %u}",
+                       accumulation));
         loss[0] = figure(run_json(run, "1", "2", "threads=1"), "test_loss");
         loss[1] =
             figure(run_json(run, "1", "2", "data.train=uneven-*"), "test_loss");
@@ -189,14 +178,14 @@ TEST(a_short_share_counts_as_much_as_a_long_one) {
 static int64_t samples_behind(struct cluster_run *run, const char *dir,
                               int64_t step) {
     const char *ls[] = {"ckpt", "ls", "--json", dir, NULL};
-    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls)), *one;
+    const json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls)),
+                 *one;
     int64_t samples = -1;
     size_t i;
     json_array_foreach(
         json_object_get(all, "checkpoints"), i,
         one) if (json_integer_value(json_object_get(one, "step")) == step)
         samples = json_integer_value(json_object_get(one, "samples"));
-    json_decref(all);
     return samples;
 }
 
@@ -208,8 +197,8 @@ TEST(a_resumed_run_reads_on_to_the_same_bits) {
     static const char *const from[] = {"auto", "auto", "37"};
     cluster_run_job(run, binary);
     for (int i = 0; i < 3; i++) {
-        char one[64], two[64], resume[64];
-        snprintf(resume, sizeof resume, "checkpoint.resume=%s", from[i]);
+        char one[64], two[64];
+        const char *resume = textf("checkpoint.resume=%s", from[i]);
         snprintf(one, sizeof one, "checkpoint.dir=one-%d", i);
         snprintf(two, sizeof two, "checkpoint.dir=two-%d", i);
         CLUSTER_FIXTURE_RUN(run, 2, 2, 0, one, whole[i]);
@@ -227,9 +216,7 @@ TEST(a_resumed_run_reads_on_to_the_same_bits) {
 
 static void append_line(const struct cluster_run *run, const char *name,
                         const char *line) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *file = fopen(path, "a");
+    FILE *file = fopen(cluster_run_path(run, name), "a");
     assert_non_null(file);
     fputs(line, file);
     assert_int_equal(fclose(file), 0);
@@ -294,9 +281,8 @@ TEST(a_run_of_bad_records_alone_fails) {
 /* NAME with spaces around the fields of SPACED, as UCI's adult.data has. */
 static void space_out(const struct cluster_run *run, const char *name,
                       const char *spaced_name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    FILE *from = fopen(path, "r"), *to = cluster_run_create(run, spaced_name);
+    FILE *from = fopen(cluster_run_path(run, name), "r"),
+         *to = cluster_run_create(run, spaced_name);
     assert_non_null(from);
     for (int c; (c = fgetc(from)) != EOF;)
         fputs(c == ',' ? " ,  " : (char[]){(char)c, 0}, to);
@@ -345,16 +331,15 @@ TEST(a_vocabulary_without_its_words_is_named) {
 
 /* 5 epochs of 1267 samples are 42.2 of the 150 that the first file has. */
 TEST(a_run_goes_on_in_the_epoch_of_its_samples) {
-    char path[PATH_MAX];
+    const char *path;
     cluster_run_job(run, binary);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=4");
     struct cluster_process *process =
         CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=5");
     assert_false(cluster_fixture_has_logged(process, "epochs of the data"));
     for (unsigned p = 1; p < PARTS; p++) {
-        char name[32];
-        snprintf(name, sizeof name, "part-%u.csv%s", p, p % 2 ? ".gz" : "");
-        cluster_run_path(run, name, path);
+        path = cluster_run_path(run,
+                                textf("part-%u.csv%s", p, p % 2 ? ".gz" : ""));
         assert_int_equal(unlink(path), 0);
     }
     process = CLUSTER_FIXTURE_RUN(run, 1, 1, 0, "epochs=45");
@@ -370,7 +355,7 @@ TEST(peek_shows_what_the_model_reads) {
     FILE *file = cluster_run_create(run, "test.csv");
     fputs("a,b,word,label,target\n0.5,,\"blue\",1,0\nx,1,red,0,0\n", file);
     fclose(file);
-    json_t *all = cluster_run_json(cluster_fixture_tool(
+    const json_t *all = cluster_run_json(cluster_fixture_tool(
         run, 0,
         WORDS("data", "peek", "--rows=2", "--json", "--set",
               "data.train=test.csv", "job.json")));
@@ -389,14 +374,12 @@ TEST(peek_shows_what_the_model_reads) {
     assert_string_equal(
         json_string_value(json_object_get(json_array_get(rows, 1), "error")),
         "column a: found \"x\", expected a number");
-    json_decref(all);
     json_decref(expected);
     struct cluster_process *bench = cluster_fixture_tool(
         run, 0, WORDS("data", "bench", "--json", "job.json"));
-    json_t *measured = cluster_run_json(bench);
+    const json_t *measured = cluster_run_json(bench);
     assert_string_equal(json_string_value(json_object_get(measured, "reader")),
                         "csv");
-    json_decref(measured);
     assert_true(figure(bench, "samples_per_second") > 0);
     assert_true(figure(bench, "records_per_second") > 0);
     assert_true(figure(bench, "bytes_per_second") > 0);
@@ -480,16 +463,12 @@ TEST(a_feature_that_the_file_lacks_is_named) {
                     "{" WEIGHTED_DATA ", \"model\": {\"layers\": [1, 2]}}");
     write_weighted(run, "weighted.csv", false);
     write_weighted(run, "copies.csv", true);
-    char path[PATH_MAX], line[2 * PATH_MAX];
-    cluster_run_path(run, "weighted.csv", path);
-    snprintf(line, sizeof line,
-             ": data.train: features.v: found \"v\" (a string); allowed: a "
-             "column of %s: a, b\n",
-             path);
     cluster_fixture_expect_logged(
         CLUSTER_FIXTURE_RUN(run, 1, 1, 2,
                             "features={\"v\": {\"type\": \"numeric\"}}"),
-        line);
+        textf(": data.train: features.v: found \"v\" (a string); allowed: a "
+              "column of %s: a, b\n",
+              cluster_run_path(run, "weighted.csv")));
 }
 
 #define POINTS_JOB                                                             \
@@ -501,10 +480,10 @@ static void expect_same_files(const struct cluster_run *run, const char *a,
                               const char *b) {
     enum { ROOM = 1 << 14 };
     static char bytes[2][ROOM];
-    char path[PATH_MAX];
+    const char *path;
     size_t sizes[2];
     for (int i = 0; i < 2; i++) {
-        cluster_run_path(run, i ? b : a, path);
+        path = cluster_run_path(run, i ? b : a);
         FILE *file = fopen(path, "r");
         assert_non_null(file);
         sizes[i] = fread(bytes[i], 1, ROOM, file);
@@ -532,12 +511,11 @@ TEST(numbers_in_idx_train_as_numpy_s_do) {
         cluster_fixture_tool(run, 0, WORDS("eval", "--json", "job.json")),
         "test_loss");
     assert_true(fabs(found - loss) <= 1e-6 * loss);
-    json_t *all = cluster_run_json(cluster_fixture_tool(
+    const json_t *all = cluster_run_json(cluster_fixture_tool(
         run, 0, WORDS("data", "peek", "--rows=1", "--json", "job.json")));
     const json_t *row = json_array_get(json_object_get(all, "samples"), 0);
     double label = json_number_value(json_object_get(row, "label"));
     assert_true(label != floor(label));
-    json_decref(all);
 }
 
 /* The numbers of a model that was trained with floats are not scaled, in
@@ -546,7 +524,6 @@ TEST(numbers_are_predicted_as_they_were_trained) {
     static const char *const inputs[] = {"x.idx", "xy.npy"};
     static const char *const outputs[] = {"idx.csv", "npy.csv"};
     struct cluster_process *process = NULL;
-    char path[PATH_MAX];
     cluster_points_write(run);
     cluster_run_job(run, POINTS_JOB);
     CLUSTER_FIXTURE_RUN(run, 1, 1, 0, NULL);
@@ -554,8 +531,7 @@ TEST(numbers_are_predicted_as_they_were_trained) {
         cluster_fixture_tool(
             run, 0, WORDS("predict", "checkpoint", inputs[i], outputs[i]));
     expect_same_files(run, outputs[0], outputs[1]);
-    cluster_run_path(run, "x.idx", path);
-    assert_int_equal(remove(path), 0);
+    assert_int_equal(remove(cluster_run_path(run, "x.idx")), 0);
     process = cluster_fixture_tool(
         run, 1, WORDS("predict", "checkpoint", "xy.npy", "c.csv"));
     cluster_fixture_expect_logged(process, "its numbers are divided by 255, as "
@@ -608,9 +584,7 @@ TEST(a_pipe_is_refused_where_a_file_is_read) {
     static const char *const sets[] = {
         "data.train=pipe", "data.test=pipe",
         "features.word={\"type\":\"vocabulary\",\"file\":\"pipe\"}"};
-    char path[PATH_MAX];
-    cluster_run_path(run, "pipe", path);
-    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(mkfifo(cluster_run_path(run, "pipe"), 0600), 0);
     cluster_run_job(run, binary);
     for (int i = 0; i < 3; i++)
         cluster_fixture_expect_logged(

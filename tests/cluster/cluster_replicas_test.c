@@ -56,16 +56,14 @@ static struct cluster_process *train_cpu(struct cluster_run *run,
 /* The weights of the last checkpoint in DIR; the caller's. */
 static float *weights_of(struct cluster_run *run, const char *dir,
                          size_t *count) {
-    char file[64], path[PATH_MAX];
     uint64_t head;
     struct stat about;
-    snprintf(file, sizeof file, "%s.safetensors", dir);
+    const char *file = textf("%s.safetensors", dir);
     cluster_run_expect_soon(
         cluster_run_start(run, "export", WORDS("ckpt", "export", dir, file),
                           NULL),
         0);
-    cluster_run_path(run, file, path);
-    FILE *stream = fopen(path, "rb");
+    FILE *stream = fopen(cluster_run_path(run, file), "rb");
     assert_non_null(stream);
     assert_int_equal(fread(&head, sizeof head, 1, stream), 1);
     assert_int_equal(fstat(fileno(stream), &about), 0);
@@ -94,11 +92,9 @@ static void expect_near(struct cluster_run *run, const char *a, const char *b) {
         fail_msg("weights in %s and %s differ by %g", a, b, worst);
 }
 
-static double number_of(const struct cluster_process *process,
-                        const char *key) {
-    json_t *summary = cluster_run_json(process);
+static double number_of(struct cluster_process *process, const char *key) {
+    const json_t *summary = cluster_run_json(process);
     double value = json_number_value(json_object_get(summary, key));
-    json_decref(summary);
     return value;
 }
 
@@ -138,8 +134,7 @@ TEST(bits_do_not_depend_on_device_timing) {
     const char *const changes[] = {"gradient_accumulation_steps=2", NULL};
     cluster_run_job(run, cluster_gpus_job);
     for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
-        char dir[16];
-        snprintf(dir, sizeof dir, "order%zu", i);
+        const char *dir = textf("order%zu", i);
         struct cluster_process *leader =
             cluster_gpus_train(state, 2, 2, gpus[i], dir, changes);
         cluster_fixture_expect_logged(leader, "(2 workers x 3 devices)");
@@ -181,9 +176,8 @@ TEST(a_rank_in_all_reduce_may_have_several_replicas) {
                          ", \"strategy\": {\"type\": \"allreduce\"}}");
     for (int i = 0; i < 2; i++) {
         const char *const *changes = i ? clipped : NULL;
-        char four[16], uneven[16];
-        snprintf(four, sizeof four, "four%d", i);
-        snprintf(uneven, sizeof uneven, "uneven%d", i);
+        const char *four = textf("four%d", i);
+        const char *uneven = textf("uneven%d", i);
         train_cpu(run, "0", "4", four, changes);
         struct cluster_process *leader =
             cluster_gpus_train(state, 0, 2, gpus, uneven, changes);
@@ -197,15 +191,14 @@ TEST(a_rank_in_all_reduce_may_have_several_replicas) {
 TEST(an_overflow_of_one_replica_skips_the_round) {
     static const char *const strategies[] = {"ps", "allreduce"};
     for (int i = 0; i < 2; i++) {
-        char scaled[512];
         run = cluster_fixture_reset(state);
-        snprintf(scaled, sizeof scaled,
-                 "{" CLUSTER_GPUS_JOB
-                 ", \"strategy\": {\"type\": \"%s\"}, \"fp16\":"
-                 " {\"enabled\": true, \"hysteresis\": 1,"
-                 " \"initial_scale_power\": 28, \"loss_scale_window\": 4}}",
-                 strategies[i]);
-        cluster_run_job(run, scaled);
+        cluster_run_job(
+            run,
+            textf("{" CLUSTER_GPUS_JOB
+                  ", \"strategy\": {\"type\": \"%s\"}, \"fp16\":"
+                  " {\"enabled\": true, \"hysteresis\": 1,"
+                  " \"initial_scale_power\": 28, \"loss_scale_window\": 4}}",
+                  strategies[i]));
         struct cluster_process *four =
             train_cpu(run, i ? "0" : "1", "4", "four", NULL);
         struct cluster_process *two =

@@ -76,10 +76,8 @@ TEST(the_job_limits_the_number_of_kept_checkpoints) {
 
 static unsigned count_beginning(const struct cluster_run *run, const char *dir,
                                 const char *beginning, char found[PATH_MAX]) {
-    char path[PATH_MAX];
     unsigned count = 0;
-    cluster_run_path(run, dir, path);
-    DIR *folder = opendir(path);
+    DIR *folder = opendir(cluster_run_path(run, dir));
     assert_non_null(folder);
     for (struct dirent *entry; (entry = readdir(folder));)
         if (!strncmp(entry->d_name, beginning, strlen(beginning))) {
@@ -214,18 +212,17 @@ TEST(another_number_of_ps_resumes_to_the_same_bits) {
 /* As `ckpt ls` gives it for the newest. */
 static uint64_t samples_of_newest(struct cluster_run *run) {
     const char *ls[] = {"ckpt", "ls", "--json", "checkpoint", NULL};
-    json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls));
+    const json_t *all = cluster_run_json(cluster_fixture_tool(run, 0, ls));
     json_t *list = json_object_get(all, "checkpoints");
     json_t *last = json_array_get(list, json_array_size(list) - 1);
     uint64_t samples =
         (uint64_t)json_integer_value(json_object_get(last, "samples"));
-    json_decref(all);
     return samples;
 }
 
 TEST(ckpt_ls_and_the_log_give_a_checkpoint_the_same_size) {
     const char *ls[] = {"ckpt", "ls", "checkpoint", NULL};
-    char size[16], unit[8], said[64];
+    char size[16], unit[8];
     cluster_run_job(*state, "{\"model\": {\"layers\":"
                             " [64, 9000, 10]}}");
     struct cluster_process *local =
@@ -233,8 +230,8 @@ TEST(ckpt_ls_and_the_log_give_a_checkpoint_the_same_size) {
     const char *row =
         strstr(cluster_run_output(cluster_fixture_tool(*state, 0, ls)), "\n");
     assert_int_equal(sscanf(row, "%*d %*d %*d %15s %7s", size, unit), 2);
-    snprintf(said, sizeof said, "step-000000010: %s %s in ", size, unit);
-    assert_contains(cluster_run_errors(local), said);
+    assert_contains(cluster_run_errors(local),
+                    textf("step-000000010: %s %s in ", size, unit));
 }
 
 /* 46 steps of 20 are an epoch of 600 and 320 samples of the next, which are 10
@@ -271,11 +268,10 @@ TEST(a_mismatched_checkpoint_is_named_and_deletes_nothing) {
 
 /* Flips a bit in a shard of the checkpoint of STEP. */
 static void damage(const struct cluster_run *run, unsigned step) {
-    char folder[64], shard[PATH_MAX], path[PATH_MAX];
-    snprintf(folder, sizeof folder, "checkpoint/step-%09u", step);
-    assert_true(count_beginning(run, folder, "ps-", shard) > 0);
-    cluster_run_path(run, shard, path);
-    FILE *file = fopen(path, "r+");
+    char shard[PATH_MAX];
+    assert_true(count_beginning(run, textf("checkpoint/step-%09u", step), "ps-",
+                                shard) > 0);
+    FILE *file = fopen(cluster_run_path(run, shard), "r+");
     assert_non_null(file);
     fseek(file, 5000, SEEK_SET);
     int byte = fgetc(file);
@@ -327,11 +323,10 @@ TEST(an_asynchronous_run_is_saved_and_resumed) {
         cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM);
     assert_true(count >= 2); /* one by steps, one at the end */
     assert_in_range(steps[count - 1], 8000, 8002);
-    char from[64];
-    snprintf(from, sizeof from, "checkpoint/step-%09llu, epoch",
-             (unsigned long long)steps[count - 1]);
     cluster_fixture_expect_logged(
-        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "steps=8100"), from);
+        CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "steps=8100"),
+        textf("checkpoint/step-%09llu, epoch",
+              (unsigned long long)steps[count - 1]));
     count = cluster_fixture_checkpoints(*state, "checkpoint", steps, MAXIMUM);
     assert_in_range(steps[count - 1], 8100, 8102);
 }

@@ -36,8 +36,7 @@ static void write_number(FILE *file, uint32_t number) {
 }
 
 FILE *cluster_run_create(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
+    const char *path = cluster_run_path(run, name);
     FILE *file = fopen(path, "w");
     if (!file)
         fail_msg("cannot create %s", path);
@@ -94,17 +93,11 @@ int cluster_run_setup_in_memory(void **state) {
     return setup(state, true);
 }
 
-void cluster_run_path(const struct cluster_run *run, const char *name,
-                      char path[PATH_MAX]) {
-    size_t length = strlen(run->folder), more = strlen(name);
-    assert_true(length + more + 2 <= PATH_MAX);
-    memcpy(path, run->folder, length);
-    path[length] = '/';
-    memcpy(path + length + 1, name, more + 1);
+const char *cluster_run_path(const struct cluster_run *run, const char *name) {
+    return textf("%s/%s", run->folder, name);
 }
 
 void cluster_run_job(const struct cluster_run *run, const char *changes) {
-    char path[PATH_MAX];
     json_error_t error;
     json_t *job = json_pack(
         "{s:{s:s, s:[i, i, i]}, s:{s:s, s:[s, s], s:[s, s]}, s:i, s:i, s:i,"
@@ -123,18 +116,18 @@ void cluster_run_job(const struct cluster_run *run, const char *changes) {
         json_object_del(job, "model");
     json_object_update_recursive(job, more);
     json_decref(more);
-    cluster_run_path(run, "job.json", path);
-    assert_int_equal(json_dump_file(job, path, JSON_INDENT(2)), 0);
+    assert_int_equal(
+        json_dump_file(job, cluster_run_path(run, "job.json"), JSON_INDENT(2)),
+        0);
     json_decref(job);
 }
 
 static void describe_task(struct cluster_run *run, const char *type) {
-    char address[32];
     uint16_t port;
     assert_ok(port_reserve(&port, &run->port_sockets[run->num_port_sockets],
                            &failure));
     run->num_port_sockets++;
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    const char *address = textf("127.0.0.1:%u", port);
     if (!json_object_get(run->cluster, type))
         json_object_set_new(run->cluster, type, json_array());
     json_array_append_new(json_object_get(run->cluster, type),
@@ -167,7 +160,6 @@ struct cluster_process *cluster_run_task_program(struct cluster_run *run,
                                                  const char *program,
                                                  const char *const *arguments) {
     const char *all[32] = {"run"};
-    char name[64], variable[8192];
     for (size_t i = 0; arguments && arguments[i]; i++) {
         assert_true(i + 2 < sizeof all / sizeof *all);
         all[i + 1] = arguments[i];
@@ -175,10 +167,10 @@ struct cluster_process *cluster_run_task_program(struct cluster_run *run,
     json_t *config = json_pack("{s:O, s:{s:s, s:i}}", "cluster", run->cluster,
                                "task", "type", type, "index", (int)index);
     char *text = json_dumps(config, JSON_COMPACT);
-    snprintf(variable, sizeof variable, "TF_CONFIG=%s", text);
+    const char *variable = textf("TF_CONFIG=%s", text);
     free(text);
     json_decref(config);
-    snprintf(name, sizeof name, "%s-%u", type, index);
+    const char *name = textf("%s-%u", type, index);
     const char *environment[] = {variable, NULL};
     return program
                ? cluster_run_program(run, name, program, arguments, environment)

@@ -40,9 +40,8 @@ int cluster_run_setup(void **state);
 int cluster_run_setup_in_memory(void **state);
 int cluster_run_teardown(void **state);
 
-/* Writes the path of FOLDER/NAME. */
-void cluster_run_path(const struct cluster_run *run, const char *name,
-                      char path[PATH_MAX]);
+/* The path of FOLDER/NAME, as textf gives it. */
+const char *cluster_run_path(const struct cluster_run *run, const char *name);
 
 /* Opens FOLDER/NAME to write it; close it with fclose. */
 FILE *cluster_run_create(const struct cluster_run *run, const char *name);
@@ -120,8 +119,7 @@ void cluster_run_interrupt(struct cluster_process *process, const char *text);
 const char *cluster_run_output(const struct cluster_process *process);
 const char *cluster_run_errors(const struct cluster_process *process);
 
-/* After the end: the last line of standard output, a JSON object; the
- * caller's. */
-json_t *cluster_run_json(const struct cluster_process *process);
+/* After the end: the last line of standard output, a JSON object; a view. */
+const json_t *cluster_run_json(struct cluster_process *process);
 
 #endif

@@ -41,11 +41,8 @@ TEST(every_example_job_fits_the_schema) {
 
 TEST(schema_and_program_judge_200_mutations_alike) {
     struct philox_sequence random;
-    char arguments[64];
     seed_open(&random);
-    snprintf(arguments, sizeof arguments, "%u %d", philox_next(&random),
-             MUTATIONS);
-    judge(*state, arguments);
+    judge(*state, textf("%u %d", philox_next(&random), MUTATIONS));
 }
 
 /* Checks the fixture's job with the keys of MORE; SAID is its output. */

@@ -45,9 +45,7 @@ static void open_manager(struct manager *manager, const char *name) {
 }
 
 static void open_abstract(struct manager *manager) {
-    char name[64];
-    snprintf(name, sizeof name, "@capstan-test-%d", getpid());
-    open_manager(manager, name);
+    open_manager(manager, textf("@capstan-test-%d", getpid()));
 }
 
 static void close_manager(struct manager *manager) {
@@ -127,8 +125,7 @@ TEST(a_process_tells_of_its_start_its_life_and_its_end) {
  * at its roles. */
 TEST(a_process_that_succeeds_was_ready) {
     struct manager manager;
-    char path[PATH_MAX];
-    cluster_run_path(*state, "notify", path);
+    const char *path = cluster_run_path(*state, "notify");
     open_manager(&manager, path);
     for (int succeeds = 0; succeeds < 2; succeeds++) {
         struct service_notify *notify;
@@ -181,11 +178,9 @@ TEST(a_ps_is_ready_once_it_has_joined) {
 
 /* The thread that a process of one role started first, for it. */
 static pid_t thread_of_role(const struct cluster_process *process) {
-    char path[64];
     int pid = cluster_run_pid(process), found = 0;
     struct dirent *entry;
-    snprintf(path, sizeof path, "/proc/%d/task", pid);
-    DIR *tasks = opendir(path);
+    DIR *tasks = opendir(textf("/proc/%d/task", pid));
     assert_non_null(tasks);
     while ((entry = readdir(tasks))) {
         int task = atoi(entry->d_name);

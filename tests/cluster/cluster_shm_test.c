@@ -43,8 +43,7 @@ static struct cluster_process *process_of(const struct cluster_fixture *fixture,
 /* A whole run over LANE, its checkpoints in FOLDER/LANE. */
 static void complete(struct cluster_run *run, const char *shm_connection,
                      bool shared) {
-    char folder[64];
-    snprintf(folder, sizeof folder, "checkpoint.dir=%s", shm_connection);
+    const char *folder = textf("checkpoint.dir=%s", shm_connection);
     cluster_run_job(run, job);
     struct cluster_process *process = cluster_run_start(
         run, shm_connection,
@@ -96,10 +95,9 @@ TEST(a_stopped_worker_continues_where_it_was) {
 /* What PROCESS shares has no name in a file system, where it could stay. Other
  * programs may come and go there meanwhile. */
 static void expect_nameless(const struct cluster_process *process) {
-    char path[64], line[PATH_MAX + 128];
+    char line[PATH_MAX + 128];
     bool shares = false;
-    snprintf(path, sizeof path, "/proc/%d/maps", cluster_run_pid(process));
-    FILE *maps = fopen(path, "r");
+    FILE *maps = fopen(textf("/proc/%d/maps", cluster_run_pid(process)), "r");
     assert_non_null(maps);
     while (fgets(line, sizeof line, maps)) {
         shares |= strstr(line, "/memfd:") != NULL;
@@ -112,8 +110,8 @@ static void expect_nameless(const struct cluster_process *process) {
 /* The name of the lane that PROCESS listens by. */
 static void find_name(const struct cluster_process *process,
                       char name[SHM_ENDPOINT_NAME]) {
-    char path[64], target[64], line[512], inode[32], wanted[48];
-    snprintf(path, sizeof path, "/proc/%d/fd", cluster_run_pid(process));
+    char target[64], line[512], inode[32], wanted[48];
+    const char *path = textf("/proc/%d/fd", cluster_run_pid(process));
     FILE *file = fopen("/proc/net/unix", "r");
     assert_non_null(file);
     bool found = false;

@@ -55,13 +55,11 @@ static uint64_t only_checkpoint(struct cluster_run *run) {
 /* The job with 20 steps to go after STEP. */
 static void shorten(struct cluster_run *run, uint64_t step,
                     const char *strategy) {
-    char job[512];
-    snprintf(job, sizeof job,
-             "{\"steps\": %llu, \"steps_per_epoch\": 1000000,"
-             " \"chief\": \"coordinate\","
-             " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}}",
-             (unsigned long long)step + 20, strategy);
-    cluster_run_job(run, job);
+    cluster_run_job(
+        run, textf("{\"steps\": %llu, \"steps_per_epoch\": 1000000,"
+                   " \"chief\": \"coordinate\","
+                   " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}}",
+                   (unsigned long long)step + 20, strategy));
 }
 
 static void expect_continues(struct cluster_process *chief, uint64_t step) {
@@ -401,9 +399,8 @@ TEST(a_silent_process_is_named_before_it_is_declared_dead) {
 
 TEST(without_a_checkpoint_folder_a_signal_ends_the_run_at_once) {
     struct cluster_fixture fixture;
-    char path[PATH_MAX];
     cluster_run_job(*state, endless);
-    cluster_run_path(*state, "job.json", path);
+    const char *path = cluster_run_path(*state, "job.json");
     json_t *job = json_load_file(path, 0, NULL);
     json_object_del(job, "checkpoint");
     assert_int_equal(json_dump_file(job, path, 0), 0);

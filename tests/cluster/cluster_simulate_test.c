@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `capstan bench --simulate` as a user types it: a job, a vector, a mistake. */
 #include "tests/cluster/cluster_run.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <string.h>
 
-static json_t *simulate(struct cluster_run *run, const char *const *arguments) {
+static const json_t *simulate(struct cluster_run *run,
+                              const char *const *arguments) {
     struct cluster_process *process =
         cluster_run_start(run, "simulate", arguments, NULL);
     cluster_run_expect_soon(process, 0);
     return cluster_run_json(process);
-}
-
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("no number \"%s\"", key);
-    return json_number_value(value);
 }
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
@@ -29,13 +24,12 @@ TEST(a_job_is_simulated) {
         "4",     "--json",     "job.json", NULL,
     };
     cluster_run_job(run, NULL);
-    json_t *object = simulate(run, arguments);
-    assert_true(number(object, "bytes") == 4840);
-    assert_true(number(object, "computing_seconds") > 0);
-    double bound = number(object, "bound_seconds");
-    assert_true(bound > 0 && number(object, "round_seconds") >= bound);
-    assert_true(number(object, "rounds_per_second") > 0);
-    json_decref(object);
+    const json_t *object = simulate(run, arguments);
+    assert_true(number_at(object, "bytes") == 4840);
+    assert_true(number_at(object, "computing_seconds") > 0);
+    double bound = number_at(object, "bound_seconds");
+    assert_true(bound > 0 && number_at(object, "round_seconds") >= bound);
+    assert_true(number_at(object, "rounds_per_second") > 0);
 }
 
 TEST(a_vector_needs_no_job) {
@@ -51,10 +45,9 @@ TEST(a_vector_needs_no_job) {
         cluster_run_start(*state, "told", arguments, NULL);
     cluster_run_expect_soon(process, 0);
     assert_contains(cluster_run_output(process), "a round takes");
-    json_t *object = simulate(*state, json);
-    assert_true(number(object, "round_seconds") > 0.25);
+    const json_t *object = simulate(*state, json);
+    assert_true(number_at(object, "round_seconds") > 0.25);
     assert_true(json_is_null(json_object_get(object, "bound_seconds")));
-    json_decref(object);
 }
 
 TEST(impossible_settings_are_reported) {

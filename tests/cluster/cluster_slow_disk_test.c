@@ -80,11 +80,9 @@ TEST(a_failed_manifest_write_loses_only_its_checkpoint) {
 static void expect_resumable(const struct cluster_run *run,
                              const struct cluster_process *process,
                              const char *reason) {
-    char folder[PATH_MAX], line[2 * PATH_MAX];
-    cluster_run_path(run, "checkpoint/step-000000020", folder);
-    snprintf(line, sizeof line, "%s; the same command resumes from %s\n",
-             reason, folder);
-    cluster_fixture_expect_logged(process, line);
+    cluster_fixture_expect_logged(
+        process, textf("%s; the same command resumes from %s\n", reason,
+                       cluster_run_path(run, "checkpoint/step-000000020")));
 }
 
 /* Nobody trains any more when its manifest is there: the run ends at its
@@ -100,11 +98,10 @@ TEST(a_stopping_chief_logs_which_write_it_waits_for) {
         local, "has not completed the checkpoint of step 20 within 1");
     paused_file_resume(&manifest, true);
     cluster_run_expect_soon(local, EXIT_RETRY);
-    json_t *summary = cluster_run_json(local);
+    const json_t *summary = cluster_run_json(local);
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 20);
     assert_contains(json_string_value(json_object_get(summary, "checkpoint")),
                     "000020");
-    json_decref(summary);
     expect_resumable(run, local, ", and its weights with it");
     assert_true(is_complete(run, 20));
 }

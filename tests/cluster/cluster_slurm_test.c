@@ -23,14 +23,14 @@ enum {
 static struct cluster_process *under_slurm(struct cluster_run *run,
                                            bool two_nodes,
                                            const char *command) {
-    char script[PATH_MAX], folder[PATH_MAX], ports[PORTS][8], nodes[32];
+    char script[PATH_MAX], ports[PORTS][8], nodes[32];
     char master[32]; /* other runs here have the usual one */
     char deploy[PATH_MAX + 8] = "DEPLOY=", tests[PATH_MAX + 8] = "TESTS=";
     static int holders[PORTS];
     assert_non_null(realpath("tests/cluster/slurm/nodes.sh", script));
     assert_non_null(realpath("deploy/slurm", deploy + strlen(deploy)));
     assert_non_null(realpath("tests/cluster/slurm", tests + strlen(tests)));
-    cluster_run_path(run, "slurm", folder);
+    const char *folder = cluster_run_path(run, "slurm");
     for (int i = 0; i < PORTS; i++) {
         uint16_t port;
         if (holders[i]) /* of the test before */
@@ -63,11 +63,10 @@ TEST(srun_starts_a_run) {
     struct cluster_process *process = under_slurm(
         *state, false, "srun -n 4 \"$CAPSTAN\" run --json --num-ps 1 job.json");
     expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
-    json_t *summary = cluster_run_json(process);
+    const json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "exit")), 0);
     assert_contains(cluster_run_errors(process), "cluster from slurm");
     assert_contains(cluster_run_errors(process), "3 trainers, 1 ps");
-    json_decref(summary);
 }
 
 /* Its script is task 0 of as many as srun may start, and alone. */

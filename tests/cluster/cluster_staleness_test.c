@@ -31,15 +31,14 @@ struct clocks {
 static struct stale_cluster start(struct cluster_run *run,
                                   const char *staleness) {
     struct stale_cluster cluster = {.run = run};
-    char changes[512];
-    snprintf(changes, sizeof changes,
-             "{\"model\": {\"layers\": [64, 512, 10]}, \"chief\":"
-             " \"coordinate\", \"steps\": 100000000, \"optimizer\":"
-             " {\"params\": {\"lr\": 0.001}}, \"strategy\": {\"type\": \"ps\","
-             " \"staleness\": %s}, \"checkpoint\": {\"every_seconds\": 0.2,"
-             " \"keep\": 1000}, \"timeouts\": {\"peer\": 60, \"stop\": 1}}",
-             staleness);
-    cluster_run_job(run, changes);
+    cluster_run_job(
+        run,
+        textf("{\"model\": {\"layers\": [64, 512, 10]}, \"chief\":"
+              " \"coordinate\", \"steps\": 100000000, \"optimizer\":"
+              " {\"params\": {\"lr\": 0.001}}, \"strategy\": {\"type\": \"ps\","
+              " \"staleness\": %s}, \"checkpoint\": {\"every_seconds\": 0.2,"
+              " \"keep\": 1000}, \"timeouts\": {\"peer\": 60, \"stop\": 1}}",
+              staleness));
     cluster_run_describe(run, 1, 2, WORKERS);
     cluster.chief = cluster_run_task(run, "chief", 0, WORDS("job.json"));
     for (unsigned i = 0; i < 2; i++)
@@ -88,14 +87,12 @@ static struct clocks read_clocks(const char *folder) {
 
 /* Those in the next checkpoint. */
 static struct clocks next_clocks(const struct stale_cluster *cluster) {
-    char folder[PATH_MAX];
     const char *line =
         cluster_run_await_soon(cluster->chief, "chief: checkpoint ");
     const char *start = strchr(line, '/'), *end = strrchr(line, ':');
     assert_non_null(start);
     assert_non_null(end);
-    snprintf(folder, sizeof folder, "%.*s", (int)(end - start), start);
-    return read_clocks(folder);
+    return read_clocks(textf("%.*s", (int)(end - start), start));
 }
 
 /* Are all others in all blocks AHEAD of the one that is stopped? */

@@ -22,12 +22,11 @@ static const struct {
  * checkpoint is written. */
 static void end_once(struct cluster_run *run, size_t form, uint64_t *seed) {
     struct cluster_fixture fixture;
-    char last[64];
     cluster_run_job(run, forms[form].job);
     cluster_fixture_describe(&fixture, run, forms[form].chiefs, PS, WORKERS);
     cluster_fixture_start_staggered(&fixture, 3, seed);
-    snprintf(last, sizeof last, "step-%09u: ", forms[form].last);
-    cluster_run_await_soon(fixture.tasks[0].process, last);
+    cluster_run_await_soon(fixture.tasks[0].process,
+                           textf("step-%09u: ", forms[form].last));
     cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
     for (unsigned i = 0; i < fixture.count; i++)
         assert_false(

@@ -81,15 +81,14 @@ static int take_port(uint16_t *port) {
 TEST(a_port_in_use_is_named) {
     static const char *const types[] = {"chief", "ps", "worker"};
     struct cluster_process *processes[3];
-    char address[32], named[80];
     uint16_t port;
     int taken = take_port(&port);
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    snprintf(named, sizeof named,
-             "port %u is in use on this machine (pid %d, cluster_", port,
-             (int)getpid());
+    const char *address = textf("127.0.0.1:%u", port);
+    const char *named =
+        textf("port %u is in use on this machine (pid %d, cluster_", port,
+              (int)getpid());
     for (unsigned i = 0; i < 3; i++) {
         json_t *list = json_object_get(run->cluster, types[i]);
         json_t *kept = json_incref(json_array_get(list, 0));
@@ -121,15 +120,14 @@ static void *greet(void *listener) {
 static void expect_named_and_waited_past(struct cluster_run *run, bool greets,
                                          const char *text) {
     struct cluster_process *processes[3];
-    char address[32], named[160];
     uint16_t port;
     pthread_t thread;
     int taken = take_port(&port);
     cluster_run_job(run, "{\"steps\": 20, \"device\": \"cpu\"}");
     cluster_run_describe(run, 1, 1, 1);
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    snprintf(named, sizeof named, "%s answers, but not as a Capstan chief; %s",
-             address, text);
+    const char *address = textf("127.0.0.1:%u", port);
+    const char *named =
+        textf("%s answers, but not as a Capstan chief; %s", address, text);
     set_address(run, "chief", 0, address);
     if (greets)
         assert_int_equal(pthread_create(&thread, NULL, greet, &taken), 0);
@@ -157,12 +155,12 @@ TEST(a_silent_program_on_the_chiefs_port_is_named) {
 
 /* As when an address of another run was copied. */
 TEST(a_ps_in_place_of_the_chief_is_named) {
-    char named[256], address[64];
+    char named[256];
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
-    snprintf(address, sizeof address, "%s",
-             json_string_value(
-                 json_array_get(json_object_get(run->cluster, "ps"), 0)));
+    const char *address =
+        textf("%s", json_string_value(json_array_get(
+                        json_object_get(run->cluster, "ps"), 0)));
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
     cluster_run_await_soon(ps, "listening on port");
     set_address(run, "chief", 0, address);
@@ -210,18 +208,14 @@ TEST(a_ps_with_an_unknown_host_is_named) {
  * ends, with this process and its children. */
 static bool mount_disk(const struct cluster_run *run, const char *name,
                        unsigned kb) {
-    char path[PATH_MAX], options[64];
-    cluster_run_path(run, name, path);
-    snprintf(options, sizeof options, "size=%uk", kb);
+    const char *path = cluster_run_path(run, name);
     return !mkdir(path, 0700) && !unshare(CLONE_NEWNS) &&
            !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
-           !mount("none", path, "tmpfs", 0, options);
+           !mount("none", path, "tmpfs", 0, textf("size=%uk", kb));
 }
 
 static void unmount_disk(const struct cluster_run *run, const char *name) {
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    umount2(path, MNT_DETACH);
+    umount2(cluster_run_path(run, name), MNT_DETACH);
 }
 
 static int teardown_with_disk(void **state) {
@@ -392,11 +386,9 @@ TEST(truncated_data_ends_all) {
 }
 
 TEST(data_that_cannot_be_read_ends_all) {
-    char path[PATH_MAX];
     cluster_run_job(run, "{\"data\": {\"train\": [\"train-images\","
                          " \"folder\"]}}");
-    cluster_run_path(run, "folder", path);
-    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(mkdir(cluster_run_path(run, "folder"), 0700), 0);
     expect_bad_data(run, "folder");
 }
 

@@ -179,10 +179,9 @@ static const char long_job[] =
 /* The chief of the described cluster, which serves at PORT. */
 static struct cluster_process *start_chief(struct cluster_run *run,
                                            unsigned port) {
-    char text[16];
-    snprintf(text, sizeof text, "%u", port);
     struct cluster_process *chief = cluster_run_task(
-        run, "chief", 0, WORDS("--metrics-port", text, "job.json"));
+        run, "chief", 0,
+        WORDS("--metrics-port", textf("%u", port), "job.json"));
     cluster_run_await_soon(chief, "serving http://127.0.0.1:");
     return chief;
 }
@@ -209,8 +208,7 @@ TEST(a_chief_alone_is_late_before_its_members_are) {
 
 static void start_local(struct cluster_run *run, unsigned port, const char *ps,
                         struct cluster_process **local) {
-    char text[16];
-    snprintf(text, sizeof text, "%u", port);
+    const char *text = textf("%u", port);
     cluster_run_job(run, long_job);
     *local = cluster_run_start(run, "local",
                                WORDS("local", "--ps", ps, "--workers", "2",
@@ -281,8 +279,7 @@ TEST(a_stopped_worker_is_named_before_it_is_declared_dead) {
 /* One process that has all roles; ADDRESS is the variable's value. */
 static struct cluster_process *start_alone(struct cluster_run *run,
                                            const char *address) {
-    char variable[64];
-    snprintf(variable, sizeof variable, "CAPSTAN_METRICS_PORT=%s", address);
+    const char *variable = textf("CAPSTAN_METRICS_PORT=%s", address);
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
     return cluster_run_start(run, "alone", WORDS("run", "job.json"),
                              WORDS(variable));
@@ -317,10 +314,9 @@ TEST(only_loopback_is_served_by_default) {
 TEST(slow_clients_keep_no_probe_out) {
     enum { SLOW = 100 };
     int held, slow[2 * SLOW];
-    char address[32];
     unsigned port = hold_ports(1, &held);
-    snprintf(address, sizeof address, "0.0.0.0:%u", port);
-    struct cluster_process *alone = start_alone(*state, address);
+    struct cluster_process *alone =
+        start_alone(*state, textf("0.0.0.0:%u", port));
     cluster_run_await_soon(alone, "serving http://");
     for (int i = 0; i < 2 * SLOW; i++) {
         slow[i] = connect_to(i < SLOW ? "127.0.0.1" : "127.0.0.2", port);
@@ -384,14 +380,13 @@ TEST(a_busy_port_ends_a_process_with_2) {
 
 TEST(an_evaluator_tells_how_long_it_waits) {
     int held;
-    char text[16];
     unsigned port = hold_ports(1, &held);
-    snprintf(text, sizeof text, "%u", port);
     struct cluster_process *evaluator = cluster_run_start(
         *state, "evaluator",
         WORDS("run", "--job_name=evaluator", "--chief_hosts=a:1",
               "--worker_hosts=b:1", "--task_index=0", "--checkpoint-dir",
-              "missing", "--join-timeout", "6", "--metrics-port", text),
+              "missing", "--join-timeout", "6", "--metrics-port",
+              textf("%u", port)),
         NULL);
     cluster_run_await_soon(evaluator, "following");
     expect_part(await_health(port, 200), "following");

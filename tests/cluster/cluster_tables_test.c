@@ -11,6 +11,7 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/event_files.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <glob.h>
@@ -67,25 +68,18 @@ static const char dense_groups[] =
     "\"model\": {\"type\": \"wide_deep\", \"wide\": [\"weight\"], \"deep\":"
     " [\"weight\"], \"hidden\": [16]}, \"epochs\": 1, " GROUPS "}";
 
-static double figure(const struct cluster_process *process, const char *key) {
-    json_t *summary = cluster_run_json(process);
-    const json_t *value = json_object_get(summary, key);
-    if (!json_is_number(value))
-        fail_msg("no number %s in the summary", key);
-    double number = json_number_value(value);
-    json_decref(summary);
-    return number;
+static double figure(struct cluster_process *process, const char *key) {
+    return number_at(cluster_run_json(process), key);
 }
 
 /* COUNT ("table_rows") of table NAME in the summary. */
-static double rows_of(const struct cluster_process *process, const char *count,
+static double rows_of(struct cluster_process *process, const char *count,
                       const char *name) {
-    json_t *summary = cluster_run_json(process);
+    const json_t *summary = cluster_run_json(process);
     const json_t *rows = json_object_get(json_object_get(summary, count), name);
     if (!json_is_integer(rows))
         fail_msg("no %s of %s in the summary", count, name);
     double number = json_number_value(rows);
-    json_decref(summary);
     return number;
 }
 
@@ -172,9 +166,7 @@ static void read_weights(const struct cluster_run *run, const char *name,
                                             .dims = {1, CLUSTER_CLICKS_USERS},
                                             .elements = CLUSTER_CLICKS_USERS};
     struct tensor_file *file;
-    char path[PATH_MAX];
-    cluster_run_path(run, name, path);
-    assert_ok(tensor_file_open(&file, path, &failure));
+    assert_ok(tensor_file_open(&file, cluster_run_path(run, name), &failure));
     assert_ok(tensor_file_read(file, &tensor, weights, &failure));
     tensor_file_close(&file);
 }
@@ -397,13 +389,12 @@ static const char expiring[] = EXPIRING("1200");
 /* Entry AT of the checkpoints of DIR that `ckpt ls` lists, from the newest on;
  * the caller's. */
 static json_t *listed(struct cluster_run *run, const char *dir, size_t at) {
-    json_t *all = cluster_run_json(
+    const json_t *all = cluster_run_json(
         cluster_fixture_tool(run, 0, WORDS("ckpt", "ls", "--json", dir)));
     json_t *list = json_object_get(all, "checkpoints");
     assert_true(at < json_array_size(list));
     json_t *one =
         json_incref(json_array_get(list, json_array_size(list) - 1 - at));
-    json_decref(all);
     return one;
 }
 
@@ -470,9 +461,8 @@ TEST(all_reduce_resumes_from_a_delta_to_the_same_rows) {
 /* The last value of TAG. */
 static double last_point(struct cluster_run *run, const char *tag) {
     struct event_point points[64];
-    char folder[PATH_MAX];
-    cluster_run_path(run, "events", folder);
-    unsigned count = event_files_read(folder, tag, points, 64);
+    unsigned count =
+        event_files_read(cluster_run_path(run, "events"), tag, points, 64);
     if (!count)
         fail_msg("no %s", tag);
     return points[count - 1].value;
@@ -485,7 +475,8 @@ TEST(each_epoch_is_evaluated_at_its_end) {
     char step[32];
     struct event_point points[8];
     uint64_t saved[8];
-    char first[256], set[128], folder[PATH_MAX];
+    const char *folder;
+    char first[256], set[128];
     cluster_run_job(run, deepfm);
     for (int i = 0; i < 3; i++) {
         snprintf(set, sizeof set,
@@ -494,7 +485,7 @@ TEST(each_epoch_is_evaluated_at_its_end) {
         CLUSTER_FIXTURE_RUN(run, num_ps[i], 2, 0, set, "epochs=4",
                             "checkpoint.resume=never",
                             "checkpoint.every_epochs=1", "checkpoint.keep=0");
-        cluster_run_path(run, names[i], folder);
+        folder = cluster_run_path(run, names[i]);
         const char *text = event_files_text(folder, "test/auc");
         if (!i)
             snprintf(first, sizeof first, "%s", text);
@@ -562,7 +553,7 @@ TEST(tables_are_in_progress_and_metrics) {
 /* The same rows from the delta as from a run that ended there; older ones go,
  * and bases only with their last delta. */
 TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
-    char steps[64], path[PATH_MAX];
+    char steps[64];
     cluster_run_job(run, EXPIRING("1000000"));
     kill_between_deltas(run, 2);
     json_int_t step = listed_number(run, "parts", 0, "step"),
@@ -578,19 +569,17 @@ TEST(a_delta_has_the_rows_of_its_step_and_keeps_its_base) {
     assert_int_equal(cluster_fixture_checkpoints(run, "parts", left, 8), 1);
     assert_int_equal(left[0], step + 1);
     snprintf(steps, sizeof steps, "parts/step-%09" JSON_INTEGER_FORMAT, base);
-    cluster_run_path(run, steps, path);
-    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(access(cluster_run_path(run, steps), F_OK), -1);
 }
 
 TEST(a_delta_whose_base_is_gone_is_passed_over) {
-    char name[128], path[PATH_MAX];
+    char name[128];
     cluster_run_job(run, EXPIRING("1000000"));
     kill_between_deltas(run, 2);
     json_int_t base = listed_number(run, "parts", 0, "base");
     snprintf(name, sizeof name,
              "parts/step-%09" JSON_INTEGER_FORMAT "/manifest.json", base);
-    cluster_run_path(run, name, path);
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(cluster_run_path(run, name)), 0);
     cluster_fixture_expect_logged(
         cluster_fixture_tool(run, 1, WORDS("ckpt", "verify", "parts")),
         "checkpoints in parts fail");
@@ -604,7 +593,7 @@ TEST(a_delta_whose_base_is_gone_is_passed_over) {
 TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
     struct cluster_fixture fixture;
     glob_t files;
-    char name[128], path[PATH_MAX];
+    char name[128];
     unsigned long long base;
     cluster_run_job(run, EXPIRING("1000000"));
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
@@ -615,8 +604,7 @@ TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
     assert_int_equal(
         sscanf(strstr(line, "a delta of "), "a delta of step %llu", &base), 1);
     snprintf(name, sizeof name, "parts/step-%09llu/ps-1-of-2-*", base);
-    cluster_run_path(run, name, path);
-    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    assert_int_equal(glob(cluster_run_path(run, name), 0, NULL, &files), 0);
     assert_int_equal(unlink(files.gl_pathv[0]), 0);
     globfree(&files);
     cluster_run_await(chief, "a delta, and its base ", CLUSTER_RUN_DEADLINE);
@@ -634,9 +622,9 @@ TEST(a_full_checkpoint_follows_when_the_base_is_gone) {
 
 /* Each of 8000 records has a user of its own, then twenty have all. */
 static void write_users(const struct cluster_run *run) {
-    char path[PATH_MAX];
+    const char *path;
     for (int few = 0; few < 2; few++) {
-        cluster_run_path(run, few ? "few.csv" : "train.csv", path);
+        path = cluster_run_path(run, few ? "few.csv" : "train.csv");
         FILE *file = fopen(path, "w");
         assert_non_null(file);
         fputs("label,user,item,weight\n", file);
@@ -736,11 +724,9 @@ TEST(changed_features_are_refused) {
 /* The file of weights and state of the newest checkpoint of DIR. */
 static char *exported_state(struct cluster_run *run, const char *dir,
                             size_t *bytes) {
-    char path[PATH_MAX];
     cluster_fixture_tool(
         run, 0, WORDS("ckpt", "export", "--state", dir, "state.safetensors"));
-    cluster_run_path(run, "state.safetensors", path);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(cluster_run_path(run, "state.safetensors"), "r");
     assert_non_null(file);
     char *text = calloc(1, 1 << 20);
     assert_non_null(text);

@@ -62,9 +62,8 @@ static void *open_socket(struct faulty_proxy *proxy, int kind) {
 
 /* After a cut the port is free once the old socket is really closed. */
 static bool open_front(struct faulty_proxy *proxy) {
-    char endpoint[64];
     int64_t deadline = time_now() + BIND_LIMIT;
-    snprintf(endpoint, sizeof endpoint, "tcp://*:%u", proxy->port);
+    const char *endpoint = textf("tcp://*:%u", proxy->port);
     proxy->front = open_socket(proxy, ZMQ_ROUTER);
     while (zmq_bind(proxy->front, endpoint)) {
         if (time_now() > deadline)
@@ -95,7 +94,6 @@ static void hang_up(struct faulty_proxy *proxy) {
 
 static unsigned find_client(struct faulty_proxy *proxy, zmq_msg_t *identity) {
     size_t size = zmq_msg_size(identity);
-    char endpoint[64];
     for (unsigned i = 0; i < proxy->num_clients; i++)
         if (proxy->clients[i].size == size &&
             !memcmp(proxy->clients[i].identity, zmq_msg_data(identity), size))
@@ -106,9 +104,8 @@ static unsigned find_client(struct faulty_proxy *proxy, zmq_msg_t *identity) {
     client->size = size;
     memcpy(client->identity, zmq_msg_data(identity), size);
     client->back = open_socket(proxy, ZMQ_DEALER);
-    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u",
-             proxy->settings.port);
-    zmq_connect(client->back, endpoint);
+    zmq_connect(client->back,
+                textf("tcp://127.0.0.1:%u", proxy->settings.port));
     return proxy->num_clients++;
 }
 

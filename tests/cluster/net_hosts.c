@@ -70,10 +70,9 @@ void net_hosts_require(const struct net_hosts *net) {
 }
 
 void net_hosts_set_link_down(const struct net_hosts *net, int host, bool down) {
-    char command[256];
-    snprintf(command, sizeof command, "ip -n %s-switch link set host-%d %s",
-             net->name, host, down ? "down" : "up");
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(textf("ip -n %s-switch link set host-%d %s",
+                                  net->name, host, down ? "down" : "up")),
+                     0);
 }
 
 void net_hosts_block(const struct net_hosts *net, int at, int from,
@@ -89,10 +88,10 @@ void net_hosts_block(const struct net_hosts *net, int at, int from,
 }
 
 void net_hosts_unblock(const struct net_hosts *net, int at) {
-    char command[256];
-    snprintf(command, sizeof command,
-             "ip netns exec %s-%d nft delete table inet wall", net->name, at);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("ip netns exec %s-%d nft delete table inet wall",
+                     net->name, at)),
+        0);
 }
 
 void net_hosts_set_rate(const struct net_hosts *net, int host,
@@ -100,9 +99,9 @@ void net_hosts_set_rate(const struct net_hosts *net, int host,
     static const char change[] =
         "tc -n %s-%s qdisc change dev %s root tbf rate %s burst 32kb limit "
         "512kb";
-    char command[256], number[16], port[32];
-    snprintf(number, sizeof number, "%d", host);
-    snprintf(port, sizeof port, "host-%d", host);
+    char command[256];
+    const char *number = textf("%d", host);
+    const char *port = textf("host-%d", host);
     snprintf(command, sizeof command, change, net->name, number, "eth0", rate);
     assert_int_equal(system(command), 0);
     snprintf(command, sizeof command, change, net->name, "switch", port, rate);

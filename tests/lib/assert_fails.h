@@ -12,6 +12,9 @@ extern _Thread_local struct failure failure;
 
 void assert_ok_at(enum status status, const char *file, int line);
 
+/* CALL, an expression that fills &failure, fails with CODE. */
+#define assert_error(call, code) assert_fails(call, &failure, code)
+
 /* CALL, an expression that returns a status and fills WHY, fails with CODE. */
 #define assert_fails(call, why, code)                                          \
     assert_fails_at((call), (why), (code), __FILE__, __LINE__)

@@ -56,9 +56,8 @@ static unsigned read_file(const char *path, const char *tag,
 }
 
 static void find(const char *folder, glob_t *files) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/events.out.tfevents.*", folder);
-    assert_int_equal(glob(path, 0, NULL, files), 0);
+    assert_int_equal(
+        glob(textf("%s/events.out.tfevents.*", folder), 0, NULL, files), 0);
 }
 
 unsigned event_files_read(const char *folder, const char *tag,

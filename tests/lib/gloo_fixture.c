@@ -18,10 +18,8 @@ enum { NUM_SIZES = sizeof sizes / sizeof *sizes, LARGEST = 700001 };
 
 /* It lies beside the program, not beside this test. */
 const struct collective_ops *gloo_fixture_load(void) {
-    char path[PATH_MAX];
     const char *program = getenv("CAPSTAN");
-    snprintf(path, sizeof path, "%s-gloo.so",
-             program ? program : "build/capstan");
+    const char *path = textf("%s-gloo.so", program ? program : "build/capstan");
     void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const struct collective_ops *ops =
         plugin ? dlsym(plugin, COLLECTIVE_SYMBOL) : NULL;
@@ -112,11 +110,9 @@ static void expect_sums(struct rendezvous_fake *rendezvous, uint32_t rank,
             most += fabs((double)gloo_fixture_value(r, i));
         }
         if (!(fabs((double)data[i] - sum) <= size * FLT_EPSILON * most)) {
-            char text[256];
-            snprintf(text, sizeof text,
-                     "element %zu from %zu of %zu: %g not %g", i, from, count,
-                     (double)data[i], sum);
-            gloo_fixture_end(rendezvous, rank, STATUS_FAILED, text);
+            gloo_fixture_end(rendezvous, rank, STATUS_FAILED,
+                             textf("element %zu from %zu of %zu: %g not %g", i,
+                                   from, count, (double)data[i], sum));
         }
     }
 }
@@ -232,8 +228,7 @@ uint64_t gloo_fixture_run_all(struct gloo_fixture fixture) {
 void gloo_fixture_expect_failed_rank(struct rendezvous_fake *rendezvous,
                                      uint32_t size, uint32_t rank,
                                      const char *how) {
-    char name[64];
-    snprintf(name, sizeof name, "rank %u %s", rank, how);
+    const char *name = textf("rank %u %s", rank, how);
     for (uint32_t i = 0; i < size; i++) {
         if (i == rank)
             continue;

@@ -28,9 +28,7 @@ int launch_fixture_setup(void **state) {
 
 int launch_fixture_teardown(void **state) {
     struct launch_fixture *set = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", set->dir);
-    int status = system(command);
+    int status = system(textf("rm -rf %s", set->dir));
     free(set);
     return status;
 }
@@ -55,8 +53,7 @@ void launch_fixture_set_program(struct launch_fixture *set,
 
 /* Opens NAME in the folder in the place of descriptor FD; the saved one. */
 static int divert(struct launch_fixture *set, int fd, const char *name) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", set->dir, name);
+    const char *path = textf("%s/%s", set->dir, name);
     int saved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(saved >= 0 && file >= 0);
@@ -106,10 +103,8 @@ void launch_fixture_expect_log(const struct launch_fixture *set,
 
 glob_t launch_fixture_files(const struct launch_fixture *set,
                             const char *pattern) {
-    char path[128];
     glob_t found;
-    snprintf(path, sizeof path, "%s/%s", set->dir, pattern);
-    glob(path, 0, NULL, &found);
+    glob(textf("%s/%s", set->dir, pattern), 0, NULL, &found);
     return found;
 }
 

@@ -14,11 +14,11 @@
 
 /* Processes inherit the test's environment. */
 static void load(const struct cluster_run *run) {
-    char built[PATH_MAX], library[2 * PATH_MAX], folder[PATH_MAX];
-    cluster_run_path(run, "held", folder);
+    char built[PATH_MAX];
+    const char *folder = cluster_run_path(run, "held");
     assert_true(!mkdir(folder, 0777) || errno == EEXIST);
     assert_true(build_folder_find(built));
-    snprintf(library, sizeof library, "%s/fake/paused_disk.so", built);
+    const char *library = textf("%s/fake/paused_disk.so", built);
     assert_int_equal(access(library, R_OK), 0);
     setenv("LD_PRELOAD", library, 1);
     setenv("CAPSTAN_HELD_DISK", folder, 1);
@@ -27,10 +27,8 @@ static void load(const struct cluster_run *run) {
 
 void paused_file_open(struct paused_file *held, const struct cluster_run *run,
                       const char *folder, const char *file) {
-    char name[PATH_MAX];
     load(run);
-    snprintf(name, sizeof name, "held/%s.%s", folder, file);
-    cluster_run_path(run, name, held->path);
+    held->path = cluster_run_path(run, textf("held/%s.%s", folder, file));
     held->signal_fd = -1;
     assert_int_equal(mkfifo(held->path, 0666), 0);
 }

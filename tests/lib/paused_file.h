@@ -7,8 +7,8 @@
 #include "tests/cluster/cluster_run.h"
 
 struct paused_file {
-    char path[PATH_MAX]; /* of the pipe between the two */
-    int signal_fd;       /* ours, once somebody waits at the other; or -1 */
+    const char *path; /* of the pipe between the two */
+    int signal_fd;    /* ours, once somebody waits at the other; or -1 */
 };
 
 /* From now on whatever process of RUN is started waits when it syncs a file of

@@ -21,8 +21,7 @@ noreturn void skip_test(const char *format, ...) {
 }
 
 void skip_unless_installed(const char *program, const char *package) {
-    char command[256];
-    snprintf(command, sizeof command, "command -v %s > /dev/null", program);
+    const char *command = textf("command -v %s > /dev/null", program);
     if (system(command))
         skip_test("there is no %s here (%s)", program, package);
 }

@@ -89,4 +89,8 @@ static CMFixtureFunction each_teardown __attribute__((unused));
 void assert_contains_at(const char *text, const char *part, const char *file,
                         int line);
 
+/* The text that printf would print; the program's, to its end. */
+const char *textf(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
 #endif

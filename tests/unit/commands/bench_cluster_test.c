@@ -27,9 +27,9 @@ TEST(the_bench_job_is_asynchronous_and_ends_with_its_client) {
 }
 
 TEST(the_checkpoint_folder_becomes_absolute) {
-    char here[4096], path[4200];
+    char here[4096];
     assert_non_null(getcwd(here, sizeof here));
-    snprintf(path, sizeof path, "%s/some/where", here);
+    const char *path = textf("%s/some/where", here);
     struct job *job = job_of("some/where");
     assert_string_equal(job->checkpoint.dir, path);
     assert_int_equal(job->checkpoint.resume, JOB_RESUME_NEVER);

@@ -73,17 +73,15 @@ static json_t *printed_json(enum verb verb, struct ckpt_command_options options,
 }
 
 static void damage(const char *dir, uint64_t step, const char *name) {
-    char folder[PATH_MAX], path[PATH_MAX + 128];
+    char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(truncate(path, 10), 0);
+    assert_int_equal(truncate(textf("%s/%s", folder, name), 10), 0);
 }
 
 static void remove_manifest(const char *dir, uint64_t step) {
-    char folder[PATH_MAX], path[PATH_MAX + 32];
+    char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/manifest.json", folder);
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(textf("%s/manifest.json", folder)), 0);
 }
 
 #define SHARD "ps-0-of-1-0000000000abcdef.mdb"
@@ -156,11 +154,11 @@ TEST(verify_of_a_folder_without_checkpoints_fails) {
 }
 
 TEST(naming_a_step_folder_suggests_its_parent) {
-    char folder[PATH_MAX], wanted[PATH_MAX + 64];
+    char folder[PATH_MAX];
     struct ckpt_command_options options = {.dir = folder, .out = place->out};
     checkpoint_fixture_write(place->dir, 5, 1);
     checkpoint_folder(place->dir, 5, folder, sizeof folder);
-    snprintf(wanted, sizeof wanted, "give the folder above it, %s", place->dir);
+    const char *wanted = textf("give the folder above it, %s", place->dir);
     free(printed(VERIFY, &options, FAILURE_CHECKPOINT_MISSING, &failure));
     assert_contains(failure.text, wanted);
     free(printed(EXPORT, &options, FAILURE_CHECKPOINT_MISSING, &failure));
@@ -276,7 +274,7 @@ TEST(export_uses_the_newest_valid_checkpoint) {
     assert_tensor(file, "layer0.weight", 4, 0, 0);
     assert_tensor(file, "layer0.bias", 4, 1, 0);
     assert_tensor(file, "layer1.weight", 4, 2, 0);
-    assert_fails(tensor_file_read(file, &absent, NULL, &failure), &failure,
+    assert_error(tensor_file_read(file, &absent, NULL, &failure),
                  FAILURE_WEIGHTS_MISMATCH);
     tensor_file_close(&file);
 }
@@ -421,12 +419,9 @@ TEST(an_npz_has_the_admitted_rows_by_id) {
         assert_int_equal(
             read_array(out, "weights.npy", weights, 4 * room, header),
             count * dim * sizeof *weights);
-        char shape[64];
-        snprintf(shape, sizeof shape,
-                 "'<f4', 'fortran_order': False, "
-                 "'shape': (%zu, %u, )",
-                 count, dim);
-        assert_contains(header + 10, shape);
+        assert_contains(header + 10, textf("'<f4', 'fortran_order': False, "
+                                           "'shape': (%zu, %u, )",
+                                           count, dim));
         for (size_t i = 0; i < count * dim; i++)
             assert_true(weights[i] ==
                         checkpoint_fixture_weight(t, ids[i / dim],

@@ -60,8 +60,7 @@ TEST(info_reports_why_a_plugin_is_missing) {
         json_array_get(json_object_get(object, "collectives"), 1),
     };
     for (int i = 0; i < 3; i++) {
-        char file[64];
-        snprintf(file, sizeof file, "tests/capstan-%s.so", names[i]);
+        const char *file = textf("tests/capstan-%s.so", names[i]);
         assert_string_equal(text_of(parts[i], "name"), names[i]);
         assert_true(json_is_false(json_object_get(parts[i], "available")));
         assert_contains(text_of(parts[i], "reason"), "not in this build");

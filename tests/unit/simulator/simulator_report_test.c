@@ -135,8 +135,8 @@ TEST(a_sweep_has_a_line_for_each_number_of_workers) {
 
 TEST(impossible_settings_are_an_error) {
     fixture->simulator_report.num_ps = 100;
-    assert_fails(simulator_report_print(stdout, &fixture->simulator_report,
+    assert_error(simulator_report_print(stdout, &fixture->simulator_report,
                                         &fixture->flags, &failure),
-                 &failure, FAILURE_SIMULATION_INVALID);
+                 FAILURE_SIMULATION_INVALID);
     assert_contains(failure.text, "100 ps: the model has 64 blocks");
 }

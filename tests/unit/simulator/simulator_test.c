@@ -355,16 +355,16 @@ TEST(an_unsupported_case_is_refused) {
     struct trial trial;
     open_case(&trial, 2, 100);
     trial.config.num_ps = 3;
-    assert_fails(simulator_run(&trial.config, &trial.result, &failure),
-                 &failure, FAILURE_SIMULATION_INVALID);
+    assert_error(simulator_run(&trial.config, &trial.result, &failure),
+                 FAILURE_SIMULATION_INVALID);
     assert_contains(failure.text, "3 ps: the model has 2 blocks");
     trial.config.num_ps = 1;
     trial.config.num_workers = 0;
-    assert_fails(simulator_run(&trial.config, &trial.result, &failure),
-                 &failure, FAILURE_SIMULATION_INVALID);
+    assert_error(simulator_run(&trial.config, &trial.result, &failure),
+                 FAILURE_SIMULATION_INVALID);
     trial.config.num_workers = 1;
     trial.forward[1] = -1;
-    assert_fails(simulator_run(&trial.config, &trial.result, &failure),
-                 &failure, FAILURE_SIMULATION_INVALID);
+    assert_error(simulator_run(&trial.config, &trial.result, &failure),
+                 FAILURE_SIMULATION_INVALID);
     close_case(&trial);
 }

@@ -127,7 +127,7 @@ TEST(an_address_without_a_port_is_an_error) {
     struct bandwidth_meter_settings settings = {.process = &process,
                                                 .address = "host"};
     struct bandwidth_meter *probe;
-    assert_fails(bandwidth_meter_open(&probe, &settings, 0, &failure), &failure,
+    assert_error(bandwidth_meter_open(&probe, &settings, 0, &failure),
                  FAILURE_ADDRESS_UNRESOLVED);
     assert_null(probe);
 }

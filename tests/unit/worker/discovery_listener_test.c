@@ -56,8 +56,8 @@ TEST(an_announcement_to_its_port_is_received) {
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
     struct link_settings settings = {.max_frame = 4096};
     struct link *chief;
-    char to[64], address[300];
-    snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
+    char address[300];
+    const char *to = textf("127.0.0.1:%u", discovery_listener_port(listener));
     assert_int_equal(discovery_listener_deadline(listener), TIME_NEVER);
     assert_int_equal(
         link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &failure), 0);
@@ -107,13 +107,12 @@ static void *call_from_another_host(struct link_fixture *fixture,
                                     const char *address) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     unsigned char space[512];
-    char endpoint[80];
     int none = 0;
     void *raw = zmq_socket(fixture->zmq, ZMQ_DEALER);
     zmq_setsockopt(raw, ZMQ_LINGER, &none, sizeof none);
-    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.2:0;127.0.0.1:%u",
-             discovery_listener_port(listener));
-    assert_int_equal(zmq_connect(raw, endpoint), 0);
+    assert_int_equal(zmq_connect(raw, textf("tcp://127.0.0.2:0;127.0.0.1:%u",
+                                            discovery_listener_port(listener))),
+                     0);
     header.kind = CAPSTAN__DATA_HEADER__KIND__CHIEF_AT;
     header.text = (char *)address;
     size_t size = message_write_data(&header, space);
@@ -238,10 +237,9 @@ TEST(garbage_at_the_port_logs_one_line) {
     struct cluster_task self = {.port = 0};
     link_fixture_capture_log(fixture);
     struct discovery_listener *listener = open_listener(fixture, &self, NULL);
-    char to[64];
     struct link *unknown_peer;
     struct link_settings settings = {.max_frame = 4096};
-    snprintf(to, sizeof to, "127.0.0.1:%u", discovery_listener_port(listener));
+    const char *to = textf("127.0.0.1:%u", discovery_listener_port(listener));
     assert_int_equal(link_open(&unknown_peer, fixture->zmq, LINK_CLIENT,
                                &settings, &failure),
                      0);
@@ -261,8 +259,8 @@ TEST(a_port_in_use_is_an_error) {
     struct process process = {.zmq = fixture->zmq, .log = &fixture->log};
     struct member member = {.self = &self};
     struct discovery_listener *listener;
-    assert_fails(
+    assert_error(
         discovery_listener_open(&listener, &process, &member, &failure),
-        &failure, FAILURE_PORT_IN_USE);
+        FAILURE_PORT_IN_USE);
     assert_null(listener);
 }

@@ -103,7 +103,7 @@ TEST(a_plan_that_may_still_fit_is_accepted) {
     add(fixture, "worker 0", "a", 0, trainers_need * mib * 89 / 100);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[0].limits[0].free = trainers_need * mib * 86 / 100;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
 }
 
 /* 100 MB of 300 MB are free; 203 MB are wanted. */
@@ -111,11 +111,11 @@ TEST(memory_held_by_others_may_become_free) {
     struct free_memory_limit *limit = &fixture->reported[0].limits[0];
     add(fixture, "worker 0", "a", 0, 100 * mib);
     limit->most = 300 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_NO_MEMORY);
+    assert_error(check(fixture), FAILURE_NO_MEMORY);
     expect_text("where there is 100 MB (free memory), as others hold "
                 "the rest of 300 MB: worker 0 takes 203 MB");
     limit->most = 150 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_no_text("others");
 }
 
@@ -126,7 +126,7 @@ TEST(the_largest_reported_figure_is_the_capacity) {
     fixture->reported[0].limits[0].most = 300 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
     memory_plan_update_limits(&fixture->reported[0], &other, 1);
-    assert_fails(check(fixture), &failure, FAILURE_NO_MEMORY);
+    assert_error(check(fixture), FAILURE_NO_MEMORY);
     expect_text("there is 100 MB");
     again.free = 250 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
@@ -136,7 +136,7 @@ TEST(the_largest_reported_figure_is_the_capacity) {
 TEST(an_error_has_need_capacity_owner_and_parts) {
     add(fixture, "worker 0", "node7", 0, 100 * mib);
     add(fixture, "ps 0", "b", 16 * mib, 1000 * mib);
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("the job takes 203 MB on host node7, where there is "
                 "100 MB (free memory)");
     expect_text("worker 0 takes 203 MB: weights 64 MB, gradients 64 "
@@ -150,7 +150,7 @@ TEST(roles_on_one_host_add_up) {
     add(fixture, "worker 2", "b", 0, 500 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     add(fixture, "ps 0", "a", 32 * mib, 480 * mib);
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 662 MB on host a, where there is 500 MB");
     expect_text("ps 0 takes 256 MB: weights 128 MB, state 128 MB");
     expect_text("worker 0 and 1 more take 203 MB: weights");
@@ -169,7 +169,7 @@ TEST(the_most_exceeded_limit_is_reported) {
          300 * mib);
     assert_int_equal(check(fixture), STATUS_OK);
     fixture->reported[1].limits[1].free = 150 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 203 MB on host a, where there is 150 MB (left "
                 "by control group /two, memory.max)");
     expect_no_text("worker 0");
@@ -186,14 +186,14 @@ TEST(device_and_host_memory_are_counted_separately) {
     assert_int_equal(check(fixture), STATUS_OK);
     assert_int_equal(reported->count, 2);
     reported->limits[1].free = 150 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 203 MB on host a, where there is 150 MB (free "
                 "on device cuda 0)");
     expect_text("worker 0 takes 203 MB: weights 64 MB, gradients 64 "
                 "MB, activations 70 MB, batches 4.5 MB");
     reported->limits[1].free = 203 * mib;
     reported->limits[0].free = 100 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 133 MB on host a, where there is 100 MB");
     expect_no_text("activations 7");
 }
@@ -206,7 +206,7 @@ TEST(a_member_without_figures_is_accepted) {
 
 TEST(only_remedies_that_help_are_suggested) {
     add(fixture, "worker 0", "a", 0, 120 * mib);
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("train_micro_batch_size_per_gpu 512 with "
                 "gradient_accumulation_steps 2, the same batch (166 MB);");
     expect_text("activation_checkpointing.number_checkpoints 6 (159 MB).");
@@ -215,7 +215,7 @@ TEST(only_remedies_that_help_are_suggested) {
     expect_no_text("trainers on this host");
     fixture->job.micro_batch = 1023; /* has no half */
     fixture->job.model.kept = 5;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_no_text("train_micro_batch_size_per_gpu");
     expect_no_text("number_checkpoints");
     expect_text(". It takes a host with more memory, or a "
@@ -228,7 +228,7 @@ TEST(a_change_that_does_not_make_it_fit_is_no_remedy) {
     add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "worker 1", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_no_text("more ps");
     expect_no_text("fewer of");
     expect_no_text("train_micro_batch_size_per_gpu");
@@ -240,13 +240,13 @@ TEST(a_change_that_does_not_make_it_fit_is_no_remedy) {
 TEST(in_all_reduce_the_state_can_be_elsewhere) {
     fixture->given.allreduce = true;
     add(fixture, "worker 0", "a", 0, 120 * mib);
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("state 64 MB");
     expect_text("zero_optimization.stage 2 (235 MB);");
     expect_text("strategy.type \"ps\", with ps on hosts of their own "
                 "(203 MB).");
     fixture->job.optimizer.momentum = 0;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_no_text("zero_optimization");
     expect_no_text("strategy.type");
 }
@@ -255,7 +255,7 @@ TEST(members_with_equal_needs_are_reported_together) {
     for (int i = 0; i < MAXIMUM - 1; i++)
         add(fixture, "worker 0", "a", 0, 100 * mib);
     add(fixture, "ps 0", "a", 16 * mib, 100 * mib);
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text(": worker 0 and 6 more take 203 MB: weights 64 MB");
     expect_text(" each; ps 0 takes 128 MB: weights 64 MB");
     assert_true(strlen(failure.text) < 1000);
@@ -283,22 +283,21 @@ TEST(each_device_is_counted_separately) {
     struct memory_plan_limits *reported = &fixture->reported[0];
     add(fixture, "worker 0", "a", 0, 500 * mib);
     for (int i = 0; i < 3; i++) {
-        char key[16], name[32];
-        snprintf(key, sizeof key, "device %d", i);
-        snprintf(name, sizeof name, "free on device cuda %d", i);
-        memory_plan_add_device(reported, key, name, 203 * mib);
+        const char *key = textf("device %d", i);
+        memory_plan_add_device(reported, key,
+                               textf("free on device cuda %d", i), 203 * mib);
     }
     reported->replicas = 3;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 150 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 203 MB on host a, where there is 150 MB (free "
                 "on device cuda 1)");
     reported->limits[2].free = 203 * mib;
     reported->limits[0].free = 130 * mib; /* of 64 + 64 + 3 * 4 + 1 */
     assert_int_equal(check(fixture), STATUS_OK);
     reported->adds_on_host = true;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("weights 64 MB, gradients 192 MB, batches 12.0 MB");
 }
 
@@ -315,6 +314,6 @@ TEST(only_the_first_device_holds_the_test_set) {
     reported->replicas = 2;
     assert_int_equal(check(fixture), STATUS_OK);
     reported->limits[2].free = 112 * mib;
-    assert_fails(check(fixture), &failure, FAILURE_JOB_TOO_LARGE);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("(free on device cuda 1)");
 }

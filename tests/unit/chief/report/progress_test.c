@@ -89,11 +89,10 @@ TEST(the_percentage_is_exact) {
                                            .loss = NAN,
                                            .examples_per_second = NAN,
                                            .seconds_left = NAN};
-        char text[256], expected[64];
+        char text[256];
         progress_line_text(text, sizeof text, &numbers);
-        snprintf(expected, sizeof expected, "step %d/100 (%d%%)", (int)step,
-                 (int)step);
-        assert_string_equal(text, expected);
+        assert_string_equal(text,
+                            textf("step %d/100 (%d%%)", (int)step, (int)step));
     }
 }
 
@@ -125,11 +124,10 @@ TEST(counts_have_three_digits_and_a_unit) {
                                            .loss = NAN,
                                            .examples_per_second = cases[i].rate,
                                            .seconds_left = NAN};
-        char text[256], expected[64];
+        char text[256];
         progress_line_text(text, sizeof text, &numbers);
-        snprintf(expected, sizeof expected, "step 1: %s examples/s",
-                 cases[i].text);
-        assert_string_equal(text, expected);
+        assert_string_equal(text,
+                            textf("step 1: %s examples/s", cases[i].text));
     }
 }
 
@@ -147,10 +145,9 @@ TEST(times_read_as_a_clock) {
                                            .loss = NAN,
                                            .examples_per_second = NAN,
                                            .seconds_left = cases[i].seconds};
-        char text[256], expected[64];
+        char text[256];
         progress_line_text(text, sizeof text, &numbers);
-        snprintf(expected, sizeof expected, "step 1: %s left", cases[i].text);
-        assert_string_equal(text, expected);
+        assert_string_equal(text, textf("step 1: %s left", cases[i].text));
     }
 }
 
@@ -167,10 +164,9 @@ TEST(a_loss_of_any_size_is_readable) {
                                            .loss = cases[i].loss,
                                            .examples_per_second = NAN,
                                            .seconds_left = NAN};
-        char text[256], expected[64];
+        char text[256];
         progress_line_text(text, sizeof text, &numbers);
-        snprintf(expected, sizeof expected, "step 1: loss %s", cases[i].text);
-        assert_string_equal(text, expected);
+        assert_string_equal(text, textf("step 1: loss %s", cases[i].text));
     }
 }
 
@@ -383,9 +379,9 @@ TEST(without_a_terminal_a_line_is_logged_every_five_seconds) {
 static bool has_line(struct progress *progress, struct screen *screen,
                      uint64_t step) {
     struct progress_numbers numbers = halfway;
-    char text[512], position[64];
+    char text[512];
     numbers.step = step;
-    snprintf(position, sizeof position, "epoch 3/5, step %d/1000", (int)step);
+    const char *position = textf("epoch 3/5, step %d/1000", (int)step);
     progress_point(progress, &numbers);
     return strstr(seen(screen, text, sizeof text), position);
 }

@@ -36,9 +36,7 @@ static int make_folder(void **state) {
 
 static int remove_folder(void **state) {
     struct folder *folder = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder->root);
-    int status = system(command);
+    int status = system(textf("rm -rf %s", folder->root));
     free(folder);
     return status;
 }

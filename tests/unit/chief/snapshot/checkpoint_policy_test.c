@@ -102,7 +102,7 @@ TEST(the_first_difference_of_tables_is_named) {
     run->job->features = (char *)"{\"e2\": {\"type\": \"embedding\"}}";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct table tables[] = {own[0], cases[i].table, own[2]};
-        assert_fails(resume(run, tables, cases[i].count, &failure), &failure,
+        assert_error(resume(run, tables, cases[i].count, &failure),
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
         assert_contains(failure.text, cases[i].text);
     }
@@ -127,7 +127,7 @@ TEST(the_first_parameter_that_differs_is_named) {
         bias->dims[0] += i == 1;
         bias->init_bound += i == 2;
         run->plan.layout->num_parameters -= i == 3;
-        assert_fails(resume(run, own, 2, &failure), &failure,
+        assert_error(resume(run, own, 2, &failure),
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
         assert_contains(failure.text, says[i]);
     }
@@ -145,7 +145,7 @@ TEST(other_initial_rows_are_named_by_their_key) {
         struct table tables[] = {own[0], own[1]};
         tables[1].init_kind = INITIALIZER_NORMAL;
         run->job->features = (char *)cases[i][0];
-        assert_fails(resume(run, tables, 2, &failure), &failure,
+        assert_error(resume(run, tables, 2, &failure),
                      FAILURE_CHECKPOINT_INCOMPATIBLE);
         assert_contains(failure.text, cases[i][1]);
     }
@@ -153,7 +153,7 @@ TEST(other_initial_rows_are_named_by_their_key) {
 
 TEST(a_job_without_the_tables_does_not_resume) {
     struct run *run = &((struct run_fixture *)*state)->run;
-    assert_fails(resume(run, own, 0, &failure), &failure,
+    assert_error(resume(run, own, 0, &failure),
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
     assert_contains(failure.text, "\"e1\" is there only");
 }
@@ -166,12 +166,12 @@ TEST(a_resumed_run_continues_its_checkpoint_by_the_same_seed_and_state) {
     assert_int_equal(run->checkpoints.base.step, 7);
     assert_true(run->checkpoints.base.hash == run->plan.restored.hash);
     run->job->optimizer.amsgrad = true;
-    assert_fails(resume(run, own, 2, &failure), &failure,
+    assert_error(resume(run, own, 2, &failure),
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
     assert_contains(failure.text, "the job says Adam with 3: ");
     run->job->optimizer.amsgrad = false;
     run->job->seed++;
-    assert_fails(resume(run, own, 2, &failure), &failure,
+    assert_error(resume(run, own, 2, &failure),
                  FAILURE_CHECKPOINT_INCOMPATIBLE);
     assert_contains(failure.text, "has seed ");
 }

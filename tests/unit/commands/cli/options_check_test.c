@@ -19,8 +19,7 @@ static void passes(const struct options *options) {
 
 static void expect_message(const struct options *options,
                            const char *expected) {
-    assert_fails(options_check(options, &failure), &failure,
-                 FAILURE_FLAG_CONFLICT);
+    assert_error(options_check(options, &failure), FAILURE_FLAG_CONFLICT);
     assert_contains(failure.text, expected);
 }
 

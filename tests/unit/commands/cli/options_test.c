@@ -74,7 +74,7 @@ static void expect_error(const char *line, const char *part) {
 static void expect_code(const char *line, enum failure_code code) {
     struct reading *reading = read_line(line);
     print_message("%s\n", line);
-    assert_fails(reading->status, &failure, code);
+    assert_error(reading->status, code);
 }
 
 TEST(run_accepts_a_job_and_legacy_flags) {
@@ -480,9 +480,8 @@ TEST(the_help_of_a_verb_lists_its_flags_and_examples) {
                                            {"bench", "--simulate"},
                                            {"compare", "--predict"}};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        char line[64], usage[64];
-        snprintf(line, sizeof line, "%s --help", verbs[i][0]);
-        snprintf(usage, sizeof usage, "Usage: capstan %s", verbs[i][0]);
+        const char *line = textf("%s --help", verbs[i][0]);
+        const char *usage = textf("Usage: capstan %s", verbs[i][0]);
         const char *printed = read_line(line)->printed;
         if (!strstr(printed, usage) || !strstr(printed, verbs[i][1]) ||
             !strstr(printed, "\nExamples:\n  capstan "))

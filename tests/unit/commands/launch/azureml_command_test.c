@@ -32,9 +32,7 @@ static int folder_open(void **state) {
 }
 
 static int folder_close(void **state) {
-    char command[2 * PATH_MAX];
-    snprintf(command, sizeof command, "rm -r '%s'",
-             ((struct folder *)*state)->path);
+    const char *command = textf("rm -r '%s'", ((struct folder *)*state)->path);
     free(*state);
     return system(command);
 }
@@ -46,8 +44,7 @@ static enum status read_with(struct azureml_command *command,
                              const struct folder *folder, const char *name,
                              const char *text, const char *input,
                              struct failure *why) {
-    char path[2 * PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", folder->path, name);
+    const char *path = textf("%s/%s", folder->path, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs(text, file);
@@ -144,11 +141,10 @@ TEST(run_configurations_of_v1_have_commands_and_scripts) {
         {"script: train.py\narguments: []\n", "python train.py"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char text[512];
         struct failure why = {0};
-        snprintf(text, sizeof text,
-                 "communicator: OpenMpi\nenvironmentVariables: {A: b}\n%s",
-                 files[i][0]);
+        const char *text =
+            textf("communicator: OpenMpi\nenvironmentVariables: {A: b}\n%s",
+                  files[i][0]);
         if (read_with(&command, folder, "src/.azureml/a.runconfig", text, NULL,
                       &why))
             fail_msg("%s: %s", text, why.text);

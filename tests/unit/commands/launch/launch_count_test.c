@@ -43,7 +43,6 @@ TEST(processors_are_those_of_the_affinity_mask) {
 
 TEST(without_a_gpu_the_count_is_zero) {
     uint32_t count = 0;
-    assert_fails(fill(LAUNCH_NPROC_GPU, &count, &failure), &failure,
-                 FAILURE_NO_DEVICE);
+    assert_error(fill(LAUNCH_NPROC_GPU, &count, &failure), FAILURE_NO_DEVICE);
     assert_contains(failure.text, "--nproc_per_node is gpu");
 }

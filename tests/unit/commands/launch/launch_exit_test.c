@@ -89,16 +89,15 @@ TEST(a_failed_chief_is_not_waited_for_long) {
 
 /* The chief signals its launcher once the worker waits for the chief's end. */
 static void forward(struct launch_fixture *set, const char *name, int code) {
-    char script[512];
-    snprintf(script, sizeof script,
-             "case $me in\n"
-             "chief) trap 'exit %d' %s; exec 3> first 4<> second\n"
-             "    kill -%s $PPID; read x <&4 ;;\n"
-             "worker) trap ': > told; exit 0' TERM INT; read x < first ;;\n"
-             "esac\n"
-             "exit 0",
-             code, name, name);
-    launch_fixture_set_program(set, script);
+    launch_fixture_set_program(
+        set,
+        textf("case $me in\n"
+              "chief) trap 'exit %d' %s; exec 3> first 4<> second\n"
+              "    kill -%s $PPID; read x <&4 ;;\n"
+              "worker) trap ': > told; exit 0' TERM INT; read x < first ;;\n"
+              "esac\n"
+              "exit 0",
+              code, name, name));
     assert_int_equal(launch_fixture_run(set, 0, 1, 60), STATUS_OK);
     assert_int_equal(set->exit_code, code);
     assert_int_equal(launch_fixture_count(set, "told"), 0);

@@ -43,11 +43,10 @@ TEST(a_held_port_is_refused_to_other_processes) {
 
 /* Binds a libzmq socket to a held port, then another in its place. */
 static void bind_twice(const char *host, int ipv6) {
-    char endpoint[64];
     uint16_t port;
     int port_socket;
     assert_ok(port_reserve(&port, &port_socket, &failure));
-    snprintf(endpoint, sizeof endpoint, "tcp://%s:%d", host, port);
+    const char *endpoint = textf("tcp://%s:%d", host, port);
     for (unsigned life = 0; life < 2; life++) {
         void *context = zmq_ctx_new();
         void *router = zmq_socket(context, ZMQ_ROUTER);

@@ -92,10 +92,8 @@ TEST(a_child_that_ignores_sigterm_is_killed) {
 
 TEST(a_signal_is_forwarded_to_the_child) {
     struct subprocess_signals *signals = *state;
-    char script[64];
-    snprintf(script, sizeof script, "kill -INT %d; exec sleep 60",
-             (int)getpid());
-    struct subprocess_result result = run(signals, script, 60, 30);
+    struct subprocess_result result = run(
+        signals, textf("kill -INT %d; exec sleep 60", (int)getpid()), 60, 30);
     assert_int_equal(signals->caught, SIGINT);
     assert_int_equal(result.code, 128 + SIGTERM);
     assert_false(result.timed_out);
@@ -106,7 +104,7 @@ TEST(a_missing_program_is_named) {
     char *arguments[] = {"/nonexistent/program", NULL};
     struct subprocess_options options = {arguments[0], arguments, 30, 1};
     struct subprocess_result result;
-    assert_fails(subprocess_run(*state, &options, &result, &failure), &failure,
+    assert_error(subprocess_run(*state, &options, &result, &failure),
                  FAILURE_PROGRAM_MISSING);
     assert_contains(failure.text, "/nonexistent/program");
     assert_null(result.output);

@@ -22,12 +22,11 @@ struct fixture {
 
 static int set_up(void **state) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    char path[PATH_MAX + 32], folder[PATH_MAX];
+    char folder[PATH_MAX];
     const void *table;
     assert_true(build_folder_find(folder));
-    snprintf(path, sizeof path, "%s/capstan-bench.so", folder);
-    assert_ok(
-        plugin_load(&table, path, BASELINES_SYMBOL, BASELINES_ABI, &failure));
+    assert_ok(plugin_load(&table, textf("%s/capstan-bench.so", folder),
+                          BASELINES_SYMBOL, BASELINES_ABI, &failure));
     const struct baselines_ops *ops = table;
     if (ops->open(&fixture->baselines, &failure))
         fail_msg("%s", failure.text);

@@ -254,9 +254,9 @@ TEST(a_ps_that_refuses_is_named_with_its_reason) {
     uint32_t first, count;
     assert_ok(open_stream(fixture, ME + 1, TIMEOUT, &failure));
     blocks_of(fixture, false, &first, &count);
-    assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
+    assert_error(bench_stream_iteration(fixture->bench_stream_client, first,
                                         count, &iteration, &failure),
-                 &failure, FAILURE_PEER_REFUSED);
+                 FAILURE_PEER_REFUSED);
     assert_contains(failure.text, "refuses: not in this ps's view");
 }
 
@@ -266,17 +266,16 @@ TEST(a_ps_that_does_not_answer_is_named) {
     assert_ok(open_stream(fixture, ME, 0.5, &failure));
     atomic_store(&fixture->servers[1].deaf, true);
     blocks_of(fixture, false, &first, &count);
-    assert_fails(bench_stream_iteration(fixture->bench_stream_client, first,
+    assert_error(bench_stream_iteration(fixture->bench_stream_client, first,
                                         count, &iteration, &failure),
-                 &failure, FAILURE_PEER_SILENT);
+                 FAILURE_PEER_SILENT);
     assert_contains(failure.text, "ps 1 at 127.0.0.1:");
 }
 
 TEST(a_missing_ps_is_named) {
     snprintf(fixture->places[0].address, sizeof fixture->places[0].address,
              "127.0.0.1:1");
-    assert_fails(open_stream(fixture, ME, 0.3, &failure), &failure,
-                 FAILURE_PEER_SILENT);
+    assert_error(open_stream(fixture, ME, 0.3, &failure), FAILURE_PEER_SILENT);
     assert_null(fixture->bench_stream_client);
     assert_contains(failure.text, "ps 0 at 127.0.0.1:1");
 }

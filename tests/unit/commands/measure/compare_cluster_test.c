@@ -105,8 +105,8 @@ TEST(a_lost_member_ends_the_comparison_with_the_runs_error) {
     fake->last = 3;
     assert_ok(settle(fake, "compare={}", (struct strategy_case){2, 1, false, 0},
                      &failure));
-    assert_fails(compare_cluster_run(&result, &fake->members, &failure),
-                 &failure, FAILURE_PEER_LOST);
+    assert_error(compare_cluster_run(&result, &fake->members, &failure),
+                 FAILURE_PEER_LOST);
     assert_null(result);
 }
 
@@ -144,9 +144,9 @@ TEST(missing_resources_of_the_cluster_are_named) {
         {"compare={}", {1, 0, true, 0}, "trains alone"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_fails(
+        assert_error(
             settle(fake, cases[i].setting, cases[i].topology, &failure),
-            &failure, FAILURE_JOB_UNFIT);
+            FAILURE_JOB_UNFIT);
         assert_contains(failure.text, cases[i].text);
     }
 }

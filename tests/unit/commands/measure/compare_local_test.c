@@ -184,13 +184,12 @@ TEST(a_failed_case_is_reported_and_not_repeated) {
 TEST(without_a_successful_case_there_is_no_result) {
     json_t *result;
     write_program(fixture, "echo 'error: no data' >&2; exit 2");
-    assert_fails(compare(fixture, &result, &failure), &failure,
+    assert_error(compare(fixture, &result, &failure),
                  FAILURE_COMPARE_IMPOSSIBLE);
     assert_null(result);
     assert_contains(failure.text, "no such mode");
     write_program(fixture, "exit 1");
-    assert_fails(compare(fixture, &result, &failure), &failure,
-                 FAILURE_COMPARE_FAILED);
+    assert_error(compare(fixture, &result, &failure), FAILURE_COMPARE_FAILED);
 }
 
 TEST(a_run_past_its_time_limit_is_a_failure) {
@@ -206,11 +205,8 @@ TEST(a_run_past_its_time_limit_is_a_failure) {
 
 TEST(a_signal_ends_the_comparison) {
     json_t *result;
-    char more[128];
-    snprintf(more, sizeof more, "kill -INT %d; exec sleep 60", (int)getpid());
-    write_program(fixture, more);
-    assert_fails(compare(fixture, &result, &failure), &failure,
-                 FAILURE_INTERRUPTED);
+    write_program(fixture, textf("kill -INT %d; exec sleep 60", (int)getpid()));
+    assert_error(compare(fixture, &result, &failure), FAILURE_INTERRUPTED);
     assert_null(result);
     assert_int_equal(count_lines(fixture), 2);
 }

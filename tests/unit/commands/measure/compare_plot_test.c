@@ -163,9 +163,9 @@ TEST(speed_up_is_drawn_beside_the_ideal) {
 TEST(a_gnuplot_error_is_reported) {
     skip_unless_installed("gnuplot", "gnuplot-nox");
     json_t *result = json_loads(cases, 0, NULL);
-    assert_fails(
+    assert_error(
         compare_plot_draw(result, "/nonexistent/folder/a.svg", &failure),
-        &failure, FAILURE_PROGRAM_FAILED);
+        FAILURE_PROGRAM_FAILED);
     assert_contains(failure.text, "--plot /nonexistent/folder/a.svg");
     json_decref(result);
 }
@@ -176,7 +176,7 @@ TEST(without_gnuplot_the_install_command_is_shown) {
     enum status status = compare_plot_check_gnuplot(&failure);
     setenv("PATH", before, 1);
     free(before);
-    assert_fails(status, &failure, FAILURE_PROGRAM_MISSING);
+    assert_error(status, FAILURE_PROGRAM_MISSING);
     assert_contains(failure.text, "apt-get install");
     assert_contains(failure.text, "gnuplot-nox");
 }

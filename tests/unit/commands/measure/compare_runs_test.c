@@ -173,8 +173,7 @@ TEST(each_run_knows_whether_others_follow) {
 TEST(a_failure_of_the_last_remaining_case_ends_the_comparison) {
     json_t *result;
     fake->fails_from = 0;
-    assert_fails(compare(fake, 4, &result, &failure), &failure,
-                 FAILURE_COMPARE_FAILED);
+    assert_error(compare(fake, 4, &result, &failure), FAILURE_COMPARE_FAILED);
     assert_null(result);
     assert_contains(failure.text, "the loss is nan");
     assert_int_equal(fake->count, 3);
@@ -215,8 +214,7 @@ TEST(a_lost_member_ends_the_comparison) {
     json_t *result;
     fake->end_at = 4;
     fake->end = FAILURE_PEER_LOST;
-    assert_fails(compare(fake, 4, &result, &failure), &failure,
-                 FAILURE_PEER_LOST);
+    assert_error(compare(fake, 4, &result, &failure), FAILURE_PEER_LOST);
     assert_null(result);
     assert_int_equal(fake->count, 5);
     assert_string_equal(failure.text, "worker 1 is gone");
@@ -226,8 +224,7 @@ TEST(a_signal_reports_the_progress) {
     json_t *result;
     fake->end_at = 4;
     fake->end = FAILURE_TERMINATED;
-    assert_fails(compare(fake, 4, &result, &failure), &failure,
-                 FAILURE_TERMINATED);
+    assert_error(compare(fake, 4, &result, &failure), FAILURE_TERMINATED);
     assert_string_equal(failure.text, "ended by signal 15 after 4 of 10 runs");
 }
 
@@ -330,8 +327,7 @@ TEST(without_a_loss_no_run_compares_it) {
 TEST(a_command_that_makes_no_step_fails) {
     json_t *result;
     fake->external = fake->ends_at_once = true;
-    assert_fails(compare(fake, 0, &result, &failure), &failure,
-                 FAILURE_COMPARE_FAILED);
+    assert_error(compare(fake, 0, &result, &failure), FAILURE_COMPARE_FAILED);
     assert_contains(failure.text, "it ended before its first step");
 }
 

@@ -2,6 +2,7 @@
 #include "commands/measure/predict_command.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -86,13 +87,6 @@ TEST(no_line_is_wider_than_100_columns) {
     }
 }
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("no number \"%s\"", key);
-    return json_number_value(value);
-}
-
 TEST(json_is_one_object) {
     struct options flags = resnet();
     char *text = print(&flags, true);
@@ -100,15 +94,16 @@ TEST(json_is_one_object) {
     const json_t *modes = json_object_get(object, "modes");
     const json_t *ps = json_array_get(modes, 0);
     assert_int_equal(strcspn(text, "\n") + 1, strlen(text));
-    assert_true(number(object, "bytes") == 102.4e6);
-    assert_true(number(object, "workers") == 8);
+    assert_true(number_at(object, "bytes") == 102.4e6);
+    assert_true(number_at(object, "workers") == 8);
     assert_int_equal(json_array_size(modes), COST_MODEL_MODES);
     assert_string_equal(json_string_value(json_object_get(ps, "limit")),
                         "ps link");
-    assert_true(fabs(number(ps, "step_seconds") - 0.2113) < 1e-4);
-    assert_true(fabs(number(ps, "speed_up") - 4.54) < 0.01);
-    assert_true(number(json_object_get(ps, "busy_seconds"), "compute") == 0.12);
-    assert_true(number(json_object_get(object, "crossover"), "ps") == 5);
+    assert_true(fabs(number_at(ps, "step_seconds") - 0.2113) < 1e-4);
+    assert_true(fabs(number_at(ps, "speed_up") - 4.54) < 0.01);
+    assert_true(number_at(json_object_get(ps, "busy_seconds"), "compute") ==
+                0.12);
+    assert_true(number_at(json_object_get(object, "crossover"), "ps") == 5);
     assert_string_equal(json_string_value(json_object_get(object, "answer")),
                         "with 4 ps all-reduce is faster by 11 %; from 5 ps on "
                         "ps is");
@@ -139,11 +134,11 @@ TEST(an_unknown_machine_or_link_is_refused) {
     struct options flags = resnet();
     flags.link_gbits = 0;
     flags.vm = "p4d.24large";
-    assert_fails(predict_command_case(&given, &flags, &failure), &failure,
+    assert_error(predict_command_case(&given, &flags, &failure),
                  FAILURE_BAD_FLAG_VALUE);
     assert_contains(failure.text, "nearest: p4d.24xlarge");
     flags.vm = "Standard_NC6s_v3";
-    assert_fails(predict_command_case(&given, &flags, &failure), &failure,
+    assert_error(predict_command_case(&given, &flags, &failure),
                  FAILURE_BAD_FLAG_VALUE);
     assert_contains(failure.text, "give --link-gbits");
     flags.link_gbits = 8;

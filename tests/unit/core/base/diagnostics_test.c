@@ -16,7 +16,7 @@ TEST(one_problem_is_one_line) {
     json_t *value = json_real(0.1);
     diagnostics_value(&diagnostics, "a.b", value, "an integer");
     json_decref(value);
-    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
+    assert_error(diagnostics_status(&diagnostics, &failure),
                  FAILURE_JOB_INVALID);
     assert_string_equal(
         failure.text, "job.json: a.b: found 0.1 (a real); allowed: an integer");
@@ -26,7 +26,7 @@ TEST(ten_are_listed_and_the_others_counted) {
     struct diagnostics diagnostics = {.where = "job.json"};
     for (int i = 0; i < 13; i++)
         diagnostics_add(&diagnostics, "key", "number %d", i);
-    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
+    assert_error(diagnostics_status(&diagnostics, &failure),
                  FAILURE_JOB_INVALID);
     assert_contains(failure.text, "job.json: 13 errors\n  key: number 0\n");
     assert_contains(failure.text, "key: number 9\n  and 3 more");
@@ -40,7 +40,7 @@ TEST(problems_beyond_the_buffer_are_counted) {
     text[sizeof text - 1] = 0;
     for (int i = 0; i < 3; i++)
         diagnostics_add(&diagnostics, "key", "%s", text);
-    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
+    assert_error(diagnostics_status(&diagnostics, &failure),
                  FAILURE_JOB_INVALID);
     assert_contains(failure.text, "xxx\n  and 2 more");
 }
@@ -56,7 +56,7 @@ TEST(input_is_shown_shortened_and_without_control_characters) {
     json_t *value = json_string(key + 6);
     diagnostics_value(&diagnostics, key, value, "a path");
     json_decref(value);
-    assert_fails(diagnostics_status(&diagnostics, &failure), &failure,
+    assert_error(diagnostics_status(&diagnostics, &failure),
                  FAILURE_JOB_INVALID);
     assert_contains(failure.text, "job.json: ??[31m\xC3\xA9");
     assert_contains(failure.text, "\xC3\xA9...: found");

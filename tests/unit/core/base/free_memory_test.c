@@ -50,9 +50,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct machine *machine = *state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", machine->root);
-    int removed = system(command);
+    int removed = system(textf("rm -r %s", machine->root));
     free(machine);
     return removed;
 }
@@ -168,9 +166,7 @@ TEST(an_rlimit_limits_only_the_process) {
     const struct free_memory_limit *own = find(machine, "ulimit -v");
     assert_int_equal(own->free, (UINT64_C(1) << 40) - (1 << 20));
     assert_true(own->most == own->free); /* nobody else takes any of it */
-    char pid[32];
-    snprintf(pid, sizeof pid, "pid %d ", (int)getpid());
-    assert_contains(own->key, pid);
+    assert_contains(own->key, textf("pid %d ", (int)getpid()));
 }
 
 TEST_WITH(NULL, NULL, free_memory_is_above_zero_and_below_all_memory) {

@@ -13,10 +13,10 @@
 /* Compiles a plugin called NAME beside this test; its check fails with MISSING
  * unless that is "". */
 static void make(const char *name, unsigned abi, const char *missing) {
-    char path[PATH_MAX], source[PATH_MAX + 8], command[3 * PATH_MAX];
+    char path[PATH_MAX];
     skip_unless_installed("gcc", "gcc");
     plugin_path(name, path, sizeof path);
-    snprintf(source, sizeof source, "%s.c", path);
+    const char *source = textf("%s.c", path);
     FILE *file = fopen(source, "w");
     assert_non_null(file);
     fprintf(file,
@@ -30,9 +30,8 @@ static void make(const char *name, unsigned abi, const char *missing) {
             "check};\n",
             missing, missing, abi, name);
     fclose(file);
-    snprintf(command, sizeof command, "gcc -shared -fPIC -I. -o %s %s", path,
-             source);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        system(textf("gcc -shared -fPIC -I. -o %s %s", path, source)), 0);
     unlink(source);
 }
 
@@ -55,7 +54,7 @@ TEST(a_matching_plugin_is_found) {
 static void expect_missing(const char *name, const char *symbol,
                            const char *text) {
     const void *table;
-    assert_fails(plugin_find(&table, name, symbol, 3, &failure), &failure,
+    assert_error(plugin_find(&table, name, symbol, 3, &failure),
                  FAILURE_PLUGIN_MISSING);
     assert_null(table);
     assert_contains(failure.text, text);

@@ -33,13 +33,12 @@ TEST(an_errno_is_described_in_words) {
 }
 
 TEST(a_refusal_says_what_to_change) {
-    char expected[128];
     (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, EACCES,
                        "cannot write f");
-    snprintf(expected, sizeof expected,
-             "cannot write f: Permission denied to user %u, group %u",
-             (unsigned)geteuid(), (unsigned)getegid());
-    assert_string_equal(failure.text, expected);
+    assert_string_equal(
+        failure.text,
+        textf("cannot write f: Permission denied to user %u, group %u",
+              (unsigned)geteuid(), (unsigned)getegid()));
     (void)status_errno(&failure, FAILURE_FILE_UNWRITABLE, EROFS,
                        "cannot write f");
     assert_string_equal(failure.text,

@@ -412,14 +412,13 @@ TEST(a_full_table_and_a_nan_are_named) {
     lookup(table, ids, 2, before);
     update.gradients = wrong;
     update.step = 2;
-    assert_fails(row_table_apply(table, &update, &failure), &failure,
+    assert_error(row_table_apply(table, &update, &failure),
                  FAILURE_LOSS_NOT_FINITE);
     lookup(table, ids, 2, after);
     assert_memory_equal(before, after, sizeof before);
     update.gradients = gradients;
     keys.count = 3;
-    assert_fails(row_table_apply(table, &update, &failure), &failure,
-                 FAILURE_TABLE_FULL);
+    assert_error(row_table_apply(table, &update, &failure), FAILURE_TABLE_FULL);
     row_table_close(&table);
 }
 

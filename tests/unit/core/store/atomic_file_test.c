@@ -59,10 +59,9 @@ TEST(an_abandoned_file_keeps_the_old_one) {
 
 /* Another user of the folder may leave anything under the temporary name. */
 TEST(what_has_the_temporary_name_is_replaced_unopened) {
-    char victim[2 * PATH_MAX], temporary[2 * PATH_MAX];
     struct atomic_file file;
-    snprintf(victim, sizeof victim, "%s/victim", place->folder);
-    snprintf(temporary, sizeof temporary, "%s.tmp", place->path);
+    const char *victim = textf("%s/victim", place->folder);
+    const char *temporary = textf("%s.tmp", place->path);
     FILE *own = fopen(victim, "w");
     fputs("precious", own);
     fclose(own);
@@ -87,8 +86,7 @@ TEST(a_file_that_cannot_be_renamed_is_removed) {
     struct atomic_file file;
     assert_int_equal(mkdir(place->path, 0777), 0);
     assert_ok(atomic_file_create(&file, place->path, 7, &failure));
-    assert_fails(atomic_file_commit(&file, &failure), &failure,
-                 FAILURE_FILE_UNWRITABLE);
+    assert_error(atomic_file_commit(&file, &failure), FAILURE_FILE_UNWRITABLE);
     assert_contains(failure.text, place->path);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 1);
 }
@@ -97,8 +95,7 @@ TEST_WITH(NULL, NULL, a_full_device_is_reported_with_the_wanted_size) {
     struct atomic_file file = {.fd = open("/dev/full", O_WRONLY),
                                .bytes = 4321};
     snprintf(file.path, sizeof file.path, "/dev/full");
-    assert_fails(atomic_file_write(&file, "x", 1, &failure), &failure,
-                 FAILURE_DISK_FULL);
+    assert_error(atomic_file_write(&file, "x", 1, &failure), FAILURE_DISK_FULL);
     assert_contains(failure.text, "/dev/full: 4321 bytes wanted");
     close(file.fd);
 }
@@ -108,8 +105,8 @@ TEST_WITH(NULL, NULL, a_path_too_long_is_reported) {
     char path[PATH_MAX];
     memset(path, 'x', sizeof path);
     path[PATH_MAX - 3] = '\0';
-    assert_fails(atomic_file_create(&file, path, 1, &failure), &failure,
+    assert_error(atomic_file_create(&file, path, 1, &failure),
                  FAILURE_NAME_TOO_LONG);
-    assert_fails(atomic_file_open_temporary(&file, path, 1, &failure), &failure,
+    assert_error(atomic_file_open_temporary(&file, path, 1, &failure),
                  FAILURE_NAME_TOO_LONG);
 }

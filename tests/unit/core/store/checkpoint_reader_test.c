@@ -76,12 +76,12 @@ TEST(a_missing_slot_is_reported) {
     checkpoint_folder(dir, 1, folder, sizeof folder);
     assert_ok(manifest_read(&manifest, folder, &failure));
     assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
-    assert_fails(checkpoint_reader_block(reader, 0, 3, none, &failure),
-                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(checkpoint_reader_block(reader, 0, 3, none, &failure),
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "slot 3");
     /* A row is no block of floats: its size is checked before it is copied. */
-    assert_fails(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &failure),
-                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(checkpoint_reader_block(reader, 0, SHARD_ROW, none, &failure),
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "3 bytes");
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
@@ -89,7 +89,7 @@ TEST(a_missing_slot_is_reported) {
 
 static void expect_damage(const char *dir, uint64_t step,
                           enum failure_code code, const char *text) {
-    assert_fails(checkpoint_reader_verify(dir, step, &failure), &failure, code);
+    assert_error(checkpoint_reader_verify(dir, step, &failure), code);
     assert_contains(failure.text, text);
 }
 
@@ -186,9 +186,9 @@ TEST(an_empty_folder_succeeds_and_only_damaged_ones_fail) {
     checkpoint_fixture_write(dir, 10, 1);
     shard_path(dir, 10, 0, 1, path);
     assert_int_equal(unlink(path), 0);
-    assert_fails(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, &manifest,
+    assert_error(checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, &manifest,
                                           &found, NULL, &failure),
-                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_false(found);
     assert_contains(failure.text, dir);
 }
@@ -222,8 +222,8 @@ TEST(a_file_on_another_host_is_skipped_and_its_host_named) {
                      1);
     assert_ptr_equal(remote, &manifest.files[0]);
     assert_ok(checkpoint_reader_open(&reader, folder, &manifest, &failure));
-    assert_fails(checkpoint_reader_block(reader, 0, 0, none, &failure),
-                 &failure, FAILURE_CHECKPOINT_ELSEWHERE);
+    assert_error(checkpoint_reader_block(reader, 0, 0, none, &failure),
+                 FAILURE_CHECKPOINT_ELSEWHERE);
     assert_contains(failure.text, "host node-7 holds it");
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
@@ -454,10 +454,10 @@ TEST(the_deltas_of_a_verified_base_do_not_read_it_again) {
     shard_path(dir, 10, 0, 1, path);
     assert_int_equal(truncate(path, 7), 0);
     assert_ok(checkpoint_reader_verify_next(dir, 20, &base, &failure));
-    assert_fails(checkpoint_reader_verify_next(dir, 20, &other, &failure),
-                 &failure, FAILURE_CHECKPOINT_DAMAGED);
-    assert_fails(checkpoint_reader_verify_next(dir, 10, &base, &failure),
-                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(checkpoint_reader_verify_next(dir, 20, &other, &failure),
+                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(checkpoint_reader_verify_next(dir, 10, &base, &failure),
+                 FAILURE_CHECKPOINT_DAMAGED);
 }
 
 /* The file of the base on the other host is not here. */

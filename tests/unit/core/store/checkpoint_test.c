@@ -36,8 +36,7 @@ static void assert_steps(const char *dir, const uint64_t *steps) {
 #define NO_STEPS ((const uint64_t[]){UINT64_MAX})
 
 static void make(const char *dir, const char *name) {
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    const char *path = textf("%s/%s", dir, name);
     if (name[strlen(name) - 1] == '/')
         assert_int_equal(mkdir(path, 0777), 0);
     else
@@ -84,12 +83,11 @@ TEST(only_step_folders_with_a_manifest_are_listed) {
 }
 
 TEST(an_unreadable_directory_is_reported) {
-    char path[PATH_MAX + 16];
     uint64_t *steps;
     size_t count;
-    snprintf(path, sizeof path, "%s/file", dir);
+    const char *path = textf("%s/file", dir);
     make(dir, "file");
-    assert_fails(checkpoint_list(path, &steps, &count, &failure), &failure,
+    assert_error(checkpoint_list(path, &steps, &count, &failure),
                  FAILURE_FILE_UNREADABLE);
     assert_contains(failure.text, path);
     assert_null(steps);
@@ -116,15 +114,14 @@ TEST(a_failed_removal_has_removed_the_manifest) {
         snprintf(name, sizeof name, "step-000000003/ps-%d.mdb/", i);
         make(dir, name);
     }
-    assert_fails(checkpoint_remove(dir, 3, &failure), &failure,
-                 FAILURE_FILE_UNWRITABLE);
+    assert_error(checkpoint_remove(dir, 3, &failure), FAILURE_FILE_UNWRITABLE);
     assert_steps(dir, NO_STEPS);
 }
 
 /* Whoever may write into DIR may leave a link there. */
 TEST(a_link_named_as_a_step_is_not_followed) {
-    char other[2 * PATH_MAX], target[PATH_MAX], path[PATH_MAX];
-    snprintf(other, sizeof other, "%s/other", dir);
+    char target[PATH_MAX], path[PATH_MAX];
+    const char *other = textf("%s/other", dir);
     checkpoint_fixture_write(other, 3, 1);
     checkpoint_folder(other, 3, target, sizeof target);
     size_t entries = checkpoint_fixture_entries(target);
@@ -136,7 +133,7 @@ TEST(a_link_named_as_a_step_is_not_followed) {
     assert_ok(checkpoint_prune(dir, 1, &failure));
     assert_int_equal(checkpoint_fixture_entries(target), entries);
     assert_steps(other, STEPS(3));
-    assert_fails(checkpoint_make_folder(dir, 1, &failure), &failure,
+    assert_error(checkpoint_make_folder(dir, 1, &failure),
                  FAILURE_FILE_UNWRITABLE);
     assert_contains(failure.text, "is a link");
 }
@@ -190,7 +187,6 @@ TEST(partial_steps_stay_until_one_is_complete) {
 }
 
 TEST(steps_of_an_earlier_run_are_moved_aside_whole) {
-    char aside[PATH_MAX + 32];
     size_t moved;
     for (uint64_t step = 1; step <= 3; step++)
         checkpoint_fixture_write(dir, step, 1);
@@ -201,20 +197,19 @@ TEST(steps_of_an_earlier_run_are_moved_aside_whole) {
     assert_ok(checkpoint_set_aside(dir, 2, 7, &moved, &failure));
     assert_int_equal(moved, 3);
     assert_steps(dir, STEPS(1));
-    snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
+    const char *aside = textf("%s/aside-0000000000000007", dir);
     assert_steps(aside, STEPS(2, 3));
     assert_ok(checkpoint_reader_verify(aside, 3, &failure));
 }
 
 /* Step 30 stays, and the deltas that move need it too. */
 TEST(a_delta_is_moved_aside_with_its_base) {
-    char aside[PATH_MAX + 32];
     size_t moved;
     write_deltas(dir);
     assert_ok(checkpoint_set_aside(dir, 41, 7, &moved, &failure));
     assert_int_equal(moved, 2);
     assert_steps(dir, STEPS(10, 20, 30, 40));
-    snprintf(aside, sizeof aside, "%s/aside-0000000000000007", dir);
+    const char *aside = textf("%s/aside-0000000000000007", dir);
     assert_steps(aside, STEPS(30, 50, 60));
     expect_pruned(dir, 1, STEPS(30, 40));
     assert_ok(checkpoint_remove(dir, 30, &failure));
@@ -283,7 +278,7 @@ TEST(folders_are_created_with_parents_and_idempotently) {
     assert_int_equal(stat(folder, &about), 0);
     make(dir, "file");
     snprintf(deep, sizeof deep, "%s/file", dir);
-    assert_fails(checkpoint_make_folder(deep, 1, &failure), &failure,
+    assert_error(checkpoint_make_folder(deep, 1, &failure),
                  FAILURE_FILE_UNWRITABLE);
 }
 

@@ -171,11 +171,10 @@ TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody) {
 
 /* The last to join has ended, the one before it has not. */
 TEST(one_living_owner_of_a_lock_is_enough) {
-    char beside[PATH_MAX];
     bool shares, ended = false;
     struct dir_lock *two;
     int end;
-    snprintf(beside, sizeof beside, "%s/beside", dir);
+    const char *beside = textf("%s/beside", dir);
     struct dir_lock *first = lock_in_child(beside, ONE, &shares);
     pid_t child = fork();
     if (!child) {
@@ -188,12 +187,12 @@ TEST(one_living_owner_of_a_lock_is_enough) {
 }
 
 TEST(a_pipe_or_link_named_as_a_lock_stops_nobody) {
-    char pipe_path[PATH_MAX], link_path[PATH_MAX], victim[PATH_MAX];
+    char pipe_path[PATH_MAX], link_path[PATH_MAX];
     struct stat about;
     struct dir_lock *lock;
     checkpoint_run_file(dir, TWO, pipe_path, sizeof pipe_path);
     checkpoint_run_file(dir, ONE, link_path, sizeof link_path);
-    snprintf(victim, sizeof victim, "%s/victim", dir);
+    const char *victim = textf("%s/victim", dir);
     fclose(fopen(victim, "w"));
     assert_int_equal(mkfifo(pipe_path, 0666), 0);
     alarm(20); /* the pipe must not block */
@@ -221,10 +220,9 @@ TEST(a_process_under_the_chiefs_lock_takes_none) {
 
 /* The chief has another directory of that name. */
 TEST(processes_of_one_run_share_a_directory) {
-    char elsewhere[PATH_MAX];
     bool shares = true;
     struct dir_lock *two;
-    snprintf(elsewhere, sizeof elsewhere, "%s/not/there", dir);
+    const char *elsewhere = textf("%s/not/there", dir);
     struct dir_lock *first = lock_in_child(elsewhere, ONE, &shares);
     assert_false(shares);
     struct dir_lock *second = lock_in_child(elsewhere, ONE, &shares);
@@ -252,9 +250,7 @@ TEST(foreign_files_stay) {
     static const char *const names[] = {".run-", ".run-me", ".runs",
                                         ".run-00000000000000zz"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[PATH_MAX + 64];
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        fclose(fopen(path, "w"));
+        fclose(fopen(textf("%s/%s", dir, names[i]), "w"));
     }
     struct dir_lock *lock = take(dir, ONE);
     dir_lock_release(&lock);
@@ -263,8 +259,7 @@ TEST(foreign_files_stay) {
 
 /* In place of DIR, whose content goes elsewhere, there is nothing. */
 static void move_away(const char *dir) {
-    char away[PATH_MAX];
-    snprintf(away, sizeof away, "%s.away", dir);
+    const char *away = textf("%s.away", dir);
     assert_int_equal(rename(dir, away), 0);
     checkpoint_fixture_remove(away);
 }

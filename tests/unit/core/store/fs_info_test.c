@@ -43,7 +43,7 @@ TEST(the_local_folder_is_the_first_writable_one) {
     assert_ok(fs_info_local_folder(folder, sizeof folder, &failure));
     assert_string_equal(folder, "/var/tmp");
     unsetenv("TMPDIR");
-    assert_fails(fs_info_local_folder(folder, 1, &failure), &failure,
+    assert_error(fs_info_local_folder(folder, 1, &failure),
                  FAILURE_FILE_UNWRITABLE);
     assert_contains(failure.text, "set TMPDIR");
 }
@@ -63,7 +63,7 @@ TEST(a_folder_that_cannot_be_created_is_named_with_the_reason) {
     enum status status = fs_info_make_folder(path, &failure);
     assert_int_equal(seteuid(user), 0);
     assert_int_equal(rmdir(closed), 0);
-    assert_fails(status, &failure, FAILURE_FILE_UNWRITABLE);
+    assert_error(status, FAILURE_FILE_UNWRITABLE);
     assert_string_equal(failure.text, expected);
 }
 
@@ -76,19 +76,19 @@ TEST(the_folder_of_a_path_is_its_parent) {
                                         &failure));
         assert_string_equal(folder, cases[i][1]);
     }
-    assert_fails(
+    assert_error(
         fs_info_parent_folder("long/c", folder, sizeof folder, &failure),
-        &failure, FAILURE_NAME_TOO_LONG);
+        FAILURE_NAME_TOO_LONG);
 }
 
 TEST(a_failed_write_names_path_bytes_and_free_space) {
-    assert_fails(fs_info_write_failure("/tmp/x", 123, EDQUOT, &failure),
-                 &failure, FAILURE_DISK_FULL);
+    assert_error(fs_info_write_failure("/tmp/x", 123, EDQUOT, &failure),
+                 FAILURE_DISK_FULL);
     assert_contains(failure.text, "/tmp/x: 123 bytes wanted, ");
     assert_contains(failure.text, " free in /tmp: Disk quota exceeded");
-    assert_fails(fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &failure),
-                 &failure, FAILURE_DISK_FULL);
-    assert_fails(fs_info_write_failure("/tmp/x", 1, EIO, &failure), &failure,
+    assert_error(fs_info_write_failure("/tmp/x", UINT64_MAX, EIO, &failure),
+                 FAILURE_DISK_FULL);
+    assert_error(fs_info_write_failure("/tmp/x", 1, EIO, &failure),
                  FAILURE_FILE_UNWRITABLE);
     fs_info_write_failure("/nowhere/x", 9, EIO, &failure);
     assert_contains(failure.text, "/nowhere/x: 9 bytes wanted");
@@ -96,8 +96,8 @@ TEST(a_failed_write_names_path_bytes_and_free_space) {
 
 TEST(the_required_space_is_compared_with_free_space) {
     assert_ok(fs_info_check_space("/tmp", "f", 1, &failure));
-    assert_fails(fs_info_check_space("/tmp", "f", UINT64_MAX, &failure),
-                 &failure, FAILURE_DISK_FULL);
+    assert_error(fs_info_check_space("/tmp", "f", UINT64_MAX, &failure),
+                 FAILURE_DISK_FULL);
     /* Where nobody can tell, writing will. */
     assert_ok(fs_info_check_space("/nowhere", "f", UINT64_MAX, &failure));
     assert_ok(fs_info_check_space("/proc", "f", UINT64_MAX, &failure));

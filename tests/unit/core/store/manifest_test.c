@@ -94,7 +94,7 @@ TEST(a_manifest_has_optimizers_and_initializers) {
     free(text);
     manifest.layout->parameters[1].group = 2;
     text = manifest_text(&manifest);
-    assert_fails(manifest_parse(&parsed, text, &failure), &failure,
+    assert_error(manifest_parse(&parsed, text, &failure),
                  FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "group");
     free(text);
@@ -130,7 +130,7 @@ static void expect_base(struct manifest *base, const char *wrong) {
     assert_non_null(text);
     enum status status = manifest_parse_base(&delta, text, &failure);
     if (wrong) {
-        assert_fails(status, &failure, FAILURE_CHECKPOINT_DAMAGED);
+        assert_error(status, FAILURE_CHECKPOINT_DAMAGED);
         assert_contains(failure.text, wrong);
         assert_null(delta.base);
     } else {
@@ -244,7 +244,7 @@ TEST(every_truncated_text_is_refused) {
     char *text = manifest_text(&manifest);
     for (size_t size = strlen(text); size-- > 0;) {
         text[size] = '\0';
-        assert_fails(manifest_parse(&parsed, text, &failure), &failure,
+        assert_error(manifest_parse(&parsed, text, &failure),
                      FAILURE_CHECKPOINT_DAMAGED);
     }
     free(text);
@@ -286,7 +286,7 @@ TEST(a_manifest_of_another_release_says_so) {
     struct manifest parsed;
     for (int i = 0; i < 2; i++) {
         char *text = changed_text(fields[i][0], fields[i][1]);
-        assert_fails(manifest_parse(&parsed, text, &failure), &failure,
+        assert_error(manifest_parse(&parsed, text, &failure),
                      FAILURE_CHECKPOINT_FOREIGN);
         assert_contains(failure.text, "another release wrote it");
         free(text);
@@ -385,7 +385,7 @@ TEST(a_field_out_of_range_is_named) {
     struct manifest parsed;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *text = changed_text(cases[i].path, cases[i].value);
-        assert_fails(manifest_parse(&parsed, text, &failure), &failure,
+        assert_error(manifest_parse(&parsed, text, &failure),
                      FAILURE_CHECKPOINT_DAMAGED);
         if (!strstr(failure.text, cases[i].named))
             fail_msg("%s = %s: %s", cases[i].path, cases[i].value,
@@ -407,11 +407,11 @@ TEST(garbage_in_the_file_is_refused) {
     static const char *const garbage[] = {
         "", "{", "[]", "null", "\0\0\0", "{}", "\xff\xfe", "{\"format\":1}",
     };
-    char folder[PATH_MAX], path[PATH_MAX + 16];
+    char folder[PATH_MAX];
     struct manifest read;
     checkpoint_fixture_folder(folder);
-    snprintf(path, sizeof path, "%s/manifest.json", folder);
-    assert_fails(manifest_read(&read, folder, &failure), &failure,
+    const char *path = textf("%s/manifest.json", folder);
+    assert_error(manifest_read(&read, folder, &failure),
                  FAILURE_FILE_UNREADABLE);
     assert_contains(failure.text, path);
     for (size_t i = 0; i < sizeof garbage / sizeof garbage[0]; i++) {
@@ -419,13 +419,13 @@ TEST(garbage_in_the_file_is_refused) {
         size_t size = i == 4 ? 3 : strlen(garbage[i]);
         assert_int_equal(write(fd, garbage[i], size), size);
         close(fd);
-        assert_fails(manifest_read(&read, folder, &failure), &failure,
+        assert_error(manifest_read(&read, folder, &failure),
                      FAILURE_CHECKPOINT_DAMAGED);
         assert_contains(failure.text, path);
     }
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_fails(manifest_read(&read, folder, &failure), &failure,
+    assert_error(manifest_read(&read, folder, &failure),
                  FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "is not a file");
     checkpoint_fixture_remove(folder);

@@ -157,8 +157,8 @@ TEST(a_key_put_twice_is_refused) {
     struct shard_writer *writer;
     assert_ok(shard_writer_open(&writer, place->path, 100, 2, &failure));
     assert_ok(shard_writer_put(writer, key_of(1), "x", 1, &failure));
-    assert_fails(shard_writer_put(writer, key_of(1), "y", 1, &failure),
-                 &failure, FAILURE_FILE_UNWRITABLE);
+    assert_error(shard_writer_put(writer, key_of(1), "y", 1, &failure),
+                 FAILURE_FILE_UNWRITABLE);
     shard_writer_abort(&writer);
     assert_null(writer);
     assert_int_equal(checkpoint_fixture_entries(place->folder), 0);
@@ -172,8 +172,8 @@ TEST(a_missing_key_is_named) {
     struct shard_key key = {.parameter = 99, .offset = 12345, .slot = 1};
     write_shard(place, place->folder, 0, &info);
     assert_ok(shard_reader_open(&reader, place->folder, &info, &failure));
-    assert_fails(shard_reader_get(reader, key, &value, &bytes, &failure),
-                 &failure, FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(shard_reader_get(reader, key, &value, &bytes, &failure),
+                 FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "parameter 99, element 12345, slot 1");
     shard_reader_close(&reader);
 }
@@ -182,8 +182,8 @@ static void assert_refused(const struct checkpoint_fixture_file *place,
                            const struct shard_info *info,
                            enum failure_code code, const char *text) {
     struct shard_reader *reader;
-    assert_fails(shard_reader_open(&reader, place->folder, info, &failure),
-                 &failure, code);
+    assert_error(shard_reader_open(&reader, place->folder, info, &failure),
+                 code);
     assert_null(reader);
     assert_contains(failure.text, text);
 }
@@ -280,9 +280,9 @@ TEST(a_file_built_in_another_folder_is_identical) {
 
 TEST(too_little_space_is_reported_before_writing) {
     struct shard_writer *writer;
-    assert_fails(
+    assert_error(
         shard_writer_open(&writer, place->path, UINT64_C(1) << 60, 1, &failure),
-        &failure, FAILURE_DISK_FULL);
+        FAILURE_DISK_FULL);
     assert_null(writer);
     assert_contains(failure.text, place->path);
     assert_contains(failure.text, "1152921504606846976 bytes wanted");
@@ -320,13 +320,12 @@ static int in_child(int (*body)(const struct checkpoint_fixture_file *),
 }
 
 static int fill_small_mount(const struct checkpoint_fixture_file *place) {
-    char kept[PATH_MAX + 32];
     if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWNS | CLONE_NEWUSER))
         return SKIPPED;
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("tmpfs", place->folder, "tmpfs", 0, "size=8m"))
         return SKIPPED;
-    snprintf(kept, sizeof kept, "%s/kept.mdb", place->folder);
+    const char *kept = textf("%s/kept.mdb", place->folder);
     if (write_megabytes(kept, 2, &failure))
         return 1;
     /* Full at a commit between, and at the last. */
@@ -371,8 +370,8 @@ TEST(a_file_size_limit_is_reported_and_nothing_remains) {
 TEST(a_missing_folder_is_reported) {
     struct shard_writer *writer;
     checkpoint_fixture_remove(place->folder);
-    assert_fails(shard_writer_open(&writer, place->path, 1, 1, &failure),
-                 &failure, FAILURE_FILE_UNWRITABLE);
+    assert_error(shard_writer_open(&writer, place->path, 1, 1, &failure),
+                 FAILURE_FILE_UNWRITABLE);
     assert_contains(failure.text, place->path);
 }
 

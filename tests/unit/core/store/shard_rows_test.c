@@ -279,7 +279,7 @@ TEST(damaged_rows_are_refused_by_name) {
             second->id++;
         assert_ok(shard_writer_put(fixture->writer, key, bytes, cases[i].bytes,
                                    &failure));
-        assert_fails(read_list(fixture, 0, &failure), &failure,
+        assert_error(read_list(fixture, 0, &failure),
                      FAILURE_CHECKPOINT_DAMAGED);
         if (!strstr(failure.text, cases[i].name) ||
             !strstr(failure.text, "partition 1") ||
@@ -304,8 +304,7 @@ TEST(a_full_value_is_followed_by_another) {
     char *bytes = malloc((FULL + 1) * ROW_BYTES);
     fill_rows(fixture->layout, 0, bytes, FULL + 1);
     put_value(fixture, 0, bytes, FULL);
-    assert_fails(read_list(fixture, 0, &failure), &failure,
-                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(read_list(fixture, 0, &failure), FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "partition 1, value 1");
     free(bytes);
 }
@@ -315,15 +314,13 @@ TEST(values_ascend_and_have_no_more_rows_than_fit) {
     fill_rows(fixture->layout, 0, bytes, FULL + 1);
     put_value(fixture, 0, bytes, FULL);
     put_value(fixture, 1, bytes, 1);
-    assert_fails(read_list(fixture, 0, &failure), &failure,
-                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(read_list(fixture, 0, &failure), FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "value 1: its rows do not ascend");
     teardown(state);
     assert_int_equal(setup(state), 0);
     fixture = *state;
     put_value(fixture, 0, bytes, FULL + 1);
-    assert_fails(read_list(fixture, 0, &failure), &failure,
-                 FAILURE_CHECKPOINT_DAMAGED);
+    assert_error(read_list(fixture, 0, &failure), FAILURE_CHECKPOINT_DAMAGED);
     assert_contains(failure.text, "value 0: its size");
     free(bytes);
 }

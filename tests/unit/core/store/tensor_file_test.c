@@ -87,7 +87,7 @@ TEST(a_compiled_models_tensor_is_read_by_its_plain_name) {
     assert_ok(tensor_file_read(file, &tensor, found, &failure));
     assert_true(found[14] == value_of(0, 14));
     strcpy(tensor.name, "a.bw");
-    assert_fails(tensor_file_read(file, &tensor, found, &failure), &failure,
+    assert_error(tensor_file_read(file, &tensor, found, &failure),
                  FAILURE_WEIGHTS_MISMATCH);
     tensor_file_close(&file);
 }
@@ -119,8 +119,8 @@ TEST(a_difference_from_the_model_is_named) {
     write_file(place, TENSOR_SAFETENSORS);
     assert_ok(tensor_file_open(&file, place->path, &failure));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_fails(tensor_file_read(file, &cases[i].tensor, none, &failure),
-                     &failure, cases[i].code);
+        assert_error(tensor_file_read(file, &cases[i].tensor, none, &failure),
+                     cases[i].code);
         assert_contains(failure.text, cases[i].named);
     }
     tensor_file_close(&file);
@@ -132,9 +132,9 @@ TEST_WITH(NULL, NULL, the_file_extension_selects_the_format) {
     assert_int_equal(format, TENSOR_NPZ);
     assert_ok(tensor_format_of("m.safetensors", &format, &failure));
     assert_int_equal(format, TENSOR_SAFETENSORS);
-    assert_fails(tensor_format_of("m.pt", &format, &failure), &failure,
+    assert_error(tensor_format_of("m.pt", &format, &failure),
                  FAILURE_WEIGHTS_INVALID);
-    assert_fails(tensor_format_of("npz", &format, &failure), &failure,
+    assert_error(tensor_format_of("npz", &format, &failure),
                  FAILURE_WEIGHTS_INVALID);
     assert_contains(failure.text, ".safetensors or .npz");
 }
@@ -145,9 +145,9 @@ TEST(a_failed_fetch_keeps_the_existing_file) {
         write_file(place, (enum tensor_format)format);
         stat(place->path, &before);
         for (uint32_t t = 0; t < NUM_TENSORS; t++) {
-            assert_fails(
+            assert_error(
                 try_write(place, (enum tensor_format)format, &t, &failure),
-                &failure, FAILURE_PEER_LOST);
+                FAILURE_PEER_LOST);
         }
         stat(place->path, &after);
         assert_int_equal(before.st_ino, after.st_ino);
@@ -157,7 +157,7 @@ TEST(a_failed_fetch_keeps_the_existing_file) {
 
 TEST(a_file_that_cannot_be_created_is_named) {
     checkpoint_fixture_remove(place->folder);
-    assert_fails(try_write(place, TENSOR_NPZ, NULL, &failure), &failure,
+    assert_error(try_write(place, TENSOR_NPZ, NULL, &failure),
                  FAILURE_FILE_UNWRITABLE);
     assert_contains(failure.text, place->path);
 }
@@ -213,14 +213,14 @@ TEST(a_length_beyond_the_file_is_refused) {
     struct tensor_file *file;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         write_raw(place, lengths[i], "{}", 0);
-        assert_fails(tensor_file_open(&file, place->path, &failure), &failure,
+        assert_error(tensor_file_open(&file, place->path, &failure),
                      FAILURE_WEIGHTS_INVALID);
     }
     write_raw(place, 2, "{}", 0);
     assert_ok(tensor_file_open(&file, place->path, &failure));
     tensor_file_close(&file);
     assert_int_equal(truncate(place->path, 7), 0);
-    assert_fails(tensor_file_open(&file, place->path, &failure), &failure,
+    assert_error(tensor_file_open(&file, place->path, &failure),
                  FAILURE_WEIGHTS_INVALID);
 }
 
@@ -231,7 +231,7 @@ TEST(every_shorter_file_is_refused) {
     stat(place->path, &about);
     for (off_t size = about.st_size - 1; size > 0; size -= 1 + size / 3) {
         assert_int_equal(truncate(place->path, size), 0);
-        assert_fails(tensor_file_open(&file, place->path, &failure), &failure,
+        assert_error(tensor_file_open(&file, place->path, &failure),
                      FAILURE_WEIGHTS_INVALID);
     }
 }
@@ -242,8 +242,8 @@ TEST(a_file_truncated_after_opening_is_reported) {
     write_file(place, TENSOR_SAFETENSORS);
     assert_ok(tensor_file_open(&file, place->path, &failure));
     assert_int_equal(truncate(place->path, 1000), 0);
-    assert_fails(tensor_file_read(file, &tensors[4], floats, &failure),
-                 &failure, FAILURE_WEIGHTS_INVALID);
+    assert_error(tensor_file_read(file, &tensors[4], floats, &failure),
+                 FAILURE_WEIGHTS_INVALID);
     assert_contains(failure.text, "ends too early");
     tensor_file_close(&file);
     free(floats);

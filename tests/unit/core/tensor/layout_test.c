@@ -115,7 +115,7 @@ TEST(a_scalar_is_one_element) {
 static void refused(struct parameter parameter, const char *text) {
     struct parameter pair[2] = {mlp[0], parameter};
     struct layout *layout;
-    assert_fails(layout_build(&layout, pair, 2, &failure), &failure,
+    assert_error(layout_build(&layout, pair, 2, &failure),
                  FAILURE_MODEL_INVALID);
     assert_null(layout);
     assert_contains(failure.text, text);
@@ -147,11 +147,11 @@ TEST(a_wrong_parameter_is_refused_by_name) {
 
 TEST(no_parameters_and_too_many_are_refused) {
     struct layout *layout;
-    assert_fails(layout_build(&layout, mlp, 0, &failure), &failure,
+    assert_error(layout_build(&layout, mlp, 0, &failure),
                  FAILURE_MODEL_INVALID);
-    assert_fails(
+    assert_error(
         layout_build(&layout, mlp, LAYOUT_MAX_PARAMETERS + 1, &failure),
-        &failure, FAILURE_MODEL_INVALID);
+        FAILURE_MODEL_INVALID);
 }
 
 static uint64_t digest_of(const struct parameter *parameters, uint32_t count) {
@@ -248,7 +248,7 @@ TEST(tables_that_are_alike_share_a_stack) {
 static void table_refused(struct table table, const char *text) {
     struct table pair[2] = {{.name = "first", .dim = 1}, table};
     struct layout *layout = build(mlp, MLP);
-    assert_fails(layout_add_tables(layout, pair, 2, 4, &failure), &failure,
+    assert_error(layout_add_tables(layout, pair, 2, 4, &failure),
                  FAILURE_MODEL_INVALID);
     assert_contains(failure.text, text);
     layout_free(&layout);
@@ -297,9 +297,9 @@ TEST(too_many_tables_and_partitions_are_refused) {
     }
     for (int i = 0; i < 3; i++) {
         struct layout *layout = build(mlp, MLP);
-        assert_fails(layout_add_tables(layout, tables, cases[i][0], cases[i][1],
+        assert_error(layout_add_tables(layout, tables, cases[i][0], cases[i][1],
                                        &failure),
-                     &failure, FAILURE_MODEL_INVALID);
+                     FAILURE_MODEL_INVALID);
         layout_free(&layout);
     }
     free(tables);

@@ -208,9 +208,9 @@ static void assert_refused(struct lists *lists, const void *bytes,
     size_t used;
     if (size)
         memcpy(exact, bytes, size);
-    assert_fails(
+    assert_error(
         row_keys_read(lists->layout, exact, size, lists->read, &used, &failure),
-        &failure, FAILURE_BAD_MESSAGE);
+        FAILURE_BAD_MESSAGE);
     free(exact);
 }
 

@@ -9,12 +9,11 @@
 /* The local rank of TASK ("'type': 'worker', 'index': 1") where chief,
  * worker 1 and worker 2 share host a. */
 static uint32_t local_rank(const char *type, int index, const char *given) {
-    char value[256];
-    snprintf(value, sizeof value,
-             "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": [\"b:1\", "
-             "\"A:2\", \"a:3\", \"b:2\"], \"ps\": [\"a:4\", \"a:5\"]}, "
-             "\"task\": {\"type\": \"%s\", \"index\": %d}}",
-             type, index);
+    const char *value =
+        textf("{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": [\"b:1\", "
+              "\"A:2\", \"a:3\", \"b:2\"], \"ps\": [\"a:4\", \"a:5\"]}, "
+              "\"task\": {\"type\": \"%s\", \"index\": %d}}",
+              type, index);
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES] = {
         {"TF_CONFIG", value},
         {"LOCAL_RANK", given},

@@ -200,9 +200,8 @@ static void write_file(struct history *history, const char *folder, uint32_t ps,
     struct cluster *cluster = history->cluster;
     struct shard_rows_count counts[TABLES] = {{0}};
     struct shard_writer *writer;
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/ps-%u.mdb", folder, ps);
-    assert_ok(shard_writer_open(&writer, path, 0, 0, &failure));
+    assert_ok(shard_writer_open(&writer, textf("%s/ps-%u.mdb", folder, ps), 0,
+                                0, &failure));
     for (uint32_t p = ps; p < PARTITIONS; p += cluster->num_ps) {
         cut.step = history->versions[p];
         struct snapshots_block block = {0};

@@ -340,9 +340,9 @@ static void assert_refused(struct fixture *fixture, uint32_t p,
     struct row_list list = {0};
     if (size)
         memcpy(exact, bytes, size);
-    assert_fails(row_shard_read(fixture->shards[0], p, exact, size, floats,
+    assert_error(row_shard_read(fixture->shards[0], p, exact, size, floats,
                                 &list, &failure),
-                 &failure, FAILURE_BAD_MESSAGE);
+                 FAILURE_BAD_MESSAGE);
     row_list_free(&list);
     free(exact);
 }
@@ -488,7 +488,7 @@ TEST(a_table_has_no_more_than_max_rows) {
         assert_int_equal(row_shard_rows(fixture.shards[0], 2), created);
         if (!status)
             continue;
-        assert_fails(status, &failure, FAILURE_TABLE_FULL);
+        assert_error(status, FAILURE_TABLE_FULL);
         assert_contains(failure.text, "\"c\"");
     }
     assert_int_equal(created, MOST);

@@ -74,11 +74,12 @@ TEST(a_configuration_loads_unchanged_by_the_flag) {
 }
 
 TEST(a_configuration_loads_unchanged_inside_the_job) {
-    char text[4096];
-    snprintf(text, sizeof text, "%.*s, %s", (int)strlen(model_and_data) - 1,
-             model_and_data, typical + 1);
-    job_fixture_expect_loaded(fixture,
-                              job_fixture_load(fixture, text, NULL, NULL));
+    job_fixture_expect_loaded(
+        fixture,
+        job_fixture_load(fixture,
+                         textf("%.*s, %s", (int)strlen(model_and_data) - 1,
+                               model_and_data, typical + 1),
+                         NULL, NULL));
     assert_int_equal(fixture->job->optimizer.type, OPTIMIZER_ADAM);
     assert_true(fixture->job->data.drop_last);
 }
@@ -202,13 +203,15 @@ TEST(deepspeed_defaults_apply_with_only_the_flag) {
 /* The type of optimiser and the decay for DeepSpeed's optimizer.params. */
 static void expect_adam(struct job_fixture *fixture, const char *params,
                         enum optimizer_type type, double decay) {
-    char text[256];
-    snprintf(text, sizeof text,
-             "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", "
-             "\"params\": %s}}",
-             params);
     job_fixture_expect_loaded(
-        fixture, job_fixture_load(fixture, model_and_data, text, NULL));
+        fixture,
+        job_fixture_load(
+            fixture, model_and_data,
+            textf(
+                "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", "
+                "\"params\": %s}}",
+                params),
+            NULL));
     assert_int_equal(fixture->job->optimizer.type, type);
     assert_true(fixture->job->optimizer.weight_decay == decay);
 }
@@ -377,12 +380,11 @@ TEST(every_key_handles_any_value) {
     const struct deepspeed_key *keys = deepspeed_keys(&count);
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < 7; j++) {
-            char setting[256];
             size_t length = strlen(keys[i].path);
             bool all = keys[i].path[length - 1] == '*';
-            snprintf(setting, sizeof setting, "%.*s%s=%s", (int)length - all,
-                     keys[i].path, all ? "x" : "", values[j]);
-            enum status status = job_fixture_set(fixture, setting);
+            enum status status = job_fixture_set(
+                fixture, textf("%.*s%s=%s", (int)length - all, keys[i].path,
+                               all ? "x" : "", values[j]));
             assert_true(status == STATUS_OK || *fixture->why.text);
         }
 }

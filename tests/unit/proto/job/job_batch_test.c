@@ -50,7 +50,7 @@ TEST(with_staleness_trainers_do_not_count) {
 
 TEST(a_contradiction_prints_all_three) {
     struct sizes given = {100, 32, 1};
-    assert_fails(solve(&given, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_error(solve(&given, 0, 3, &failure), FAILURE_JOB_INVALID);
     assert_string_equal(
         failure.text, "batch: train_batch_size 100 is not "
                       "train_micro_batch_size_per_gpu 32 x "
@@ -62,15 +62,14 @@ TEST(a_contradiction_prints_all_three) {
 TEST(an_indivisible_batch_is_a_contradiction) {
     struct sizes uneven = {100, 0, 1}, small = {2, 0, 0}, rest = {100, 32, 0},
                  vast = {0, 1 << 24, 1 << 24};
-    assert_fails(solve(&uneven, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_error(solve(&uneven, 0, 3, &failure), FAILURE_JOB_INVALID);
     assert_contains(failure.text, "per_gpu 33 (not given) x");
     assert_contains(failure.text, "fit: train_batch_size 99 or 102 does");
-    assert_fails(solve(&small, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_error(solve(&small, 0, 3, &failure), FAILURE_JOB_INVALID);
     assert_contains(failure.text, "fit: train_batch_size 3 does");
-    assert_fails(solve(&rest, 0, 3, &failure), &failure, FAILURE_JOB_INVALID);
+    assert_error(solve(&rest, 0, 3, &failure), FAILURE_JOB_INVALID);
     assert_contains(failure.text, "fit: train_batch_size 96 or 192 does");
-    assert_fails(solve(&vast, 0, UINT32_MAX, &failure), &failure,
-                 FAILURE_JOB_INVALID);
+    assert_error(solve(&vast, 0, UINT32_MAX, &failure), FAILURE_JOB_INVALID);
 }
 
 static struct job job_of(struct sizes sizes, uint64_t staleness) {
@@ -92,33 +91,33 @@ TEST(replicas_of_all_trainers_count) {
                      STATUS_OK);
     assert_int_equal(job.micro_batch, 32);
     job = job_of((struct sizes){100, 32, 1}, 0);
-    assert_fails(
+    assert_error(
         job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &failure),
-        &failure, FAILURE_JOB_INVALID);
+        FAILURE_JOB_INVALID);
     assert_contains(failure.text, "x 6 replicas (2 trainers x 3 devices)");
-    assert_fails(
+    assert_error(
         job_solve_replicas(&job, (struct job_replicas){2, 6, 0}, &failure),
-        &failure, FAILURE_JOB_INVALID);
+        FAILURE_JOB_INVALID);
     assert_contains(failure.text, "x 6 replicas (2 trainers); give");
 }
 
 /* The most devices by which it fits, if there are any. */
 TEST(a_smaller_device_count_that_works_is_named) {
     struct job job = job_of((struct sizes){256, 64, 1}, 0);
-    assert_fails(
+    assert_error(
         job_solve_replicas(&job, (struct job_replicas){1, 8, 8}, &failure),
-        &failure, FAILURE_JOB_INVALID);
+        FAILURE_JOB_INVALID);
     assert_contains(failure.text, "fit: train_batch_size 512 does, or "
                                   "\"devices\": 4 does");
-    assert_fails(
+    assert_error(
         job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &failure),
-        &failure, FAILURE_JOB_INVALID);
+        FAILURE_JOB_INVALID);
     assert_contains(failure.text, "fit: train_batch_size 1536 does");
     assert_null(strstr(failure.text, "devices\""));
     job = job_of((struct sizes){128, 64, 1}, 1);
-    assert_fails(
+    assert_error(
         job_solve_replicas(&job, (struct job_replicas){3, 24, 8}, &failure),
-        &failure, FAILURE_JOB_INVALID);
+        FAILURE_JOB_INVALID);
     assert_contains(failure.text, "\"devices\": 2 does");
 }
 
@@ -135,18 +134,15 @@ TEST(a_batch_that_some_device_count_solves_is_accepted) {
     for (uint32_t trainers = 1; trainers < 5; trainers++)
         assert_ok(job_check_batch(&job, trainers, &failure));
     assert_int_equal(job.train_batch_size, 256);
-    assert_fails(job_check_batch(&job, 5, &failure), &failure,
-                 FAILURE_JOB_INVALID);
+    assert_error(job_check_batch(&job, 5, &failure), FAILURE_JOB_INVALID);
     assert_contains(failure.text, "x 5 trainers");
     job.devices = 2;
     assert_ok(job_check_batch(&job, 2, &failure));
-    assert_fails(job_check_batch(&job, 1, &failure), &failure,
-                 FAILURE_JOB_INVALID);
+    assert_error(job_check_batch(&job, 1, &failure), FAILURE_JOB_INVALID);
     job.devices = 0;
     job.device = JOB_DEVICE_CPU;
     assert_ok(job_check_batch(&job, 4, &failure));
-    assert_fails(job_check_batch(&job, 2, &failure), &failure,
-                 FAILURE_JOB_INVALID);
+    assert_error(job_check_batch(&job, 2, &failure), FAILURE_JOB_INVALID);
     assert_contains(failure.text, "x 2 trainers");
     job = job_of((struct sizes){0, 64, 0}, 0);
     assert_ok(job_check_batch(&job, 3, &failure));

@@ -70,9 +70,9 @@ TEST(each_optimizer_has_its_own_keys_and_defaults) {
         {"Ftrl", "\"params\":{\"lr\":0.001,\"initial_accumulator_value\":0.1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char setting[64];
-        snprintf(setting, sizeof setting, "optimizer.type=%s", cases[i].type);
-        job_fixture_expect_loaded(fixture, job_fixture_set(fixture, setting));
+        job_fixture_expect_loaded(
+            fixture, job_fixture_set(
+                         fixture, textf("optimizer.type=%s", cases[i].type)));
         assert_contains(fixture->job->text, cases[i].params);
     }
     assert_true(fixture->job->optimizer.learning_rate_power == -0.5);
@@ -330,10 +330,11 @@ TEST(keys_that_contradict_each_other_are_refused) {
     job_fixture_expect_refused(
         fixture, job_fixture_load(fixture, job_fixture_least, NULL, scaled),
         "scale_lr: found \"linear\" with strategy.staleness");
-    char both[512];
-    snprintf(both, sizeof both, "{\"epochs\": 1, %s", job_fixture_least + 1);
     job_fixture_expect_refused(
-        fixture, job_fixture_load(fixture, both, NULL, NULL),
+        fixture,
+        job_fixture_load(fixture,
+                         textf("{\"epochs\": 1, %s", job_fixture_least + 1),
+                         NULL, NULL),
         "epochs: found beside steps; allowed: one of the two");
 }
 

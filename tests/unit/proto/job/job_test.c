@@ -45,9 +45,8 @@ TEST(the_documented_example_loads_unchanged) {
     assert_int_equal(job->checkpoint.every_steps, 500);
     assert_true(job->checkpoint.every_seconds == 0);
     assert_true(job->timeouts.step == 1800);
-    char events[128];
-    snprintf(events, sizeof events, "%s/run/events/fashion", fixture->folder);
-    assert_string_equal(job->events_dir, events);
+    assert_string_equal(job->events_dir,
+                        textf("%s/run/events/fashion", fixture->folder));
 }
 
 TEST(the_minimal_job_has_the_documented_defaults) {
@@ -283,10 +282,9 @@ static void expect_refusal(struct job_fixture *fixture, const char *job,
                            const char *setting) {
     if (!setting)
         return;
-    char key[128];
-    snprintf(key, sizeof key, " %.*s: found ", (int)strcspn(setting, "=["),
-             setting);
-    job_fixture_expect_refused(fixture, set(fixture, job, setting), key);
+    job_fixture_expect_refused(
+        fixture, set(fixture, job, setting),
+        textf(" %.*s: found ", (int)strcspn(setting, "=["), setting));
     assert_contains(fixture->why.text, "allowed: ");
 }
 
@@ -432,9 +430,8 @@ TEST(a_job_with_records_says_how_they_are_read) {
 
 TEST(a_format_whose_columns_are_not_known_needs_features) {
     for (int format = 0; format < JOB_DATA_FORMATS; format++) {
-        char setting[64];
-        snprintf(setting, sizeof setting, "data.format=%s",
-                 job_data_format_name(format));
+        const char *setting =
+            textf("data.format=%s", job_data_format_name(format));
         if (format != JOB_IDX && format != JOB_CSV && format != JOB_LIBSVM)
             job_fixture_expect_refused(fixture,
                                        job_fixture_set(fixture, setting),
@@ -488,11 +485,9 @@ TEST(no_key_of_the_schema_is_untested) {
 /* The line of the documentation that begins with the key's path, or NULL. Those
  * of groups' optimizers have the parameters of the job's. */
 static const char *documented(const char *page, const struct job_key *key) {
-    char start[128];
     const char *params = key->group ? strstr(key->path, ".params.") : NULL;
-    snprintf(start, sizeof start, "\n| `%s%s` |", params ? "optimizer" : "",
-             params ? params : key->path);
-    return strstr(page, start);
+    return strstr(page, textf("\n| `%s%s` |", params ? "optimizer" : "",
+                              params ? params : key->path));
 }
 
 TEST(the_documentation_has_each_key_with_its_default) {
@@ -506,11 +501,9 @@ TEST(the_documentation_has_each_key_with_its_default) {
         const char *line = documented(page, key);
         if (!line)
             fail_msg("docs/job.md does not have %s", key->path);
-        char default_value[128], row[512];
-        snprintf(row, sizeof row, "%.*s", (int)strcspn(line + 1, "\n"),
-                 line + 1);
-        snprintf(default_value, sizeof default_value, "`%s`",
-                 key->default_value ? key->default_value : "");
+        const char *row = textf("%.*s", (int)strcspn(line + 1, "\n"), line + 1);
+        const char *default_value =
+            textf("`%s`", key->default_value ? key->default_value : "");
         if (key->default_value && !strstr(row, default_value))
             fail_msg("default %s is not in: %s", default_value, row);
         if (key->required && !strstr(row, "required"))

@@ -35,9 +35,8 @@ TEST(overrides_reach_into_objects_and_arrays) {
     assert_int_equal(job->seed, 2);
     assert_string_equal(job->init + strlen(job->init) - 15, "a=b.safetensors");
     assert_string_equal(job->tensorboard_name, "7up");
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s/some/where", fixture->folder);
-    assert_string_equal(job->checkpoint.dir, dir);
+    assert_string_equal(job->checkpoint.dir,
+                        textf("%s/some/where", fixture->folder));
 }
 
 TEST(an_override_of_steps_replaces_epochs) {
@@ -67,7 +66,6 @@ TEST(an_override_of_an_unknown_path_is_refused) {
 TEST(a_tilde_is_an_ordinary_name) {
     job_fixture_expect_loaded(fixture,
                               job_fixture_set(fixture, "checkpoint.dir=~/x"));
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s/~/x", fixture->folder);
-    assert_string_equal(fixture->job->checkpoint.dir, dir);
+    assert_string_equal(fixture->job->checkpoint.dir,
+                        textf("%s/~/x", fixture->folder));
 }

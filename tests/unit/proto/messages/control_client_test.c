@@ -343,7 +343,7 @@ TEST(a_refusal_ends_the_client_with_its_code_and_text) {
     enum status status = STATUS_OK;
     while (!status && time_now() < deadline)
         status = step(client, &order, &failure);
-    assert_fails(status, &failure, FAILURE_SLOT_TAKEN);
+    assert_error(status, FAILURE_SLOT_TAKEN);
     assert_string_equal(failure.text, "worker 3 is already here");
     assert_null(order);
     control_client_close(&client);
@@ -392,7 +392,7 @@ TEST(a_chief_of_another_release_is_named_and_waited_past) {
     message_free_control(&received);
     enum status status =
         control_client_step(client, time_now() + 31 * TIME_S, &failure);
-    assert_fails(status, &failure, FAILURE_NO_CHIEF);
+    assert_error(status, FAILURE_NO_CHIEF);
     assert_contains(failure.text, " answers as another release: it sent a "
                                   "message of protocol version ");
     welcome(fixture, peer);
@@ -451,13 +451,12 @@ static enum status step_until(struct control_client *client, int64_t now,
 /* Time is an argument: nobody waits for it here. */
 TEST(deadlines_name_the_chief_and_their_key) {
     struct control_client *client = open_client(fixture, true);
-    char name[64];
-    snprintf(name, sizeof name, "the chief at 127.0.0.1:%u", fixture->port);
+    const char *name = textf("the chief at 127.0.0.1:%u", fixture->port);
     assert_int_equal(
         control_client_step(client, time_now() + 29 * TIME_S, &failure), 0);
-    assert_fails(
+    assert_error(
         control_client_step(client, time_now() + 31 * TIME_S, &failure),
-        &failure, FAILURE_NO_CHIEF);
+        FAILURE_NO_CHIEF);
     assert_contains(failure.text, name);
     assert_contains(failure.text, "timeouts.join");
     control_client_close(&client);
@@ -467,9 +466,9 @@ TEST(deadlines_name_the_chief_and_their_key) {
     control_client_set_timeout(client, 10);
     int64_t now = time_now();
     assert_int_equal(step_until(client, now, now + 9 * TIME_S, &failure), 0);
-    assert_fails(
+    assert_error(
         step_until(client, now + 9 * TIME_S, now + 11 * TIME_S, &failure),
-        &failure, FAILURE_PEER_SILENT);
+        FAILURE_PEER_SILENT);
     assert_contains(failure.text, name);
     assert_contains(failure.text, "timeouts.peer");
     control_client_close(&client);
@@ -489,9 +488,9 @@ TEST(a_suspended_member_reports_its_suspension) {
                      0);
     assert_contains(link_fixture_captured_log(fixture),
                     "this process itself stood still for 20 s");
-    assert_fails(
+    assert_error(
         step_until(client, later + 6 * TIME_S, later + 8 * TIME_S, &failure),
-        &failure, FAILURE_PEER_SILENT);
+        FAILURE_PEER_SILENT);
     assert_contains(failure.text, "since this process itself stood still "
                                   "for 20 s");
     assert_null(strstr(failure.text, "it is gone"));

@@ -38,11 +38,9 @@ TEST(a_view_has_every_rank_and_first_clocks_from_1) {
     slots[0].incarnation = 7;
     slots[0].from_clock = 1; /* nobody is in the other */
     assert_ok(message_check_view(&view, 2, &failure));
-    assert_fails(message_check_view(&view, 3, &failure), &failure,
-                 FAILURE_BAD_MESSAGE);
+    assert_error(message_check_view(&view, 3, &failure), FAILURE_BAD_MESSAGE);
     slots[0].from_clock = 0;
-    assert_fails(message_check_view(&view, 2, &failure), &failure,
-                 FAILURE_BAD_MESSAGE);
+    assert_error(message_check_view(&view, 2, &failure), FAILURE_BAD_MESSAGE);
     assert_contains(failure.text, "trainer 0 begins at clock 0");
 }
 
@@ -85,7 +83,7 @@ static enum status read_header(const Capstan__DataHeader *header,
 
 static void refused(const Capstan__DataHeader *header, enum failure_code code,
                     const char *part) {
-    assert_fails(read_header(header, &failure), &failure, code);
+    assert_error(read_header(header, &failure), code);
     assert_contains(failure.text, part);
 }
 
@@ -96,10 +94,9 @@ TEST(fields_out_of_range_are_named) {
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     assert_int_equal(read_header(&header, NULL), STATUS_OK);
     header.version = MESSAGE_VERSION + 1;
-    char versions[64];
-    snprintf(versions, sizeof versions, "version %d (this is %d)",
-             MESSAGE_VERSION + 1, MESSAGE_VERSION);
-    refused(&header, FAILURE_VERSION_MISMATCH, versions);
+    refused(
+        &header, FAILURE_VERSION_MISMATCH,
+        textf("version %d (this is %d)", MESSAGE_VERSION + 1, MESSAGE_VERSION));
     header.version = MESSAGE_VERSION;
     header.kind = CAPSTAN__DATA_HEADER__KIND__NONE;
     refused(&header, FAILURE_BAD_MESSAGE, "kind 0");
@@ -130,12 +127,12 @@ TEST(fields_out_of_range_are_named) {
 TEST(an_empty_frame_is_no_message) {
     Capstan__DataHeader *header;
     Capstan__Control *control;
-    assert_fails(message_read_data(&header, &arena, "", 0, &failure), &failure,
+    assert_error(message_read_data(&header, &arena, "", 0, &failure),
                  FAILURE_VERSION_MISMATCH);
-    assert_fails(message_read_control(&control, "", 0, &failure), &failure,
+    assert_error(message_read_control(&control, "", 0, &failure),
                  FAILURE_VERSION_MISMATCH);
-    assert_fails(message_read_control(&control, "GET / HTTP/1.1", 14, &failure),
-                 &failure, FAILURE_BAD_MESSAGE);
+    assert_error(message_read_control(&control, "GET / HTTP/1.1", 14, &failure),
+                 FAILURE_BAD_MESSAGE);
 }
 
 static enum status read_status(Capstan__Control *control, struct failure *why) {
@@ -188,16 +185,14 @@ TEST(an_unknown_failure_code_is_refused) {
         }
         for (unsigned n = 0; n < sizeof wrong / sizeof *wrong; n++) {
             failed.code = stop.code = refusal.code = wrong[n];
-            assert_fails(read_status(&controls[i], &failure), &failure,
+            assert_error(read_status(&controls[i], &failure),
                          FAILURE_BAD_MESSAGE);
         }
     }
     failed.code = stop.code = refusal.code = FAILURE_NONE;
-    assert_fails(read_status(&controls[0], &failure), &failure,
-                 FAILURE_BAD_MESSAGE);
+    assert_error(read_status(&controls[0], &failure), FAILURE_BAD_MESSAGE);
     assert_ok(read_status(&controls[1], &failure));
-    assert_fails(read_status(&controls[2], &failure), &failure,
-                 FAILURE_BAD_MESSAGE);
+    assert_error(read_status(&controls[2], &failure), FAILURE_BAD_MESSAGE);
 }
 
 /* Who takes part divides by their number. */
@@ -207,8 +202,7 @@ TEST(a_welcome_to_no_trainers_is_refused) {
     control.version = MESSAGE_VERSION;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &welcome;
-    assert_fails(read_status(&control, &failure), &failure,
-                 FAILURE_BAD_MESSAGE);
+    assert_error(read_status(&control, &failure), FAILURE_BAD_MESSAGE);
     welcome.trainers = 1;
     assert_ok(read_status(&control, &failure));
 }
@@ -217,7 +211,7 @@ TEST(a_version_mismatch_says_what_to_do) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT, *back = NULL;
     control.version = MESSAGE_VERSION + 1;
     size_t size = capstan__control__pack(&control, space);
-    assert_fails(message_read_control(&back, space, size, &failure), &failure,
+    assert_error(message_read_control(&back, space, size, &failure),
                  FAILURE_VERSION_MISMATCH);
     assert_contains(failure.text, "same release");
     control.version = MESSAGE_VERSION;

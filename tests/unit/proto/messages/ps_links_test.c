@@ -165,7 +165,7 @@ TEST(an_address_without_a_port_is_an_error) {
     struct ps_links_settings settings = {
         .process = &process, .num_ps = 1, .ps = &ps};
     struct ps_links *links;
-    assert_fails(ps_links_open(&links, &settings, &failure), &failure,
+    assert_error(ps_links_open(&links, &settings, &failure),
                  FAILURE_ADDRESS_UNRESOLVED);
     assert_null(links);
     assert_contains(failure.text, "cannot look up host");

@@ -132,8 +132,8 @@ TEST(in_all_reduce_no_ps_holds_a_block) {
 static void refused(struct fixture *fixture, enum failure_code code,
                     const char *part) {
     struct plan *plan;
-    assert_fails(plan_read(&plan, &fixture->message, &fixture->job, &failure),
-                 &failure, code);
+    assert_error(plan_read(&plan, &fixture->message, &fixture->job, &failure),
+                 code);
     assert_null(plan);
     assert_contains(failure.text, part);
 }
@@ -240,8 +240,7 @@ TEST(a_plan_is_of_the_trainers_that_were_counted) {
     struct plan *plan;
     assert_ok(plan_read(&plan, &fixture->message, &fixture->job, &failure));
     assert_ok(plan_check_trainers(plan, 2, &failure));
-    assert_fails(plan_check_trainers(plan, 3, &failure), &failure,
-                 FAILURE_BAD_MESSAGE);
+    assert_error(plan_check_trainers(plan, 3, &failure), FAILURE_BAD_MESSAGE);
     assert_contains(failure.text, "of 2 trainers, where the chief has "
                                   "counted 3");
     plan_close(&plan);
@@ -265,10 +264,10 @@ TEST(the_batch_is_solved_for_the_replicas_of_the_plan) {
     assert_ok(plan_settle_job(&job, &fixture->message, &failure));
     assert_int_equal(job.micro_batch, 12);
     replicas[1] = JOB_MAX_DEVICES + 1;
-    assert_fails(plan_settle_job(&job, &fixture->message, &failure), &failure,
+    assert_error(plan_settle_job(&job, &fixture->message, &failure),
                  FAILURE_BAD_MESSAGE);
     replicas[1] = 0;
-    assert_fails(plan_settle_job(&job, &fixture->message, &failure), &failure,
+    assert_error(plan_settle_job(&job, &fixture->message, &failure),
                  FAILURE_BAD_MESSAGE);
     refused(fixture, FAILURE_BAD_MESSAGE, "0 replicas");
     fixture->message.n_replicas = 1;
@@ -295,8 +294,8 @@ TEST(a_batch_is_not_solved_for_zero_trainers) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct job job = {.train_batch_size = 48, .accumulation = 2};
         fixture->message.trainers = wrong[i];
-        assert_fails(plan_settle_job(&job, &fixture->message, &failure),
-                     &failure, FAILURE_BAD_MESSAGE);
+        assert_error(plan_settle_job(&job, &fixture->message, &failure),
+                     FAILURE_BAD_MESSAGE);
         assert_contains(failure.text, "trainers (1..");
     }
 }

@@ -19,11 +19,9 @@ static bool is_of_nvidia(const char *missing) {
 
 /* Built only where NCCL and CUDA are; it works only where a GPU is. */
 TEST(nccl_works_or_reports_what_is_missing) {
-    char path[PATH_MAX];
     const char *program = getenv("CAPSTAN");
     struct failure why = {0};
-    snprintf(path, sizeof path, "%s-nccl.so",
-             program ? program : "build/capstan");
+    const char *path = textf("%s-nccl.so", program ? program : "build/capstan");
     if (access(path, R_OK))
         skip_test("there is no %s: built where CUDA's and NCCL's headers are",
                   path);

@@ -91,10 +91,9 @@ static char *run_with_bad_peers(uint32_t gone, gloo_fixture_body *goes,
 /* It may have answered by its last breath. */
 TEST(a_rank_that_dies_during_rendezvous_is_named) {
     for (uint32_t gone = 0; gone < 2; gone++) {
-        char name[32];
         char *text = run_with_bad_peers(gone, exit_during_rendezvous,
                                         gloo_fixture_call_forever);
-        snprintf(name, sizeof name, "rank %u ", gone);
+        const char *name = textf("rank %u ", gone);
         if (strncmp(text, name, strlen(name)))
             fail_msg("%s", text);
         free(text);

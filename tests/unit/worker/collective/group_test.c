@@ -137,20 +137,18 @@ TEST(a_single_rank_needs_no_backend) {
 /* The plugins lie beside the program, not beside this test. */
 static enum status load(const struct collective_ops **ops, const char *name,
                         struct failure *why) {
-    char path[PATH_MAX];
     const char *program = getenv("CAPSTAN");
     const void *table;
-    snprintf(path, sizeof path, "%s-%s.so", program ? program : "build/capstan",
-             name);
-    enum status status =
-        plugin_load(&table, path, COLLECTIVE_SYMBOL, COLLECTIVE_ABI, why);
+    enum status status = plugin_load(
+        &table, textf("%s-%s.so", program ? program : "build/capstan", name),
+        COLLECTIVE_SYMBOL, COLLECTIVE_ABI, why);
     *ops = table;
     return status;
 }
 
 TEST(a_missing_backend_is_named) {
     const struct collective_ops *ops;
-    assert_fails(group_find_backend(&ops, "gloo", &failure), &failure,
+    assert_error(group_find_backend(&ops, "gloo", &failure),
                  FAILURE_PLUGIN_MISSING);
     assert_null(ops);
     assert_contains(failure.text, "strategy.backend gloo");

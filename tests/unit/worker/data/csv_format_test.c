@@ -157,13 +157,13 @@ TEST(a_label_that_is_not_needed_may_be_missing) {
         }
     open_format(fixture, &options[1]);
     open_text(fixture, "7\n", 2, true);
-    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
     static const char *const changing[] = {"7,bad,9\n7,9\n", "7,9\n7,bad,9\n"};
     for (int j = 0; j < 2; j++) {
         open_format(fixture, &options[1]);
         open_text(fixture, changing[j], strlen(changing[j]), true);
         assert_int_equal(next_row(fixture), STATUS_OK);
-        assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+        assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
         assert_contains(failure.text, j ? "found 3" : "found 2");
     }
 }
@@ -255,7 +255,7 @@ TEST(a_bad_line_is_named_by_its_column) {
     open_format(fixture, &options);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         open_text(fixture, cases[i].line, strlen(cases[i].line), true);
-        assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+        assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
         assert_contains(failure.text, cases[i].text);
     }
 }
@@ -264,7 +264,7 @@ TEST(a_bad_line_is_named_by_its_column) {
 static void expect_one_bad(struct fixture *fixture, const char *text,
                            const char *const *columns) {
     open_text(fixture, text, strlen(text), true);
-    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "a quote stands within");
     for (; *columns; columns++) {
         assert_int_equal(next_row(fixture), STATUS_OK);
@@ -292,7 +292,7 @@ TEST(a_quote_that_does_not_end_costs_its_line) {
     text[size / 6 * 6] = 0;
     text[0] = '"'; /* more than the longest record to the file's end */
     open_text(fixture, text, strlen(text), true);
-    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
     for (size_t line = 1; line < size / 6; line++)
         assert_int_equal(next_row(fixture), STATUS_OK);
     expect_end(fixture);
@@ -304,16 +304,15 @@ TEST(a_quote_begins_a_field_behind_a_delimiter) {
     static const char *const names[] = {"clicked", "city"};
     static const char delimiters[] = ",;|\t .";
     for (const char *delimiter = delimiters; *delimiter; delimiter++) {
-        char text[64], city[64];
         open_format(fixture,
                     &(struct csv_format_options){.delimiter = *delimiter,
                                                  .names = names,
                                                  .num_names = 2,
                                                  .label = "clicked"});
-        snprintf(text, sizeof text,
-                 "1%csize(\")\n0%c\"say \"\"a\n%cb\"\"\"\n1%cRio\n", *delimiter,
-                 *delimiter, *delimiter, *delimiter);
-        snprintf(city, sizeof city, "say \"a\n%cb\"", *delimiter);
+        const char *text =
+            textf("1%csize(\")\n0%c\"say \"\"a\n%cb\"\"\"\n1%cRio\n",
+                  *delimiter, *delimiter, *delimiter, *delimiter);
+        const char *city = textf("say \"a\n%cb\"", *delimiter);
         open_text(fixture, text, strlen(text), true);
         const char *const cities[] = {"size(\")", city, "Rio"};
         for (int c = 0; c < 3; c++) {
@@ -398,7 +397,7 @@ TEST(words_may_mean_no_value) {
             else
                 assert_int_equal(fixture->row.cells[c].count, 0);
     }
-    assert_fails(next_row(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
 }
 
 static const char people[] = "label,city\n1,Bonn\n0,Rio\n";
@@ -453,14 +452,14 @@ static void expect_no_text(struct fixture *fixture, const char *found,
             readers[r]->open(&file, fixture->path, &cut, &failure);
         if (!status)
             status = readers[r]->next(file, &record, &failure);
-        assert_fails(status, &failure, FAILURE_DATA_UNREADABLE);
+        assert_error(status, FAILURE_DATA_UNREADABLE);
         readers[r]->close(&file);
         if (!strstr(failure.text, found) || !strstr(failure.text, advice))
             fail_msg("%s", failure.text);
     }
     struct vocabulary *words;
-    assert_fails(vocabulary_open(&words, fixture->path, NULL, &failure),
-                 &failure, FAILURE_DATA_UNREADABLE);
+    assert_error(vocabulary_open(&words, fixture->path, NULL, &failure),
+                 FAILURE_DATA_UNREADABLE);
 }
 
 TEST(what_is_no_text_is_refused_with_a_way_out) {

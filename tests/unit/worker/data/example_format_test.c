@@ -158,7 +158,7 @@ TEST(what_is_no_example_is_refused) {
     struct example_message example;
     write_example(&example, true, false);
     for (size_t cut = 1; cut < example.size; cut++)
-        assert_fails(read_copy(format, &example, cut, &failure), &failure,
+        assert_error(read_copy(format, &example, cut, &failure),
                      FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "it is not a tf.train.Example");
     unsigned seed = 8;
@@ -185,10 +185,10 @@ TEST(a_sequence_example_is_none) {
         example_message_put_part(&lists, 1, "", 0);
         example_message_put_part(&example, 2, lists.bytes, lists.size);
         struct record record = {.bytes = example.bytes, .size = example.size};
-        assert_fails(read_copy(format, &example, example.size, &failure),
-                     &failure, FAILURE_DATA_MISMATCH);
-        assert_fails(example_format_names(&record, note_name, list, &failure),
-                     &failure, FAILURE_DATA_MISMATCH);
+        assert_error(read_copy(format, &example, example.size, &failure),
+                     FAILURE_DATA_MISMATCH);
+        assert_error(example_format_names(&record, note_name, list, &failure),
+                     FAILURE_DATA_MISMATCH);
     }
     example_format_close(&format);
 }
@@ -240,7 +240,7 @@ TEST(a_damaged_or_truncated_file_is_refused) {
         if (whole)
             assert_ok(read_file(path, &count, &damaged, &failure));
         else
-            assert_fails(read_file(path, &count, &damaged, &failure), &failure,
+            assert_error(read_file(path, &count, &damaged, &failure),
                          FAILURE_DATA_DAMAGED);
         bytes[at] ^= 16;
         file = fopen(path, "wb");
@@ -248,7 +248,7 @@ TEST(a_damaged_or_truncated_file_is_refused) {
         fclose(file);
         bytes[at] ^= 16;
         if (in_length) {
-            assert_fails(read_file(path, &count, &damaged, &failure), &failure,
+            assert_error(read_file(path, &count, &damaged, &failure),
                          FAILURE_DATA_DAMAGED);
             assert_contains(failure.text, path);
         } else {
@@ -291,7 +291,7 @@ TEST(a_stream_of_zlib_is_unpacked) {
     assert_int_equal(count, 20);
     assert_int_equal(damaged, 0);
     write_stream(path, bytes, size, 5);
-    assert_fails(read_file(path, &count, &damaged, &failure), &failure,
+    assert_error(read_file(path, &count, &damaged, &failure),
                  FAILURE_DATA_DAMAGED);
     write_stream(path, bytes, 0, 0);
     assert_ok(read_file(path, &count, &damaged, &failure));

@@ -190,17 +190,17 @@ TEST(an_identity_is_the_value_itself) {
     assert_ids(fixture, "a", IDS(UINT64_MAX), 1);
     assert_ids(fixture, "b", IDS(9), 1);
     put_texts(fixture, TEXTS("-1", "10", ""));
-    assert_fails(add_sample(fixture, "a"), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(add_sample(fixture, "a"), FAILURE_DATA_DAMAGED);
     assert_string_equal(failure.text,
                         "column a: found \"-1\", expected an id from 0 to "
                         "18446744073709551615");
-    assert_fails(add_sample(fixture, "b"), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(add_sample(fixture, "b"), FAILURE_DATA_DAMAGED);
     assert_string_equal(failure.text,
                         "column b: found \"10\", expected an id from 0 to 9");
     fixture->cells[0] = fixture->cells[1] = (struct record_cell){
         .type = RECORD_INTEGERS, .count = 1, .integers = &negative};
     assert_ids(fixture, "a", IDS(UINT64_MAX), 1);
-    assert_fails(add_sample(fixture, "b"), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(add_sample(fixture, "b"), FAILURE_DATA_DAMAGED);
 }
 
 TEST(a_cross_hashes_its_parts_ids_before_any_modulo) {
@@ -251,7 +251,7 @@ TEST(a_cross_of_too_many_combinations_is_refused) {
     assert_int_equal(add_sample(fixture, "x"), STATUS_OK);
     assert_int_equal(fixture->offsets[1], 1 << 16);
     fixture->cells[1].count = 3;
-    assert_fails(add_sample(fixture, "x"), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(add_sample(fixture, "x"), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "feature x");
     fixture->cells[1].count = 0;
     assert_ids(fixture, "x", NULL, 0);
@@ -294,10 +294,10 @@ TEST(pairs_without_features_are_one_of_their_own) {
     assert_int_equal(info.gives, FEATURE_IDS);
     assert_true(info.weighted);
     features_close(&fixture->features);
-    assert_fails(features_open_pairs(&fixture->features,
+    assert_error(features_open_pairs(&fixture->features,
                                      "{\"x\": {\"type\": \"numeric\"}}", "x",
                                      &failure),
-                 &failure, FAILURE_JOB_INVALID);
+                 FAILURE_JOB_INVALID);
 }
 
 /* What was there before the sample stays as it was. */
@@ -311,7 +311,7 @@ TEST(a_sample_that_fails_leaves_no_ids) {
     fixture->samples = 1;
     fixture->cells[1] =
         (struct record_cell){RECORD_FLOATS, 1, .floats = &number};
-    assert_fails(add_sample(fixture, "x"), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(add_sample(fixture, "x"), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "column b");
     put_texts(fixture, TEXTS("p", "q", ""));
     assert_ids(fixture, "x", &first, 1);
@@ -436,9 +436,9 @@ TEST(wrong_settings_of_ids_are_refused) {
          "features.x.of: found \"e\""},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_fails(features_open(&fixture->features, wrong[i].text, columns,
+        assert_error(features_open(&fixture->features, wrong[i].text, columns,
                                    COLUMNS, NULL, &failure),
-                     &failure, FAILURE_JOB_INVALID);
+                     FAILURE_JOB_INVALID);
         assert_contains(failure.text, wrong[i].said);
     }
 }

@@ -111,8 +111,8 @@ TEST(a_word_that_is_there_twice_is_named_by_its_lines) {
     snprintf(text, sizeof text,
              "{\"a\": {\"type\": \"vocabulary\", \"file\": \"%s\"}}", path);
     snprintf(place, sizeof place, "%s:5 and line 2", path);
-    assert_fails(features_open(&features, text, columns, 3, NULL, &failure),
-                 &failure, FAILURE_JOB_INVALID);
+    assert_error(features_open(&features, text, columns, 3, NULL, &failure),
+                 FAILURE_JOB_INVALID);
     assert_contains(failure.text, place);
     unlink(path);
 }
@@ -134,15 +134,15 @@ TEST(lists_have_the_features_shape) {
     assert_ok(features_read(features, cells, values, &failure));
     assert_memory_equal(values, VALUES(1, 2, 1, 2), sizeof values);
     numbers.count = 1;
-    assert_fails(features_read(features, cells, values, &failure), &failure,
+    assert_error(features_read(features, cells, values, &failure),
                  FAILURE_DATA_DAMAGED);
     numbers.count = 2;
     numbers.floats = (const float[]){1, NAN};
-    assert_fails(features_read(features, cells, values, &failure), &failure,
+    assert_error(features_read(features, cells, values, &failure),
                  FAILURE_DATA_DAMAGED);
     numbers.floats = pair;
     cells[1] = &numbers;
-    assert_fails(features_read(features, cells, values, &failure), &failure,
+    assert_error(features_read(features, cells, values, &failure),
                  FAILURE_DATA_DAMAGED);
     features_close(&features);
 }
@@ -150,8 +150,8 @@ TEST(lists_have_the_features_shape) {
 TEST(a_text_that_is_no_number_is_named) {
     struct features *features = open_features(NULL);
     float values[3];
-    assert_fails(read_texts(features, TEXTS("1", "n/a", "2"), values, &failure),
-                 &failure, FAILURE_DATA_DAMAGED);
+    assert_error(read_texts(features, TEXTS("1", "n/a", "2"), values, &failure),
+                 FAILURE_DATA_DAMAGED);
     assert_string_equal(failure.text,
                         "column b: found \"n/a\", expected a number");
     features_close(&features);
@@ -180,19 +180,19 @@ TEST(wrong_settings_are_refused_together) {
                       " \"shape\": 16777216}",
                       i ? ", " : "{", i);
     strcpy(at, "}");
-    assert_fails(features_open(&features, many, columns, 3, NULL, &failure),
-                 &failure, FAILURE_JOB_INVALID);
+    assert_error(features_open(&features, many, columns, 3, NULL, &failure),
+                 FAILURE_JOB_INVALID);
     free(many);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_fails(
+        assert_error(
             features_open(&features, wrong[i], columns, 3, NULL, &failure),
-            &failure, FAILURE_JOB_INVALID);
+            FAILURE_JOB_INVALID);
         assert_null(features);
         assert_contains(failure.text, "features.");
     }
-    assert_fails(
+    assert_error(
         features_open(&features,
                       "{\"a\": {\"type\": \"vocabulary\", \"file\": \"/no\"}}",
                       columns, 3, NULL, &failure),
-        &failure, FAILURE_DATA_UNREADABLE);
+        FAILURE_DATA_UNREADABLE);
 }

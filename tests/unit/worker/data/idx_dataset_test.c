@@ -160,7 +160,7 @@ TEST(a_label_that_the_model_has_not_is_named) {
             assert_int_equal(status, STATUS_OK);
             continue;
         }
-        assert_fails(status, &failure, FAILURE_DATA_DAMAGED);
+        assert_error(status, FAILURE_DATA_DAMAGED);
         assert_contains(failure.text, fixture->labels);
         assert_contains(failure.text, cases[i].text);
     }
@@ -218,7 +218,7 @@ TEST(another_number_of_labels_is_refused) {
     fewer[7] = 2;
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, fewer, sizeof fewer);
-    assert_fails(load(fixture), &failure, FAILURE_DATA_MISMATCH);
+    assert_error(load(fixture), FAILURE_DATA_MISMATCH);
     assert_null(fixture->dataset);
     assert_contains(failure.text, "found 2 labels, expected 3");
     assert_contains(failure.text, fixture->images);
@@ -228,23 +228,23 @@ TEST(another_number_of_labels_is_refused) {
 TEST(swapped_files_are_refused_with_the_guess) {
     file_bytes_write(fixture->images, labels, sizeof labels);
     file_bytes_write(fixture->labels, images, sizeof images);
-    assert_fails(load(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(load(fixture), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "swapped?");
 }
 
 TEST(a_corrupt_file_of_labels_is_refused) {
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels - 1);
-    assert_fails(load(fixture), &failure, FAILURE_DATA_DAMAGED);
+    assert_error(load(fixture), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, fixture->labels);
     assert_contains(failure.text, "ends after byte 10");
 }
 
 TEST(a_check_reports_a_missing_file) {
     file_bytes_write(fixture->images, images, sizeof images);
-    assert_fails(
+    assert_error(
         idx_dataset_check_files(fixture->images, fixture->labels, &failure),
-        &failure, FAILURE_DATA_UNREADABLE);
+        FAILURE_DATA_UNREADABLE);
     assert_contains(failure.text, fixture->labels);
     file_bytes_write(fixture->labels, labels, 1); /* it reads nothing */
     assert_ok(

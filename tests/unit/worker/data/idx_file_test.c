@@ -62,7 +62,7 @@ static enum status read_images(struct fixture *fixture) {
 
 static void assert_refused(struct fixture *fixture, enum failure_code code,
                            const char *text) {
-    assert_fails(read_images(fixture), &failure, code);
+    assert_error(read_images(fixture), code);
     assert_null(fixture->file.data);
     assert_contains(failure.text, fixture->path);
     assert_contains(failure.text, text);
@@ -111,7 +111,7 @@ TEST(running_out_of_descriptors_is_retryable) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     enum status status = read_images(fixture);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_fails(status, &failure, FAILURE_NO_DESCRIPTORS);
+    assert_error(status, FAILURE_NO_DESCRIPTORS);
     assert_int_equal(read_images(fixture), STATUS_OK);
 }
 
@@ -350,9 +350,9 @@ TEST(a_gzip_file_truncated_in_its_trailer_is_refused) {
             free(fixture->file.data);
             for (size_t cut = 1; cut <= 8; cut++) {
                 file_bytes_write(fixture->path, packed, whole - cut);
-                assert_fails(idx_file_read(&fixture->file, fixture->path,
+                assert_error(idx_file_read(&fixture->file, fixture->path,
                                            "labels", 1, 1, &failure),
-                             &failure, FAILURE_DATA_DAMAGED);
+                             FAILURE_DATA_DAMAGED);
                 assert_contains(failure.text, fixture->path);
             }
             free(content);

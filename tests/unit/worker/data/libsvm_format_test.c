@@ -61,9 +61,9 @@ TEST(a_wrong_word_is_named_by_its_place) {
     struct libsvm_format format = {0};
     bool empty;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_fails(read_line(&format, cases[i].line, strlen(cases[i].line),
+        assert_error(read_line(&format, cases[i].line, strlen(cases[i].line),
                                &empty, &failure),
-                     &failure, FAILURE_DATA_DAMAGED);
+                     FAILURE_DATA_DAMAGED);
         assert_contains(failure.text, cases[i].text);
     }
     libsvm_format_close(&format);

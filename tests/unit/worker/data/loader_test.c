@@ -136,8 +136,8 @@ TEST(a_failed_open_leaves_nothing_open) {
     bad.rank = bad.num_ranks;
     struct loader *loader = NULL;
     struct loader_prefetch ahead = {3, 2};
-    assert_fails(loader_open(&loader, &fixture->data.dataset, &spec, &bad, 0,
+    assert_error(loader_open(&loader, &fixture->data.dataset, &spec, &bad, 0,
                              ahead, &failure),
-                 &failure, FAILURE_DATA_TOO_SMALL);
+                 FAILURE_DATA_TOO_SMALL);
     assert_null(loader);
 }

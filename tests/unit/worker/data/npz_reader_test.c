@@ -70,13 +70,13 @@ static void end_archive(struct fixture *fixture) {
 static void put_array(struct fixture *fixture, const char *name, int version,
                       const char *type_and_shape, const void *data,
                       size_t size) {
-    char text[256], member[64];
+    char text[256];
     int length = snprintf(text, sizeof text, "{%s, }\n", type_and_shape);
     unsigned char prefix[12] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     size_t before = version == 1 ? 10 : 12;
     prefix[6] = (unsigned char)version;
     prefix[8] = (unsigned char)length;
-    snprintf(member, sizeof member, "%s.npy", name);
+    const char *member = textf("%s.npy", name);
     struct archive_entry *entry = archive_entry_new();
     archive_entry_set_pathname(entry, member);
     archive_entry_set_filetype(entry, AE_IFREG);
@@ -115,8 +115,7 @@ static void assert_text(const struct record_cell *cell, const char *expected,
 
 /* An integer, or the digits of what an Example has no integer for. */
 static void assert_hash(const struct record_cell *cell, int r) {
-    char digits[24];
-    snprintf(digits, sizeof digits, "%" PRIu64, hashes[r]);
+    const char *digits = textf("%" PRIu64, hashes[r]);
     if (hashes[r] > INT64_MAX)
         assert_text(cell, digits, strlen(digits));
     else
@@ -181,8 +180,7 @@ static void assert_refused_by(struct fixture *fixture,
                               const struct record_reader *reader,
                               enum failure_code code, const char *said) {
     struct record_file *file;
-    assert_fails(reader->open(&file, fixture->path, &any, &failure), &failure,
-                 code);
+    assert_error(reader->open(&file, fixture->path, &any, &failure), code);
     assert_null(file);
     assert_contains(failure.text, said);
 }
@@ -260,7 +258,7 @@ TEST(a_record_has_the_fields_of_an_element) {
                      STATUS_OK);
     for (int r = 0; r < 3; r++)
         assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
-    assert_fails(npy_reader.next(file, &record, &failure), &failure,
+    assert_error(npy_reader.next(file, &record, &failure),
                  FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "fewer elements");
     npy_reader.close(&file);
@@ -392,7 +390,7 @@ TEST(an_array_with_too_few_rows_is_named) {
                      STATUS_OK);
     for (int r = 0; r < 3; r++)
         assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
-    assert_fails(npz_reader.next(file, &record, &failure), &failure,
+    assert_error(npz_reader.next(file, &record, &failure),
                  FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "array points: found fewer");
     npz_reader.close(&file);
@@ -418,7 +416,7 @@ TEST(an_array_with_another_checksum_is_named) {
                      STATUS_OK);
     for (int r = 0; r < 2; r++)
         assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
-    assert_fails(npz_reader.next(file, &record, &failure), &failure,
+    assert_error(npz_reader.next(file, &record, &failure),
                  FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "array points: found ");
     npz_reader.close(&file);
@@ -554,7 +552,7 @@ static void expect_absent(struct fixture *fixture,
     static const char *const names[] = {"wide", "other"};
     const struct record_cut cut = {.names = names, .num_names = 2};
     struct record_file *file;
-    assert_fails(reader->open(&file, fixture->path, &cut, &failure), &failure,
+    assert_error(reader->open(&file, fixture->path, &cut, &failure),
                  FAILURE_DATA_MISMATCH);
     assert_contains(failure.text, said);
 }
@@ -627,14 +625,13 @@ TEST(values_of_any_width_and_order_are_read) {
         {"|b1", {1, 0, 1}, 3, {1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        char shaped[80], descr[32];
-        snprintf(shaped, sizeof shaped, SHAPED("%s", "(3,)"), arrays[i].type);
+        const char *shaped = textf(SHAPED("%s", "(3,)"), arrays[i].type);
         begin_archive(fixture, "store");
         put_array(fixture, "wide", 1, shaped, arrays[i].bytes, arrays[i].size);
         end_archive(fixture);
         expect_floats(fixture, &npz_reader, &one, arrays[i].values);
-        snprintf(descr, sizeof descr, "[('wide', '%s')]", arrays[i].type);
-        write_npy(fixture, descr, "(3,)", arrays[i].bytes, arrays[i].size);
+        write_npy(fixture, textf("[('wide', '%s')]", arrays[i].type), "(3,)",
+                  arrays[i].bytes, arrays[i].size);
         expect_floats(fixture, &npy_reader, &one, arrays[i].values);
     }
     static const unsigned char halves[] = {0, 0xc0, 0xff, 0x7b, 0x01, 0};

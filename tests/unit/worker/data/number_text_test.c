@@ -73,8 +73,7 @@ TEST(a_comma_may_stand_before_the_decimals) {
     for (int i = 0; i < 20000; i++) {
         double value = (rand_r(&seed) - RAND_MAX / 2) /
                        (double)(1 + rand_r(&seed) % 100000);
-        char text[400];
-        snprintf(text, sizeof text, forms[i % 4], value);
+        const char *text = textf(forms[i % 4], value);
         float expected = (float)strtod(text, NULL);
         assert_true(number_text_field(text, strlen(text), false, &found));
         assert_true(found == expected);

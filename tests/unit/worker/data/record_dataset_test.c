@@ -279,7 +279,7 @@ TEST(a_bad_record_ends_the_run_or_is_skipped) {
     for (unsigned i = 0; i < count; i++) {
         write_parts(fixture);
         append(fixture, bad[i]);
-        assert_fails(read_epoch(fixture, &seen), &failure, FAILURE_BAD_RECORD);
+        assert_error(read_epoch(fixture, &seen), FAILURE_BAD_RECORD);
         assert_contains(failure.text, "/part-0.csv:10: ");
     }
     write_parts(fixture);
@@ -307,7 +307,7 @@ TEST(a_label_is_one_of_its_columns_bounds) {
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_part(fixture, 0, "x,label,y\n0,0,0\n");
         append(fixture, bad[i].line);
-        assert_fails(read_epoch(fixture, &seen), &failure, FAILURE_BAD_RECORD);
+        assert_error(read_epoch(fixture, &seen), FAILURE_BAD_RECORD);
         assert_contains(failure.text, bad[i].text);
     }
     label->max = 0;
@@ -328,7 +328,7 @@ TEST(a_file_that_shrinks_is_noticed) {
         const struct batch *batch;
         status = loader_next(loader, &batch, &failure);
     }
-    assert_fails(status, &failure, FAILURE_DATA_MISMATCH);
+    assert_error(status, FAILURE_DATA_MISMATCH);
     loader_close(&loader);
     dataset_free(&dataset);
 }
@@ -358,7 +358,7 @@ TEST(a_file_that_grows_is_named) {
         fclose(file);
         for (unsigned b = 0; !status && b < batches; b++)
             status = loader_next(loader, &batch, &failure);
-        assert_fails(status, &failure, FAILURE_DATA_MISMATCH);
+        assert_error(status, FAILURE_DATA_MISMATCH);
         assert_contains(failure.text, path);
         loader_close(&loader);
         dataset_free(&dataset);
@@ -424,7 +424,7 @@ TEST(bytes_between_gzip_members_are_damage) {
                                           .key = "data.train",
                                           .num_ranks = 1,
                                           .count = true};
-        assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+        assert_error(dataset_open(&dataset, &options, &failure),
                      FAILURE_DATA_DAMAGED);
         assert_contains(failure.text, "no gzip member");
     }
@@ -452,7 +452,7 @@ TEST(counting_can_be_ended) {
     for (int i = 0; i < 70000; i++)
         fputs("1,0,2\n", file);
     fclose(file);
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_TERMINATED);
     assert_int_equal(asked, 1);
 }
@@ -479,8 +479,8 @@ TEST(a_test_set_has_the_training_sets_columns) {
     }
     test = open_dataset(fixture, 0, 1, false);
     assert_ok(dataset_compare_columns(train, train, "data.test", &failure));
-    assert_fails(dataset_compare_columns(train, test, "data.test", &failure),
-                 &failure, FAILURE_DATA_MISMATCH);
+    assert_error(dataset_compare_columns(train, test, "data.test", &failure),
+                 FAILURE_DATA_MISMATCH);
     dataset_free(&train);
     dataset_free(&test);
 }
@@ -506,15 +506,14 @@ TEST(a_share_without_records_is_refused) {
                                       .rank = RECORDS,
                                       .num_ranks = RECORDS + 1,
                                       .count = true};
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_DATA_TOO_SMALL);
     options.count = false;
     assert_int_equal(dataset_open(&dataset, &options, NULL), STATUS_OK);
     struct loader *loader =
         open_loader(fixture, dataset, (struct sampler_options){0}, 0, 0);
     const struct batch *batch;
-    assert_fails(loader_next(loader, &batch, &failure), &failure,
-                 FAILURE_DATA_TOO_SMALL);
+    assert_error(loader_next(loader, &batch, &failure), FAILURE_DATA_TOO_SMALL);
     loader_close(&loader);
     dataset_free(&dataset);
 }
@@ -526,18 +525,18 @@ TEST(missing_files_and_columns_are_named) {
                                       .key = "data.test",
                                       .num_ranks = 1};
     fixture->job.data.label = "click";
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_DATA_MISMATCH);
     fixture->files.paths[1] = fixture->pattern;
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_DATA_MISMATCH);
     fixture->files.paths[1] = NULL;
     fixture->files.paths[0] = "/no/*.csv";
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_DATA_UNREADABLE);
     assert_string_equal(failure.text, "data.test: /no/*.csv: no such file");
     fixture->files.paths[0] = "/**";
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_DATA_UNREADABLE);
     assert_contains(failure.text, "data.test: /**: found **");
 }
@@ -572,7 +571,7 @@ TEST(a_label_that_no_example_has_is_an_error_at_once) {
     fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
     fixture->job.data.format = JOB_NPY;
     fixture->job.features = "{\"x\": {\"type\": \"numeric\"}}";
-    assert_fails(dataset_open(&dataset, &options, &failure), &failure,
+    assert_error(dataset_open(&dataset, &options, &failure),
                  FAILURE_DATA_MISMATCH);
     assert_contains(failure.text, "data.label");
     assert_contains(failure.text, "part-0.csv");

@@ -146,7 +146,7 @@ TEST(only_two_classes_may_be_minus_and_plus_one) {
     loader_close(&fixture->loader);
     label->num_classes = 3;
     open_loader(fixture);
-    assert_fails(loader_next(fixture->loader, &batch, &failure), &failure,
+    assert_error(loader_next(fixture->loader, &batch, &failure),
                  FAILURE_BAD_RECORD);
 }
 
@@ -171,7 +171,7 @@ TEST(a_bad_line_is_named_by_its_place) {
     const struct batch *batch;
     open_data(fixture, "# a comment counts as a line\n1 7:1 8:x\n");
     open_loader(fixture);
-    assert_fails(loader_next(fixture->loader, &batch, &failure), &failure,
+    assert_error(loader_next(fixture->loader, &batch, &failure),
                  FAILURE_BAD_RECORD);
     assert_contains(failure.text,
                     ":2: column 7: found \"8:x\", expected ID:VALUE");

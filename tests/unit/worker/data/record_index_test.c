@@ -68,11 +68,9 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *fixture = *state;
-    char command[80];
     for (int f = 0; f < 2; f++)
         record_index_close(&fixture->indices[f]);
-    snprintf(command, sizeof command, "rm -r %s", fixture->folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(textf("rm -r %s", fixture->folder)), 0);
     free(fixture);
     return 0;
 }
@@ -95,10 +93,9 @@ static unsigned open_index(struct fixture *fixture, const char *path,
 
 /* The file that keeps the only index. */
 static void kept_file(const struct fixture *fixture, char *path) {
-    char pattern[96];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/*.idx", fixture->kept);
-    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(glob(textf("%s/*.idx", fixture->kept), 0, NULL, &found),
+                     0);
     assert_int_equal(found.gl_pathc, 1);
     strcpy(path, found.gl_pathv[0]);
     globfree(&found);
@@ -161,7 +158,7 @@ TEST(another_process_is_waited_for) {
     kept_file(fixture, kept);
     int file = open(kept, O_RDONLY);
     assert_int_equal(flock(file, LOCK_EX), 0);
-    assert_fails(record_index_open(&index, &options, &failure), &failure,
+    assert_error(record_index_open(&index, &options, &failure),
                  FAILURE_TERMINATED);
     assert_null(index);
     close(file);
@@ -207,10 +204,9 @@ TEST(a_stream_reads_no_more_than_from_the_last_mark) {
             for (uint32_t i = 0; i < window.count; i++) {
                 struct record record = record_window_get(&window, i, &path);
                 uint64_t wanted = (number * BUFFER + i) * ranks + options.rank;
-                char text[16];
-                snprintf(text, sizeof text, "%.*s", (int)record.size,
-                         record.bytes);
-                assert_int_equal(atoi(text), wanted);
+                assert_int_equal(
+                    atoi(textf("%.*s", (int)record.size, record.bytes)),
+                    wanted);
                 assert_int_equal(record.line, wanted % RECORDS + 2);
                 assert_int_equal(record.number, wanted % RECORDS + 1);
             }

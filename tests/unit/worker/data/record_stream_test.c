@@ -94,9 +94,8 @@ static void next_window(struct record_stream *stream,
 /* The number that is WINDOW's record I. */
 static unsigned number_at(const struct record_window *window, uint32_t i) {
     const char *path;
-    char text[16];
     struct record record = record_window_get(window, i, &path);
-    snprintf(text, sizeof text, "%.*s", (int)record.size, record.bytes);
+    const char *text = textf("%.*s", (int)record.size, record.bytes);
     assert_int_equal(record.line, record.number + 1);
     return (unsigned)atoi(text);
 }
@@ -223,15 +222,15 @@ TEST(a_wrong_header_and_a_missing_file_are_named) {
     uint64_t count;
     write_text(fixture->paths[2], "\nother\n5\n");
     assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
-    assert_fails(record_stream_count(stream, &count, &failure), &failure,
+    assert_error(record_stream_count(stream, &count, &failure),
                  FAILURE_DATA_MISMATCH);
     assert_contains(failure.text, fixture->paths[2]);
     assert_contains(failure.text, ":2: another header");
     write_text(fixture->paths[2], "");
-    assert_fails(record_stream_count(stream, &count, &failure), &failure,
+    assert_error(record_stream_count(stream, &count, &failure),
                  FAILURE_DATA_DAMAGED);
     unlink(fixture->paths[2]);
-    assert_fails(record_stream_count(stream, &count, &failure), &failure,
+    assert_error(record_stream_count(stream, &count, &failure),
                  FAILURE_DATA_UNREADABLE);
     assert_contains(failure.text, fixture->paths[2]);
     record_stream_close(&stream);

@@ -117,15 +117,15 @@ TEST(an_empty_dataset_is_refused) {
     struct sampler_options options = {
         .num_samples = 7, .num_ranks = 2, .micro_batch = 5, .drop_last = true};
     struct sampler *sampler = NULL;
-    assert_fails(sampler_open(&sampler, &options, &failure), &failure,
+    assert_error(sampler_open(&sampler, &options, &failure),
                  FAILURE_DATA_TOO_SMALL);
     assert_contains(failure.text, "share is 4 samples");
     options = (struct sampler_options){.num_ranks = 1, .micro_batch = 5};
-    assert_fails(sampler_open(&sampler, &options, &failure), &failure,
+    assert_error(sampler_open(&sampler, &options, &failure),
                  FAILURE_DATA_TOO_SMALL);
     options = (struct sampler_options){
         .num_samples = 5, .num_ranks = 2, .rank = 2, .micro_batch = 1};
-    assert_fails(sampler_open(&sampler, &options, &failure), &failure,
+    assert_error(sampler_open(&sampler, &options, &failure),
                  FAILURE_DATA_TOO_SMALL);
     assert_null(sampler);
 }

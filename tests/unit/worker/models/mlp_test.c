@@ -232,14 +232,14 @@ TEST(data_that_do_not_match_the_model_are_named) {
     assert_int_equal(model_mlp.check_data(&model, &data, &files, &failure),
                      STATUS_OK);
     data.num_classes = 11;
-    assert_fails(model_mlp.check_data(&model, &data, &files, &failure),
-                 &failure, FAILURE_DATA_MISMATCH);
+    assert_error(model_mlp.check_data(&model, &data, &files, &failure),
+                 FAILURE_DATA_MISMATCH);
     assert_string_equal(failure.text,
                         "model.layers[2]: found 10 outputs, expected 11 or "
                         "more: the largest label in labels is 10");
     data = (struct dataset){.count = 1, .features = 783, .num_classes = 10};
-    assert_fails(model_mlp.check_data(&model, &data, &files, &failure),
-                 &failure, FAILURE_DATA_MISMATCH);
+    assert_error(model_mlp.check_data(&model, &data, &files, &failure),
+                 FAILURE_DATA_MISMATCH);
     assert_contains(failure.text,
                     "expected 783, the values of an image in images");
 }

@@ -126,8 +126,7 @@ TEST(a_gpu_that_nobody_expects_is_no_news_where_it_is_not) {
 static void expect_refusal(struct local_device_request wanted,
                            enum failure_code code, const char *text) {
     struct local_device device;
-    assert_fails(local_device_open(&device, &wanted, NULL, &failure), &failure,
-                 code);
+    assert_error(local_device_open(&device, &wanted, NULL, &failure), code);
     expect_text(failure.text, text);
     expect_text(failure.text, "device: \"cuda\": ");
     assert_null(device.ops);
@@ -158,7 +157,7 @@ TEST(graphs_are_made_unless_the_environment_forbids_it) {
         local_device_close(&device);
     }
     setenv("CAPSTAN_CUDA_GRAPHS", "off", 1);
-    assert_fails(local_device_open(&device, &wanted, NULL, &failure), &failure,
+    assert_error(local_device_open(&device, &wanted, NULL, &failure),
                  FAILURE_BAD_VARIABLE);
     expect_text(failure.text,
                 "CAPSTAN_CUDA_GRAPHS is 'off'; allowed are 0 and 1");
@@ -197,7 +196,7 @@ TEST(an_environment_that_overrides_the_jobs_tf32_is_refused) {
         enum status status =
             local_device_open(&device, &wanted, NULL, &failure);
         if (cases[i].refused)
-            assert_fails(status, &failure, FAILURE_BAD_VARIABLE);
+            assert_error(status, FAILURE_BAD_VARIABLE);
         else
             assert_int_equal(status, STATUS_OK);
         assert_true(cases[i].refused ? !device.ops : device.ops != ops_cpu());
@@ -219,8 +218,8 @@ TEST(an_allocation_failure_names_the_keys_to_reduce) {
     assert_ok(local_device_open(&device, &wanted, NULL, &failure));
     void *half = device.ops->allocate(device.handle, 1u << 20);
     status_fail(&failure, FAILURE_DEVICE_MEMORY, "no memory for tea");
-    assert_fails(local_device_add_memory_hint(&device, &job, &failure),
-                 &failure, FAILURE_DEVICE_MEMORY);
+    assert_error(local_device_add_memory_hint(&device, &job, &failure),
+                 FAILURE_DEVICE_MEMORY);
     assert_string_equal(
         failure.text,
         "no memory for tea, where 3 of 3 GiB are free. What needs less: "

@@ -471,8 +471,7 @@ TEST(one_thread_is_the_calling_thread) {
 
 TEST(a_device_without_threads_is_refused) {
     struct device *device = NULL;
-    assert_fails(ops_cpu_open(&device, 0, &failure), &failure,
-                 FAILURE_JOB_INVALID);
+    assert_error(ops_cpu_open(&device, 0, &failure), FAILURE_JOB_INVALID);
     assert_contains(failure.text, "threads: found 0");
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/arena.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/exchange/allreduce/reducer.h"
 
@@ -11,21 +12,17 @@
 static struct layout *build(const uint32_t *elements, uint32_t count) {
     struct parameter parameters[8] = {0};
     struct layout *layout;
-    struct failure why;
     for (uint32_t p = 0; p < count; p++) {
         snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
         parameters[p].num_dims = 1;
         parameters[p].dims[0] = elements[p];
     }
-    if (layout_build(&layout, parameters, count, &why))
-        fail_msg("%s", why.text);
+    assert_ok(layout_build(&layout, parameters, count, &failure));
     return layout;
 }
 
 static void open_arena(struct arena *arena, const struct layout *layout) {
-    struct failure why;
-    if (arena_open(arena, layout, false, &why))
-        fail_msg("%s", why.text);
+    assert_ok(arena_open(arena, layout, false, &failure));
 }
 
 TEST(parameters_adjacent_in_the_plan_are_adjacent_in_memory) {
@@ -52,8 +49,7 @@ TEST(separated_parameters_are_aligned_and_zero_padded) {
     static const uint32_t elements[] = {3, 40000, 17, 16384, 1};
     struct layout *layout = build(elements, 5);
     struct arena arena;
-    struct failure why;
-    assert_int_equal(arena_open(&arena, layout, true, &why), STATUS_OK);
+    assert_ok(arena_open(&arena, layout, true, &failure));
     struct buffer *const both[] = {arena.weights, arena.gradients};
     for (int i = 0; i < 2; i++) {
         const float *floats = buffer_data(both[i]);
@@ -124,11 +120,9 @@ TEST(a_second_arena_shares_weights_but_not_gradients) {
     static const uint32_t elements[] = {5, 7};
     struct layout *layout = build(elements, 2);
     struct arena arena, beside;
-    struct failure why;
     open_arena(&arena, layout);
     for (int own = 0; own < 2; own++) {
-        assert_int_equal(arena_open_replica(&beside, &arena, layout, own, &why),
-                         STATUS_OK);
+        assert_ok(arena_open_replica(&beside, &arena, layout, own, &failure));
         assert_null(beside.weights);
         for (uint32_t p = 0; p < 2; p++) {
             assert_ptr_equal(beside.weight_of[p], arena.weight_of[p]);

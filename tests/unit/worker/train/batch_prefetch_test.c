@@ -30,13 +30,12 @@ static void open_fixture(struct fixture *fixture, enum job_device kind,
                          const struct fake_device_settings *plan) {
     struct local_device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
-    struct failure why;
     fake_device_configure(plan);
     *fixture = (struct fixture){0};
-    if (local_device_open(&fixture->device, &request, NULL, &why) ||
+    if (local_device_open(&fixture->device, &request, NULL, &failure) ||
         batch_prefetch_open(&fixture->batch_prefetch, &fixture->device, SAMPLES,
-                            &spec, &why))
-        fail_msg("%s", why.text);
+                            &spec, &failure))
+        fail_msg("%s", failure.text);
     const struct local_device *device = &fixture->device;
     fixture->sums =
         device->ops->allocate(device->handle, sizeof fixture->found);
@@ -144,15 +143,13 @@ TEST(an_allocation_failure_reports_the_size) {
                                            .timeout = 60};
     struct batch_prefetch prefetch;
     struct batch_spec three = spec;
-    struct failure why;
     three.columns[0].width = 3;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 4});
-    assert_int_equal(local_device_open(&device, &request, NULL, &why),
-                     STATUS_OK);
-    assert_fails(batch_prefetch_open(&prefetch, &device, 10, &three, &why),
-                 &why, FAILURE_DEVICE_MEMORY);
-    assert_string_equal(why.text,
+    assert_ok(local_device_open(&device, &request, NULL, &failure));
+    assert_error(batch_prefetch_open(&prefetch, &device, 10, &three, &failure),
+                 FAILURE_DEVICE_MEMORY);
+    assert_string_equal(failure.text,
                         "no memory on device cuda 0 (Fake GPU) for 2 batches "
                         "of 10 samples, of 320 bytes");
     local_device_close(&device);

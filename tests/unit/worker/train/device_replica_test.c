@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/device_replica.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/local_group_fixture.h"
 #include "tests/lib/test.h"
 
@@ -12,20 +13,16 @@ enum { ELEMENTS = 7 * 12 + 12 + 12 * 9 + 9 + 9 * 5 + 5 };
 
 static void open_one(struct local_group_fixture *fixture,
                      const struct fake_device_settings *gpus) {
-    struct failure why;
     local_group_fixture_open(fixture, widths);
-    if (local_group_fixture_begin(fixture, gpus, NULL, 1, &why))
-        fail_msg("%s", why.text);
+    assert_ok(local_group_fixture_begin(fixture, gpus, NULL, 1, &failure));
     local_group_fixture_load(fixture, 0, 1);
 }
 
 TEST(a_step_counts_its_samples_and_their_losses) {
     struct local_group_fixture fixture;
     struct device_replica_result result;
-    struct failure why;
     open_one(&fixture, NULL);
-    assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
-                     STATUS_OK);
+    assert_ok(local_group_fixture_compute(&fixture, &result, &failure));
     assert_int_equal(result.samples, 6);
     assert_int_equal(result.last_samples, 3);
     assert_true(result.correct <= 6);
@@ -39,17 +36,14 @@ TEST(a_step_counts_its_samples_and_their_losses) {
 TEST(a_step_has_the_same_bits_on_any_device) {
     float cpu[ELEMENTS], gpu[ELEMENTS];
     struct device_replica_result first, found;
-    struct failure why;
     local_group_fixture_expect(widths, 1, 3, cpu, &first);
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
         struct local_group_fixture fixture;
         open_one(&fixture,
                  &(struct fake_device_settings){.order = order, .devices = 1});
         for (int step = 0; step < 3; step++) {
-            assert_int_equal(
-                local_group_fixture_compute(&fixture, &found, &why), STATUS_OK);
-            assert_int_equal(local_group_fixture_gather(&fixture, true, &why),
-                             STATUS_OK);
+            assert_ok(local_group_fixture_compute(&fixture, &found, &failure));
+            assert_ok(local_group_fixture_gather(&fixture, true, &failure));
         }
         local_group_fixture_gradients(&fixture, gpu);
         assert_memory_equal(gpu, cpu, sizeof cpu);
@@ -65,17 +59,14 @@ TEST(a_nonfinite_loss_marks_the_step_nonfinite) {
     for (int i = 0; i < 2; i++) {
         struct local_group_fixture fixture;
         struct device_replica_result result;
-        struct failure why;
         open_one(&fixture, kinds[i]);
         fixture.arena.weight_of[5][0] = NAN;
-        assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
-                         STATUS_OK);
+        assert_ok(local_group_fixture_compute(&fixture, &result, &failure));
         assert_true(result.nonfinite);
         assert_true(isnan(result.loss));
         assert_true(result.finite_loss_sum == 0);
         assert_int_equal(result.samples, 0);
-        assert_int_equal(local_group_fixture_gather(&fixture, false, &why),
-                         STATUS_OK);
+        assert_ok(local_group_fixture_gather(&fixture, false, &failure));
         assert_int_equal(fixture.num_announced, 0);
         local_group_fixture_close(&fixture);
     }
@@ -84,11 +75,9 @@ TEST(a_nonfinite_loss_marks_the_step_nonfinite) {
 TEST(an_aborted_step_ends_after_a_batch) {
     struct local_group_fixture fixture;
     struct device_replica_result result;
-    struct failure why;
     open_one(&fixture, NULL);
     fixture.aborted = true;
-    assert_int_equal(local_group_fixture_compute(&fixture, &result, &why),
-                     STATUS_OK);
+    assert_ok(local_group_fixture_compute(&fixture, &result, &failure));
     assert_int_equal(result.samples, 3);
     assert_int_equal(fixture.num_announced, 0);
     local_group_fixture_close(&fixture);

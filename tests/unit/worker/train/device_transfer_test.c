@@ -23,7 +23,6 @@ static void open_parts(struct fixture *fixture, enum job_device kind,
     struct parameter parameters[PARAMETERS] = {0};
     struct local_device_request request = {
         .kind = kind, .threads = 1, .cuda = fake_device_ops(), .timeout = 60};
-    struct failure why;
     for (uint32_t p = 0; p < PARAMETERS; p++) {
         snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
         parameters[p].num_dims = 2;
@@ -31,19 +30,18 @@ static void open_parts(struct fixture *fixture, enum job_device kind,
     }
     fake_device_configure(plan);
     *fixture = (struct fixture){0};
-    if (layout_build(&fixture->layout, parameters, PARAMETERS, &why) ||
-        arena_open(&fixture->arena, fixture->layout, false, &why) ||
-        local_device_open(&fixture->device, &request, NULL, &why))
-        fail_msg("%s", why.text);
+    if (layout_build(&fixture->layout, parameters, PARAMETERS, &failure) ||
+        arena_open(&fixture->arena, fixture->layout, false, &failure) ||
+        local_device_open(&fixture->device, &request, NULL, &failure))
+        fail_msg("%s", failure.text);
 }
 
 static void open_transfer(struct fixture *fixture, enum job_device kind,
                           const struct fake_device_settings *plan) {
-    struct failure why;
     open_parts(fixture, kind, plan);
-    if (device_transfer_open(&fixture->device_transfer, &fixture->device,
-                             fixture->layout, &fixture->arena, true, &why))
-        fail_msg("%s", why.text);
+    assert_ok(device_transfer_open(&fixture->device_transfer, &fixture->device,
+                                   fixture->layout, &fixture->arena, true,
+                                   &failure));
 }
 
 /* The device may be lost. */
@@ -77,9 +75,7 @@ static void square(struct fixture *fixture, uint32_t p) {
 }
 
 static void expect_gradient(struct fixture *fixture, uint32_t p, float value) {
-    struct failure why;
-    if (device_transfer_sync(&fixture->device_transfer, p, &why))
-        fail_msg("%s", why.text);
+    assert_ok(device_transfer_sync(&fixture->device_transfer, p, &failure));
     for (int i = 0; i < WIDTH * WIDTH; i++)
         if (!(fixture->arena.gradient_of[p][i] == value))
             fail_msg("parameter %u: found %g, expected %g", p,
@@ -150,7 +146,6 @@ TEST(weights_are_uploaded_once_until_they_change) {
 /* What others have made of it meanwhile is what comes. */
 TEST(a_gradient_may_stay_on_the_device_for_a_while) {
     struct fixture fixture;
-    struct failure why;
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
         open_transfer(
             &fixture, JOB_DEVICE_CUDA,
@@ -165,7 +160,7 @@ TEST(a_gradient_may_stay_on_the_device_for_a_while) {
                              transfer->weights[0], transfer->weights[0],
                              transfer->gradients[0], WIDTH, WIDTH, WIDTH));
         device_transfer_record(transfer, 0);
-        assert_int_equal(device_transfer_sync(transfer, 0, &why), STATUS_OK);
+        assert_ok(device_transfer_sync(transfer, 0, &failure));
         assert_int_equal(fake_device_downloaded(device->handle), 0);
         device->ops->run(device->handle, STREAM_COMPUTE,
                          op_linear_weight_gradient(transfer->weights[0],
@@ -198,27 +193,25 @@ TEST(with_unified_memory_nothing_is_copied) {
 
 TEST(a_wait_reports_a_lost_device) {
     struct fixture fixture;
-    struct failure why;
     open_transfer(&fixture, JOB_DEVICE_CUDA,
                   &(struct fake_device_settings){.devices = 1, .lose_at = 5});
     fill(fixture.arena.weight_of[2], 1);
     square(&fixture, 2);
-    assert_fails(device_transfer_sync(&fixture.device_transfer, 2, &why), &why,
+    assert_error(device_transfer_sync(&fixture.device_transfer, 2, &failure),
                  FAILURE_DEVICE_LOST);
     close_parts(&fixture);
 }
 
 TEST(an_allocation_failure_reports_the_size) {
     struct fixture fixture;
-    struct failure why;
     open_parts(
         &fixture, JOB_DEVICE_CUDA,
         &(struct fake_device_settings){.devices = 1, .fail_allocation = 1});
-    assert_fails(device_transfer_open(&fixture.device_transfer, &fixture.device,
+    assert_error(device_transfer_open(&fixture.device_transfer, &fixture.device,
                                       fixture.layout, &fixture.arena, true,
-                                      &why),
-                 &why, FAILURE_DEVICE_MEMORY);
-    assert_string_equal(why.text,
+                                      &failure),
+                 FAILURE_DEVICE_MEMORY);
+    assert_string_equal(failure.text,
                         "no memory on device cuda 0 (Fake GPU) for weights and "
                         "gradients of 1536 bytes");
     close_parts(&fixture);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/train/evaluator.h"
 
 #include "core/store/checkpoint.h"
@@ -26,7 +28,7 @@ enum { IN = 64, HIDDEN = 16, OUT = 10, MAX_LINES = 8 };
 
 struct fixture {
     struct cluster_run *run; /* its folder has the data */
-    char dir[PATH_MAX];
+    const char *dir;
     struct job *job;
     struct layout *layout;
     struct evaluator_settings settings;
@@ -41,11 +43,11 @@ static void must(enum status status, const struct failure *why) {
 }
 
 static void load_job(struct fixture *fixture, const char *changes) {
-    char path[PATH_MAX];
-    struct job_source source = {.models = &model_schemas, .path = path};
+    struct job_source source = {.models = &model_schemas,
+                                .path =
+                                    cluster_run_path(fixture->run, "job.json")};
     job_free(&fixture->job);
     cluster_run_job(fixture->run, changes);
-    cluster_run_path(fixture->run, "job.json", path);
     must(job_load(&fixture->job, &source, NULL, &fixture->why), &fixture->why);
 }
 
@@ -55,7 +57,7 @@ static int set_up(void **state) {
     if (cluster_run_setup(&run))
         return -1;
     fixture->run = run;
-    cluster_run_path(run, "checkpoint", fixture->dir);
+    fixture->dir = cluster_run_path(run, "checkpoint");
     load_job(fixture, NULL);
     must(model_layout(&fixture->layout, &fixture->job->model, NULL,
                       &fixture->why),
@@ -95,10 +97,9 @@ static void write_shard(const struct fixture *fixture, uint64_t step,
                         struct shard_info *info) {
     const struct layout *layout = fixture->layout;
     struct shard_writer *writer;
-    struct failure why;
     char path[PATH_MAX];
     shard_path(fixture, step, path);
-    must(shard_writer_open(&writer, path, 1 << 20, 64, &why), &why);
+    must(shard_writer_open(&writer, path, 1 << 20, 64, &failure), &failure);
     for (uint32_t b = 0; b < layout->num_blocks; b++) {
         float floats[IN * HIDDEN];
         struct shard_key key = {.parameter = layout->blocks[b].parameter,
@@ -106,22 +107,21 @@ static void write_shard(const struct fixture *fixture, uint64_t step,
         layout_init_block(layout, b, step, floats);
         must(shard_writer_put(writer, key, floats,
                               layout->blocks[b].elements * sizeof *floats,
-                              &why),
-             &why);
+                              &failure),
+             &failure);
     }
-    must(shard_writer_finish(&writer, info, &why), &why);
+    must(shard_writer_finish(&writer, info, &failure), &failure);
 }
 
 /* Weights are the initial ones of seed STEP; HOST: "" or another one. */
 static void write_checkpoint(const struct fixture *fixture, uint64_t step,
                              bool final, const char *host) {
     struct shard_info file = {0};
-    struct failure why;
     char folder[PATH_MAX];
     struct manifest_rule rule = {.name = "SGD"};
     uint32_t *block_file =
         calloc(fixture->layout->num_blocks, sizeof *block_file);
-    must(checkpoint_make_folder(fixture->dir, step, &why), &why);
+    must(checkpoint_make_folder(fixture->dir, step, &failure), &failure);
     checkpoint_folder(fixture->dir, step, folder, sizeof folder);
     write_shard(fixture, step, &file);
     snprintf(file.host, sizeof file.host, "%s", host);
@@ -137,14 +137,13 @@ static void write_checkpoint(const struct fixture *fixture, uint64_t step,
         .files = &file,
         .block_file = block_file,
     };
-    must(manifest_write(&manifest, folder, &why), &why);
+    must(manifest_write(&manifest, folder, &failure), &failure);
     free(block_file);
 }
 
 /* Standard output goes to a file meanwhile. */
 static enum status evaluate(struct fixture *fixture) {
-    char path[PATH_MAX];
-    cluster_run_path(fixture->run, "printed", path);
+    const char *path = cluster_run_path(fixture->run, "printed");
     fflush(stdout);
     int saved = dup(STDOUT_FILENO);
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -198,7 +197,6 @@ static void oracle(const struct fixture *fixture, uint64_t step,
                    double *accuracy, double *loss) {
     const struct layout *layout = fixture->layout;
     struct dataset *test;
-    struct failure why;
     float *weights[4];
     for (uint32_t p = 0; p < layout->num_parameters; p++)
         weights[p] = calloc(layout->parameters[p].elements, sizeof(float));
@@ -207,8 +205,8 @@ static void oracle(const struct fixture *fixture, uint64_t step,
                           weights[layout->blocks[b].parameter] +
                               layout->blocks[b].offset);
     must(idx_dataset_load(&test, fixture->job->data.test.paths[0],
-                          fixture->job->data.test.paths[1], NULL, &why),
-         &why);
+                          fixture->job->data.test.paths[1], NULL, &failure),
+         &failure);
     *accuracy = *loss = 0;
     for (uint32_t i = 0; i < test->count; i++) {
         float pixels[IN];
@@ -238,12 +236,10 @@ static void expect_line(const struct fixture *fixture, unsigned i,
 }
 
 static void expect_words(const struct fixture *fixture, const char *text) {
-    if (!strstr(fixture->why.text, text))
-        fail_msg("no \"%s\" in: %s", text, fixture->why.text);
+    assert_contains(fixture->why.text, text);
 }
 
 TEST(each_checkpoint_is_measured_up_to_the_final_one) {
-    struct fixture *fixture = *state;
     write_checkpoint(fixture, 20, true, "");
     write_checkpoint(fixture, 10, false, "");
     must(evaluate(fixture), &fixture->why);
@@ -254,7 +250,6 @@ TEST(each_checkpoint_is_measured_up_to_the_final_one) {
 
 /* A run of more epochs went on from it. */
 TEST(a_final_checkpoint_followed_by_another_is_not_the_end) {
-    struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
     write_checkpoint(fixture, 10, true, "");
@@ -266,7 +261,6 @@ TEST(a_final_checkpoint_followed_by_another_is_not_the_end) {
 
 /* It goes on from the final checkpoint that it found, and will write others. */
 TEST(a_final_checkpoint_is_not_the_end_while_a_run_uses_the_folder) {
-    struct fixture *fixture = *state;
     struct dir_lock *lock;
     fixture->settings.timeout = 0.1;
     load_job(fixture, "{\"checkpoint\": {\"every_seconds\": 0.05}}");
@@ -292,7 +286,6 @@ static void damage(const struct fixture *fixture, uint64_t step) {
 }
 
 TEST(a_damaged_checkpoint_is_skipped) {
-    struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, false, "");
     write_checkpoint(fixture, 20, true, "");
     damage(fixture, 10);
@@ -302,7 +295,6 @@ TEST(a_damaged_checkpoint_is_skipped) {
 }
 
 TEST(a_damaged_final_checkpoint_is_a_failure) {
-    struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     damage(fixture, 10);
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_CHECKPOINT_DAMAGED);
@@ -311,7 +303,6 @@ TEST(a_damaged_final_checkpoint_is_a_failure) {
 }
 
 TEST(a_host_that_holds_the_files_is_named) {
-    struct fixture *fixture = *state;
     char path[PATH_MAX];
     write_checkpoint(fixture, 10, true, "host-b");
     shard_path(fixture, 10, path);
@@ -322,7 +313,6 @@ TEST(a_host_that_holds_the_files_is_named) {
 }
 
 TEST(a_job_without_a_test_set_is_reported) {
-    struct fixture *fixture = *state;
     load_job(fixture, "{\"data\": {\"test\": null}}");
     write_checkpoint(fixture, 10, true, "");
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_JOB_UNFIT);
@@ -331,7 +321,6 @@ TEST(a_job_without_a_test_set_is_reported) {
 
 /* Of two hosts the data need not lie in the same place. */
 TEST(missing_data_is_reported_with_its_path) {
-    struct fixture *fixture = *state;
     write_checkpoint(fixture, 10, true, "");
     assert_int_equal(unlink(fixture->job->data.test.paths[1]), 0);
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_DATA_UNREADABLE);
@@ -340,21 +329,18 @@ TEST(missing_data_is_reported_with_its_path) {
 }
 
 TEST(the_evaluator_waits_for_its_folder) {
-    struct fixture *fixture = *state;
     fixture->settings.timeout = 0.1;
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_NO_NEW_CHECKPOINT);
     expect_words(fixture, fixture->dir);
 }
 
 TEST(a_missing_folder_option_is_named) {
-    struct fixture *fixture = *state;
     fixture->settings.dir = NULL;
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_USAGE);
     expect_words(fixture, "--checkpoint-dir");
 }
 
 TEST(a_signal_ends_the_evaluator) {
-    struct fixture *fixture = *state;
     eventfd_write(fixture->settings.interrupts, SIGTERM);
     assert_fails(evaluate(fixture), &fixture->why, FAILURE_TERMINATED);
     eventfd_write(fixture->settings.interrupts, SIGINT);

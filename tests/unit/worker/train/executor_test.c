@@ -85,19 +85,14 @@ static struct evaluation evaluate(struct fixture *fixture) {
     struct evaluation_range part = {
         .test = &fixture->test.dataset, .first = 3, .end = SAMPLES};
     struct evaluation result;
-    struct failure why;
-    if (executor_evaluate(&fixture->executor, &part, &result, &why))
-        fail_msg("%s", why.text);
+    assert_ok(executor_evaluate(&fixture->executor, &part, &result, &failure));
     return result;
 }
 
 TEST(a_gpu_evaluates_as_the_cpu_does) {
     static struct fixture fixture;
-    struct failure why;
-    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CPU,
-                                 &(struct fake_device_settings){0}, false,
-                                 &why),
-                     STATUS_OK);
+    assert_ok(open_engine(&fixture, JOB_DEVICE_CPU,
+                          &(struct fake_device_settings){0}, false, &failure));
     struct evaluation first = evaluate(&fixture);
     assert_int_equal(first.count, SAMPLES - 3);
     fixture.arena.weight_of[0][0] += 1;
@@ -106,9 +101,8 @@ TEST(a_gpu_evaluates_as_the_cpu_does) {
     close_engine(&fixture);
     for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
         struct fake_device_settings plan = {.order = order, .devices = 1};
-        assert_int_equal(
-            open_engine(&fixture, JOB_DEVICE_CUDA, &plan, order % 2, &why),
-            STATUS_OK);
+        assert_ok(
+            open_engine(&fixture, JOB_DEVICE_CUDA, &plan, order % 2, &failure));
         struct evaluation found = evaluate(&fixture);
         assert_memory_equal(&found, &first, sizeof found);
         fixture.arena.weight_of[0][0] += 1;
@@ -122,9 +116,7 @@ TEST(a_gpu_evaluates_as_the_cpu_does) {
 TEST(closing_waits_for_running_work) {
     static struct fixture fixture;
     struct fake_device_settings plan = {.devices = 1};
-    struct failure why;
-    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why),
-                     STATUS_OK);
+    assert_ok(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &failure));
     device_transfer_upload(&fixture.executor.device_transfer, 0);
     device_transfer_wait(&fixture.executor.device_transfer);
     device_transfer_download(&fixture.executor.device_transfer, 0);
@@ -135,29 +127,26 @@ TEST(a_lost_gpu_evaluates_nothing) {
     static struct fixture fixture;
     struct fake_device_settings plan = {.devices = 1, .lose_at = 20};
     struct evaluation result;
-    struct failure why;
-    assert_int_equal(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &why),
-                     STATUS_OK);
+    assert_ok(open_engine(&fixture, JOB_DEVICE_CUDA, &plan, false, &failure));
     struct evaluation_range all = {
         .test = &fixture.test.dataset, .first = 0, .end = SAMPLES};
-    assert_fails(executor_evaluate(&fixture.executor, &all, &result, &why),
-                 &why, FAILURE_DEVICE_LOST);
+    assert_error(executor_evaluate(&fixture.executor, &all, &result, &failure),
+                 FAILURE_DEVICE_LOST);
     close_engine(&fixture);
 }
 
 /* Whatever piece is refused, what was had before is given back. */
 TEST(an_allocation_failure_leaves_nothing_open) {
     static struct fixture fixture;
-    struct failure why;
     enum status status = STATUS_FAILED;
     for (uint64_t piece = 1; status; piece++) {
         struct fake_device_settings plan = {.devices = 1,
                                             .fail_allocation = piece};
         assert_true(piece < 30);
-        status = open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &why);
+        status = open_engine(&fixture, JOB_DEVICE_CUDA, &plan, true, &failure);
         if (status) {
-            assert_fails(status, &why, FAILURE_DEVICE_MEMORY);
-            assert_non_null(strstr(why.text, "What needs less"));
+            assert_error(status, FAILURE_DEVICE_MEMORY);
+            assert_contains(failure.text, "What needs less");
             assert_null(fixture.executor.device.ops);
         }
         close_engine(&fixture);

@@ -118,14 +118,13 @@ TEST(gradients_are_checked_when_the_job_says_so) {
 TEST(without_a_scale_there_is_no_step) {
     struct grad_scaler scaler = scaled(&fp16, 0.5);
     struct loss_scaler now = {.scale = 0.25, .skipped = 3}, none = {0};
-    struct failure why;
-    assert_int_equal(grad_scaler_begin(&scaler, &now, 4, &why), STATUS_OK);
+    assert_ok(grad_scaler_begin(&scaler, &now, 4, &failure));
     assert_true(grad_scaler_factor(&scaler) == 0.25f);
-    assert_fails(grad_scaler_begin(&scaler, &none, 5, &why), &why,
+    assert_error(grad_scaler_begin(&scaler, &none, 5, &failure),
                  FAILURE_LOSS_SCALE_TOO_LOW);
-    assert_non_null(strstr(why.text, "fp16.min_loss_scale, 0.25"));
-    assert_non_null(strstr(why.text, "before step 5"));
+    assert_contains(failure.text, "fp16.min_loss_scale, 0.25");
+    assert_contains(failure.text, "before step 5");
     const struct job precise = {.seed = 1};
     scaler = scaled(&precise, 1);
-    assert_int_equal(grad_scaler_begin(&scaler, &none, 6, &why), STATUS_OK);
+    assert_ok(grad_scaler_begin(&scaler, &none, 6, &failure));
 }

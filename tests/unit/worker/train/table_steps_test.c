@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of a caller that looks up and pushes lists in any order: what each step
  * sums, beside the sums of what was pushed in it. */
+#define STATE struct fixture *fixture
+
 #include "worker/train/table_steps.h"
 
 #include "core/tensor/row_keys.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -49,13 +52,12 @@ static int setup(void **state) {
     struct table tables[TABLES] = {{.name = "a", .dim = dims[0]},
                                    {.name = "b", .dim = dims[1]}};
     struct parameter parameter = {.name = "p"};
-    struct failure why;
     fixture->random = 1;
     *state = fixture;
-    return layout_build(&fixture->layout, &parameter, 1, &why) ||
+    return layout_build(&fixture->layout, &parameter, 1, &failure) ||
            layout_add_tables(fixture->layout, tables, TABLES, PARTITIONS,
-                             &why) ||
-           table_steps_open(&fixture->steps, fixture->layout, &why);
+                             &failure) ||
+           table_steps_open(&fixture->steps, fixture->layout, &failure);
 }
 
 static int teardown(void **state) {
@@ -126,14 +128,13 @@ static void expect_read(const struct external_rows *rows) {
 /* A lookup of COUNT lists; what it reads is 1 in table a and 2 in b. */
 static void look_up(struct fixture *fixture, uint32_t count) {
     struct external_rows rows[LISTS];
-    struct failure why;
     fixture->num_read = count;
     for (uint32_t i = 0; i < count; i++) {
         draw_list(fixture, &fixture->read[i]);
         rows[i] = fixture->read[i].rows;
     }
-    assert_int_equal(table_steps_look_up(&fixture->steps, rows, count, &why),
-                     0);
+    assert_int_equal(
+        table_steps_look_up(&fixture->steps, rows, count, &failure), 0);
     struct row_batch *batch = &fixture->steps.awaited->batch;
     const uint32_t *position = batch->positions;
     for (uint32_t i = 0; i < count; i++)
@@ -149,7 +150,6 @@ static void look_up(struct fixture *fixture, uint32_t count) {
 /* Pushes the ids of LIST, or new ones. */
 static void push(struct fixture *fixture, const struct list *list) {
     struct list *pushed = &fixture->pushed[fixture->num_pushed++];
-    struct failure why;
     if (list) {
         *pushed = *list;
         place_list(pushed);
@@ -160,7 +160,7 @@ static void push(struct fixture *fixture, const struct list *list) {
         pushed->values[f] = (float)draw(fixture, 9) - 4;
     struct list sent = *pushed;
     place_list(&sent);
-    assert_int_equal(table_steps_add(&fixture->steps, &sent.rows, &why), 0);
+    assert_int_equal(table_steps_add(&fixture->steps, &sent.rows, &failure), 0);
     memset(&sent, 0x55, sizeof sent); /* it is the caller's */
 }
 
@@ -191,11 +191,10 @@ static size_t expect_part(const struct fixture *fixture,
     struct row_keys keys[TABLES] = {{0}};
     const float *sums = batch->gradients + part->first_float;
     size_t used, count = 0;
-    struct failure why;
     bool pushed;
     assert_int_equal(row_keys_read(fixture->layout,
                                    batch->bytes + part->first_byte, part->bytes,
-                                   keys, &used, &why),
+                                   keys, &used, &failure),
                      0);
     for (uint32_t s = 0; s < fixture->layout->num_stacks; s++) {
         for (uint32_t i = 0; i < keys[s].count; i++, count++)
@@ -245,9 +244,8 @@ static void expect_sent(struct fixture *fixture,
 static bool expect_sums(struct fixture *fixture) {
     const struct row_lists *read = fixture->steps.read;
     struct row_batch *batch;
-    struct failure why;
     size_t rows = 0;
-    assert_int_equal(table_steps_sum(&fixture->steps, &batch, &why), 0);
+    assert_int_equal(table_steps_sum(&fixture->steps, &batch, &failure), 0);
     for (uint32_t p = 0; batch && p < PARTITIONS; p++)
         if (batch->parts[p].bytes)
             rows += expect_part(fixture, batch, &batch->parts[p]);
@@ -258,7 +256,6 @@ static bool expect_sums(struct fixture *fixture) {
 }
 
 TEST(lists_pushed_as_they_were_read_are_summed_in_place) {
-    struct fixture *fixture = *state;
     for (int step = 0; step < 20; step++) {
         look_up(fixture, 4);
         for (uint32_t i = 0; i < 4; i++) /* backwards every other time */
@@ -268,7 +265,6 @@ TEST(lists_pushed_as_they_were_read_are_summed_in_place) {
 }
 
 TEST(rows_that_were_read_and_not_pushed_are_not_sent) {
-    struct fixture *fixture = *state;
     look_up(fixture, 4);
     push(fixture, &fixture->read[0]);
     push(fixture, &fixture->read[1]);
@@ -280,7 +276,6 @@ TEST(rows_that_were_read_and_not_pushed_are_not_sent) {
 /* Lookups between the pushes of a step, other lists than were read, in another
  * order, and twice. */
 TEST(any_order_has_the_same_sums) {
-    struct fixture *fixture = *state;
     for (int step = 0; step < 3000; step++) {
         uint32_t calls = draw(fixture, LISTS);
         for (uint32_t i = 0; i < calls; i++) {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/train/trainer.h"
 
 #include "core/base/time.h"
 #include "tests/gpu/fake_device.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
@@ -87,28 +90,23 @@ static struct trainer_report await(struct fixture *fixture,
 }
 
 static struct trainer_report begin(struct fixture *fixture) {
-    struct failure why;
     trainer_close(&fixture->trainer);
-    if (trainer_open(&fixture->trainer, &fixture->settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(trainer_open(&fixture->trainer, &fixture->settings, &failure));
     return await(fixture, TRAINER_DEVICES_LISTED);
 }
 
 /* It is the PLACE-th of TRAINERS: takes COUNT devices, FIRST and after. */
 static void expect_taken(struct fixture *fixture, uint32_t place,
                          uint32_t trainers, uint32_t count, uint32_t first) {
-    char id[DEVICE_ID];
     begin(fixture);
     trainer_assign_device(fixture->trainer, place, trainers);
     struct trainer_report report = await(fixture, TRAINER_DECLARED);
     assert_int_equal(report.replicas, count);
     assert_int_equal(trainer_device_index(fixture->trainer), first);
-    snprintf(id, sizeof id, "fake 7.%u", first);
-    assert_string_equal(report.devices[0].id, id);
+    assert_string_equal(report.devices[0].id, textf("fake 7.%u", first));
 }
 
 TEST(a_trainer_reports_visible_and_wanted_devices) {
-    struct fixture *fixture = *state;
     struct trainer_report sight = begin(fixture);
     assert_int_equal(sight.num_devices, 4);
     assert_string_equal(sight.devices[3].id, "fake 7.3");
@@ -124,7 +122,6 @@ TEST(a_trainer_reports_visible_and_wanted_devices) {
 }
 
 TEST(a_sharing_trainer_uses_the_device_of_its_index) {
-    struct fixture *fixture = *state;
     expect_taken(fixture, 1, 3, 1, 1);
     expect_taken(fixture, 5, 6, 1, 1);
     fixture->settings.local_trainers = 1; /* as the cluster's names have it */
@@ -135,7 +132,6 @@ TEST(a_sharing_trainer_uses_the_device_of_its_index) {
 }
 
 TEST(a_single_trainer_uses_all_devices) {
-    struct fixture *fixture = *state;
     expect_taken(fixture, 0, 1, 4, 0);
     fixture->settings.local_rank = 1; /* likewise */
     fixture->settings.local_trainers = 2;
@@ -144,7 +140,6 @@ TEST(a_single_trainer_uses_all_devices) {
 
 /* It is one of a process a device. */
 TEST(a_given_local_rank_limits_a_trainer_to_one_device) {
-    struct fixture *fixture = *state;
     fixture->settings.reported = true;
     fixture->settings.local_rank = 2;
     expect_taken(fixture, 0, 1, 1, 2);
@@ -155,7 +150,6 @@ TEST(a_given_local_rank_limits_a_trainer_to_one_device) {
 }
 
 TEST(devices_without_ids_are_matched_by_host_name) {
-    struct fixture *fixture = *state;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 4, .without_ids = true});
     fixture->settings.local_rank = 1;
@@ -166,7 +160,6 @@ TEST(devices_without_ids_are_matched_by_host_name) {
 }
 
 TEST(a_cpu_trainer_waits_for_no_assignment) {
-    struct fixture *fixture = *state;
     fixture->job.device = JOB_DEVICE_CPU;
     assert_int_equal(begin(fixture).num_devices, 0);
     assert_int_equal(await(fixture, TRAINER_DECLARED).replicas, 1);
@@ -175,7 +168,6 @@ TEST(a_cpu_trainer_waits_for_no_assignment) {
 
 /* What there is no code for would not be taken. */
 TEST(an_unsupported_device_is_visible_and_not_counted) {
-    struct fixture *fixture = *state;
     fake_device_configure(
         &(struct fake_device_settings){.devices = 2, .unsupported = true});
     struct trainer_report sight = begin(fixture);
@@ -184,7 +176,6 @@ TEST(an_unsupported_device_is_visible_and_not_counted) {
 }
 
 TEST(a_trainer_can_end_while_it_waits_for_its_assignment) {
-    struct fixture *fixture = *state;
     begin(fixture);
     trainer_close(&fixture->trainer);
     assert_null(fixture->trainer);

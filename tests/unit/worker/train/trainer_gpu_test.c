@@ -207,10 +207,10 @@ TEST(a_gpu_without_memory_names_the_keys_to_reduce) {
         if (report.event != TRAINER_FAILED)
             break;
         assert_int_equal(report.why.code, FAILURE_DEVICE_MEMORY);
-        assert_non_null(strstr(report.why.text, " bytes"));
-        assert_non_null(strstr(report.why.text,
-                               "train_micro_batch_size_per_gpu 1 with "
-                               "gradient_accumulation_steps 2"));
+        assert_contains(report.why.text, " bytes");
+        assert_contains(report.why.text,
+                        "train_micro_batch_size_per_gpu 1 with "
+                        "gradient_accumulation_steps 2");
         for (int i = 0; i < 4; i++)
             found[i] |= strstr(report.why.text, wanted[i]) != NULL;
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs of a trainer on the CPU, its steps and how they end. */
+#define STATE struct trainer_fixture *fixture
+
 #include "worker/train/trainer.h"
 
 #include "core/base/time.h"
@@ -15,7 +17,6 @@
 FIXTURE(trainer_fixture_setup, trainer_fixture_teardown);
 
 TEST(a_run_is_trained_and_evaluated_at_each_epoch) {
-    struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
@@ -44,7 +45,6 @@ TEST(a_run_is_trained_and_evaluated_at_each_epoch) {
 }
 
 TEST(the_trainers_weights_are_those_of_the_ps) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.accumulation = 2;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
@@ -66,7 +66,6 @@ TEST(the_trainers_weights_are_those_of_the_ps) {
 }
 
 TEST(small_gradients_share_a_message) {
-    struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_fixture_begin(fixture);
@@ -78,7 +77,6 @@ TEST(small_gradients_share_a_message) {
 /* It computes with the same numbers whether it made the first weights or has
  * read them: what a resumed run does. */
 TEST(first_weights_equal_those_of_a_pull) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.wire = JOB_WIRE_BF16;
     fixture->steps = 0;
     trainer_fixture_open(fixture);
@@ -104,7 +102,6 @@ TEST(first_weights_equal_those_of_a_pull) {
 /* Worker and ps from the tenth step to the last, asynchronous, as nothing but
  * steps is done there. */
 TEST(a_step_allocates_nothing) {
-    struct trainer_fixture *fixture = *state;
     enum { WARM = 10, LAST = 200 };
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     struct trainer_progress progress = {0};
@@ -129,7 +126,7 @@ TEST(a_step_allocates_nothing) {
 }
 
 TEST(a_step_with_threads_allocates_nothing) {
-    ((struct trainer_fixture *)*state)->threads = 3;
+    ((struct trainer_fixture *)fixture)->threads = 3;
     a_step_allocates_nothing(state);
 }
 
@@ -149,7 +146,6 @@ static double way_of_weights(const struct trainer_fixture *fixture) {
 }
 
 TEST(with_staleness_a_trainer_clips_its_own_gradient) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     fixture->job.gradient_clipping = 0.01;
     fixture->steps = 1;
@@ -163,7 +159,6 @@ TEST(with_staleness_a_trainer_clips_its_own_gradient) {
 }
 
 TEST(a_nonfinite_loss_ends_the_run) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.schedule.lr = 1e38;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
@@ -174,11 +169,10 @@ TEST(a_nonfinite_loss_ends_the_run) {
     while (report.event == TRAINER_EVALUATED);
     assert_int_equal(report.event, TRAINER_FAILED);
     assert_int_equal(report.why.code, FAILURE_LOSS_NOT_FINITE);
-    assert_non_null(strstr(report.why.text, "nan at step 2"));
+    assert_contains(report.why.text, "nan at step 2");
 }
 
 TEST(steps_with_a_nonfinite_loss_may_be_skipped) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.schedule.lr = 1e38;
     fixture->job.nan_skip = true;
     link_fixture_capture_log(fixture->wire);
@@ -192,7 +186,7 @@ TEST(steps_with_a_nonfinite_loss_may_be_skipped) {
     assert_int_equal(report.event, TRAINER_FINISHED);
     assert_int_equal(report.clock, TRAINER_STEPS);
     const char *said = link_fixture_captured_log(fixture->wire);
-    assert_non_null(strstr(said, "step 2 is skipped"));
+    assert_contains(said, "step 2 is skipped");
 }
 
 /* Weights of a run in PRECISION, concatenated. */
@@ -219,7 +213,6 @@ static void train_in(struct trainer_fixture *fixture,
 /* Halves have the weights within their precision, and not its bits; a loss
  * scale that is a power of two changes none. */
 TEST(half_precision_trains_like_float32) {
-    struct trainer_fixture *fixture = *state;
     float precise[64] = {0}, half[64] = {0}, scaled[64] = {0};
     train_in(fixture, JOB_PRECISION_FP32, 0, precise);
     static const enum job_precision each[] = {JOB_PRECISION_BF16,
@@ -235,7 +228,6 @@ TEST(half_precision_trains_like_float32) {
 }
 
 TEST(steps_that_overflow_are_skipped_until_the_scale_fits) {
-    struct trainer_fixture *fixture = *state;
     struct trainer_progress progress;
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(20);
@@ -247,15 +239,14 @@ TEST(steps_that_overflow_are_skipped_until_the_scale_fits) {
     assert_true(progress.loss_scale == exp2(20 - (double)progress.skipped));
     assert_true(way_of_weights(fixture) > 0);
     const char *said = link_fixture_captured_log(fixture->wire);
-    assert_non_null(strstr(said, "loss scale 1.04858e+06 from step 1 on"));
-    assert_non_null(strstr(said, "step 1 is skipped: its gradients overflow at "
-                                 "loss scale 1.04858e+06"));
-    assert_non_null(strstr(said, "loss scale 524288 from step 2 on; skipped so "
-                                 "far: 1"));
+    assert_contains(said, "loss scale 1.04858e+06 from step 1 on");
+    assert_contains(said, "step 1 is skipped: its gradients overflow at "
+                          "loss scale 1.04858e+06");
+    assert_contains(said, "loss scale 524288 from step 2 on; skipped so "
+                          "far: 1");
 }
 
 TEST(steps_that_overflow_change_no_weight) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(0);
     fixture->job.fp16.loss_scale = 0x1p40;
@@ -267,19 +258,17 @@ TEST(steps_that_overflow_change_no_weight) {
 }
 
 TEST(an_overflow_at_the_least_scale_ends_the_run) {
-    struct trainer_fixture *fixture = *state;
     fixture->job.model.precision = JOB_PRECISION_FP16;
     fixture->job.fp16 = trainer_fixture_fp16(40);
     fixture->job.fp16.min_loss_scale = 0x1p39;
     struct trainer_report report = trainer_fixture_train(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
     assert_int_equal(report.why.code, FAILURE_LOSS_SCALE_TOO_LOW);
-    assert_non_null(strstr(report.why.text, "fp16.min_loss_scale"));
-    assert_non_null(strstr(report.why.text, "step 3"));
+    assert_contains(report.why.text, "fp16.min_loss_scale");
+    assert_contains(report.why.text, "step 3");
 }
 
 TEST(a_trainer_leaves_after_the_step_when_requested) {
-    struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
     trainer_leave(fixture->trainer);
@@ -292,7 +281,6 @@ TEST(a_trainer_leaves_after_the_step_when_requested) {
 /* Nothing is heard of it: it neither goes on to its last step nor says that it
  * has. */
 TEST(without_new_weights_no_step_is_taken) {
-    struct trainer_fixture *fixture = *state;
     struct trainer_progress progress;
     trainer_fixture_open(fixture);
     trainer_fixture_expect_declaration(fixture);
@@ -306,18 +294,16 @@ TEST(without_new_weights_no_step_is_taken) {
 }
 
 TEST(data_that_cannot_be_read_is_reported) {
-    struct trainer_fixture *fixture = *state;
     FILE *file = fopen(fixture->job.data.train.paths[0], "wb");
     assert_non_null(file);
     fclose(file);
     trainer_fixture_open(fixture);
     struct trainer_report report = trainer_fixture_report(fixture);
     assert_int_equal(report.event, TRAINER_FAILED);
-    assert_non_null(strstr(report.why.text, fixture->job.data.train.paths[0]));
+    assert_contains(report.why.text, fixture->job.data.train.paths[0]);
 }
 
 TEST(a_trainer_can_end_in_every_wait) {
-    struct trainer_fixture *fixture = *state;
     trainer_fixture_open(fixture);
     trainer_close(&fixture->trainer); /* perhaps at its data */
     trainer_fixture_open(fixture);

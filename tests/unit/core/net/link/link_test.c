@@ -57,14 +57,13 @@ TEST(a_link_opened_after_another_sees_its_connection) {
 /* A raw DEALER that may send what a link would not. NAME: its own, or NULL. */
 static void *raw_socket(struct link_fixture *fixture, const char *name,
                         size_t size) {
-    char endpoint[80];
     int none = 0;
     void *socket = zmq_socket(fixture->zmq, ZMQ_DEALER);
     zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
     if (name)
         zmq_setsockopt(socket, ZMQ_ROUTING_ID, name, size);
-    snprintf(endpoint, sizeof endpoint, "tcp://%s", fixture->address);
-    assert_int_equal(zmq_connect(socket, endpoint), 0);
+    assert_int_equal(zmq_connect(socket, textf("tcp://%s", fixture->address)),
+                     0);
     return socket;
 }
 
@@ -189,20 +188,18 @@ LINK_FIXTURE_SHM(a_kept_payload_outlives_its_frame);
 TEST(a_port_in_use_is_named) {
     struct link_settings settings = {.max_frame = 64};
     struct link *second;
-    char number[16];
     assert_int_equal(
         link_open(&second, fixture->zmq, LINK_SERVER, &settings, &failure), 0);
-    assert_fails(link_bind(second, fixture->port, &failure), &failure,
+    assert_error(link_bind(second, fixture->port, &failure),
                  FAILURE_PORT_IN_USE);
-    snprintf(number, sizeof number, "port %u ", fixture->port);
-    assert_contains(failure.text, number);
+    assert_contains(failure.text, textf("port %u ", fixture->port));
     link_close(&second);
 }
 
 TEST(an_invalid_address_is_an_error) {
-    assert_fails(link_connect(fixture->client, "nowhere", &failure), &failure,
+    assert_error(link_connect(fixture->client, "nowhere", &failure),
                  FAILURE_CONNECTION_FAILED);
-    assert_fails(link_connect_inproc(fixture->client, "", &failure), &failure,
+    assert_error(link_connect_inproc(fixture->client, "", &failure),
                  FAILURE_SYSTEM_REFUSED);
 }
 
@@ -315,10 +312,9 @@ TEST(a_peer_that_leaves_unread_does_no_harm) {
 TEST(an_idle_link_sends_nothing) {
     enum { LONG_MS = 1500 };
     uint16_t port;
-    char address[32];
     int listener = bad_peers_listen(&port);
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    assert_ok(link_connect(fixture->client, address, &failure));
+    assert_ok(
+        link_connect(fixture->client, textf("127.0.0.1:%u", port), &failure));
     int connection = bad_peers_accept(listener);
     struct pollfd word = {connection, POLLIN, 0};
     assert_int_equal(poll(&word, 1, LONG_MS), 0);

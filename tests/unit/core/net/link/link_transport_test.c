@@ -166,11 +166,11 @@ TEST(what_answers_in_place_of_a_link_is_known) {
         {"", true, LINK_ANSWER_SILENT},
     };
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
-        char address[32];
         uint16_t port;
         int listener = listen_plain(&port);
-        snprintf(address, sizeof address, "127.0.0.1:%u", port);
-        assert_int_equal(link_connect(fixture->client, address, &failure), 0);
+        assert_int_equal(link_connect(fixture->client,
+                                      textf("127.0.0.1:%u", port), &failure),
+                         0);
         assert_int_equal(serve_until_known(fixture->client, listener,
                                            programs[i].words, programs[i].stays,
                                            LINK_ANSWER_UNKNOWN),
@@ -181,11 +181,10 @@ TEST(what_answers_in_place_of_a_link_is_known) {
 
 /* libzmq itself would not try again. */
 TEST(a_link_that_takes_the_port_of_another_program_is_reached) {
-    char address[32];
     uint16_t port;
     int64_t since, before = time_now();
     int listener = listen_plain(&port);
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    const char *address = textf("127.0.0.1:%u", port);
     assert_int_equal(link_connect(fixture->client, address, &failure), 0);
     serve_until_known(fixture->client, listener, "220 mail\r\n", false,
                       LINK_ANSWER_UNKNOWN);

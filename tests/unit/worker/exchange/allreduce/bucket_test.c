@@ -2,6 +2,7 @@
 #include "worker/exchange/allreduce/bucket.h"
 
 #include "core/tensor/philox.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 #include "worker/train/arena.h"
@@ -20,17 +21,16 @@ struct cut {
 static void open_some(struct cut *cut, const uint32_t *elements, uint32_t count,
                       uint64_t most, bool apart) {
     struct parameter parameters[16] = {0};
-    struct failure why;
     for (uint32_t p = 0; p < count; p++) {
         snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
         parameters[p].num_dims = 1;
         parameters[p].dims[0] = elements[p];
     }
-    if (layout_build(&cut->layout, parameters, count, &why) ||
-        arena_open(&cut->arena, cut->layout, apart, &why) ||
+    if (layout_build(&cut->layout, parameters, count, &failure) ||
+        arena_open(&cut->arena, cut->layout, apart, &failure) ||
         bucket_split(&cut->buckets, &cut->count, cut->layout,
-                     cut->arena.offsets, most, &why))
-        fail_msg("%s", why.text);
+                     cut->arena.offsets, most, &failure))
+        fail_msg("%s", failure.text);
 }
 
 static void open_cut(struct cut *cut, const uint32_t *elements, uint32_t count,

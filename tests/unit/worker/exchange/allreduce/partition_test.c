@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/partition.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 enum { BEGIN = 22, END = 1000 };
@@ -18,12 +19,10 @@ static struct device *processor;
 
 static void open_by(const struct optimizer *rule, struct partition *partition,
                     uint32_t rank, uint32_t size, bool shared) {
-    struct failure why;
     struct partition_settings settings = {
         ops_cpu(), processor,        buckets, BUCKETS, BEGIN,
         rule,      rule_slots(rule), rank,    size,    shared};
-    if (partition_open(partition, &settings, &why))
-        fail_msg("%s", why.text);
+    assert_ok(partition_open(partition, &settings, &failure));
 }
 
 static void open_one(struct partition *partition, uint32_t rank, uint32_t size,

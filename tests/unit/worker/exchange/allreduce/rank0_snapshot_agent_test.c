@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the keeper of rank 0 does for its chief beside saving: it reads and sets
  * weights, and reads the checkpoint that a run begins with. */
+#define STATE struct rank0_snapshot_agent_fixture *fixture
+
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "chief/snapshot/weights_io.h"
 #include "core/store/checkpoint.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
 #include "tests/lib/test.h"
@@ -19,7 +22,6 @@ FIXTURE(rank0_snapshot_agent_fixture_setup,
         rank0_snapshot_agent_fixture_teardown);
 
 TEST(the_agent_reports_ready_and_whether_it_sees_the_folder) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     assert_true(rank0_agent_seen.ready);
     assert_false(rank0_agent_seen.shares);
@@ -51,13 +53,13 @@ static void *weights_transfer(void *argument) {
         .cancel = -1,
     };
     struct weights_transfer *chief;
-    struct failure why;
-    fixture->moved = weights_transfer_open(&chief, &settings, &why);
+    fixture->moved = weights_transfer_open(&chief, &settings, &failure);
     if (!fixture->moved)
         fixture->moved =
-            fixture->sets ? weights_transfer_assign(chief, 0, floats, &why)
-                          : weights_transfer_read(
-                                chief, 0, RANK0_AGENT_REQUESTED, floats, &why);
+            fixture->sets
+                ? weights_transfer_assign(chief, 0, floats, &failure)
+                : weights_transfer_read(chief, 0, RANK0_AGENT_REQUESTED, floats,
+                                        &failure);
     weights_transfer_close(&chief);
     return NULL;
 }
@@ -78,7 +80,6 @@ static enum status move(struct rank0_snapshot_agent_fixture *fixture,
 }
 
 TEST(weights_are_readable_while_the_snapshot_lasts) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     Capstan__SnapshotRelease end = CAPSTAN__SNAPSHOT_RELEASE__INIT;
     Capstan__Control order = CAPSTAN__CONTROL__INIT;
     rank0_snapshot_agent_fixture_open(fixture);
@@ -93,7 +94,6 @@ TEST(weights_are_readable_while_the_snapshot_lasts) {
 }
 
 TEST(before_the_rounds_weights_are_set_and_no_snapshot_is_taken) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open_unattached(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
     rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 0, true);
@@ -116,7 +116,6 @@ static void keep_newer(struct rank0_snapshot_agent_fixture *fixture) {
 
 /* In its own folder; in the one that the chief sees that is the chief's. */
 TEST(checkpoints_the_chief_drops_are_removed) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     char folder[PATH_MAX], path[PATH_MAX];
     checkpoint_fixture_write(fixture->folder, 20, 1);
     checkpoint_folder(fixture->folder, 20, folder, sizeof folder);
@@ -133,11 +132,8 @@ TEST(checkpoints_the_chief_drops_are_removed) {
 }
 
 TEST(a_write_failure_is_reported_to_the_chief) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
-    char blocked[PATH_MAX + 32];
     rank0_snapshot_agent_fixture_open(fixture);
-    snprintf(blocked, sizeof blocked, "%s/step-000000030", fixture->folder);
-    fclose(fopen(blocked, "w"));
+    fclose(fopen(textf("%s/step-000000030", fixture->folder), "w"));
     rank0_snapshot_agent_fixture_hand_over(fixture, 30);
     rank0_snapshot_agent_fixture_await_messages(fixture, 1);
     assert_int_equal(rank0_agent_seen.id[0], 30);
@@ -146,14 +142,12 @@ TEST(a_write_failure_is_reported_to_the_chief) {
 
 /* Weights, first and second moments; the files are of two ps. */
 TEST(a_checkpoint_of_any_number_of_ps_is_read) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     struct manifest manifest;
-    struct failure why;
     char folder[PATH_MAX];
     uint64_t rule_step;
     checkpoint_fixture_write(fixture->folder, 20, 2);
     checkpoint_folder(fixture->folder, 20, folder, sizeof folder);
-    assert_int_equal(manifest_read(&manifest, folder, &why), STATUS_OK);
+    assert_ok(manifest_read(&manifest, folder, &failure));
     fixture->plan.restore_folder = folder;
     fixture->plan.restore_manifest = manifest_text(&manifest);
     rank0_snapshot_agent_fixture_open(fixture);
@@ -161,7 +155,7 @@ TEST(a_checkpoint_of_any_number_of_ps_is_read) {
         const struct block *block = &fixture->plan.layout->blocks[b];
         assert_int_equal(fixture->calls->load(fixture->calls->context, b,
                                               fixture->tensors, &rule_step,
-                                              &why),
+                                              &failure),
                          STATUS_OK);
         assert_int_equal(rule_step, checkpoint_fixture_rule_step(&manifest, b));
         for (uint16_t t = 0; t < 3; t++)
@@ -176,8 +170,6 @@ TEST(a_checkpoint_of_any_number_of_ps_is_read) {
 }
 
 TEST(training_starts_with_the_weights_that_the_chief_set) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
-    struct failure why;
     float *weights = (float *)buffer_data(fixture->weights);
     uint64_t rule_step;
     const struct block *first = &fixture->plan.layout->blocks[0];
@@ -185,7 +177,8 @@ TEST(training_starts_with_the_weights_that_the_chief_set) {
     weights[fixture->offsets[first->parameter] + first->offset] = 0.5f;
     fixture->tensors[1][0] = 3;
     assert_int_equal(fixture->calls->load(fixture->calls->context, 0,
-                                          fixture->tensors, &rule_step, &why),
+                                          fixture->tensors, &rule_step,
+                                          &failure),
                      STATUS_OK);
     assert_true(fixture->tensors[0][0] == 0.5f);
     assert_true(fixture->tensors[1][0] == 0);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What rank 0 writes, and when: rounds that were planned or asked for, and
  * those for which the disk is too slow. */
+#define STATE struct rank0_snapshot_agent_fixture *fixture
+
 #include "worker/exchange/allreduce/rank0_snapshot_agent.h"
 
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
@@ -14,7 +16,6 @@ FIXTURE(rank0_snapshot_agent_fixture_setup,
         rank0_snapshot_agent_fixture_teardown);
 
 TEST(a_planned_round_is_written_and_reported) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_hand_over(fixture, 30);
     rank0_snapshot_agent_fixture_await_messages(fixture, 1);
@@ -25,7 +26,6 @@ TEST(a_planned_round_is_written_and_reported) {
 /* Round 21 is under way when the chief asks: 22 is the first that can be told
  * to all ranks. */
 TEST(a_requested_round_is_the_next_not_yet_started) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
     assert_int_equal(rank0_agent_seen.kind[0],
@@ -46,7 +46,6 @@ TEST(a_requested_round_is_the_next_not_yet_started) {
 }
 
 TEST(the_reported_round_is_the_highest_possible_one) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     fixture->calls->pause(fixture->calls->context, 21);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -58,7 +57,6 @@ TEST(the_reported_round_is_the_highest_possible_one) {
 }
 
 TEST(a_planned_round_before_the_requested_one_has_its_own_id) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
     rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 22, true);
@@ -69,7 +67,6 @@ TEST(a_planned_round_before_the_requested_one_has_its_own_id) {
 }
 
 TEST(a_round_that_is_only_read_is_not_saved) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
     rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 22, false);
@@ -77,7 +74,6 @@ TEST(a_round_that_is_only_read_is_not_saved) {
 }
 
 TEST(without_a_directory_nothing_is_saved) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     fixture->plan.checkpoint_dir = NULL;
     rank0_snapshot_agent_fixture_open(fixture);
     assert_true(rank0_agent_seen.shares);
@@ -114,7 +110,6 @@ static void expect_through(pthread_t thread) {
 }
 
 TEST(the_next_round_waits_until_the_save_is_reported) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     pthread_t thread;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -124,7 +119,6 @@ TEST(the_next_round_waits_until_the_save_is_reported) {
 }
 
 TEST(a_waiting_round_ends_with_the_run) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     pthread_t thread;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
@@ -135,7 +129,6 @@ TEST(a_waiting_round_ends_with_the_run) {
 
 /* The file of round 30 lacks its last blocks when round 31 is due. */
 TEST(a_round_due_during_a_write_is_skipped_and_reported) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_save(fixture, 30, 0);
     rank0_snapshot_agent_fixture_hand_over(fixture, 31);
@@ -146,7 +139,6 @@ TEST(a_round_due_during_a_write_is_skipped_and_reported) {
 
 /* Nothing is being written then: to say so would be a lie. */
 TEST(rounds_after_the_end_are_not_reported_as_skipped) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_cancel(fixture->rank0_snapshot_agent);
     rank0_snapshot_agent_fixture_hand_over(fixture, 30);
@@ -158,7 +150,6 @@ TEST(rounds_after_the_end_are_not_reported_as_skipped) {
  * of round 30 lacks all blocks but the first until they have been handed
  * over. */
 TEST(required_rounds_are_never_skipped) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     for (unsigned asked = 0; asked < 2; asked++) {
         uint64_t id = asked ? RANK0_AGENT_REQUESTED : RANK0_AGENT_ROUNDS;
         rank0_agent_seen.num_sent = 0;
@@ -187,7 +178,6 @@ static void *hand_over_last(void *argument) {
  * round's is written while the file of round 30 lacks its smallest block, for
  * which there is room. */
 TEST(a_round_waits_for_the_disk_at_the_copy_limit) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     const struct layout *layout = fixture->plan.layout;
     uint32_t smallest = 0;
     pthread_t thread;
@@ -208,7 +198,6 @@ TEST(a_round_waits_for_the_disk_at_the_copy_limit) {
 }
 
 TEST(a_wait_at_the_copy_limit_ends_with_the_run) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     pthread_t thread;
     fixture->job.checkpoint.copy_mb = 1;
     rank0_snapshot_agent_fixture_open(fixture);
@@ -220,7 +209,6 @@ TEST(a_wait_at_the_copy_limit_ends_with_the_run) {
 
 /* The chief says so by the planned round's id. */
 TEST(a_requested_round_that_is_planned_is_saved_once) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_snapshot_agent_fixture_ask(fixture);
     rank0_snapshot_agent_fixture_cut(fixture, 22, 0, false);
@@ -233,7 +221,6 @@ TEST(a_requested_round_that_is_planned_is_saved_once) {
 }
 
 TEST(without_training_all_ranks_hand_over_at_once) {
-    struct rank0_snapshot_agent_fixture *fixture = *state;
     rank0_snapshot_agent_fixture_open(fixture);
     rank0_agent_seen.round = RANK0_AGENT_ROUNDS;
     rank0_snapshot_agent_fixture_cut(fixture, RANK0_AGENT_REQUESTED, 0, false);

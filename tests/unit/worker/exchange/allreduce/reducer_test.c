@@ -101,7 +101,6 @@ static void report_early(void *context, uint32_t rank, const char *call,
 TEST(all_ranks_save_the_final_state) {
     for (unsigned transport = 0; transport < 4; transport++) {
         struct reducer_fixture fixture;
-        struct failure why;
         unsigned planned = transport % 2, early = transport < 2 ? 2 : 0;
         int allowed;
         reducer_fixture_open_default(&fixture, 3);
@@ -128,22 +127,21 @@ TEST(all_ranks_save_the_final_state) {
         reducer_fixture_expect_model(&fixture, &fixture.saved, &alone);
         reducer_model_close(&alone);
         for (uint32_t r = 0; r < fixture.ranks; r++)
-            assert_false(reducer_failed(fixture.rank[r].reducer, &why));
+            assert_false(reducer_failed(fixture.rank[r].reducer, &failure));
         reducer_fixture_close(&fixture);
     }
 }
 
 /* All ranks have failed with TEXT, and say so to who polls. */
 static void expect_failures(struct reducer_fixture *fixture, const char *text) {
-    struct failure why;
     for (uint32_t r = 0; r < fixture->ranks; r++) {
         struct pollfd readable = {reducer_descriptor(fixture->rank[r].reducer),
                                   POLLIN, 0};
         assert_true(fixture->rank[r].ended);
         assert_int_equal(poll(&readable, 1, 60000), 1);
-        assert_true(reducer_failed(fixture->rank[r].reducer, &why));
-        assert_int_equal(why.code, FAILURE_PEER_LOST);
-        assert_non_null(strstr(why.text, text));
+        assert_true(reducer_failed(fixture->rank[r].reducer, &failure));
+        assert_int_equal(failure.code, FAILURE_PEER_LOST);
+        assert_contains(failure.text, text);
     }
 }
 
@@ -166,7 +164,6 @@ TEST(a_rank_that_fails_ends_all_and_is_named) {
 
 TEST(a_rank_that_never_connects_is_named_at_the_deadline) {
     struct reducer_fixture fixture;
-    struct failure why;
     reducer_fixture_open_default(&fixture, 3);
     fixture.timeout = 1;
     fixture.rendezvous.fault = COLLECTIVE_FAULT_HANG;
@@ -176,12 +173,12 @@ TEST(a_rank_that_never_connects_is_named_at_the_deadline) {
     for (uint32_t r = 0; r < 2; r++) {
         pthread_join(fixture.rank[r].thread, NULL);
         assert_true(fixture.rank[r].ended);
-        assert_true(reducer_failed(fixture.rank[r].reducer, &why));
-        assert_string_equal(why.text, "rank 2 was lost");
+        assert_true(reducer_failed(fixture.rank[r].reducer, &failure));
+        assert_string_equal(failure.text, "rank 2 was lost");
     }
     fixture.rank[2].exchange->cancel(fixture.rank[2].exchange);
     pthread_join(fixture.rank[2].thread, NULL);
-    assert_false(reducer_failed(fixture.rank[2].reducer, &why));
+    assert_false(reducer_failed(fixture.rank[2].reducer, &failure));
     reducer_fixture_close(&fixture);
 }
 
@@ -189,7 +186,6 @@ TEST(a_rank_that_never_connects_is_named_at_the_deadline) {
 TEST(cancelling_ends_every_wait) {
     for (uint32_t call = 0; call < 4; call++) {
         struct reducer_fixture fixture;
-        struct failure why;
         reducer_fixture_open_default(&fixture, 2);
         fixture.rendezvous.fault = COLLECTIVE_FAULT_HANG;
         fixture.rendezvous.fault_rank = 1;
@@ -200,7 +196,7 @@ TEST(cancelling_ends_every_wait) {
         reducer_fixture_end(&fixture);
         for (uint32_t r = 0; r < 2; r++) {
             assert_true(fixture.rank[r].ended);
-            assert_false(reducer_failed(fixture.rank[r].reducer, &why));
+            assert_false(reducer_failed(fixture.rank[r].reducer, &failure));
         }
         reducer_fixture_close(&fixture);
     }
@@ -221,10 +217,8 @@ TEST(without_a_descriptor_the_reducer_is_not_opened) {
     struct arena arena;
     struct reducer *reducer;
     struct rlimit before, none;
-    struct failure why;
     reducer_fixture_open_default(&fixture, 1);
-    assert_int_equal(arena_open(&arena, fixture.layout, false, &why),
-                     STATUS_OK);
+    assert_ok(arena_open(&arena, fixture.layout, false, &failure));
     struct reducer_settings settings = {.job = &fixture.job,
                                         .layout = fixture.layout,
                                         .run_schedule = &fixture.course,
@@ -236,9 +230,9 @@ TEST(without_a_descriptor_the_reducer_is_not_opened) {
     none = before;
     none.rlim_cur = 0;
     setrlimit(RLIMIT_NOFILE, &none);
-    enum status status = reducer_open(&reducer, &settings, &why);
+    enum status status = reducer_open(&reducer, &settings, &failure);
     setrlimit(RLIMIT_NOFILE, &before);
-    assert_fails(status, &why, FAILURE_NO_DESCRIPTORS);
+    assert_error(status, FAILURE_NO_DESCRIPTORS);
     assert_null(reducer);
     arena_close(&arena);
     reducer_fixture_close(&fixture);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/reduction.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/test.h"
@@ -273,9 +274,8 @@ TEST(a_trailer_is_of_its_round) {
     const float first[] = {1, 2}, second[] = {3, 4};
     double values[OPTIMIZER_VALUES];
     struct layout *layout;
-    struct failure why;
     struct group alone;
-    assert_int_equal(layout_build(&layout, parameters, 2, &why), STATUS_OK);
+    assert_ok(layout_build(&layout, parameters, 2, &failure));
     group_open(&alone, NULL, 0, 1);
     struct round_trailer *trailer = round_trailer_open(layout, &plan, 1);
     assert_non_null(trailer);
@@ -286,12 +286,12 @@ TEST(a_trailer_is_of_its_round) {
     optimizer_group_get(&plan, values);
     values[OPTIMIZER_LR] = 0.3;
     round_trailer_set(trailer, 2, 0, values);
-    assert_int_equal(round_trailer_sum(trailer, &alone, 1, true, &why), 0);
+    assert_int_equal(round_trailer_sum(trailer, &alone, 1, true, &failure), 0);
     assert_true(round_trailer_is_saved(trailer));
     assert_true(round_trailer_overflowed(trailer));
     assert_memory_equal(round_trailer_values(trailer, 1), first, sizeof first);
     assert_true(fabs(round_trailer_group(trailer, 0)->lr - 0.1) < 1e-14);
-    assert_int_equal(round_trailer_sum(trailer, &alone, 2, false, &why), 0);
+    assert_int_equal(round_trailer_sum(trailer, &alone, 2, false, &failure), 0);
     assert_false(round_trailer_is_saved(trailer));
     assert_false(round_trailer_overflowed(trailer));
     assert_false(round_trailer_has_bytes(trailer, 0));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 of two, beside a rank 1 whose bytes the test makes up: first a copy of
  * rank 0's. What whole runs have of it is in cluster_tables_test. */
+#define STATE struct fixture *fixture
+
 #include "worker/exchange/allreduce/row_reducer.h"
 
 #include "core/base/time.h"
@@ -188,7 +190,6 @@ static void expect_rule_step(struct fixture *fixture, uint64_t rounds,
 }
 
 TEST(the_mean_is_over_the_ranks_that_count) {
-    struct fixture *fixture = *state;
     assert_int_equal(rows_of(fixture), 0);
     assert_int_equal(push_and_run(fixture, 1, CONTRIBUTION_FULL), STATUS_OK);
     expect_rows(fixture, -1);
@@ -208,7 +209,6 @@ TEST(the_mean_is_over_the_ranks_that_count) {
 
 /* Rank 1's gradients are whole: still none counts. */
 TEST(an_overflow_changes_nothing) {
-    struct fixture *fixture = *state;
     assert_int_equal(push_and_run(fixture, 1, CONTRIBUTION_FULL), STATUS_OK);
     assert_true(row_reducer_push(fixture->reducer, 2, CONTRIBUTION_FULL,
                                  &fixture->batch));
@@ -218,7 +218,6 @@ TEST(an_overflow_changes_nothing) {
 }
 
 TEST(a_lookup_waits_for_its_round) {
-    struct fixture *fixture = *state;
     int64_t soon = time_now() + TIME_S / 100;
     assert_true(row_reducer_push(fixture->reducer, 1, CONTRIBUTION_FULL,
                                  &fixture->batch));
@@ -236,7 +235,6 @@ TEST(a_lookup_waits_for_its_round) {
 
 /* Rank 0's first entry: a partition, and its bytes. */
 TEST(another_rank_s_bytes_are_checked) {
-    struct fixture *fixture = *state;
     static const uint32_t wrong[][5] = {
         {1},                     /* no directory */
         {0, 8, 0, 0, 7},         /* lists of seven */

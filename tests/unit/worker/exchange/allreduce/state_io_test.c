@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/state_io.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/test.h"
 
@@ -52,23 +53,21 @@ TEST(only_planned_rounds_are_saved) {
 
 TEST(a_failed_load_is_reported) {
     struct reducer_fixture fixture;
-    struct failure why;
     reducer_fixture_open_default(&fixture, 2);
     fixture.timeout = 1;
     fixture.broadcasts_first_weights = true;
     fixture.loaded.fail_load = 2;
     reducer_fixture_begin(&fixture);
     reducer_fixture_end(&fixture);
-    assert_true(reducer_failed(fixture.rank[0].reducer, &why));
-    assert_string_equal(why.text, "the disk is gone");
-    assert_true(reducer_failed(fixture.rank[1].reducer, &why));
-    assert_string_equal(why.text, "rank 0 was lost");
+    assert_true(reducer_failed(fixture.rank[0].reducer, &failure));
+    assert_string_equal(failure.text, "the disk is gone");
+    assert_true(reducer_failed(fixture.rank[1].reducer, &failure));
+    assert_string_equal(failure.text, "rank 0 was lost");
     reducer_fixture_close(&fixture);
 }
 
 TEST(a_failed_save_is_reported) {
     struct reducer_fixture fixture;
-    struct failure why;
     reducer_fixture_open_default(&fixture, 1);
     fixture.course.checkpoints = true;
     fixture.saved.fail_save = 2;
@@ -77,7 +76,7 @@ TEST(a_failed_save_is_reported) {
     struct pollfd readable = {reducer_descriptor(fixture.rank[0].reducer),
                               POLLIN, 0};
     assert_int_equal(poll(&readable, 1, 60000), 1);
-    assert_true(reducer_failed(fixture.rank[0].reducer, &why));
-    assert_string_equal(why.text, "the disk is full");
+    assert_true(reducer_failed(fixture.rank[0].reducer, &failure));
+    assert_string_equal(failure.text, "the disk is full");
     reducer_fixture_close(&fixture);
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/exchange/allreduce/weights_server.h"
 
 #include "chief/snapshot/weights_io.h"
@@ -49,15 +51,13 @@ static int setup(void **state) {
     struct parameter parameters[2] = {
         {.name = "weight", .num_dims = 2, .dims = {100, 400}},
         {.name = "bias", .num_dims = 1, .dims = {7}}};
-    struct failure why;
     log_open(&fixture->log, "worker", 0);
     fixture->zmq = zmq_ctx_new();
     fixture->stop = eventfd(0, EFD_CLOEXEC);
     fixture->offsets[0] = 7; /* the last parameter lies first */
     for (int i = 0; i < ELEMENTS; i++)
         fixture->weights[i] = (float)i;
-    assert_int_equal(layout_build(&fixture->layout, parameters, 2, &why),
-                     STATUS_OK);
+    assert_ok(layout_build(&fixture->layout, parameters, 2, &failure));
     fixture->process = (struct process){.zmq = fixture->zmq,
                                         .log = &fixture->log,
                                         .run = RUN,
@@ -70,9 +70,8 @@ static int setup(void **state) {
         .weights = fixture->weights,
         .offsets = fixture->offsets,
     };
-    assert_int_equal(
-        weights_server_open(&fixture->weights_server, &settings, &why),
-        STATUS_OK);
+    assert_ok(
+        weights_server_open(&fixture->weights_server, &settings, &failure));
     *state = fixture;
     return 0;
 }
@@ -114,9 +113,7 @@ static struct weights_transfer *open_caller(struct fixture *fixture,
         .cancel = -1,
     };
     struct weights_transfer *transfer;
-    struct failure why;
-    assert_int_equal(weights_transfer_open(&transfer, &settings, &why),
-                     STATUS_OK);
+    assert_ok(weights_transfer_open(&transfer, &settings, &failure));
     return transfer;
 }
 
@@ -125,45 +122,36 @@ static struct weights_transfer *open_chief(struct fixture *fixture) {
 }
 
 TEST(the_chief_reads_all_weights_of_a_served_snapshot) {
-    struct fixture *fixture = *state;
-    struct failure why;
     static float floats[40000];
     weights_server_serve(fixture->weights_server, SNAPSHOT);
     start(fixture);
     struct weights_transfer *chief = open_chief(fixture);
-    assert_int_equal(weights_transfer_read(chief, 0, SNAPSHOT, floats, &why),
-                     STATUS_OK);
+    assert_ok(weights_transfer_read(chief, 0, SNAPSHOT, floats, &failure));
     for (int i = 0; i < 40000; i++)
         assert_true(floats[i] == (float)(7 + i));
-    assert_int_equal(weights_transfer_read(chief, 1, SNAPSHOT, floats, &why),
-                     STATUS_OK);
+    assert_ok(weights_transfer_read(chief, 1, SNAPSHOT, floats, &failure));
     for (int i = 0; i < 7; i++)
         assert_true(floats[i] == (float)i);
     weights_transfer_close(&chief);
 }
 
 TEST(a_snapshot_that_is_not_served_is_refused) {
-    struct fixture *fixture = *state;
-    struct failure why;
     static float floats[40000];
     start(fixture);
     struct weights_transfer *chief = open_chief(fixture);
-    assert_fails(weights_transfer_read(chief, 0, SNAPSHOT, floats, &why), &why,
+    assert_error(weights_transfer_read(chief, 0, SNAPSHOT, floats, &failure),
                  FAILURE_PEER_REFUSED);
-    assert_non_null(strstr(why.text, "snapshot"));
+    assert_contains(failure.text, "snapshot");
     weights_transfer_close(&chief);
 }
 
 TEST(the_chief_sets_weights_before_the_first_round) {
-    struct fixture *fixture = *state;
-    struct failure why;
     static float floats[40000];
     for (int i = 0; i < 40000; i++)
         floats[i] = -(float)i;
     start(fixture);
     struct weights_transfer *chief = open_chief(fixture);
-    assert_int_equal(weights_transfer_assign(chief, 0, floats, &why),
-                     STATUS_OK);
+    assert_ok(weights_transfer_assign(chief, 0, floats, &failure));
     weights_transfer_close(&chief);
     assert_true(fixture->weights[6] == 6);
     for (int i = 0; i < 40000; i++)
@@ -171,13 +159,11 @@ TEST(the_chief_sets_weights_before_the_first_round) {
 }
 
 TEST(weights_cannot_be_set_after_the_first_round) {
-    struct fixture *fixture = *state;
-    struct failure why;
     static float floats[40000];
     weights_server_freeze(fixture->weights_server);
     start(fixture);
     struct weights_transfer *chief = open_chief(fixture);
-    assert_fails(weights_transfer_assign(chief, 0, floats, &why), &why,
+    assert_error(weights_transfer_assign(chief, 0, floats, &failure),
                  FAILURE_PEER_REFUSED);
     weights_transfer_close(&chief);
     assert_true(fixture->weights[8] == 8);
@@ -193,12 +179,9 @@ static const char *answer_to(struct fixture *fixture,
     struct link *link;
     struct link_payload payload;
     struct link_frame frame;
-    struct failure why;
     Capstan__DataHeader *answer;
-    assert_int_equal(
-        link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &why),
-        STATUS_OK);
-    assert_int_equal(link_connect_inproc(link, "keeper", &why), STATUS_OK);
+    assert_ok(link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &failure));
+    assert_ok(link_connect_inproc(link, "keeper", &failure));
     header->run = RUN;
     header->incarnation = CHIEF;
     header->seq = 77;
@@ -209,9 +192,8 @@ static const char *answer_to(struct fixture *fixture,
     zmq_pollitem_t item = {link_socket(link), 0, ZMQ_POLLIN, 0};
     assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     assert_true(link_view(link, &frame));
-    assert_int_equal(message_read_data(&answer, &arena, frame.header.data,
-                                       frame.header.size, &why),
-                     STATUS_OK);
+    assert_ok(message_read_data(&answer, &arena, frame.header.data,
+                                frame.header.size, &failure));
     link_release(&frame);
     link_close(&link);
     assert_int_equal(answer->kind, CAPSTAN__DATA_HEADER__KIND__REFUSED);
@@ -220,58 +202,51 @@ static const char *answer_to(struct fixture *fixture,
 }
 
 TEST(blocks_outside_the_plan_are_refused_and_not_set) {
-    struct fixture *fixture = *state;
     uint32_t blocks[2] = {0, 1}, beyond = fixture->layout->num_blocks;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     start(fixture);
     header.kind = CAPSTAN__DATA_HEADER__KIND__ASSIGN;
     header.blocks = blocks;
     header.n_blocks = 1;
-    assert_non_null(strstr(answer_to(fixture, &header, 4), "size differs"));
+    assert_contains(answer_to(fixture, &header, 4), "size differs");
     header.n_blocks = 2;
-    assert_non_null(strstr(answer_to(fixture, &header, 4), "not in the plan"));
+    assert_contains(answer_to(fixture, &header, 4), "not in the plan");
     header.n_blocks = 1;
     header.blocks = &beyond;
-    assert_non_null(strstr(answer_to(fixture, &header, 4), "not in the plan"));
+    assert_contains(answer_to(fixture, &header, 4), "not in the plan");
     header.blocks = blocks;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL; /* of no snapshot */
-    assert_non_null(strstr(answer_to(fixture, &header, 0), "not held"));
+    assert_contains(answer_to(fixture, &header, 0), "not held");
     header.kind = CAPSTAN__DATA_HEADER__KIND__PUSH;
-    assert_non_null(
-        strstr(answer_to(fixture, &header, 4), "only a ps accepts"));
+    assert_contains(answer_to(fixture, &header, 4), "only a ps accepts");
     for (int i = 0; i < ELEMENTS; i++)
         assert_true(fixture->weights[i] == (float)i);
 }
 
 /* Another run's chief, or anybody. */
 TEST(only_the_chief_is_answered) {
-    struct fixture *fixture = *state;
-    struct failure why;
     static float floats[40000];
     weights_server_serve(fixture->weights_server, SNAPSHOT);
     start(fixture);
     for (uint64_t other = 0; other < 2; other++) {
         struct weights_transfer *unknown_peer =
             open_caller(fixture, RUN + !other, CHIEF + other, 0.3);
-        assert_fails(
-            weights_transfer_read(unknown_peer, 0, SNAPSHOT, floats, &why),
-            &why, FAILURE_PEER_SILENT);
+        assert_error(
+            weights_transfer_read(unknown_peer, 0, SNAPSHOT, floats, &failure),
+            FAILURE_PEER_SILENT);
         assert_true(floats[8] == 0);
         weights_transfer_close(&unknown_peer);
     }
 }
 
 static bool measure(struct fixture *fixture) {
-    char address[32];
     struct bandwidth_meter *probe;
-    struct failure why;
-    snprintf(address, sizeof address, "127.0.0.1:%u",
-             weights_server_port(fixture->weights_server));
+    const char *address =
+        textf("127.0.0.1:%u", weights_server_port(fixture->weights_server));
     struct process process = {
         .zmq = fixture->zmq, .run = RUN, .incarnation = 3};
     struct bandwidth_meter_settings settings = {&process, address};
-    assert_int_equal(bandwidth_meter_open(&probe, &settings, time_now(), &why),
-                     STATUS_OK);
+    assert_ok(bandwidth_meter_open(&probe, &settings, time_now(), &failure));
     int64_t until = 0; /* without an answer it ends then */
     while (!bandwidth_meter_step(probe, time_now())) {
         zmq_pollitem_t item = bandwidth_meter_poll_item(probe);
@@ -285,13 +260,11 @@ static bool measure(struct fixture *fixture) {
 
 /* On one host the first answer ends the measurement. */
 TEST(probes_are_echoed_until_the_first_round) {
-    struct fixture *fixture = *state;
     start(fixture);
     assert_true(measure(fixture));
 }
 
 TEST(probes_are_not_echoed_after_the_first_round) {
-    struct fixture *fixture = *state;
     weights_server_freeze(fixture->weights_server);
     start(fixture);
     assert_false(measure(fixture));

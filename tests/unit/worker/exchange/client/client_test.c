@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds of a client and a ps over a link that may lose messages: the compute
  * thread sees the weights of each round and no others. */
+#define STATE struct client_fixture *fixture
+
 #include "worker/exchange/client/client.h"
 
 #include "core/base/time.h"
 #include "core/tensor/bf16.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/shard_snapshot.h"
@@ -37,7 +40,6 @@ static void *train(void *argument) {
 FIXTURE(client_fixture_setup, client_fixture_teardown);
 
 TEST(each_wait_returns_the_rounds_weights) {
-    struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     fixture->rounds = 200;
@@ -49,7 +51,6 @@ TEST(each_wait_returns_the_rounds_weights) {
 CLIENT_BF16(each_wait_returns_the_rounds_weights);
 
 TEST(the_minimum_credit_suffices) {
-    struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 1);
     fixture->rounds = 20;
@@ -60,7 +61,6 @@ TEST(the_minimum_credit_suffices) {
 CLIENT_BF16(the_minimum_credit_suffices);
 
 TEST(empty_contributions_are_answered) {
-    struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     fixture->rounds = 5;
@@ -72,7 +72,6 @@ TEST(empty_contributions_are_answered) {
 CLIENT_BF16(empty_contributions_are_answered);
 
 TEST(sums_are_exact_under_message_loss) {
-    struct client_fixture *fixture = *state;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 100);
     seed_open(&fixture->random);
@@ -97,7 +96,6 @@ static void *pull(void *argument) {
 }
 
 TEST(all_weights_can_be_pulled_without_a_push) {
-    struct client_fixture *fixture = *state;
     float sevens[16];
     for (int i = 0; i < 16; i++)
         sevens[i] = 7;
@@ -196,7 +194,6 @@ static void *wait_until_cancelled(void *argument) {
 }
 
 TEST(a_cancelled_wait_ends) {
-    struct client_fixture *fixture = *state;
     client_fixture_open(fixture, 0);
     client_fixture_start(fixture, wait_until_cancelled);
     fixture->exchange->cancel(fixture->exchange);
@@ -205,11 +202,9 @@ TEST(a_cancelled_wait_ends) {
 }
 
 TEST(with_no_request_nothing_is_due) {
-    struct client_fixture *fixture = *state;
-    struct failure why;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     assert_int_equal(client_deadline(fixture->client), TIME_NEVER);
-    assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
+    assert_int_equal(client_step(fixture->client, fixture->now, &failure), 0);
     assert_int_equal(client_deadline(fixture->client), TIME_NEVER);
 }

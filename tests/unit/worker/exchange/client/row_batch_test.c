@@ -28,14 +28,12 @@ static struct layout *build_layout(uint32_t tables, uint32_t partitions) {
     struct parameter parameter = {.name = "p"};
     struct table list[TABLES] = {0};
     struct layout *layout;
-    struct failure why;
     for (uint32_t t = 0; t < tables; t++) {
         snprintf(list[t].name, LAYOUT_MAX_NAME, "t%u", t);
         list[t].dim = dims[t];
     }
-    assert_int_equal(layout_build(&layout, &parameter, 1, &why), 0);
-    if (layout_add_tables(layout, list, tables, partitions, &why))
-        fail_msg("%s", why.text);
+    assert_int_equal(layout_build(&layout, &parameter, 1, &failure), 0);
+    assert_ok(layout_add_tables(layout, list, tables, partitions, &failure));
     return layout;
 }
 
@@ -48,29 +46,21 @@ static int compare_places(const void *a, const void *b) {
 
 static struct row_batch_index *open_index(const struct layout *layout) {
     struct row_batch_index *index;
-    struct failure why;
-    if (row_batch_index_open(&index, layout, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_batch_index_open(&index, layout, &failure));
     return index;
 }
 
 static void open_batch(struct row_batch *batch, struct row_batch_index *index) {
-    struct failure why;
-    if (row_batch_open(batch, index, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_batch_open(batch, index, &failure));
 }
 
 static void finish(struct row_batch *batch) {
-    struct failure why;
-    if (row_batch_finish(batch, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_batch_finish(batch, &failure));
 }
 
 static void add(struct row_batch *batch, uint32_t table, const uint64_t *ids,
                 size_t count) {
-    struct failure why;
-    if (row_batch_add(batch, table, ids, count, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_batch_add(batch, table, ids, count, &failure));
 }
 
 static uint64_t draw_id(struct philox_sequence *random) {
@@ -112,12 +102,10 @@ static size_t read_part(const struct row_batch *batch, uint32_t p,
     const struct layout *layout = batch->layout;
     const struct row_batch_part *part = &batch->parts[p];
     struct row_keys keys[STACKS] = {0};
-    struct failure why;
     uint32_t at = part->first_float;
     size_t used;
-    if (row_keys_read(layout, batch->bytes + part->first_byte, part->bytes,
-                      keys, &used, &why))
-        fail_msg("%s", why.text);
+    assert_ok(row_keys_read(layout, batch->bytes + part->first_byte,
+                            part->bytes, keys, &used, &failure));
     assert_int_equal(used, part->bytes);
     assert_int_equal(row_keys_floats(layout, keys), part->floats);
     for (uint32_t s = 0; s < layout->num_stacks; s++) {
@@ -290,12 +278,10 @@ static void draw_gradients(struct row_batch *batch,
 
 /* Merges the rows, then the gradients, of COUNT batches. */
 static void merge_all(struct merge *merge, int count) {
-    struct failure why;
     size_t first = 0;
     row_batch_begin(&merge->to);
     for (int i = 0; i < count; i++)
-        if (row_batch_add_rows(&merge->to, &merge->from[i], &why))
-            fail_msg("%s", why.text);
+        assert_ok(row_batch_add_rows(&merge->to, &merge->from[i], &failure));
     finish(&merge->to);
     row_batch_clear_gradients(&merge->to);
     for (size_t f = 0; f < merge->to.floats; f++)
@@ -375,13 +361,11 @@ TEST(a_partition_that_no_message_holds_is_an_error) {
     static uint64_t ids[MOST];
     struct layout *layout;
     struct row_batch batch;
-    struct failure why;
-    char text[64];
-    snprintf(text, sizeof text, "%d rows of 4096 floats", MOST);
+    const char *text = textf("%d rows of 4096 floats", MOST);
     for (uint64_t i = 0; i < MOST; i++)
         ids[i] = i;
-    assert_int_equal(layout_build(&layout, &parameter, 1, &why), 0);
-    assert_int_equal(layout_add_tables(layout, &table, 1, 1, &why), 0);
+    assert_int_equal(layout_build(&layout, &parameter, 1, &failure), 0);
+    assert_int_equal(layout_add_tables(layout, &table, 1, 1, &failure), 0);
     struct row_batch_index *index = open_index(layout);
     open_batch(&batch, index);
     for (int round = 0; round < 2; round++) {
@@ -391,10 +375,9 @@ TEST(a_partition_that_no_message_holds_is_an_error) {
         assert_int_equal(batch.floats, (MOST - 1) * LAYOUT_MAX_DIM);
         row_batch_begin(&batch);
         add(&batch, 0, ids, MOST);
-        assert_fails(row_batch_finish(&batch, &why), &why,
-                     FAILURE_JOB_TOO_LARGE);
-        assert_non_null(strstr(why.text, text));
-        assert_non_null(strstr(why.text, "train_micro_batch_size_per_gpu"));
+        assert_error(row_batch_finish(&batch, &failure), FAILURE_JOB_TOO_LARGE);
+        assert_contains(failure.text, text);
+        assert_contains(failure.text, "train_micro_batch_size_per_gpu");
     }
     row_batch_close(&batch);
     row_batch_index_close(&index);

@@ -367,9 +367,7 @@ TEST(streams_synchronize_in_a_graph_as_without) {
     for (int order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (int seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
-            char text[64];
-            snprintf(text, sizeof text, "order=%d,seed=%d", order, seed);
-            open_fixture(&f, text);
+            open_fixture(&f, textf("order=%d,seed=%d", order, seed));
             struct cuda_streams_counts before = count();
             set(&f, f.x, 1);
             for (int step = 1; step < 8; step++) {
@@ -392,9 +390,7 @@ TEST(a_stream_keeps_its_order_around_a_graph) {
     for (int order = 0; order < CUDA_STREAMS_ORDERS; order++)
         for (int seed = 0; seed < SEEDS; seed++) {
             struct fixture f;
-            char text[64];
-            snprintf(text, sizeof text, "order=%d,seed=%d", order, seed);
-            open_fixture(&f, text);
+            open_fixture(&f, textf("order=%d,seed=%d", order, seed));
             set(&f, f.x, 1);
             struct cuda_streams_counts before = count();
             for (int step = 1; step < 6; step++) {
