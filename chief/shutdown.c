@@ -400,6 +400,7 @@ static void shutdown_stop(struct run *run, int64_t now) {
         run_enter_phase(run, RUN_OVER);
     }
 }
+
 /* Writes what the command that started RUN does when it is repeated, as the
  * rest of a sentence: "resumes from /x/step-000000500", if the job allows it.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A joining process gets the welcome with the job and sends its model spec
  * (model_spec.c); after the plan (planning.c) it is listed in a view with the
- * clock of its first contribution. A process that leaves or dies is removed from
- * the next view, or ends the run. */
+ * clock of its first contribution. A process that leaves or dies is removed
+ * from the next view, or ends the run. */
 #include "chief/control/membership.h"
 
 #include "chief/run.h"
@@ -425,6 +425,7 @@ static bool trainers_have_weights(const struct run *run) {
     }
     return false;
 }
+
 /* The last step that is known of RANK, which is gone, perhaps for long. A
  * trainer begins a round once all have pushed for the one before. */
 static uint64_t last_step(const struct run *run, uint32_t rank) {

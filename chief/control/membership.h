@@ -64,8 +64,6 @@ unsigned membership_read_limits(struct free_memory_limit *limits,
                                 Capstan__MemoryLimit *const *reported,
                                 size_t count);
 
-/* Sends views (the list of trainers) to the ps, and then to the trainers that
- * they newly list. */
 /* The entry of one rank in a view. */
 struct membership_view_entry {
     uint64_t incarnation; /* 0: none */

@@ -97,6 +97,7 @@ static uint32_t num_ps_used(const struct run *run) {
     uint32_t ps = run->series ? run->series->ps : 0;
     return ps && ps < run->roster.num_ps ? ps : run->roster.num_ps;
 }
+
 /* Fills the rest of PS_OF_BLOCK[layout_units], for the partitions of tables: as
  * hashes make them equal, each ps gets an equal range. */
 static void spread_partitions(const struct layout *layout, uint32_t num_ps,

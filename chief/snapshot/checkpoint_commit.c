@@ -150,6 +150,7 @@ static bool fill_tables(const struct run *run,
     }
     return manifest->tables;
 }
+
 /* The epoch that STEP is in, and the steps done in it. */
 static void epoch_at(const struct run *run, uint64_t step, uint64_t *number,
                      uint64_t *epoch_step) {

@@ -219,6 +219,7 @@ static void begin_init(struct run *run) {
     if (status)
         end_init(run, status, &why);
 }
+
 /* Takes the held snapshot that is to be exported; false: there is none. */
 static bool take_export(struct run *run, uint64_t *id) {
     for (uint32_t i = 0; i < run->snapshots.count; i++) {

@@ -35,8 +35,7 @@ void weights_io_close(struct run *run);
 /* Transfers whole parameters between the chief and all ps over their data
  * links: out of a snapshot, or into their initial weights. It blocks, so it
  * runs on a background thread (background_task.h), which owns it from open to
- * close. */
-/* All pointers are borrowed until close. */
+ * close. All pointers are borrowed until then. */
 struct weights_transfer_settings {
     const char *address; /* as of struct process (member.h) */
     void *zmq;

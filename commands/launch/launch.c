@@ -27,7 +27,8 @@
 
 static bool unset_one(void) {
     for (char **each = environ; each && *each; each++) {
-        char *name = strndup(*each, strcspn(*each, "="));
+        const char *end = strchr(*each, '=');
+        char *name = end ? strndup(*each, (size_t)(end - *each)) : NULL;
         bool hidden = name && cluster_hides(name) && !unsetenv(name);
         free(name);
         if (hidden)

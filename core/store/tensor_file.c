@@ -105,6 +105,7 @@ static enum status safetensors_write(struct atomic_file *file,
     }
     return status;
 }
+
 static enum status append_tensor(struct npz *npz,
                                  const struct parameter *tensor,
                                  const float *floats, struct failure *why) {

@@ -29,7 +29,7 @@ const char *rule_name(enum optimizer_type type) {
 #define RULE_NAME(NAME, number, word) [OPTIMIZER_##NAME] = word,
     static const char *const names[OPTIMIZER_TYPES] = {
         [OPTIMIZER_NONE] = "None", OPTIMIZER_ROWS(RULE_NAME)};
-    return names[type];
+    return (unsigned)type < OPTIMIZER_TYPES ? names[type] : "None";
 }
 
 unsigned rule_slots(const struct optimizer *rule) {

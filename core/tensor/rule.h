@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The optimizer's name in a manifest; static. */
+/* The optimizer's name in a manifest; "None" for a number of no type, as a
+ * message may have one. Static. */
 const char *rule_name(enum optimizer_type type);
 
 /* Number of state tensors beside the weights, 0..RULE_MAX_SLOTS. */

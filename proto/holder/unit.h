@@ -44,7 +44,8 @@ struct unit_table {
     /* Applies ROUND. If there is no memory for a copy, or the gradient of a
      * block is NaN or infinite, the failure says so. */
     enum status (*update)(void *holder, uint32_t u,
-                          const struct unit_round *round, struct failure *why);
+                          const struct unit_round *round,
+                          struct failure *why) MUST_CHECK;
     /* The sum of the squares of ROUND's scaled sum of gradients, added in a
      * fixed order; NaN without memory. */
     double (*square_sum)(void *holder, uint32_t u,
@@ -52,7 +53,7 @@ struct unit_table {
     /* What a checkpoint of the same layout and optimizers has of it. */
     enum status (*restore)(void *holder, uint32_t u,
                            struct checkpoint_reader *reader,
-                           struct failure *why);
+                           struct failure *why) MUST_CHECK;
     /* Sets in BLOCK views of its tensors, or of its rows: those of a delta are
      * what changed since the unit's base, if it has one. */
     void (*cut)(void *holder, uint32_t u, const struct unit_cut *cut,

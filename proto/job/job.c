@@ -291,6 +291,7 @@ static void fill_bias(json_t *tree, const struct job *job) {
     bool done = job_tree_put(tree, "model.bias", json_false());
     (void)done; /* a conflict is reported later as a problem */
 }
+
 /* True if KEY may apply, because a type that decides it is no known word. */
 static bool may_apply(const struct job_key *key, const struct job *job) {
     return (job->model_unknown && (key->of_model || key->group)) ||

@@ -50,9 +50,8 @@ void shard_close(struct shard **shard);
 void shard_initialise_block(struct shard *shard, uint32_t b, uint64_t seed);
 void shard_initialise(struct shard *shard, uint64_t seed);
 
-/* `restore`, `update` and `square_sum` of a block. After a failed update it is
- * unchanged if memory lacked; if the gradient is not finite, neither are the
- * new weights. */
+/* A block's. After a failed update it is unchanged if memory lacked; if the
+ * gradient is not finite, neither are the new weights. */
 extern const struct unit_table shard_units;
 
 /* Sets block B's weights from FLOATS (any alignment). False: no memory for a

@@ -266,13 +266,16 @@ static enum status allocate_record(struct record_file *file,
                                    struct failure *why) {
     uint32_t places =
         file->cut->names ? file->cut->num_names : file->num_arrays;
+    size_t parsed = 0; /* about what npz_row_read takes */
     file->size = places * sizeof *file->record;
     for (uint32_t a = 0; a < file->num_arrays; a++) {
+        const struct npy_header *header = &file->arrays[a].header;
         file->arrays[a].begin = (uint32_t)file->size;
         file->size += file->arrays[a].bytes;
+        parsed += header->row * (2 * (size_t)header->bytes + 16);
     }
     file->size = (file->size + 3) / 4 * 4; /* the next one is aligned, too */
-    if (file->size > RECORD_READER_MAX_BYTES)
+    if (parsed > RECORD_READER_MAX_BYTES)
         return status_fail(why, FAILURE_DATA_DAMAGED,
                            "%s: found rows that may take more than 64 MiB",
                            file->path);

@@ -84,9 +84,13 @@ enum status embedding_open(struct embedding **out,
     embedding->settings = *settings;
     embedding->room = settings->micro_batches + 3;
     embedding->ring = calloc(embedding->room + 2, sizeof *embedding->ring);
-    embedding->merged = embedding->ring + embedding->room;
-    embedding->evaluation = embedding->merged + 1;
-    enum status status = embedding->ring ? STATUS_OK : embedding_no_memory(why);
+    enum status status = STATUS_OK;
+    if (embedding->ring) {
+        embedding->merged = embedding->ring + embedding->room;
+        embedding->evaluation = embedding->merged + 1;
+    } else {
+        status = embedding_no_memory(why);
+    }
     if (!status)
         status = row_batch_index_open(&embedding->index, settings->layout, why);
     for (uint32_t i = 0; !status && i < embedding->room + 2; i++)

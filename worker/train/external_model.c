@@ -159,6 +159,7 @@ const struct optimizer_group *external_groups(const struct external *external,
     *count = external->num_groups;
     return external->groups;
 }
+
 /* Gives all COUNT groups the state tensors that any of them needs. */
 static void align_groups(struct optimizer_group *groups, uint32_t count) {
     bool keeps = false;

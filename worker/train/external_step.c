@@ -90,11 +90,11 @@ static enum external_result push_tensor(struct external *external,
                                         const void *data, size_t bytes,
                                         enum contribution kind,
                                         struct failure *why) {
+    if (!check_push(external, trainer, p, data, bytes, kind, why))
+        return EXTERNAL_OVER;
     struct tensor *tensor = &external->tensors[p];
     struct exchange_gradient gradient = {
         trainer->clock + 1, p, kind, data, bytes, tensor->gradient};
-    if (!check_push(external, trainer, p, data, bytes, kind, why))
-        return EXTERNAL_OVER;
     if (!external->num_pushed)
         begin_step(external, trainer);
     tensor->pushed = tensor->stale = true;

@@ -51,7 +51,8 @@ struct row_reducer {
                              which some rank brought rows */
 
     struct waiter waiter;
-    int64_t waited; /* ns */
+    /* ns. Read without the mutex, which is held while rows are updated. */
+    atomic_int_least64_t waited;
     struct pushed pushed;
     uint64_t last;    /* clock of the last push */
     uint64_t applied; /* the last round whose rows are here */
@@ -156,11 +157,8 @@ uint32_t row_reducer_peers(const struct row_reducer *reducer) {
     return reducer->settings.num_ranks - 1;
 }
 
-double row_reducer_waited(struct row_reducer *reducer) {
-    waiter_enter(&reducer->waiter);
-    int64_t waited = reducer->waited;
-    waiter_leave(&reducer->waiter);
-    return time_to_seconds(waited);
+double row_reducer_waited(const struct row_reducer *reducer) {
+    return time_to_seconds(atomic_load(&reducer->waited));
 }
 
 double row_reducer_update_seconds(const struct row_reducer *reducer) {
@@ -222,9 +220,11 @@ static bool is_gathered(const struct row_reducer *reducer) {
 static bool await_round(struct row_reducer *reducer,
                         bool (*is_met)(const struct row_reducer *),
                         int64_t until) {
-    while (!is_met(reducer) &&
-           waiter_wait(&reducer->waiter, until, &reducer->waited))
+    int64_t waited = 0;
+    while (!is_met(reducer) && waiter_wait(&reducer->waiter, until, &waited))
         ;
+    if (waited)
+        atomic_fetch_add(&reducer->waited, waited);
     return is_met(reducer) && !reducer->waiter.cancelled;
 }
 

@@ -45,7 +45,7 @@ void row_reducer_report(const struct row_reducer *reducer, uint64_t *counts,
 
 /* Seconds that the compute thread has waited, and that updates have taken. Any
  * thread. */
-double row_reducer_waited(struct row_reducer *reducer);
+double row_reducer_waited(const struct row_reducer *reducer);
 double row_reducer_update_seconds(const struct row_reducer *reducer);
 
 /* FAIL is told of a lookup that fails; before the first one. */

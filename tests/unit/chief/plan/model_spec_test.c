@@ -96,6 +96,22 @@ TEST(differing_data_are_counted) {
                "samples, rank 0 reads 600 and 0");
 }
 
+/* As a rank of another release may have. */
+TEST(an_optimizer_that_is_none_of_these_ends_the_run) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    Capstan__OptimizerGroup unknown = CAPSTAN__OPTIMIZER_GROUP__INIT,
+                            *groups[] = {&unknown};
+    Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
+    declare_first(run);
+    unknown.type = UINT32_MAX;
+    model_spec.n_groups = 1;
+    model_spec.groups = groups;
+    model_spec.digest = run->plan.digest;
+    model_spec_receive(run, &run->roster.slots[1], &model_spec);
+    expect_end(run, FAILURE_MODEL_MISMATCH,
+               "worker 1 has the optimizer None with 1 groups, rank 0 SGD");
+}
+
 TEST(an_invalid_model_ends_the_run) {
     struct run *run = &((struct run_fixture *)*state)->run;
     Capstan__ModelSpec nothing = CAPSTAN__MODEL_SPEC__INIT;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void expect(const char *name, const char *value) {
     const char *found = getenv(name);
@@ -49,6 +50,17 @@ TEST(all_variables_of_a_prefix_are_hidden) {
     assert_null(getenv("OMPI_A"));
     assert_null(getenv("OMPI_B"));
     expect("XOMPI_", "1");
+}
+
+/* As execve() takes them. */
+TEST(a_name_without_a_value_is_passed_over) {
+    char *entries[] = {"RANK", "WORLD_SIZE=2", NULL}, **before = environ;
+    environ = entries;
+    rank_variables_unset();
+    char *left = entries[0], *end = entries[1];
+    environ = before;
+    assert_string_equal(left, "RANK");
+    assert_null(end);
 }
 
 static const char *nothing(void *context, const char *name) {

@@ -313,6 +313,7 @@ TEST(what_is_no_array_of_rows_is_refused) {
          "save it by numpy.ascontiguousarray"},
         {SHAPED("<f4", "(3, 4294967296, 4294967296)"), "too many values"},
         {SHAPED("<f4", "(3, 4194304)"), "a row of more than 8 MiB"},
+        {SHAPED("|u1", "(3, 8388608)"), "rows that may take more than 64 MiB"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         begin_archive(fixture, "store");
