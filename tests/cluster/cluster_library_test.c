@@ -126,6 +126,7 @@ TEST(a_wrong_call_is_named_on_every_rank) {
         int code;
     } cases[] = {
         {"twice", "tensor \"w\" is pushed twice in step 10", CONFIG},
+        {"undeclared", "a push of a tensor that was not declared", CONFIG},
         {"never", "tensor \"w\" was not pushed in step 10", CONFIG},
         {"size", "in step 10 has 4 bytes, expected are 12", CONFIG},
         {"differ",

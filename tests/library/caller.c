@@ -305,6 +305,9 @@ static int misuse(struct caller *caller, const char *what) {
                                   CAPSTAN_FULL);
         else if (!(now && !strcmp(what, "never")))
             result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (now && !strcmp(what, "undeclared"))
+            result =
+                capstan_push(caller->run, UINT32_MAX, NULL, 0, CAPSTAN_ZERO);
         if (!result && now && !strcmp(what, "twice"))
             result = push(caller, 0, 1, CAPSTAN_FULL);
         if (!result)
