@@ -10,6 +10,7 @@
 #include "proto/plan/plan.h"
 #include "ps/server_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { ITEMS_AT_ONCE = 32 };
@@ -98,6 +99,7 @@ enum status server_open(struct server **out,
     struct server *server = calloc(1, sizeof *server);
     if (!server)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a ps");
+    assert(settings->num_ranks <= PLAN_MAX_TRAINERS);
     server->settings = *settings;
     server->schedule = settings->job->schedule;
     if (settings->job->scale_lr)
@@ -290,6 +292,7 @@ static float clipping_factor(const struct server *server, uint32_t block) {
 /* Does the request that ACTION answers want an ack only? */
 static bool wants_ack(const struct server *server,
                       const struct update_core_action *action) {
+    assert(action->rank < server->settings.num_ranks);
     size_t cell =
         (size_t)action->block * server->settings.num_ranks + action->rank;
     return action->seq && server->last_ack_request[cell] == action->seq;
@@ -329,6 +332,7 @@ static enum status submit_action(struct server *server,
         /* Gradients of the block's next round may arrive while it runs. */
         item->num_payloads = gradient_inbox_detach(
             server->gradient_inbox, action->block, item->payloads);
+        assert(item->num_payloads <= server->settings.num_ranks);
     }
     work_items_submit(server->work_items, item);
     return STATUS_OK;

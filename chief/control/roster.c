@@ -9,6 +9,7 @@
 
 #include "core/base/time.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ bool roster_open(struct roster *roster, bool chief_trains, uint32_t num_workers,
     for (uint32_t i = 0; i < num_ps; i++, next++)
         roster->slots[next] = (struct roster_slot){
             .role = CLUSTER_PS, .index = i, .rank = ROSTER_NO_RANK};
+    assert(next == roster->count);
     return true;
 }
 
@@ -61,6 +63,7 @@ struct roster_slot *roster_find_member(struct roster *roster,
 }
 
 struct roster_slot *roster_ps(struct roster *roster, uint32_t index) {
+    assert(index < roster->num_ps);
     return &roster->slots[roster->num_ranks + index];
 }
 

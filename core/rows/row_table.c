@@ -14,6 +14,7 @@
 
 #include "core/net/shm/buffer.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdalign.h>
 #include <stdlib.h>
@@ -28,6 +29,9 @@ enum {
     FIRST_ENTRIES = 64, /* of the index; a power of two */
     FIRST_REMOVED = 64,
 };
+static_assert(!(FIRST_ENTRIES & (FIRST_ENTRIES - 1)), "a power of two");
+static_assert(VECTOR >= (int)LAYOUT_MAX_DIM, "a row fits the vectors");
+static_assert(sizeof(struct row) % 8 == 0, "rows follow each other aligned");
 #define NO_ROW ROW_TABLE_NO_ROW
 #define FREE UINT32_MAX /* entry: the index is never full of rows */
 
@@ -303,6 +307,7 @@ static uint64_t hash_of(const struct row *row) {
 
 /* Makes an index of ENTRIES, a power of two, of the rows there are. */
 static bool build_index(struct row_table *table, size_t entries) {
+    assert(!(entries & (entries - 1)) && entries > table->rows);
     uint32_t *more = malloc(entries * sizeof *more);
     if (!more || entries > UINT32_MAX) {
         free(more);
@@ -328,6 +333,7 @@ static struct buffer *take_page(const struct row_table *table) {
 }
 
 static bool add_page(struct row_table *table) {
+    assert(table->num_pages <= table->room_pages);
     if (table->num_pages == table->room_pages) {
         size_t room = table->room_pages ? 2 * table->room_pages : 16;
         struct buffer **pages =
@@ -350,6 +356,7 @@ static bool add_page(struct row_table *table) {
 }
 
 static bool unshare_page(struct row_table *table, uint32_t p) {
+    assert(p < table->num_pages && table->places[p].shared);
     struct buffer **page = &table->pages[p];
     struct buffer *copy = buffer_is_unique(*page) ? *page : take_page(table);
     if (!copy)
@@ -397,6 +404,8 @@ static enum status row_table_add(struct row_table *table, uint32_t number,
         return row_table_no_memory(table, why);
     if (!own_page(table, table->rows))
         return row_table_no_memory(table, why);
+    /* A search ends at a free entry, so there is always one. */
+    assert(table->rows < table->mask);
     *place = table->rows++;
     *row_of(table, *place) = (struct row){.id = id, .table = (uint16_t)number};
     *find_entry(table, number, id, hash) = entry_of(table, hash, *place);
@@ -545,6 +554,7 @@ static enum status apply_rule(struct row_table *table,
                                   .nonfinite = &nonfinite};
     if (!pending->count)
         return STATUS_OK;
+    assert(pending->count <= CHUNK && pending->count * table->dim <= VECTOR);
     load_rows(pending, table->slots, table->dim);
     for (unsigned slot = 0; slot < table->slots; slot++) {
         of_rule.state_out[slot] = pending->tensors[slot + 1];
@@ -676,6 +686,8 @@ static bool reserve_removed(struct row_table *table) {
 
 static void add_removed(struct row_table *table, const struct row *row,
                         uint64_t step) {
+    assert(table->num_removed <
+           buffer_bytes(table->removed) / sizeof(struct row));
     removed_of(table)[table->num_removed++] = (struct row){
         .id = row->id, .table = row->table, .touched = (uint32_t)step};
 }
@@ -716,6 +728,7 @@ enum status row_table_restore_removed(struct row_table *table,
  * memory. */
 static bool remove_row(struct row_table *table, uint32_t number,
                        uint64_t step) {
+    assert(number < table->rows);
     uint32_t last = table->rows - 1;
     bool is_listed = table->options.lists_removed;
     if (!own_page(table, number) || !own_page(table, last) ||
@@ -739,6 +752,7 @@ static bool remove_row(struct row_table *table, uint32_t number,
     }
     memset(other, 0, table->stride);
     table->rows--;
+    assert(table->num_pages == (table->rows >> table->page_bits) + 1);
     if (!(table->rows & ((UINT32_C(1) << table->page_bits) - 1)))
         buffer_release(&table->pages[--table->num_pages]);
     return true;
@@ -827,6 +841,7 @@ enum status row_table_open_held(struct row_table **out,
     size_t entries = FIRST_ENTRIES;
     if (status)
         return status;
+    assert(rows <= (uint64_t)count << table->page_bits);
     table->pages = calloc(count + 1, sizeof *table->pages);
     table->places = calloc(count + 1, sizeof *table->places);
     if (table->pages && table->places) {

@@ -3,6 +3,7 @@
 
 #include "core/store/fs_info.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,6 +60,7 @@ enum status atomic_file_open_temporary(struct atomic_file *file,
 enum status atomic_file_write(struct atomic_file *file, const void *data,
                               size_t bytes, struct failure *why) {
     const char *at = data;
+    assert(file->fd >= 0);
     while (bytes) {
         ssize_t written = write(file->fd, at, bytes);
         if (written < 0 && errno == EINTR)
@@ -74,6 +76,7 @@ enum status atomic_file_write(struct atomic_file *file, const void *data,
 /* The order is content, name, directory entry: in another order a power failure
  * can leave the name without the content. */
 enum status atomic_file_commit(struct atomic_file *file, struct failure *why) {
+    assert(file->fd >= 0);
     int error = fsync(file->fd) ? errno : 0;
     if (close(file->fd) && !error)
         error = errno;

@@ -15,6 +15,7 @@
 #include "core/store/fs_info.h"
 #include "core/store/manifest.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +35,9 @@ struct step_entry {
 
 /* Long enough for "step-" and any number. */
 enum { NAME_BYTES = 32 };
+
+static_assert(sizeof "step-18446744073709551615" <= NAME_BYTES,
+              "any number fits");
 
 static void step_name(uint64_t step, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "step-%09" PRIu64, step);

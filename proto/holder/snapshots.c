@@ -13,6 +13,7 @@
 #include "core/store/shard_rows.h"
 #include "proto/messages/message.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -69,6 +70,7 @@ struct snapshots {
 
 /* The layout's unit. */
 static uint32_t layout_unit(const struct snapshots *all, uint32_t b) {
+    assert(b < all->settings.num_units);
     return all->settings.ids ? all->settings.ids[b] : b;
 }
 
@@ -573,6 +575,7 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
 
 void snapshots_add(struct snapshots *all, uint64_t id, uint32_t b,
                    const struct snapshots_block *block) {
+    assert(b < all->settings.num_units);
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = find_snapshot(all, id);
     if (snapshot && snapshot->blocks && !snapshot->blocks[b].added) {
@@ -599,6 +602,7 @@ void snapshots_promise(struct snapshots *all, uint64_t id, uint64_t step) {
 static const struct held_block *retained_block(const struct snapshots *all,
                                                uint64_t id, uint32_t b) {
     const struct snapshot *snapshot = find_snapshot(all, id);
+    assert(b < all->settings.num_units);
     return snapshot && snapshot->blocks && snapshot->retained
                ? &snapshot->blocks[b]
                : NULL;

@@ -5,6 +5,7 @@
  * round on and not before. */
 #include "ps/consistency/gate.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 bool gate_open(struct gate *gate, uint64_t staleness, uint32_t num_ranks) {
@@ -40,6 +41,7 @@ uint32_t gate_lead(const struct gate *gate, uint64_t round) {
 
 uint64_t gate_clock(const struct gate *gate, const struct ledger *ledger,
                     uint32_t b, uint32_t rank) {
+    assert(rank < gate->num_ranks && gate->num_ranks == ledger->num_ranks);
     const struct gate_slot *slot = &gate->slots[rank];
     const struct ledger_entry *entry = ledger_row(ledger, b) + rank;
     return entry->incarnation == slot->incarnation ? entry->clock

@@ -5,6 +5,7 @@
  * entry; the view rejects late messages of the previous one. */
 #include "ps/consistency/ledger.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 bool ledger_open(struct ledger *ledger, uint32_t num_blocks,
@@ -21,6 +22,7 @@ void ledger_close(struct ledger *ledger) {
 }
 
 struct ledger_entry *ledger_row(const struct ledger *ledger, uint32_t b) {
+    assert(b < ledger->num_blocks);
     return ledger->entries + (size_t)b * ledger->num_ranks;
 }
 
@@ -38,6 +40,7 @@ void ledger_copy(const struct ledger *ledger, uint32_t b, uint64_t version,
 
 bool ledger_has(const struct ledger *ledger, uint32_t b, uint32_t rank,
                 uint64_t incarnation, uint64_t clock) {
+    assert(rank < ledger->num_ranks);
     const struct ledger_entry *entry = ledger_row(ledger, b) + rank;
     return entry->incarnation == incarnation && entry->clock >= clock;
 }

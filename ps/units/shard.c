@@ -10,6 +10,7 @@
 #include "core/net/shm/buffer.h"
 #include "proto/plan/encoding.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,6 +90,7 @@ static enum status shard_allocate(struct shard *shard, const uint32_t *ids,
         shard->ids[b] = ids[b];
         shard->blocks[b] = &shard->layout->blocks[ids[b]];
         shard->cells[b].num_tensors = 1 + rule_slots(shard_optimizer(shard, b));
+        assert(shard->cells[b].num_tensors <= SHARD_MAX_TENSORS);
     }
     for (uint32_t b = 0; b < shard->count; b++) {
         size_t bytes = shard_block_bytes(shard, b);
@@ -206,6 +208,7 @@ static struct buffer *target(struct shard *shard, uint32_t b, unsigned t) {
 
 static void replace(struct shard *shard, uint32_t b, unsigned t,
                     struct buffer *with) {
+    assert(buffer_bytes(with) == buffer_bytes(shard->cells[b].tensors[t]));
     if (shard->cells[b].tensors[t] == with)
         return;
     buffer_release(&shard->cells[b].tensors[t]);
@@ -265,6 +268,7 @@ static enum status shard_update(void *holder, uint32_t b,
                                 struct failure *why) {
     struct shard *shard = holder;
     struct buffer *out[SHARD_MAX_TENSORS];
+    assert(b < shard->count);
     struct cell *cell = &shard->cells[b];
     bool nonfinite = false;
     uint32_t kind = shard_parameter(shard, b)->kind;
@@ -319,6 +323,7 @@ static double shard_square_sum(void *holder, uint32_t b,
     size_t count = (update.elements + RULE_PIECE - 1) / RULE_PIECE;
     if (shard_parameter(shard, b)->kind != PARAMETER_TRAINED)
         return 0;
+    assert(count <= sizeof pieces / sizeof *pieces);
     rule_square_sums(shard->loops, &update, pieces);
     double sum = 0;
     for (size_t i = 0; i < count; i++)
@@ -338,6 +343,7 @@ const struct unit_table shard_units = {shard_update, shard_square_sum,
 
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
                             unsigned tensor) {
+    assert(b < shard->count && tensor < shard->cells[b].num_tensors);
     return shard->cells[b].tensors[tensor];
 }
 
@@ -346,6 +352,7 @@ bool shard_means(const struct shard *shard, uint32_t b) {
 }
 
 struct buffer *shard_mean(const struct shard *shard, uint32_t b) {
+    assert(b < shard->count);
     return shard->cells[b].mean;
 }
 

@@ -14,6 +14,7 @@
 #include "core/tensor/schedule.h"
 #include "worker/exchange/allreduce/reduction_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,10 @@ enum { HEADER_REPLICAS, HEADER_SAVE, HEADER_OVERFLOW, HEADER_FLOATS };
 
 /* Floats of the host's page: the header, then the overflow flag. */
 enum { OVERFLOW_FOUND = HEADER_FLOATS, PAGE = 4096 };
+
+static_assert((int)HEADER_FLOATS <= (int)REDUCER_HEADER_FLOATS,
+              "the arena has room before its first parameter");
+static_assert(sizeof(double) == 2 * sizeof(float), "as norms are gathered");
 
 /* Upper limits of a bucket, whatever the job allows: the rule then reads sums
  * that are still in the CPU's cache, and sending overlaps the rest of the
@@ -206,6 +211,8 @@ static struct part before_first(const struct reduction *reduction) {
 /* State SLOT of PART, which bucket I of this rank has. */
 static float *state_of_part(const struct reduction *reduction, uint32_t i,
                             const struct part *part, unsigned slot) {
+    assert(part->first >= reduction->partition.owned[i].first &&
+           part->end <= reduction->partition.owned[i].end);
     return partition_state(&reduction->partition, i, slot) +
            (part->first - reduction->partition.owned[i].first);
 }
@@ -536,6 +543,7 @@ enum status reduction_wait_header(struct reduction *reduction,
 /* The first bucket is all-reduced, because all ranks read the header. */
 enum status reduction_sum(struct reduction *reduction, uint32_t i,
                           struct failure *why) {
+    assert(i < reduction->num_buckets);
     const struct device_ops *ops = reduction->ops;
     const struct bucket *bucket = &reduction->buckets[i];
     float *data = reduction->gradients + bucket->first;
@@ -605,6 +613,7 @@ static void clear_between(const struct reduction *reduction, uint32_t i) {
 
 enum status reduction_update(struct reduction *reduction, uint32_t i,
                              struct failure *why) {
+    assert(i < reduction->num_buckets);
     const struct bucket *bucket = &reduction->buckets[i];
     int64_t start = time_now();
     enum status status = reduction_apply(reduction, i, why);

@@ -7,11 +7,13 @@
 #include "proto/plan/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 static size_t elements_of(const struct client *client, uint32_t b) {
+    assert(b < client->settings.plan->layout->num_blocks);
     return client->settings.plan->layout->blocks[b].elements;
 }
 
@@ -421,6 +423,7 @@ static bool client_messages_send_request(struct client *client,
     };
     struct link_payload payload;
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+    assert(request->count && request->count <= WINDOW_MAX_BLOCKS);
     if (!ps_links_greet(client->links, request->ps))
         return false; /* before the payload is made */
     if (request->kind != WINDOW_QUERY &&

@@ -7,6 +7,7 @@
 #include "core/tensor/row_keys.h"
 #include "proto/messages/message.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ enum {
     GROUP = 32,         /* ids that are looked for together */
     MAX_BUCKETS = 4096, /* of ids with the same highest bits */
 };
+static_assert(FIRST_ROOM / 8 * 3 >= GROUP, "an index has room for a group");
 #define FREE UINT32_MAX /* entry: the index is never full of rows */
 
 struct row_batch_row {
@@ -232,6 +234,8 @@ static uint32_t row_number(struct row_batch *batch, struct row_batch_row row,
 static void index_group(struct row_batch *batch, uint32_t table, uint16_t order,
                         const uint64_t *ids, size_t count) {
     const struct row_batch_index *index = batch->index;
+    assert(count <= GROUP &&
+           batch->num_rows + count <= most_indexed(index->size));
     uint32_t *positions = batch->positions + batch->num_added;
     uint32_t mask = index_mask(index), others[GROUP], num_others = 0;
     uint64_t hashes[GROUP];
@@ -262,6 +266,7 @@ static void index_group(struct row_batch *batch, uint32_t table, uint16_t order,
 enum status row_batch_add(struct row_batch *batch, uint32_t table,
                           const uint64_t *ids, size_t count,
                           struct failure *why) {
+    assert(table < batch->layout->num_tables);
     uint16_t order = table_order(batch->layout, table);
     if (!count)
         return STATUS_OK;
@@ -415,6 +420,7 @@ static void distribute_to_partitions(const struct row_batch *batch,
         index->counts[p] = first;
         first += count;
     }
+    assert(first == batch->num_rows);
     for (size_t r = 0; r < batch->num_rows; r++)
         to[index->counts[index->places[rows[r].at]]++] = rows[r];
 }
@@ -509,6 +515,7 @@ static enum status write_part(struct row_batch *batch, size_t first, size_t end,
     const struct layout *layout = batch->layout;
     const struct row_batch_row *last = &batch->rows[end - 1];
     const struct row_keys *keys = batch->index->keys;
+    assert(first < end && end <= batch->num_rows);
     if (!list_part(batch, first, end) ||
         !row_batch_grow((void **)&batch->bytes, &batch->room_bytes,
                         batch->lists + row_keys_most_bytes(layout, keys), 1))
@@ -565,6 +572,7 @@ enum status row_batch_add_rows(struct row_batch *batch,
 
 size_t row_batch_add_gradients(struct row_batch *batch, size_t first,
                                const struct row_batch *from) {
+    assert(first + from->num_rows <= batch->num_added);
     for (size_t r = 0; r < from->num_rows; r++) {
         const struct row_batch_row *row = &from->rows[r];
         float *to = batch->gradients + batch->positions[first + r];

@@ -14,6 +14,7 @@
 
 #include "proto/messages/message.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define NEVER INT64_MAX
@@ -81,6 +82,7 @@ void window_close(struct window **where) {
 }
 
 static struct ps_state *ps_of(struct window *window, uint32_t block) {
+    assert(block < window->settings.num_blocks);
     return &window->ps[window->settings.block_ps[block]];
 }
 
@@ -99,6 +101,8 @@ static void window_enqueue_ps(struct window *window, uint32_t b) {
 /* Enqueueing needs no credit; window_next sends as credit allows. */
 void window_enqueue(struct window *window, uint32_t first, uint32_t count,
                     enum window_kind kind, uint64_t clock) {
+    assert(first <= window->settings.num_blocks &&
+           count <= window->settings.num_blocks - first);
     for (uint32_t b = first; b < first + count; b++) {
         window->blocks[b].kind = (uint8_t)kind;
         window->blocks[b].clock = clock;
@@ -271,6 +275,7 @@ static bool next_wanted(struct window *window, uint32_t p,
         request->clock = clock;
         request->bytes += window->settings.block_bytes[b];
         request->blocks[request->count++] = b;
+        assert(window->ps[p].wanted);
         window->blocks[b].wanted = 0;
         window->ps[p].wanted--;
     }
@@ -293,6 +298,7 @@ bool window_next(struct window *window, int64_t now,
 void window_requeue(struct window *window, const struct window_request *request,
                     int64_t now) {
     struct ps_state *ps = &window->ps[request->ps];
+    assert(request->ps < window->settings.num_ps && request->count);
     ps->retry_at = now + window->settings.retry_after;
     for (uint32_t i = 0; request->kind == WINDOW_STORE && i < request->count;
          i++)
