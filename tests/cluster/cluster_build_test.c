@@ -105,7 +105,7 @@ TEST(make_counts_what_it_makes) {
     const char *said = cluster_run_output(
         shell(run,
               "make -C \"$TREE\" BUILD=\"$PWD/b\" \"$PWD\"/b/core/base/time.o "
-              "\"$PWD\"/b/core/base/deadline.o",
+              "\"$PWD\"/b/core/base/decimal.o",
               0));
     expect(said, "[1/2, ");
     expect(said, "[2/2, 0 s left] cc ");
