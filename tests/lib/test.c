@@ -9,7 +9,7 @@
 static struct text {
     struct text *next;
     char text[];
-} *texts; /* all of textf */
+} * texts; /* all of textf */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 const char *textf(const char *format, ...) {

@@ -8,8 +8,8 @@
 #include "core/base/status.h"
 #include "core/tensor/layout.h"
 #include "worker/data/batch.h"
-#include "worker/exchange/exchange.h"
 #include "worker/exchange/client/row_batch.h"
+#include "worker/exchange/exchange.h"
 #include "worker/ops/local_device.h"
 
 #include <stdbool.h>
