@@ -557,18 +557,24 @@ static void write_npy(const struct fixture *fixture) {
     assert_int_equal(fclose(file), 0);
 }
 
+/* To train on the first file alone. */
+static struct dataset_options options_of_first(struct fixture *fixture,
+                                               struct log *log) {
+    log_open(log, "test", -1);
+    fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
+    return (struct dataset_options){.job = &fixture->job,
+                                    .files = &fixture->files,
+                                    .key = "data.train",
+                                    .num_ranks = 1,
+                                    .log = log};
+}
+
 /* An Example may lack any name, but not the label. */
 TEST(a_label_that_no_example_has_is_an_error_at_once) {
     struct dataset *dataset;
     struct log log;
-    struct dataset_options options = {.job = &fixture->job,
-                                      .files = &fixture->files,
-                                      .key = "data.train",
-                                      .num_ranks = 1,
-                                      .log = &log};
-    log_open(&log, "test", -1);
+    struct dataset_options options = options_of_first(fixture, &log);
     write_npy(fixture);
-    fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
     fixture->job.data.format = JOB_NPY;
     fixture->job.features = "{\"x\": {\"type\": \"numeric\"}}";
     assert_error(dataset_open(&dataset, &options, &failure),
@@ -610,14 +616,8 @@ static void write_many_names(const struct fixture *fixture) {
 TEST(a_label_behind_hundreds_of_names_is_found) {
     struct dataset *dataset;
     struct log log;
-    struct dataset_options options = {.job = &fixture->job,
-                                      .files = &fixture->files,
-                                      .key = "data.train",
-                                      .num_ranks = 1,
-                                      .log = &log};
-    log_open(&log, "test", -1);
+    struct dataset_options options = options_of_first(fixture, &log);
     write_many_names(fixture);
-    fixture->pattern[strlen(fixture->pattern) - strlen("?.csv")] = '0';
     fixture->job.data.format = JOB_TFRECORD;
     fixture->job.data.label = "a299";
     fixture->job.features = "{\"a000\": {\"type\": \"numeric\"}}";
