@@ -185,13 +185,13 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcapstan.a | $(VERSION)
 	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $(filter %.o,$^) $(VERSION) $(filter %.a,$^) $(LIBS)
 
 # Tests read the program's path from CAPSTAN, and from SOAK_COUNT how often a soak
-# test repeats: 1 in check, 10 for the full promise.
+# test repeats: once in check if nothing else is set, 10 times for the full promise.
 export CAPSTAN := $(abspath $(BUILD)/capstan)
 check: deps-test ## install the test framework, build and run every test; tests whose packages are missing are skipped
 check-all: deps-all ## the same with the packages of all tests: installs Slurm, Open MPI, ...
 check check-all:
 	@$(MAKE) --no-print-directory $(JOBS) build-tests
-	@SOAK_COUNT=1 tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
+	@SOAK_COUNT=$${SOAK_COUNT:-1} tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 # A caller of the library, as one outside would be built.
 CALLER := $(BUILD)/tests/caller $(BUILD)/tests/table_rates
