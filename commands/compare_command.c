@@ -7,6 +7,7 @@
 #include "commands/composition.h"
 #include "commands/launch/launch.h"
 #include "commands/measure/compare_cluster.h"
+#include "commands/measure/compare_hparams.h"
 #include "commands/measure/compare_plot.h"
 #include "commands/measure/compare_runs.h"
 #include "commands/measure/compare_table.h"
@@ -51,6 +52,8 @@ static void apply_job_block(struct options *flags,
         flags->csv = job->csv;
     if (job->plot && !flags->given.plot)
         flags->plot = job->plot;
+    if (job->tensorboard && !flags->given.tensorboard)
+        flags->tensorboard = job->tensorboard;
     if (job->link_gbits > 0 && !flags->given.link_gbits)
         flags->link_gbits = job->link_gbits;
     if (job->latency_us > 0 && !flags->given.latency_us)
@@ -85,6 +88,8 @@ static enum status compare_command_print_result(const struct options *options,
         status = write_csv(result, options->csv, why);
     if (!status && options->plot)
         status = compare_plot_draw(result, options->plot, why);
+    if (!status && options->tensorboard)
+        status = compare_hparams_write(result, options->tensorboard, why);
     return status;
 }
 
@@ -114,6 +119,8 @@ static enum status check_files(const struct options *flags,
         status = check_file("--csv", flags->csv, why);
     if (!status)
         status = check_file("--plot", flags->plot, why);
+    if (!status && flags->tensorboard)
+        status = compare_hparams_check(flags->tensorboard, why);
     return status;
 }
 

@@ -40,10 +40,33 @@ static enum status tensorboard_writer_write_record(
 
 static enum status write_event(struct tensorboard_writer *writer,
                                Tensorboard__Event *event, struct failure *why) {
-    uint8_t bytes[MAX_EVENT];
+    uint8_t usual[MAX_EVENT], *bytes = usual;
     event->wall_time = time_calendar();
-    size_t size = tensorboard__event__pack(event, bytes);
-    return tensorboard_writer_write_record(writer, bytes, size, why);
+    size_t size = tensorboard__event__get_packed_size(event);
+    if (size > sizeof usual)
+        bytes = malloc(size);
+    if (!bytes)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
+    tensorboard__event__pack(event, bytes);
+    enum status status =
+        tensorboard_writer_write_record(writer, bytes, size, why);
+    if (bytes != usual)
+        free(bytes);
+    return status;
+}
+
+/* Appends an event with one VALUE. */
+static enum status write_value(struct tensorboard_writer *writer,
+                               Tensorboard__Summary__Value *value,
+                               uint64_t step, struct failure *why) {
+    Tensorboard__Summary summary = TENSORBOARD__SUMMARY__INIT;
+    Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
+    summary.n_value = 1;
+    summary.value = &value;
+    event.step = (int64_t)step;
+    event.what_case = TENSORBOARD__EVENT__WHAT_SUMMARY;
+    event.summary = &summary;
+    return write_event(writer, &event, why);
 }
 
 static enum status write_version(struct tensorboard_writer *writer,
@@ -110,18 +133,38 @@ enum status tensorboard_writer_add_scalar(struct tensorboard_writer *writer,
                            "the tag of a scalar is over %d bytes: %s", MAX_TAG,
                            tag);
     Tensorboard__Summary__Value scalar = TENSORBOARD__SUMMARY__VALUE__INIT;
-    Tensorboard__Summary__Value *scalars[] = {&scalar};
-    Tensorboard__Summary summary = TENSORBOARD__SUMMARY__INIT;
-    Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
     scalar.tag = (char *)tag; /* packing does not modify it */
     scalar.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
     scalar.simple_value = (float)value;
-    summary.n_value = 1;
-    summary.value = scalars;
-    event.step = (int64_t)step;
-    event.what_case = TENSORBOARD__EVENT__WHAT_SUMMARY;
-    event.summary = &summary;
-    return write_event(writer, &event, why);
+    return write_value(writer, &scalar, step, why);
+}
+
+/* TensorBoard reads the metadata of summaries that have a tensor, if only one
+ * without elements. */
+enum status tensorboard_writer_add_plugin(struct tensorboard_writer *writer,
+                                          const char *tag, const char *plugin,
+                                          uint8_t *content, size_t size,
+                                          struct failure *why) {
+    Tensorboard__SummaryMetadata__PluginData data =
+        TENSORBOARD__SUMMARY_METADATA__PLUGIN_DATA__INIT;
+    Tensorboard__SummaryMetadata metadata = TENSORBOARD__SUMMARY_METADATA__INIT;
+    Tensorboard__TensorShape__Dim none = TENSORBOARD__TENSOR_SHAPE__DIM__INIT;
+    Tensorboard__TensorShape__Dim *dims[] = {&none};
+    Tensorboard__TensorShape shape = TENSORBOARD__TENSOR_SHAPE__INIT;
+    Tensorboard__Tensor tensor = TENSORBOARD__TENSOR__INIT;
+    Tensorboard__Summary__Value value = TENSORBOARD__SUMMARY__VALUE__INIT;
+    data.plugin_name = (char *)plugin; /* packing modifies neither it nor TAG */
+    data.content = (ProtobufCBinaryData){.len = size, .data = content};
+    metadata.plugin_data = &data;
+    shape.n_dim = 1;
+    shape.dim = dims;
+    tensor.dtype = TENSORBOARD__TENSOR__DATA_TYPE__DT_FLOAT;
+    tensor.tensor_shape = &shape;
+    value.tag = (char *)tag;
+    value.metadata = &metadata;
+    value.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_TENSOR;
+    value.tensor = &tensor;
+    return write_value(writer, &value, 0, why);
 }
 
 enum status tensorboard_writer_restart(struct tensorboard_writer *writer,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TensorBoard event files: scalars in the TFRecord framing with masked CRC32C
- * (tensorflow/core/lib/io/record_writer.h, event.proto, summary.proto). */
+/* TensorBoard event files: scalars and contents of plugins in the TFRecord
+ * framing with masked CRC32C (tensorflow/core/lib/io/record_writer.h,
+ * event.proto, summary.proto). */
 #ifndef CAPSTAN_TENSORBOARD_WRITER_H
 #define CAPSTAN_TENSORBOARD_WRITER_H
 
 #include "core/base/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct tensorboard_writer;
@@ -23,6 +25,13 @@ enum status tensorboard_writer_open(struct tensorboard_writer **out,
 enum status tensorboard_writer_add_scalar(struct tensorboard_writer *writer,
                                           const char *tag, uint64_t step,
                                           double value,
+                                          struct failure *why) MUST_CHECK;
+
+/* Appends what PLUGIN of TensorBoard keeps under TAG: SIZE bytes of CONTENT, a
+ * message of its own, and no value. */
+enum status tensorboard_writer_add_plugin(struct tensorboard_writer *writer,
+                                          const char *tag, const char *plugin,
+                                          uint8_t *content, size_t size,
                                           struct failure *why) MUST_CHECK;
 
 /* The run resumes before STEP: readers drop what earlier files of the folder

@@ -127,6 +127,8 @@ FLAG(TEXT, csv, COMPARE, "csv", "FILE", "also write the table as CSV")
 FLAG(TEXT, plot, COMPARE, "plot", "FILE",
      "also draw the table with gnuplot, as .svg or .png", .own = set_plot,
      .takes = "a file that ends in .svg or .png")
+FLAG(TEXT, tensorboard, COMPARE, "tensorboard", "DIR",
+     "also write each case for TensorBoard, whose tab HParams compares them")
 
 FLAG(SWITCH, explain, CLUSTER, "explain", NULL,
      "say for people which source counts and why, and list every role")

@@ -153,9 +153,10 @@ static const char *check_prediction(const struct options *options,
     if (has_model)
         return "--predict runs nothing: it takes no job and no command";
     if (options->given.steps || options->given.repeats ||
-        options->given.limit || options->given.csv || options->given.plot)
-        return "--steps, --repeats, --limit, --csv and --plot need runs; "
-               "--predict makes none";
+        options->given.limit || options->given.csv || options->given.plot ||
+        options->given.tensorboard)
+        return "--steps, --repeats, --limit, --csv, --plot and --tensorboard "
+               "need runs; --predict makes none";
     if (options->parameters == 0)
         return "--predict needs --params, such as 25.6M";
     if (options->link_gbits == 0 && !options->vm)

@@ -28,10 +28,8 @@ void compare_table_digits(char text[COMPARE_TABLE_DIGITS], int digits,
         *--end = '\0';
 }
 
-/* The number at KEY, or at KEY of the member INSIDE; NAN if missing. True is 1,
- * and other non-numbers are 0. */
-static double compare_table_number(const json_t *object, const char *inside,
-                                   const char *key) {
+double compare_table_number(const json_t *object, const char *inside,
+                            const char *key) {
     const json_t *value =
         json_object_get(inside ? json_object_get(object, inside) : object, key);
     if (json_is_boolean(value))
@@ -481,40 +479,45 @@ void compare_table_print(FILE *out, const json_t *result) {
         print_answers(out, one);
 }
 
-struct column {
-    const char *name, *inside, *key;
+const struct compare_table_column compare_table_columns[COMPARE_TABLE_COLUMNS] =
+    {
+        {"workers", NULL, "workers", NULL},
+        {"ps", NULL, "ps", NULL},
+        {"runs", NULL, "runs", NULL},
+        {"examples_per_second", "examples_per_second", "median", NULL},
+        {"examples_per_second_min", "examples_per_second", "min", NULL},
+        {"examples_per_second_max", "examples_per_second", "max", NULL},
+        {"steps_per_second", "steps_per_second", "median", "steps/s"},
+        {"bound_examples_per_second", NULL, "bound_examples_per_second",
+         "bound of examples/s"},
+        {"predicted_examples_per_second", NULL, "predicted_examples_per_second",
+         NULL},
+        {"reached", NULL, "reached", "reached of the bound"},
+        {"input_s", "seconds_per_step", "input", "input, s"},
+        {"compute_s", "seconds_per_step", "compute", "compute, s"},
+        {"waiting_for_weights_s", "seconds_per_step", "waiting_for_weights",
+         "waiting for weights, s"},
+        {"waiting_for_gradients_s", "seconds_per_step", "waiting_for_gradients",
+         "waiting for gradients, s"},
+        {"update_s", "seconds_per_step", "update", "update, s"},
+        {"bytes_per_step", NULL, "bytes_per_step", "bytes/step"},
+        {"link_gbits", NULL, "link_gbits", NULL},
+        {"worker_link_gbits", NULL, "worker_link_gbits", NULL},
+        {"ps_link_gbits", NULL, "ps_link_gbits", NULL},
+        {"speed_up", NULL, "speed_up", "speed-up"},
+        {"ideal_speed_up", NULL, "ideal_speed_up", NULL},
+        {"efficiency", NULL, "efficiency", NULL},
+        {"train_loss", NULL, "train_loss", "loss"},
+        {"test_accuracy", NULL, "test_accuracy", "accuracy"},
+        {"examples_per_second_mean", "examples_per_second", "mean",
+         "examples/s"},
+        {"examples_per_second_spread", "examples_per_second", "spread", NULL},
+        {"diverged", NULL, "diverged", NULL},
+        {"test_auc", NULL, "test_auc", "AUC"},
+        {"test_logloss", NULL, "test_logloss", "log loss"},
 };
-
-static const struct column columns[] = {
-    {"workers", NULL, "workers"},
-    {"ps", NULL, "ps"},
-    {"runs", NULL, "runs"},
-    {"examples_per_second", "examples_per_second", "median"},
-    {"examples_per_second_min", "examples_per_second", "min"},
-    {"examples_per_second_max", "examples_per_second", "max"},
-    {"steps_per_second", "steps_per_second", "median"},
-    {"bound_examples_per_second", NULL, "bound_examples_per_second"},
-    {"predicted_examples_per_second", NULL, "predicted_examples_per_second"},
-    {"reached", NULL, "reached"},
-    {"input_s", "seconds_per_step", "input"},
-    {"compute_s", "seconds_per_step", "compute"},
-    {"waiting_for_weights_s", "seconds_per_step", "waiting_for_weights"},
-    {"waiting_for_gradients_s", "seconds_per_step", "waiting_for_gradients"},
-    {"update_s", "seconds_per_step", "update"},
-    {"bytes_per_step", NULL, "bytes_per_step"},
-    {"link_gbits", NULL, "link_gbits"},
-    {"worker_link_gbits", NULL, "worker_link_gbits"},
-    {"ps_link_gbits", NULL, "ps_link_gbits"},
-    {"speed_up", NULL, "speed_up"},
-    {"ideal_speed_up", NULL, "ideal_speed_up"},
-    {"efficiency", NULL, "efficiency"},
-    {"train_loss", NULL, "train_loss"},
-    {"test_accuracy", NULL, "test_accuracy"},
-    {"examples_per_second_mean", "examples_per_second", "mean"},
-    {"examples_per_second_spread", "examples_per_second", "spread"},
-    {"diverged", NULL, "diverged"},
-};
-enum { COLUMNS = sizeof columns / sizeof *columns };
+/* The first column behind the texts. */
+enum { BEHIND_TEXTS = COMPARE_TABLE_COLUMNS - 2 };
 
 static void print_cell(FILE *out, double value) {
     fprintf(out, isnan(value) ? "," : ",%.9g", value);
@@ -530,24 +533,30 @@ static void compare_table_print_quoted(FILE *out, const char *content) {
     fputc('"', out);
 }
 
+static void print_texts(FILE *out, const json_t *one) {
+    fputc(',', out);
+    compare_table_print_quoted(out, text(one, "limit"));
+    fputc(',', out);
+    compare_table_print_quoted(out, text(one, "error"));
+}
+
 void compare_table_csv(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
     fprintf(out, "mode");
-    for (int c = 0; c < COLUMNS; c++)
-        fprintf(out, ",%s", columns[c].name);
-    fprintf(out, ",limit,error,test_auc,test_logloss\r\n");
+    for (int c = 0; c < COMPARE_TABLE_COLUMNS; c++)
+        fprintf(out, "%s,%s", c == BEHIND_TEXTS ? ",limit,error" : "",
+                compare_table_columns[c].name);
+    fprintf(out, "\r\n");
     json_array_foreach(json_object_get(result, "cases"), i, one) {
         compare_table_print_quoted(out, text(one, "mode"));
-        for (int c = 0; c < COLUMNS; c++)
-            print_cell(out, compare_table_number(one, columns[c].inside,
-                                                 columns[c].key));
-        fputc(',', out);
-        compare_table_print_quoted(out, text(one, "limit"));
-        fputc(',', out);
-        compare_table_print_quoted(out, text(one, "error"));
-        print_cell(out, compare_table_number(one, NULL, "test_auc"));
-        print_cell(out, compare_table_number(one, NULL, "test_logloss"));
+        for (int c = 0; c < COMPARE_TABLE_COLUMNS; c++) {
+            if (c == BEHIND_TEXTS)
+                print_texts(out, one);
+            print_cell(
+                out, compare_table_number(one, compare_table_columns[c].inside,
+                                          compare_table_columns[c].key));
+        }
         fprintf(out, "\r\n");
     }
 }

@@ -14,6 +14,21 @@ enum { COMPARE_TABLE_DIGITS = 32 };
 void compare_table_digits(char text[COMPARE_TABLE_DIGITS], int digits,
                           double value);
 
+/* A figure of a case: its name in CSV and TensorBoard, and where an object of
+ * `cases` has it, as compare_table_number takes it. */
+struct compare_table_column {
+    const char *name, *inside, *key;
+    const char *title; /* for people in TensorBoard; NULL: not there */
+};
+enum { COMPARE_TABLE_COLUMNS = 29 };
+extern const struct compare_table_column
+    compare_table_columns[COMPARE_TABLE_COLUMNS];
+
+/* The number at KEY, or at KEY of the member INSIDE (NULL: none); NAN if
+ * missing. True is 1, false 0. */
+double compare_table_number(const json_t *object, const char *inside,
+                            const char *key);
+
 /* Writes RESULT, the JSON object of docs/compare.md, as a table. A missing
  * figure is a dash. */
 void compare_table_print(FILE *out, const json_t *result);

@@ -183,7 +183,7 @@ struct job_compare {
     struct job_counts ps, workers;
     uint64_t steps, repeats;
     double limit;
-    char *csv, *plot;
+    char *csv, *plot, *tensorboard;
     double link_gbits, latency_us;
 };
 

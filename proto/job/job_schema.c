@@ -509,6 +509,8 @@ static const struct job_key keys[] = {
     {"compare.csv", "also write the table to this file", PATH(compare.csv)},
     {"compare.plot", "also draw the table, with gnuplot", PATH(compare.plot),
      .words = WORDS(".svg", ".png")},
+    {"compare.tensorboard", "also write each case for TensorBoard's HParams",
+     PATH(compare.tensorboard)},
     {"compare.link_gbits",
      "bandwidth of a host's link in each direction, 10^9 bits/s",
      REAL(compare.link_gbits, 1e-3, 1e5)},

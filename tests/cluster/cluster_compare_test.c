@@ -68,8 +68,9 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_comparison_leaves_only_requested_files) {
     static const char *const arguments[] = {
-        "compare", "--json",    "--steps", "20",    "--repeats", "2",
-        "--csv",   "table.csv", "--plot",  "a.svg", "job.json",  NULL};
+        "compare",  "--json",    "--steps", "20",    "--repeats",     "2",
+        "--csv",    "table.csv", "--plot",  "a.svg", "--tensorboard", "tb",
+        "job.json", NULL};
     skip_unless_installed("gnuplot", "gnuplot-nox");
     cluster_run_job(run, "{\"export\":{\"path\":\"model.npz\"},"
                          "\"tensorboard\":{\"enabled\":true,"
@@ -87,6 +88,7 @@ TEST(a_comparison_leaves_only_requested_files) {
     assert_contains(said, " s left\n");
     assert_true(last && !strstr(last, "left"));
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
+    assert_true(exists(run, "tb"));
     assert_false(exists(run, "checkpoint") || exists(run, "events") ||
                  exists(run, "model.npz"));
 }
@@ -214,12 +216,13 @@ TEST(errors_are_reported_before_any_run_starts) {
         {"compare", NULL},
         {"compare", "none.json", NULL},
         {"compare", "--predict", NULL},
-        {"compare", "--csv", "none/a.csv", "job.json", NULL}};
-    static const char *const texts[] = {"JOB.json, -- COMMAND, or --predict",
-                                        "none.json", "needs --params",
-                                        "--csv none/a.csv: No such file"};
+        {"compare", "--csv", "none/a.csv", "job.json", NULL},
+        {"compare", "--tensorboard", "job.json/a", "job.json", NULL}};
+    static const char *const texts[] = {
+        "JOB.json, -- COMMAND, or --predict", "none.json", "needs --params",
+        "--csv none/a.csv: No such file", "--tensorboard"};
     cluster_run_job(run, NULL);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct cluster_process *process = compare(run, jobs[i], 2);
         assert_string_equal(cluster_run_output(process), "");
         assert_contains(cluster_run_errors(process), texts[i]);
