@@ -10,11 +10,8 @@
 #include "proto/cluster/cluster_input.h"
 #include "proto/cluster/cluster_jobs.h"
 #include "proto/cluster/cluster_self.h"
-#include "proto/cluster/launcher_ranks.h"
-#include "proto/cluster/launcher_roles.h"
 #include "proto/cluster/ranks.h"
 #include "proto/cluster/role_name.h"
-#include "proto/cluster/tf_config.h"
 
 #include <assert.h>
 #include <fnmatch.h>
@@ -328,13 +325,11 @@ static enum status check_other_launchers(const struct cluster_input *input,
     return status;
 }
 
-/* Without `is_set` and `read` the first variables are those of a struct
- * launcher_ranks, in its order. */
+/* Without `reader` the first variables are those of a struct launcher_ranks, in
+ * its order. */
 struct source {
     const char *name;
-    bool (*is_set)(const struct cluster_input *input);
-    enum status (*read)(struct cluster *cluster,
-                        const struct cluster_input *input, struct failure *why);
+    const struct cluster_reader *reader;
     const char *variables[CLUSTER_SOURCE_VARIABLES];
     /* Further ones that come with them, for fnmatch(3). */
     const char *others[CLUSTER_SOURCE_VARIABLES];
@@ -374,33 +369,33 @@ static enum status read_nothing(struct cluster *cluster,
  * before PMI: srun sets PMI's variables for other MPIs, and its own say more.
  * Of the rest, those that a user or the innermost launcher sets come first. */
 static const struct source sources[] = {
-    {"alone", is_alone_given, read_alone, .variables = {"--alone"}},
-    {"flags", legacy_flags_set, legacy_flags_read,
+    {"alone", &(const struct cluster_reader){is_alone_given, read_alone},
+     .variables = {"--alone"}},
+    {"flags",
+     &(const struct cluster_reader){legacy_flags_set, legacy_flags_read},
      .variables = {"--job_name", "--task_index", "--ps_hosts", "--worker_hosts",
                    "--chief_hosts"},
      .others = {"JOB_NAME", "TASK_INDEX"}},
-    {"TF_CONFIG", tf_config_set, tf_config_read, .variables = {"TF_CONFIG"}},
-    {"CLUSTER_SPEC", tf_config_spec_set, tf_config_spec_read,
-     .variables = {"CLUSTER_SPEC"}},
-    {"torch", launcher_ranks_torch_set, launcher_ranks_torch_read,
-     .variables = {"RANK", "WORLD_SIZE"},
+    {"TF_CONFIG", &tf_config, .variables = {"TF_CONFIG"}},
+    {"CLUSTER_SPEC", &tf_config_spec, .variables = {"CLUSTER_SPEC"}},
+    {"torch", &launcher_ranks_torch, .variables = {"RANK", "WORLD_SIZE"},
      .others = {"NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_*", "GROUP_RANK",
                 "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE",
                 "MASTER_*", "TORCHELASTIC_*", "PET_*"}},
-    {"mpi", launcher_ranks_mpi_set, launcher_ranks_mpi_read,
+    {"mpi", &launcher_ranks_mpi,
      .variables = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
      .others = {"OMPI_*", "AZ_BATCH*"}},
-    {"slurm", launcher_ranks_slurm_set, launcher_ranks_slurm_read,
+    {"slurm", &launcher_ranks_slurm,
      .variables = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
      .others = {"SLURM_*"}},
-    {"mpi", launcher_ranks_pmi_set, launcher_ranks_pmi_read,
+    {"mpi", &launcher_ranks_pmi,
      .variables = {"PMI_RANK", "PMI_SIZE", "PMIX_RANK"},
      .others = {"PMI_*", "PMIX_*", "MPI_LOCAL*"}},
-    {"DMLC", launcher_roles_dmlc_set, launcher_roles_dmlc_read,
+    {"DMLC", &launcher_roles_dmlc,
      .variables = {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
                    "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID",
                    "DMLC_SERVER_ID", "DMLC_RANK", "DMLC_TASK_ID"}},
-    {"PADDLE", launcher_roles_paddle_set, launcher_roles_paddle_read,
+    {"PADDLE", &launcher_roles_paddle,
      .variables = {"TRAINING_ROLE", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM",
                    "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
                    "PADDLE_CURRENT_ENDPOINT", "PADDLE_PORT", "PADDLE_MASTER"}},
@@ -415,12 +410,12 @@ static const struct source sources[] = {
     {"JSM", .variables = {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
                           "JSM_NAMESPACE_LOCAL_RANK",
                           "JSM_NAMESPACE_LOCAL_SIZE", "PMIX_NAMESPACE"}},
-    {"SM_HOSTS", launcher_ranks_sagemaker_set, launcher_ranks_sagemaker_read,
+    {"SM_HOSTS", &launcher_ranks_sagemaker,
      .variables = {"SM_HOSTS", "SM_CURRENT_HOST", "SM_RESOURCE_CONFIG"},
      .inherited = true},
-    {"mpi", launcher_ranks_pmix_set, launcher_ranks_pmi_read,
-     .variables = {"PMIX_RANK"}},
-    {"alone", always, read_nothing, .variables = {NULL}},
+    {"mpi", &launcher_ranks_pmix, .variables = {"PMIX_RANK"}},
+    {"alone", &(const struct cluster_reader){always, read_nothing},
+     .variables = {NULL}},
 };
 enum { SOURCES = sizeof sources / sizeof *sources - 1 }; /* without the last */
 static_assert((int)SOURCES <= CLUSTER_SOURCES_MAX, "callers keep all of them");
@@ -447,7 +442,7 @@ static struct launcher_ranks ranks_of_source(const struct source *source) {
 static bool is_source_set(const struct source *source,
                           const struct cluster_input *input) {
     struct launcher_ranks ranks = ranks_of_source(source);
-    return source->is_set ? source->is_set(input)
+    return source->reader ? source->reader->is_set(input)
                           : launcher_ranks_set(&ranks, input);
 }
 
@@ -456,8 +451,8 @@ static enum status read_source(const struct source *source,
                                const struct cluster_input *input,
                                struct failure *why) {
     struct launcher_ranks ranks = ranks_of_source(source);
-    return source->read ? source->read(cluster, input, why)
-                        : launcher_ranks_read(&ranks, cluster, input, why);
+    return source->reader ? source->reader->read(cluster, input, why)
+                          : launcher_ranks_read(&ranks, cluster, input, why);
 }
 
 static enum status check_addresses(struct cluster *cluster,
@@ -528,7 +523,7 @@ uint32_t cluster_sources(struct cluster_source out[CLUSTER_SOURCES_MAX],
         bool set = is_source_set(source, &input);
         *state = (struct cluster_source){.name = source->name,
                                          .first = source->variables[0]};
-        uint32_t shown = source->is_set ? CLUSTER_SOURCE_VARIABLES : 2;
+        uint32_t shown = source->reader ? CLUSTER_SOURCE_VARIABLES : 2;
         for (uint32_t v = 0; v < shown; v++) {
             const char *name = source->variables[v];
             if (name && variable_or_flag(&input, name))

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/cluster/launcher_ranks.h"
-
 #include "core/base/diagnostics.h"
+#include "proto/cluster/cluster_input.h"
 #include "proto/cluster/host_list.h"
 #include "proto/cluster/ranks.h"
 
@@ -9,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool launcher_ranks_torch_set(const struct cluster_input *input) {
+static bool torch_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "RANK") &&
            cluster_input_variable(input, "WORLD_SIZE");
 }
@@ -24,9 +23,9 @@ static void set_torch_key(struct cluster *cluster,
              run ? run : "");
 }
 
-enum status launcher_ranks_torch_read(struct cluster *cluster,
-                                      const struct cluster_input *input,
-                                      struct failure *why) {
+static enum status torch_read(struct cluster *cluster,
+                              const struct cluster_input *input,
+                              struct failure *why) {
     struct ranks ranks = {
         .rank_name = "RANK",
         .size_name = "WORLD_SIZE",
@@ -39,7 +38,9 @@ enum status launcher_ranks_torch_read(struct cluster *cluster,
     return ranks_resolve(&ranks, cluster, input, why);
 }
 
-bool launcher_ranks_mpi_set(const struct cluster_input *input) {
+const struct cluster_reader launcher_ranks_torch = {torch_set, torch_read};
+
+static bool mpi_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "OMPI_COMM_WORLD_RANK") ||
            cluster_input_variable(input, "OMPI_COMM_WORLD_SIZE");
 }
@@ -84,9 +85,9 @@ enum status launcher_ranks_read(const struct launcher_ranks *names,
     return ranks_resolve(&ranks, cluster, input, why);
 }
 
-enum status launcher_ranks_mpi_read(struct cluster *cluster,
-                                    const struct cluster_input *input,
-                                    struct failure *why) {
+static enum status mpi_read(struct cluster *cluster,
+                            const struct cluster_input *input,
+                            struct failure *why) {
     static const struct launcher_ranks names = {
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL};
@@ -94,20 +95,21 @@ enum status launcher_ranks_mpi_read(struct cluster *cluster,
     return launcher_ranks_read(&names, cluster, input, why);
 }
 
-bool launcher_ranks_pmi_set(const struct cluster_input *input) {
-    return cluster_input_variable(input, "PMI_RANK") ||
-           (launcher_ranks_pmix_set(input) &&
-            (cluster_input_variable(input, "PMI_SIZE") ||
-             cluster_input_variable(input, "WORLD_SIZE")));
-}
+const struct cluster_reader launcher_ranks_mpi = {mpi_set, mpi_read};
 
-bool launcher_ranks_pmix_set(const struct cluster_input *input) {
+static bool pmix_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "PMIX_RANK");
 }
 
-enum status launcher_ranks_pmi_read(struct cluster *cluster,
-                                    const struct cluster_input *input,
-                                    struct failure *why) {
+static bool pmi_set(const struct cluster_input *input) {
+    return cluster_input_variable(input, "PMI_RANK") ||
+           (pmix_set(input) && (cluster_input_variable(input, "PMI_SIZE") ||
+                                cluster_input_variable(input, "WORLD_SIZE")));
+}
+
+static enum status pmi_read(struct cluster *cluster,
+                            const struct cluster_input *input,
+                            struct failure *why) {
     bool pmi = cluster_input_variable(input, "PMI_RANK");
     bool size = pmi || cluster_input_variable(input, "PMI_SIZE");
     const struct launcher_ranks names = {
@@ -117,6 +119,9 @@ enum status launcher_ranks_pmi_read(struct cluster *cluster,
     return launcher_ranks_read(&names, cluster, input, why);
 }
 
+const struct cluster_reader launcher_ranks_pmi = {pmi_set, pmi_read};
+const struct cluster_reader launcher_ranks_pmix = {pmix_set, pmi_read};
+
 /* The script of a batch job also has task number 0. Its task count is the
  * number that srun may start, not the number of running tasks. */
 static bool is_batch_script(const struct cluster_input *input) {
@@ -125,7 +130,7 @@ static bool is_batch_script(const struct cluster_input *input) {
            environment && !strcmp(environment, "BATCH");
 }
 
-bool launcher_ranks_slurm_set(const struct cluster_input *input) {
+static bool slurm_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "SLURM_PROCID") &&
            !is_batch_script(input);
 }
@@ -172,9 +177,9 @@ static enum status check_slurm_counts(const struct cluster_input *input,
                        nodes);
 }
 
-enum status launcher_ranks_slurm_read(struct cluster *cluster,
-                                      const struct cluster_input *input,
-                                      struct failure *why) {
+static enum status slurm_read(struct cluster *cluster,
+                              const struct cluster_input *input,
+                              struct failure *why) {
     static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
                                         "SLURM_NPROCS", NULL};
     static const char *const lists[] = {
@@ -205,6 +210,8 @@ enum status launcher_ranks_slurm_read(struct cluster *cluster,
     return status;
 }
 
+const struct cluster_reader launcher_ranks_slurm = {slurm_set, slurm_read};
+
 /* The hosts of a SageMaker job, a list of names, and this host's name; NULL:
  * not given, or not in this form. SM_RESOURCE_CONFIG has both. */
 struct sagemaker {
@@ -233,7 +240,7 @@ static void sagemaker_unload(struct sagemaker *job) {
     json_decref(job->list);
 }
 
-bool launcher_ranks_sagemaker_set(const struct cluster_input *input) {
+static bool sagemaker_set(const struct cluster_input *input) {
     struct sagemaker job = sagemaker_load(input);
     bool set = job.here && json_array_size(job.hosts) > 1;
     sagemaker_unload(&job);
@@ -241,9 +248,9 @@ bool launcher_ranks_sagemaker_set(const struct cluster_input *input) {
 }
 
 /* Each host has one process, and its rank is its position in the list. */
-enum status launcher_ranks_sagemaker_read(struct cluster *cluster,
-                                          const struct cluster_input *input,
-                                          struct failure *why) {
+static enum status sagemaker_read(struct cluster *cluster,
+                                  const struct cluster_input *input,
+                                  struct failure *why) {
     struct sagemaker job = sagemaker_load(input);
     char rank[24], size[24];
     size_t count = json_array_size(job.hosts), here = 0;
@@ -270,3 +277,6 @@ enum status launcher_ranks_sagemaker_read(struct cluster *cluster,
     sagemaker_unload(&job);
     return status;
 }
+
+const struct cluster_reader launcher_ranks_sagemaker = {sagemaker_set,
+                                                        sagemaker_read};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/cluster/launcher_roles.h"
-
 #include "core/base/decimal.h"
 #include "proto/cluster/address.h"
 #include "proto/cluster/chief_address.h"
+#include "proto/cluster/cluster_input.h"
 #include "proto/cluster/cluster_jobs.h"
 #include "proto/cluster/cluster_self.h"
 #include "proto/cluster/ranks.h"
@@ -71,7 +70,7 @@ static bool variable_is(const struct cluster_input *input, const char *name,
     return found && !strcasecmp(found, text);
 }
 
-bool launcher_roles_dmlc_set(const struct cluster_input *input) {
+static bool dmlc_set(const struct cluster_input *input) {
     static const char *const needed[] = {"DMLC_ROLE", "DMLC_PS_ROOT_URI",
                                          "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
                                          "DMLC_NUM_SERVER"};
@@ -211,9 +210,9 @@ static enum status read_dmlc_counts(struct cluster *cluster, uint32_t *machines,
     return status;
 }
 
-enum status launcher_roles_dmlc_read(struct cluster *cluster,
-                                     const struct cluster_input *input,
-                                     struct failure *why) {
+static enum status dmlc_read(struct cluster *cluster,
+                             const struct cluster_input *input,
+                             struct failure *why) {
     const struct dmlc_role *role = find_dmlc_role(input);
     struct cluster_self self = {.names = ROLE_NAMES_TF,
                                 .type_location = "DMLC_ROLE",
@@ -240,6 +239,8 @@ enum status launcher_roles_dmlc_read(struct cluster *cluster,
                   : find_self(cluster, &self, cluster_role_name(role->role),
                               index, why);
 }
+
+const struct cluster_reader launcher_roles_dmlc = {dmlc_set, dmlc_read};
 
 /* Values of Paddle's variables; NULL: not set. */
 struct paddle {
@@ -277,7 +278,7 @@ static struct chief_location paddle_location(const struct paddle *paddle) {
     return location;
 }
 
-bool launcher_roles_paddle_set(const struct cluster_input *input) {
+static bool paddle_set(const struct cluster_input *input) {
     struct paddle paddle = paddle_load(input);
     struct chief_location location = paddle_location(&paddle);
     bool several =
@@ -374,9 +375,9 @@ static enum status find_address(const struct cluster_job *job,
                        diagnostics_quote_text(address).text);
 }
 
-enum status launcher_roles_paddle_read(struct cluster *cluster,
-                                       const struct cluster_input *input,
-                                       struct failure *why) {
+static enum status paddle_read(struct cluster *cluster,
+                               const struct cluster_input *input,
+                               struct failure *why) {
     static const char role[] = "TRAINING_ROLE";
     const char *given = cluster_input_variable(input, role);
     struct paddle paddle = paddle_load(input);
@@ -402,3 +403,5 @@ enum status launcher_roles_paddle_read(struct cluster *cluster,
                   : find_self(cluster, &self,
                               paddle.is_server ? "ps" : "worker", index, why);
 }
+
+const struct cluster_reader launcher_roles_paddle = {paddle_set, paddle_read};

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/cluster/tf_config.h"
-
 #include "core/base/diagnostics.h"
 #include "core/base/strict_json.h"
+#include "proto/cluster/cluster_input.h"
 #include "proto/cluster/cluster_jobs.h"
 #include "proto/cluster/cluster_self.h"
 
 #include <stdio.h>
 #include <string.h>
 
-bool tf_config_set(const struct cluster_input *input) {
+static bool tf_config_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "TF_CONFIG") != NULL;
 }
 
@@ -144,9 +143,9 @@ static enum status parse_variable(json_t **root, struct cluster *cluster,
     return status;
 }
 
-enum status tf_config_read(struct cluster *cluster,
-                           const struct cluster_input *input,
-                           struct failure *why) {
+static enum status tf_config_read(struct cluster *cluster,
+                                  const struct cluster_input *input,
+                                  struct failure *why) {
     json_t *root;
     enum status status =
         parse_variable(&root, cluster, input, "TF_CONFIG", why);
@@ -158,7 +157,9 @@ enum status tf_config_read(struct cluster *cluster,
     return status;
 }
 
-bool tf_config_spec_set(const struct cluster_input *input) {
+const struct cluster_reader tf_config = {tf_config_set, tf_config_read};
+
+static bool spec_set(const struct cluster_input *input) {
     return cluster_input_variable(input, "CLUSTER_SPEC") != NULL;
 }
 
@@ -184,9 +185,9 @@ static enum status read_bare_map(struct cluster *cluster, const json_t *root,
     return status ? status : cluster_self_resolve(&self, cluster, why);
 }
 
-enum status tf_config_spec_read(struct cluster *cluster,
-                                const struct cluster_input *input,
-                                struct failure *why) {
+static enum status spec_read(struct cluster *cluster,
+                             const struct cluster_input *input,
+                             struct failure *why) {
     json_t *root;
     enum status status =
         parse_variable(&root, cluster, input, "CLUSTER_SPEC", why);
@@ -199,3 +200,5 @@ enum status tf_config_spec_read(struct cluster *cluster,
     json_decref(root);
     return status;
 }
+
+const struct cluster_reader tf_config_spec = {spec_set, spec_read};
