@@ -277,14 +277,6 @@ enum status cluster_jobs_read(struct cluster *cluster, const json_t *map,
     return status;
 }
 
-bool cluster_jobs_looks_like_job(const char *name, const json_t *value) {
-    enum cluster_role role;
-    if (role_name_find(ROLE_NAMES_VERTEX, name, &role))
-        return true;
-    return role_name_nearest(name) &&
-           (json_is_array(value) || json_is_object(value));
-}
-
 json_t *cluster_jobs_split(const char *list, size_t length) {
     json_t *entries = json_array();
     const char *last = list + length;

@@ -16,10 +16,6 @@ enum status cluster_jobs_read(struct cluster *cluster, const json_t *map,
                               enum role_names names, const char *location,
                               struct failure *why) MUST_CHECK;
 
-/* True if NAME with VALUE looks like a job and its tasks, even if misspelt. It
- * detects a map of jobs in a wrong place. */
-bool cluster_jobs_looks_like_job(const char *name, const json_t *value);
-
 /* The entries of a comma-separated LIST of LENGTH bytes, without blanks around
  * them; the caller decrefs it. Bytes that are not UTF-8 pass: the address is
  * checked later. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/diagnostics.h"
+#include "proto/cluster/chief_address.h"
 #include "proto/cluster/cluster_input.h"
 #include "proto/cluster/host_list.h"
 #include "proto/cluster/ranks.h"
@@ -67,10 +68,24 @@ static struct ranks ranks_of(const struct launcher_ranks *names,
     };
 }
 
+/* Do RANKS describe more than one process and, with the environment, the
+ * address of rank 0? A size that is no number counts as more than one. */
+static bool tells_enough(const struct ranks *ranks,
+                         const struct cluster_input *input) {
+    const char *here =
+        ranks->local_size_name
+            ? cluster_input_variable(input, ranks->local_size_name)
+            : NULL;
+    struct chief_location location = {.one_node = here && ranks->size &&
+                                                  !strcmp(here, ranks->size)};
+    return ranks->rank && ranks->size && strcmp(ranks->size, "1") != 0 &&
+           chief_address_is_known(&location, input);
+}
+
 bool launcher_ranks_set(const struct launcher_ranks *names,
                         const struct cluster_input *input) {
     struct ranks ranks = ranks_of(names, input);
-    return ranks_tell_enough(&ranks, input);
+    return tells_enough(&ranks, input);
 }
 
 enum status launcher_ranks_read(const struct launcher_ranks *names,

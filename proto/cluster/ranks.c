@@ -140,19 +140,6 @@ enum status ranks_fill_tasks(struct cluster_job *job, uint32_t count,
     return STATUS_OK;
 }
 
-/* A size that is no number counts as more than one. */
-bool ranks_tell_enough(const struct ranks *ranks,
-                       const struct cluster_input *input) {
-    const char *here =
-        ranks->local_size_name
-            ? cluster_input_variable(input, ranks->local_size_name)
-            : NULL;
-    struct chief_location location = {.one_node = here && ranks->size &&
-                                                  !strcmp(here, ranks->size)};
-    return ranks->rank && ranks->size && strcmp(ranks->size, "1") != 0 &&
-           chief_address_is_known(&location, input);
-}
-
 enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
                           const struct cluster_input *input,
                           struct failure *why) {

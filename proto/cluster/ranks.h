@@ -30,11 +30,6 @@ enum status ranks_resolve(struct ranks *ranks, struct cluster *cluster,
                           const struct cluster_input *input,
                           struct failure *why) MUST_CHECK;
 
-/* Do RANKS describe more than one process and, with the environment, the
- * address of rank 0? */
-bool ranks_tell_enough(const struct ranks *ranks,
-                       const struct cluster_input *input);
-
 /* Makes JOB, which is empty, one of COUNT tasks without addresses. */
 enum status ranks_fill_tasks(struct cluster_job *job, uint32_t count,
                              struct failure *why) MUST_CHECK;

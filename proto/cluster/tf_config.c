@@ -34,6 +34,16 @@ static enum status read_jobs(struct cluster *cluster, const json_t *root,
     return cluster_jobs_read(cluster, map, names, location, why);
 }
 
+/* True if NAME with VALUE looks like a job and its tasks, even if misspelt. It
+ * detects a map of jobs in a wrong place. */
+static bool looks_like_job(const char *name, const json_t *value) {
+    enum cluster_role role;
+    if (role_name_find(ROLE_NAMES_VERTEX, name, &role))
+        return true;
+    return role_name_nearest(name) &&
+           (json_is_array(value) || json_is_object(value));
+}
+
 /* Jobs beside "cluster" are ignored if "cluster" exists. */
 static enum status check_bare_map(const struct cluster *cluster,
                                   const json_t *root, const char *name,
@@ -44,7 +54,7 @@ static enum status check_bare_map(const struct cluster *cluster,
         if (cluster->jobs[r].count > 0)
             return STATUS_OK;
     json_object_foreach((json_t *)root, key, value) {
-        if (cluster_jobs_looks_like_job(key, value))
+        if (looks_like_job(key, value))
             return status_fail(why, FAILURE_CLUSTER_INVALID,
                                "bare_cluster_map: %s has the job %s at the "
                                "top. Put the jobs under \"cluster\", with "
