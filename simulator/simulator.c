@@ -228,17 +228,3 @@ enum status simulator_run(const struct simulator_config *config,
     simulator_cluster_close(&cluster);
     return status;
 }
-
-const char *simulator_resource_name(enum simulator_resource resource) {
-    static const char *const names[SIMULATOR_RESOURCES] = {
-        [SIMULATOR_PS_OUT] = "link out of a ps",
-        [SIMULATOR_PS_IN] = "link into a ps",
-        [SIMULATOR_WORKER_OUT] = "link out of a worker",
-        [SIMULATOR_WORKER_IN] = "link into a worker",
-        [SIMULATOR_PS_CPU] = "cores of a ps",
-        [SIMULATOR_WORKER_CPU] = "cores of a worker",
-        [SIMULATOR_PS_THREAD] = "updating in a ps",
-        [SIMULATOR_WORKER_THREAD] = "computing in a worker",
-    };
-    return names[resource];
-}

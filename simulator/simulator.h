@@ -91,7 +91,4 @@ enum status simulator_run(const struct simulator_config *config,
                           struct simulator_result *result,
                           struct failure *why) MUST_CHECK;
 
-/* "link into ps", ... */
-const char *simulator_resource_name(enum simulator_resource resource);
-
 #endif

@@ -278,25 +278,6 @@ struct simulator_host *simulator_cluster_host(
                                                  : 0];
 }
 
-/* The first `warm` rounds fill the pipeline and are not measured. With
- * staleness workers continue until all have enough steps, so that the load
- * stays constant. */
-bool simulator_cluster_end_step(struct simulator_cluster *simulator_cluster,
-                                uint64_t clock, double seconds) {
-    const struct simulator_config *config = &simulator_cluster->config;
-    bool counts = config->staleness
-                      ? simulator_cluster->num_warmed_up == config->num_workers
-                      : clock > config->warmup_steps;
-    if (counts &&
-        simulator_cluster->num_samples < simulator_cluster->wanted_samples)
-        simulator_cluster->samples[simulator_cluster->num_samples++] = seconds;
-    if (clock == config->warmup_steps &&
-        ++simulator_cluster->num_warmed_up == config->num_workers)
-        simulator_cluster->measured_from =
-            timeline_now(simulator_cluster->timeline);
-    return config->staleness || clock < config->warmup_steps + config->rounds;
-}
-
 static void process_next(struct io_thread *io_thread);
 
 static bool is_outgoing(const struct io_thread *io_thread) {

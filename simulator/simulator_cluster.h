@@ -95,12 +95,6 @@ uint32_t simulator_cluster_float_bytes(const struct simulator_cluster *cluster);
 struct simulator_host *simulator_cluster_host(
     const struct simulator_cluster *cluster, uint32_t process);
 
-/* A worker's step CLOCK has ended, SECONDS after the one before. False: it was
- * its last. Synchronous workers take the same number of steps; asynchronous
- * ones continue until all have enough, so that no worker is measured alone. */
-bool simulator_cluster_end_step(struct simulator_cluster *cluster,
-                                uint64_t clock, double seconds);
-
 /* Sends PACKET (ownership moves; NULL: memory was short) from its sender. */
 void simulator_cluster_send(struct simulator_cluster *cluster,
                             struct packet *packet);

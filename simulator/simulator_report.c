@@ -86,6 +86,20 @@ static void simulator_report_set_count(json_t *object, const char *key,
     json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
+static const char *resource_name(enum simulator_resource resource) {
+    static const char *const names[SIMULATOR_RESOURCES] = {
+        [SIMULATOR_PS_OUT] = "link out of a ps",
+        [SIMULATOR_PS_IN] = "link into a ps",
+        [SIMULATOR_WORKER_OUT] = "link out of a worker",
+        [SIMULATOR_WORKER_IN] = "link into a worker",
+        [SIMULATOR_PS_CPU] = "cores of a ps",
+        [SIMULATOR_WORKER_CPU] = "cores of a worker",
+        [SIMULATOR_PS_THREAD] = "updating in a ps",
+        [SIMULATOR_WORKER_THREAD] = "computing in a worker",
+    };
+    return names[resource];
+}
+
 static json_t *simulator_report_result_object(
     const struct simulator_config *config,
     const struct simulator_result *result) {
@@ -103,13 +117,11 @@ static json_t *simulator_report_result_object(
     json_object_set_new(object, "share_of_bound",
                         result->bound > 0 ? json_real(result->share)
                                           : json_null());
-    json_object_set_new(
-        object, "limit",
-        json_string(simulator_resource_name(result->bottleneck)));
+    json_object_set_new(object, "limit",
+                        json_string(resource_name(result->bottleneck)));
     for (int r = 0; r < SIMULATOR_RESOURCES; r++)
         simulator_report_set_real(
-            usage, simulator_resource_name((enum simulator_resource)r),
-            result->usage[r]);
+            usage, resource_name((enum simulator_resource)r), result->usage[r]);
     json_object_set_new(object, "usage", usage);
     return object;
 }
@@ -196,8 +208,7 @@ static void simulator_report_print_result(
     if (result->bound > 0)
         fprintf(out, "bound by the links: %.3f ms; %.1f %% of it reached\n",
                 1e3 * result->bound, 100 * result->share);
-    fprintf(out, "most used: %s, %.0f %%\n",
-            simulator_resource_name(result->bottleneck),
+    fprintf(out, "most used: %s, %.0f %%\n", resource_name(result->bottleneck),
             100 * result->usage[result->bottleneck]);
 }
 
@@ -250,7 +261,7 @@ static enum status sweep_line(FILE *out, struct simulator_config config,
             best = result;
     }
     if (!list)
-        fprintf(out, "  %s\n", simulator_resource_name(best.bottleneck));
+        fprintf(out, "  %s\n", resource_name(best.bottleneck));
     fflush(out);
     return status;
 }

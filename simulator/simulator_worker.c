@@ -115,13 +115,31 @@ static void simulator_worker_begin_step(struct simulator_worker *worker) {
     simulator_worker_compute(worker);
 }
 
+/* The step has ended, SECONDS after the one before. False: it was the last. The
+ * first `warm` rounds fill the pipeline and are not measured. Synchronous
+ * workers take the same number of steps; with staleness they continue until all
+ * have enough, so that no worker is measured alone. */
+static bool record_step(struct simulator_worker *worker, double seconds) {
+    struct simulator_cluster *cluster = worker->simulator_cluster;
+    const struct simulator_config *config = &cluster->config;
+    uint64_t clock = worker->clock;
+    bool counts = config->staleness
+                      ? cluster->num_warmed_up == config->num_workers
+                      : clock > config->warmup_steps;
+    if (counts && cluster->num_samples < cluster->wanted_samples)
+        cluster->samples[cluster->num_samples++] = seconds;
+    if (clock == config->warmup_steps &&
+        ++cluster->num_warmed_up == config->num_workers)
+        cluster->measured_from = timeline_now(cluster->timeline);
+    return config->staleness || clock < config->warmup_steps + config->rounds;
+}
+
 /* A step lasts from its begin to that of the next. */
 static void end_step(struct simulator_worker *worker) {
     int64_t now = timeline_now(worker->simulator_cluster->timeline);
     double seconds = 1e-9 * (double)(now - worker->step_start);
     worker->step_start = now;
-    if (simulator_cluster_end_step(worker->simulator_cluster, worker->clock,
-                                   seconds))
+    if (record_step(worker, seconds))
         simulator_worker_begin_step(worker);
 }
 
