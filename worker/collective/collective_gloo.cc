@@ -335,12 +335,31 @@ static void abort_all(struct collective *all) {
     gloo_group_abort(&all->group);
 }
 
+/* Describes the ranks with which memory is shared, and why not with others on
+ * this host. */
 static void transport(const struct collective *all, char *text, size_t size) {
-    gloo_pairs_transport(&all->group.pairs, text, size);
+    const struct gloo_pairs *pairs = &all->group.pairs;
+    size_t ranks = pairs->shm.size(), shared = 0, refused = ranks;
+    size_t partners =
+        (size_t)std::count(pairs->partners.begin(), pairs->partners.end(), 1);
+    for (size_t i = 0; i < ranks; i++) {
+        shared += pairs->shm[i] != nullptr;
+        if (!pairs->errors[i].empty())
+            refused = i;
+    }
+    *text = 0;
+    if (refused < ranks)
+        snprintf(text, size, "over TCP with rank %zu, though on this host: %s",
+                 refused, pairs->errors[refused].c_str());
+    else if (shared && shared == partners)
+        snprintf(text, size, "over shared memory");
+    else if (shared)
+        snprintf(text, size, "over shared memory with %zu of %zu ranks", shared,
+                 partners);
 }
 
 static void register_buffer(struct collective *all, struct buffer *buffer) {
-    gloo_pairs_register(&all->group.pairs, buffer);
+    all->group.pairs.registered.push_back(buffer);
 }
 
 #define TEXT_OF(number) #number

@@ -240,31 +240,6 @@ void gloo_pairs_open_shm(struct gloo_pairs *pairs, uint32_t peer,
     attempt.connection = nullptr;
 }
 
-void gloo_pairs_transport(const struct gloo_pairs *pairs, char *text,
-                          size_t size) {
-    size_t ranks = pairs->shm.size(), shared = 0, refused = ranks;
-    size_t partners =
-        (size_t)std::count(pairs->partners.begin(), pairs->partners.end(), 1);
-    for (size_t i = 0; i < ranks; i++) {
-        shared += pairs->shm[i] != nullptr;
-        if (!pairs->errors[i].empty())
-            refused = i;
-    }
-    *text = 0;
-    if (refused < ranks)
-        snprintf(text, size, "over TCP with rank %zu, though on this host: %s",
-                 refused, pairs->errors[refused].c_str());
-    else if (shared && shared == partners)
-        snprintf(text, size, "over shared memory");
-    else if (shared)
-        snprintf(text, size, "over shared memory with %zu of %zu ranks", shared,
-                 partners);
-}
-
-void gloo_pairs_register(struct gloo_pairs *pairs, struct buffer *buffer) {
-    pairs->registered.push_back(buffer);
-}
-
 static bool is_within(struct buffer *buffer, const char *data, size_t bytes) {
     auto first = static_cast<const char *>(buffer_data(buffer));
     return data >= first && data + bytes <= first + buffer_bytes(buffer);

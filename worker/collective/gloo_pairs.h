@@ -77,14 +77,6 @@ void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
 void gloo_pairs_open_shm(struct gloo_pairs *pairs, uint32_t peer,
                          bool is_server);
 
-/* Describes the ranks with which memory is shared, and why not with others on
- * this host. */
-void gloo_pairs_transport(const struct gloo_pairs *pairs, char *text,
-                          size_t size);
-
-/* Data may lie in BUFFER, which stays until gloo_pairs_close. */
-void gloo_pairs_register(struct gloo_pairs *pairs, struct buffer *buffer);
-
 /* The next messages belong to DATA, BYTES long on all ranks. Data sent with
  * SHARED_OPERATION stay unchanged until every receiver has read them. */
 void gloo_pairs_begin(struct gloo_pairs *pairs, void *data, size_t bytes,
