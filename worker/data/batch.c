@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FIRST_ROOM = 1024 };
-
 enum status batch_ids_open(struct batch_ids **out,
                            const struct batch_spec *spec, uint32_t count,
                            struct failure *why) {
@@ -38,30 +36,6 @@ void batch_ids_close(struct batch_ids **where, const struct batch_spec *spec) {
     }
     free(ids);
     *where = NULL;
-}
-
-enum status batch_ids_reserve(struct batch_ids *ids, uint64_t count,
-                              bool weighted, struct failure *why) {
-    if (count <= ids->room)
-        return STATUS_OK;
-    size_t room = count < FIRST_ROOM ? FIRST_ROOM : count + count / 2;
-    room = room < UINT32_MAX ? room : UINT32_MAX;
-    uint64_t *larger = NULL;
-    float *weights = NULL;
-    if (count <= room)
-        larger = realloc(ids->ids, room * sizeof *larger);
-    if (larger)
-        ids->ids = larger;
-    if (larger && weighted)
-        weights = realloc(ids->weights, room * sizeof *weights);
-    if (weights)
-        ids->weights = weights;
-    if (!larger || (weighted && !weights))
-        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
-                           "no memory for the %zu ids of a feature in a batch",
-                           (size_t)count);
-    ids->room = (uint32_t)room;
-    return STATUS_OK;
 }
 
 enum status batch_put_label(const struct batch_column *column, float label,

@@ -156,11 +156,6 @@ enum status batch_ids_open(struct batch_ids **out,
 /* Frees *IDS (may be NULL), which are of SPEC, and clears it. */
 void batch_ids_close(struct batch_ids **ids, const struct batch_spec *spec);
 
-/* Room for COUNT ids, with weights if WEIGHTED, which IDS are always or
- * never. */
-enum status batch_ids_reserve(struct batch_ids *ids, uint64_t count,
-                              bool weighted, struct failure *why) MUST_CHECK;
-
 /* What one thread has claimed of a source and then fills a batch from. All
  * zero: nothing. Threads reuse it. */
 struct batch_claim {

@@ -380,7 +380,7 @@ enum status features_read_some(const struct features *features,
  * appended as if they were its own, then its combinations behind them, which
  * move to the front: no other memory is needed. */
 
-enum { SHORT_WORD = 16 /* bytes */ };
+enum { SHORT_WORD = 16 /* bytes */, FIRST_ROOM = 1024 /* ids */ };
 
 /* Ids that are being appended: `used` of them are there. */
 struct appending {
@@ -395,8 +395,30 @@ struct appending {
 static enum status append_ids(struct appending *to,
                               const struct feature *feature);
 
-static enum status reserve_ids(struct appending *to, uint64_t more) {
-    return batch_ids_reserve(to->ids, to->used + more, to->weighted, to->why);
+/* Room for MORE ids, with weights if they have any. */
+static enum status reserve_ids(const struct appending *to, uint64_t more) {
+    struct batch_ids *ids = to->ids;
+    uint64_t count = to->used + more;
+    if (count <= ids->room)
+        return STATUS_OK;
+    size_t room = count < FIRST_ROOM ? FIRST_ROOM : count + count / 2;
+    room = room < UINT32_MAX ? room : UINT32_MAX;
+    uint64_t *larger = NULL;
+    float *weights = NULL;
+    if (count <= room)
+        larger = realloc(ids->ids, room * sizeof *larger);
+    if (larger)
+        ids->ids = larger;
+    if (larger && to->weighted)
+        weights = realloc(ids->weights, room * sizeof *weights);
+    if (weights)
+        ids->weights = weights;
+    if (!larger || (to->weighted && !weights))
+        return status_fail(to->why, FAILURE_TOO_LITTLE_MEMORY,
+                           "no memory for the %zu ids of a feature in a batch",
+                           (size_t)count);
+    ids->room = (uint32_t)room;
+    return STATUS_OK;
 }
 
 /* ID of value I of CELL. */
