@@ -237,6 +237,17 @@ static void follow_connection(struct link *link) {
     link_read_client_events(link);
 }
 
+/* Sets *HEARD to when the kernel last got a packet by the socket DESCRIPTOR;
+ * leaves it unless the socket still has number COOKIE. */
+static void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
+                            int64_t *heard) {
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    if (cookie && link_cookie(descriptor) == cookie &&
+        !getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size))
+        *heard = now - info.tcpi_last_ack_recv * TIME_MS;
+}
+
 bool link_is_lost(struct link *link, int64_t *since) {
     follow_connection(link);
     *since = link->lost;

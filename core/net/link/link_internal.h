@@ -142,11 +142,6 @@ struct link {
 /* The kernel's number of the socket DESCRIPTOR; 0: it is none. */
 uint64_t link_cookie(int descriptor);
 
-/* Sets *HEARD to when the kernel last got a packet by the socket DESCRIPTOR;
- * leaves it unless the socket still has number COOKIE. */
-void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
-                     int64_t *heard);
-
 /* The monitor's next event; false: none. */
 bool link_next_event(struct link *link, uint16_t *event, uint32_t *value);
 

@@ -132,15 +132,6 @@ static void reserve_descriptors(struct link *link, unsigned descriptor) {
         shut_down(link, oldest);
 }
 
-void link_read_heard(int descriptor, uint64_t cookie, int64_t now,
-                     int64_t *heard) {
-    struct tcp_info info;
-    socklen_t size = sizeof info;
-    if (cookie && link_cookie(descriptor) == cookie &&
-        !getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size))
-        *heard = now - info.tcpi_last_ack_recv * TIME_MS;
-}
-
 /* Is DESCRIPTOR a connection of LINK's? libzmq may have closed it by now, and
  * this process reused it. */
 static bool is_own_port(const struct link *link, int descriptor) {
