@@ -89,6 +89,14 @@ enum status atomic_file_commit(struct atomic_file *file, struct failure *why) {
     return status;
 }
 
+enum status atomic_file_finish(struct atomic_file *file, enum status status,
+                               struct failure *why) {
+    if (!status)
+        return atomic_file_commit(file, why);
+    atomic_file_abort(file);
+    return status;
+}
+
 void atomic_file_abort(struct atomic_file *file) {
     if (file->fd >= 0)
         close(file->fd);

@@ -37,6 +37,10 @@ enum status atomic_file_write(struct atomic_file *file, const void *data,
 enum status atomic_file_commit(struct atomic_file *file,
                                struct failure *why) MUST_CHECK;
 
+/* Commits FILE if STATUS, of writing it, is OK, else aborts. */
+enum status atomic_file_finish(struct atomic_file *file, enum status status,
+                               struct failure *why) MUST_CHECK;
+
 /* Closes FILE and removes the temporary file. */
 void atomic_file_abort(struct atomic_file *file);
 

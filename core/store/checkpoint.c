@@ -385,13 +385,9 @@ static enum status copy_file(const char *from, const char *to,
             ? status_fail(why, FAILURE_CHECKPOINT_DAMAGED, "%s is not a file",
                           from)
             : atomic_file_create(&copy, to, (uint64_t)about.st_size, why);
-    if (!status) {
-        status = shard_file_hash(fd, from, &info, &copy, why);
-        if (status)
-            atomic_file_abort(&copy);
-        else
-            status = atomic_file_commit(&copy, why);
-    }
+    if (!status)
+        status = atomic_file_finish(
+            &copy, shard_file_hash(fd, from, &info, &copy, why), why);
     close(fd);
     return status;
 }

@@ -56,11 +56,8 @@ enum status kept_file_write(const char *folder, uint32_t rank, const char *key,
         status = atomic_file_create(&file, path, size, why);
     if (status)
         return status;
-    status = atomic_file_write(&file, data, size, why);
-    if (!status)
-        return atomic_file_commit(&file, why);
-    atomic_file_abort(&file);
-    return status;
+    return atomic_file_finish(&file, atomic_file_write(&file, data, size, why),
+                              why);
 }
 
 const struct shard_info *kept_file_find(const struct manifest *manifest,

@@ -32,11 +32,8 @@ static enum status manifest_write_text(const char *path, const char *text,
     enum status status = atomic_file_create(&file, path, bytes, why);
     if (status)
         return status;
-    status = atomic_file_write(&file, text, bytes, why);
-    if (!status)
-        return atomic_file_commit(&file, why);
-    atomic_file_abort(&file);
-    return status;
+    return atomic_file_finish(&file, atomic_file_write(&file, text, bytes, why),
+                              why);
 }
 
 enum status manifest_write(struct manifest *manifest, const char *folder,

@@ -317,11 +317,8 @@ static enum status shard_writer_publish(struct shard_writer *writer, int fd,
     status = atomic_file_create(&copy, writer->path, writer->bytes, why);
     if (status)
         return status;
-    status = shard_file_hash(fd, writer->temporary, info, &copy, why);
-    if (!status)
-        return atomic_file_commit(&copy, why);
-    atomic_file_abort(&copy);
-    return status;
+    return atomic_file_finish(
+        &copy, shard_file_hash(fd, writer->temporary, info, &copy, why), why);
 }
 
 enum status shard_writer_finish(struct shard_writer **writer_in,

@@ -239,10 +239,9 @@ enum status table_file_write(const char *path, enum table_format format,
         status = atomic_file_create(&file, path, bytes, why);
     if (status)
         return status;
-    status = format == TABLE_NPZ ? write_npz(&file, source, why)
-                                 : table_file_write_csv(&file, source, why);
-    if (!status)
-        return atomic_file_commit(&file, why);
-    atomic_file_abort(&file);
-    return status;
+    return atomic_file_finish(&file,
+                              format == TABLE_NPZ
+                                  ? write_npz(&file, source, why)
+                                  : table_file_write_csv(&file, source, why),
+                              why);
 }

@@ -173,11 +173,8 @@ enum status tensor_file_write(const char *path, enum tensor_format format,
         status = atomic_file_create(&file, path, bytes, why);
     if (status)
         return status;
-    status = tensor_file_write_all(&file, format, source, why);
-    if (!status)
-        return atomic_file_commit(&file, why);
-    atomic_file_abort(&file);
-    return status;
+    return atomic_file_finish(
+        &file, tensor_file_write_all(&file, format, source, why), why);
 }
 
 static enum status tensor_file_report_invalid(const struct tensor_file *file,
