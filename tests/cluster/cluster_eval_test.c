@@ -159,15 +159,13 @@ static void expect_npz_as_csv(const struct cluster_run *run, const char *name) {
     snprintf(file_name, sizeof file_name, "%s.csv", name);
     char *text = read_all(run, file_name), *at = strchr(text, '\n') + 1;
     snprintf(file_name, sizeof file_name, "%s.npz", name);
-    assert_int_equal(
-        npz_reader.open(&file, cluster_run_path(run, file_name),
-                        &(struct record_cut){.names = names, .num_names = 2},
-                        &failure),
-        STATUS_OK);
+    assert_ok(npz_reader.open(
+        &file, cluster_run_path(run, file_name),
+        &(struct record_cut){.names = names, .num_names = 2}, &failure));
     for (int s = 0; s < IMAGES; s++) {
         const struct record_cell *cells;
         double sum = 0;
-        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_reader.next(file, &record, &failure));
         assert_ok(npz_row_read(&row, 2, &record, &cells, &failure));
         assert_int_equal(cells[0].integers[0], strtol(at, &at, 10));
         assert_int_equal(cells[1].count, CLASSES);

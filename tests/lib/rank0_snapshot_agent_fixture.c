@@ -135,9 +135,8 @@ void rank0_snapshot_agent_fixture_save(
     struct rank0_snapshot_agent_fixture *fixture, uint64_t round, uint32_t b) {
     const float *tensors[3] = {fixture->tensors[0], fixture->tensors[1],
                                fixture->tensors[2]};
-    assert_int_equal(fixture->calls->save(fixture->calls->context, round, b,
-                                          tensors, round, &failure),
-                     STATUS_OK);
+    assert_ok(fixture->calls->save(fixture->calls->context, round, b, tensors,
+                                   round, &failure));
 }
 
 void rank0_snapshot_agent_fixture_hand_over(

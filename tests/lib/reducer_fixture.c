@@ -310,8 +310,7 @@ static void open_device(struct reducer_rank *rank) {
     uint64_t floats = buffer_bytes(rank->arena.weights) / sizeof(float);
     struct device_settings settings = {.threads = 1,
                                        .timeout = fixture->timeout};
-    if (ops->open(&rank->device, &settings, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(ops->open(&rank->device, &settings, &failure));
     float *memory = ops->allocate(rank->device, 2 * floats * sizeof *memory);
     rank->complete = calloc(layout->num_parameters, sizeof *rank->complete);
     for (uint32_t p = 0; p < layout->num_parameters; p++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Half precision at a ps: rounds with a push whose gradients were not finite
  * are skipped whole, and answers tell what losses are scaled by next. */
+#define STATE struct server_fixture *fixture
+
 #include "ps/server.h"
 
 #include "core/tensor/schedule.h"
@@ -47,7 +49,6 @@ static void scale_losses(struct server_fixture *fixture) {
 FIXTURE(server_fixture_setup, server_fixture_teardown);
 
 TEST(a_round_with_an_overflowed_push_changes_nothing) {
-    struct server_fixture *fixture = *state;
     scale_losses(fixture);
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
@@ -67,7 +68,6 @@ SERVER_BF16(a_round_with_an_overflowed_push_changes_nothing);
 SERVER_THREADS(a_round_with_an_overflowed_push_changes_nothing);
 
 TEST(replies_carry_the_scale_of_the_next_step) {
-    struct server_fixture *fixture = *state;
     scale_losses(fixture);
     server_fixture_open(fixture, 2);
     Capstan__DataHeader pull =
@@ -94,7 +94,6 @@ SERVER_THREADS(replies_carry_the_scale_of_the_next_step);
 /* Rates by the steps that were applied: the second of them here is the third
  * round. */
 TEST(skipped_steps_do_not_count_for_the_rule) {
-    struct server_fixture *fixture = *state;
     scale_losses(fixture);
     fixture->job.schedule = (struct schedule){.type = SCHEDULE_WARMUP,
                                               .warmup_linear = true,
@@ -120,7 +119,6 @@ SERVER_THREADS(skipped_steps_do_not_count_for_the_rule);
 /* The first step that Adam applies is as long as the rate, if it is its
  * first. */
 TEST(skipped_steps_do_not_count_for_adam) {
-    struct server_fixture *fixture = *state;
     scale_losses(fixture);
     fixture->job.optimizer = (struct optimizer){
         .type = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
@@ -136,7 +134,6 @@ TEST(skipped_steps_do_not_count_for_adam) {
 }
 
 TEST(an_overflowed_clipped_round_sums_to_zero) {
-    struct server_fixture *fixture = *state;
     struct failure why;
     scale_losses(fixture);
     fixture->job.gradient_clipping = 1;

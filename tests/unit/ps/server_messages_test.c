@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps answers to each message: receipts, words of refusal, what it lacks,
  * weights in the encoding that the job asks for, and to whom they go. */
+#define STATE struct server_fixture *fixture
+
 #include "ps/server.h"
 
 #include "core/tensor/row_keys.h"
@@ -59,7 +61,6 @@ static void expect_ack(struct server_fixture *fixture, uint32_t rank,
 FIXTURE(server_fixture_setup, server_fixture_teardown);
 
 TEST(a_push_that_requests_an_ack_gets_no_weights) {
-    struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     push_with_ack(fixture, 0, 1);
@@ -75,7 +76,6 @@ TEST(a_push_that_requests_an_ack_gets_no_weights) {
 SERVER_THREADS(a_push_that_requests_an_ack_gets_no_weights);
 
 TEST(acks_of_several_requests_share_a_message) {
-    struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     push_with_ack(fixture, 0, 1);
@@ -90,7 +90,6 @@ TEST(acks_of_several_requests_share_a_message) {
 }
 
 TEST(acks_do_not_wait_behind_weights) {
-    struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     push_with_ack(fixture, 0, 1);
@@ -134,7 +133,6 @@ static void open_with_rows(struct server_fixture *fixture) {
 }
 
 TEST(acks_do_not_wait_behind_rows) {
-    struct server_fixture *fixture = *state;
     open_with_rows(fixture);
     send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 7);
     send_row(fixture, CAPSTAN__DATA_HEADER__KIND__LOOKUP, 2, 7);
@@ -168,7 +166,6 @@ static void expect_row(struct server_fixture *fixture, float weight) {
  * before them. */
 TEST(a_push_changes_the_rows_that_it_lists) {
     static const uint64_t pushed[] = {8, 7, 7, 9};
-    struct server_fixture *fixture = *state;
     float weights[10] = {0};
     open_with_rows(fixture);
     look_up_row(fixture, 1, 7);
@@ -189,7 +186,6 @@ TEST(a_push_changes_the_rows_that_it_lists) {
 }
 
 TEST(a_late_lookup_does_not_take_a_newer_ones_answer) {
-    struct server_fixture *fixture = *state;
     open_with_rows(fixture);
     look_up_row(fixture, 3, 7);
     look_up_row(fixture, 2, 8);
@@ -205,7 +201,6 @@ TEST(a_late_lookup_does_not_take_a_newer_ones_answer) {
 }
 
 TEST(an_ack_is_sent_when_the_round_closes) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     push_with_ack(fixture, 0, 1);
     server_fixture_handle_messages(fixture, 1);
@@ -220,7 +215,6 @@ TEST(an_ack_is_sent_when_the_round_closes) {
 SERVER_THREADS(an_ack_is_sent_when_the_round_closes);
 
 TEST(a_query_may_request_an_ack) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
     push_with_ack(fixture, 0, 1);
     server_fixture_handle_messages(fixture, 1);
@@ -238,7 +232,6 @@ TEST(a_query_may_request_an_ack) {
 SERVER_THREADS(a_query_may_request_an_ack);
 
 TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights) {
-    struct server_fixture *fixture = *state;
     struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -264,7 +257,6 @@ SERVER_THREADS(a_new_incarnation_that_restarts_its_clock_gets_its_weights);
 
 /* A header's length moves the payload behind it in libzmq's buffer. */
 TEST(a_push_is_applied_at_any_alignment) {
-    struct server_fixture *fixture = *state;
     char text[65] = {0};
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -292,7 +284,6 @@ SERVER_BF16(a_push_is_applied_at_any_alignment);
 SERVER_THREADS(a_push_is_applied_at_any_alignment);
 
 TEST(an_invalid_push_is_refused_and_not_applied) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
     static uint32_t unknown[] = {0, 4}, others[] = {2}, twice[] = {1, 1},
                     back[] = {3, 0};
@@ -368,7 +359,6 @@ static void expect_refused(struct server_fixture *fixture,
 }
 
 TEST(another_encoding_is_refused) {
-    struct server_fixture *fixture = *state;
     enum job_wire mine = fixture->job.wire;
     enum job_wire other =
         mine == JOB_WIRE_BF16 ? JOB_WIRE_FLOAT32 : JOB_WIRE_BF16;
@@ -398,7 +388,6 @@ SERVER_BF16(another_encoding_is_refused);
 SERVER_THREADS(another_encoding_is_refused);
 
 TEST(a_snapshot_is_read_in_float32) {
-    struct server_fixture *fixture = *state;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     struct shard *shard = server_shard(fixture->server);
@@ -433,7 +422,6 @@ SERVER_THREADS(a_snapshot_is_read_in_float32);
 /* A read of the state leaves nothing at the ps, so a query for it, after its
  * answer was lost, has it sent again. */
 TEST(the_state_is_read_in_float32) {
-    struct server_fixture *fixture = *state;
     fixture->job.optimizer.momentum = 0.5;
     server_fixture_open(fixture, 1);
     server_fixture_push(fixture, 0, 1, all, 1, 1);
@@ -474,7 +462,6 @@ SERVER_BF16(the_state_is_read_in_float32);
 SERVER_THREADS(the_state_is_read_in_float32);
 
 TEST(a_message_without_blocks_changes_nothing) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 1);
     Capstan__DataHeader header =
         server_fixture_header(fixture, PUSH, 0, 1, NULL, 0);
@@ -486,7 +473,6 @@ TEST(a_message_without_blocks_changes_nothing) {
 SERVER_THREADS(a_message_without_blocks_changes_nothing);
 
 TEST(a_query_is_answered_with_the_missing_blocks) {
-    struct server_fixture *fixture = *state;
     uint32_t first[] = {1};
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, first, 1, 5);
@@ -508,7 +494,6 @@ TEST(a_query_is_answered_with_the_missing_blocks) {
 SERVER_THREADS(a_query_is_answered_with_the_missing_blocks);
 
 TEST(a_reply_goes_to_the_newest_connection) {
-    struct server_fixture *fixture = *state;
     uint32_t id = 0;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, &id, 1, 1);

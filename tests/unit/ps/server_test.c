@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rounds of a ps as its trainers see them: weights begin at 0 and the rate
  * is 1, so that the weights that come back tell what was summed. */
+#define STATE struct server_fixture *fixture
+
 #include "ps/server.h"
 
 #include "proto/plan/encoding.h"
@@ -19,7 +21,6 @@ static uint32_t all[] = {0, 1, 3};
 FIXTURE(server_fixture_setup, server_fixture_teardown);
 
 TEST(a_round_applies_the_mean_and_answers_all) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
     server_fixture_handle_messages(fixture, 1);
@@ -38,7 +39,6 @@ SERVER_THREADS(a_round_applies_the_mean_and_answers_all);
 /* Three of one trainer and one of the other: each pushes the sum of its own. */
 TEST(a_rounds_mean_is_over_all_replicas) {
     static const uint32_t replicas[] = {3, 1};
-    struct server_fixture *fixture = *state;
     fixture->replicas = replicas;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
@@ -52,7 +52,6 @@ TEST(a_rounds_mean_is_over_all_replicas) {
 /* Of two replicas, and of another trainer's four. */
 TEST(with_staleness_a_push_is_divided_by_its_own_replicas) {
     static const uint32_t replicas[] = {2, 4};
-    struct server_fixture *fixture = *state;
     fixture->replicas = replicas;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 2);
@@ -67,7 +66,6 @@ TEST(with_staleness_a_push_is_divided_by_its_own_replicas) {
 }
 
 TEST(an_empty_contribution_does_not_count_in_the_mean) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push_empty(fixture, 0, 1, all, 3);
     server_fixture_push(fixture, 1, 1, all, 3, 4);
@@ -81,7 +79,6 @@ SERVER_BF16(an_empty_contribution_does_not_count_in_the_mean);
 SERVER_THREADS(an_empty_contribution_does_not_count_in_the_mean);
 
 TEST(a_duplicate_does_not_replace_a_held_contribution) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 100);
@@ -96,7 +93,6 @@ SERVER_BF16(a_duplicate_does_not_replace_a_held_contribution);
 SERVER_THREADS(a_duplicate_does_not_replace_a_held_contribution);
 
 TEST(each_trainer_gets_the_weights_of_each_round) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 3);
     for (uint64_t clock = 1; clock <= 5; clock++) {
         for (uint32_t r = 0; r < 3; r++)
@@ -161,7 +157,6 @@ static float weight_of(struct server_fixture *fixture, uint32_t id) {
 
 /* Pushes twice, out of turn, and repeats of old clocks: sums are exact. */
 TEST(sums_are_exact_under_duplicates) {
-    struct server_fixture *fixture = *state;
     struct philox_sequence random;
     struct naive_trainer trainers[2];
     seed_open(&random);
@@ -193,7 +188,6 @@ SERVER_BF16(sums_are_exact_under_duplicates);
 SERVER_THREADS(sums_are_exact_under_duplicates);
 
 TEST(a_reply_keeps_its_weights_while_an_update_uses_another_buffer) {
-    struct server_fixture *fixture = *state;
     struct link_settings settings = {.max_frame = 1 << 20};
     struct link *inside;
     struct failure why;
@@ -224,7 +218,6 @@ TEST(a_reply_keeps_its_weights_while_an_update_uses_another_buffer) {
 SERVER_THREADS(a_reply_keeps_its_weights_while_an_update_uses_another_buffer);
 
 TEST(an_invalid_request_removes_no_pending_reply) {
-    struct server_fixture *fixture = *state;
     static uint32_t unknown[] = {4};
     uint32_t id = 0;
     server_fixture_open(fixture, 2);
@@ -246,7 +239,6 @@ SERVER_THREADS(an_invalid_request_removes_no_pending_reply);
 /* A dead trainer's gradient, still held, is freed at the end (a sanitizer
  * sees the leak). */
 TEST(an_open_round_ends_with_the_server) {
-    struct server_fixture *fixture = *state;
     server_fixture_open(fixture, 2);
     server_fixture_push(fixture, 0, 1, all, 3, 1);
     server_fixture_handle_messages(fixture, 1);
@@ -255,7 +247,6 @@ TEST(an_open_round_ends_with_the_server) {
 SERVER_THREADS(an_open_round_ends_with_the_server);
 
 TEST(a_dead_trainers_gradient_counts_in_its_round) {
-    struct server_fixture *fixture = *state;
     struct failure why;
     server_fixture_open(fixture, 3);
     server_fixture_push(fixture, 0, 1, all, 3, 3);
@@ -281,7 +272,6 @@ SERVER_BF16(a_dead_trainers_gradient_counts_in_its_round);
 SERVER_THREADS(a_dead_trainers_gradient_counts_in_its_round);
 
 TEST(clipped_rounds_shrink_to_the_limit) {
-    struct server_fixture *fixture = *state;
     struct failure why;
     fixture->job.gradient_clipping = 2;
     server_fixture_open(fixture, 1);
@@ -328,7 +318,6 @@ static void check_row(struct server_fixture *fixture, uint32_t b,
 }
 
 TEST(ledger_rows_and_weights_of_a_snapshot_agree) {
-    struct server_fixture *fixture = *state;
     struct failure why;
     int snapshots = 0;
     fixture->context = &snapshots;
@@ -360,7 +349,6 @@ SERVER_THREADS(ledger_rows_and_weights_of_a_snapshot_agree);
 
 /* As before a cut with staleness: rows and weights are read next. */
 TEST(at_the_end_weights_include_every_counted_push) {
-    struct server_fixture *fixture = *state;
     struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "ps/thread_pool.h"
 
 #include "core/base/time.h"
@@ -119,7 +121,6 @@ TEST(more_threads_than_blocks_do_no_harm) {
 }
 
 TEST(without_threads_the_caller_runs_work) {
-    struct fixture *fixture = *state;
     open_thread_pool(fixture, 0, count);
     put(fixture, 0, 4);
     thread_pool_dispatch(fixture->thread_pool);
@@ -153,7 +154,6 @@ static void depend(void *context, struct thread_pool_task *task) {
 }
 
 TEST(blocks_of_two_threads_run_in_parallel) {
-    struct fixture *fixture = *state;
     open_thread_pool(fixture, 2, depend);
     put(fixture, 0, 0);
     put(fixture, 1, 1);
@@ -167,7 +167,6 @@ static bool is_readable(int descriptor, int limit_ms) {
 }
 
 TEST(the_descriptor_signals_finished_work) {
-    struct fixture *fixture = *state;
     open_thread_pool(fixture, 2, count);
     int descriptor = thread_pool_descriptor(fixture->thread_pool);
     for (uint32_t i = 0; i < 100; i++) {
@@ -183,7 +182,6 @@ TEST(the_descriptor_signals_finished_work) {
 }
 
 TEST(started_work_finishes_before_close) {
-    struct fixture *fixture = *state;
     open_thread_pool(fixture, 2, count);
     for (uint32_t i = 0; i < 500; i++)
         put(fixture, i, i % BLOCKS);

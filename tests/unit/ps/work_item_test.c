@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "ps/work_item.h"
 
 #include "tests/lib/test.h"
@@ -86,7 +88,6 @@ static float first_of(struct buffer *buffer) {
     TEST_WITH(setup, teardown, name)
 
 WORK_ITEM_TEST(a_reply_has_the_weights_at_its_submission) {
-    struct fixture *fixture = *state;
     struct work_item *item;
     unsigned replies = 0;
     for (uint64_t version = 1; version <= 3; version++)
@@ -112,7 +113,6 @@ WORK_ITEM_TEST(a_reply_has_the_weights_at_its_submission) {
 }
 
 WORK_ITEM_TEST(an_ack_holds_no_weights) {
-    struct fixture *fixture = *state;
     struct update_core_action action = {.kind = UPDATE_CORE_REPLY};
     struct work_item *item = work_items_alloc(fixture->work_items, &action);
     item->ack_only = true;
@@ -125,7 +125,6 @@ WORK_ITEM_TEST(an_ack_holds_no_weights) {
 }
 
 WORK_ITEM_TEST(a_sum_is_computed_by_the_shard) {
-    struct fixture *fixture = *state;
     put(fixture, UPDATE_CORE_SUM, 1, 1);
     work_items_wait(fixture->work_items);
     struct work_item *item = work_items_completed(fixture->work_items);
@@ -135,7 +134,6 @@ WORK_ITEM_TEST(a_sum_is_computed_by_the_shard) {
 }
 
 WORK_ITEM_TEST(a_finished_work_item_is_reused) {
-    struct fixture *fixture = *state;
     struct update_core_action action = {.kind = UPDATE_CORE_SUM, .block = 2};
     struct work_item *first = work_items_alloc(fixture->work_items, &action);
     struct work_item *second = work_items_alloc(fixture->work_items, &action);

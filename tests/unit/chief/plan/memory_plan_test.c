@@ -95,13 +95,13 @@ static const uint64_t trainers_need = 203;
 TEST(a_plan_that_fits_is_accepted) {
     add(fixture, "worker 0", "a", 0, trainers_need * mib);
     add(fixture, "ps 0", "b", 16 * mib, 128 * mib);
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
 }
 
 /* The sum is right within an eighth. */
 TEST(a_plan_that_may_still_fit_is_accepted) {
     add(fixture, "worker 0", "a", 0, trainers_need * mib * 89 / 100);
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     fixture->reported[0].limits[0].free = trainers_need * mib * 86 / 100;
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
 }
@@ -130,7 +130,7 @@ TEST(the_largest_reported_figure_is_the_capacity) {
     expect_text("there is 100 MB");
     again.free = 250 * mib;
     memory_plan_update_limits(&fixture->reported[0], &again, 1);
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
 }
 
 TEST(an_error_has_need_capacity_owner_and_parts) {
@@ -148,7 +148,7 @@ TEST(roles_on_one_host_add_up) {
     add(fixture, "worker 0", "a", 0, 500 * mib);
     add(fixture, "worker 1", "a", 0, 490 * mib);
     add(fixture, "worker 2", "b", 0, 500 * mib);
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     add(fixture, "ps 0", "a", 32 * mib, 480 * mib);
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 662 MB on host a, where there is 500 MB");
@@ -167,7 +167,7 @@ TEST(the_most_exceeded_limit_is_reported) {
          300 * mib);
     tell(fixture, 1, "a group 2", "left by control group /two, memory.max",
          300 * mib);
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     fixture->reported[1].limits[1].free = 150 * mib;
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 203 MB on host a, where there is 150 MB (left "
@@ -183,7 +183,7 @@ TEST(device_and_host_memory_are_counted_separately) {
     memory_plan_clear_devices(reported); /* it declares again */
     memory_plan_add_device(reported, "device 7", "free on device cuda 0",
                            203 * mib);
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     assert_int_equal(reported->count, 2);
     reported->limits[1].free = 150 * mib;
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
@@ -201,7 +201,7 @@ TEST(device_and_host_memory_are_counted_separately) {
 TEST(a_member_without_figures_is_accepted) {
     add(fixture, "worker 0", "a", 0, 1);
     fixture->reported[0].count = 0;
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
 }
 
 TEST(only_remedies_that_help_are_suggested) {
@@ -288,14 +288,14 @@ TEST(each_device_is_counted_separately) {
                                textf("free on device cuda %d", i), 203 * mib);
     }
     reported->replicas = 3;
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     reported->limits[2].free = 150 * mib;
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("takes 203 MB on host a, where there is 150 MB (free "
                 "on device cuda 1)");
     reported->limits[2].free = 203 * mib;
     reported->limits[0].free = 130 * mib; /* of 64 + 64 + 3 * 4 + 1 */
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     reported->adds_on_host = true;
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("weights 64 MB, gradients 192 MB, batches 12.0 MB");
@@ -312,7 +312,7 @@ TEST(only_the_first_device_holds_the_test_set) {
     memory_plan_add_device(reported, "device 1", "free on device cuda 1",
                            120 * mib);
     reported->replicas = 2;
-    assert_int_equal(check(fixture), STATUS_OK);
+    assert_ok(check(fixture));
     reported->limits[2].free = 112 * mib;
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
     expect_text("(free on device cuda 1)");

@@ -28,8 +28,7 @@ static int set_up(void **state) {
     assert_ok(plugin_load(&table, textf("%s/capstan-bench.so", folder),
                           BASELINES_SYMBOL, BASELINES_ABI, &failure));
     const struct baselines_ops *ops = table;
-    if (ops->open(&fixture->baselines, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(ops->open(&fixture->baselines, &failure));
     *state = fixture;
     return 0;
 }
@@ -49,9 +48,8 @@ FIXTURE(set_up, tear_down);
 
 static void run(struct fixture *fixture, enum baseline baseline,
                 struct bench_iteration *iteration) {
-    if (fixture->baselines->ops->run(fixture->baselines, baseline, iteration,
-                                     &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(fixture->baselines->ops->run(fixture->baselines, baseline,
+                                           iteration, &failure));
 }
 
 /* Every kind of every size, many at once and one after the other. */

@@ -8,7 +8,7 @@
 
 TEST(without_problems_the_status_is_ok) {
     struct diagnostics diagnostics = {.where = "job.json"};
-    assert_int_equal(diagnostics_status(&diagnostics, NULL), STATUS_OK);
+    assert_ok(diagnostics_status(&diagnostics, NULL));
 }
 
 TEST(one_problem_is_one_line) {

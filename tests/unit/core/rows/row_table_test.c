@@ -267,20 +267,20 @@ TEST(a_row_is_admitted_by_its_pushes) {
     lookup(table, ids, 2, rows);
     assert_memory_equal(rows, zero, sizeof rows);
     update.step = 1;
-    assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+    assert_ok(row_table_apply(table, &update, NULL));
     lookup(table, ids, 2, rows);
     assert_memory_equal(rows, zero, sizeof rows);
     assert_int_equal(row_table_rows(table, &admitted), 2);
     assert_int_equal(admitted, 0);
     update.step = 2; /* the second has 4 pushes now, the first 2 */
-    assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+    assert_ok(row_table_apply(table, &update, NULL));
     lookup(table, ids, 2, rows);
     assert_memory_equal(rows, zero, sizeof first);
     assert_memory_equal(rows + 2, first, sizeof first);
     (void)row_table_rows(table, &admitted);
     assert_int_equal(admitted, 1);
     update.step = 3;
-    assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+    assert_ok(row_table_apply(table, &update, NULL));
     lookup(table, ids, 2, rows);
     assert_true(rows[2] == first[0] - 1 && rows[3] == first[1] - 1);
     assert_true(rows[0] != 0);
@@ -439,7 +439,7 @@ TEST(tables_have_rows_of_their_own) {
     float before[4], after[4];
     row_table_lookup(table, &keys, NULL, before);
     assert_memory_not_equal(before, before + 2, 2 * sizeof *before);
-    assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+    assert_ok(row_table_apply(table, &update, NULL));
     row_table_lookup(table, &keys, NULL, after);
     assert_memory_equal(before, after, 2 * sizeof *before);
     assert_true(after[2] == before[2] - 1 && after[3] == before[3] - 1);
@@ -497,7 +497,7 @@ TEST(rows_with_like_hashes_are_apart) {
     for (uint32_t from = 0; from < MANY; from += AT_ONCE) {
         for (uint32_t i = 0; i < AT_ONCE; i++)
             ids[i] = id_of(from + i);
-        assert_int_equal(row_table_apply(table, &update, NULL), STATUS_OK);
+        assert_ok(row_table_apply(table, &update, NULL));
     }
     assert_int_equal(row_table_rows(table, &admitted), MANY);
     row_table_close(&table);

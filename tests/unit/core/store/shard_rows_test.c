@@ -122,11 +122,9 @@ static void read_changes(struct fixture *fixture, bool removed,
                                      removed ? sizeof(struct row) : ROW_BYTES,
                                  .removed = removed};
     if (fixture->writer)
-        assert_int_equal(
-            shard_writer_finish(&fixture->writer, &info, &failure) ||
-                shard_reader_open(&fixture->reader, fixture->file.folder, &info,
-                                  &failure),
-            STATUS_OK);
+        assert_ok(shard_writer_finish(&fixture->writer, &info, &failure) ||
+                  shard_reader_open(&fixture->reader, fixture->file.folder,
+                                    &info, &failure));
     assert_ok(shard_rows_read(out, fixture->reader, &key, &failure));
 }
 

@@ -85,10 +85,9 @@ TEST(replicas_of_all_trainers_count) {
         job_solve_replicas(&job, (struct job_replicas){2, 6, 3}, &failure));
     assert_int_equal(job.micro_batch, 32);
     job = job_of((struct sizes){384, 0, 2}, 0);
-    assert_int_equal(/* with four and two devices */
-                     job_solve_replicas(&job, (struct job_replicas){2, 6, 2},
-                                        &failure),
-                     STATUS_OK);
+    assert_ok(/* with four and two devices */
+              job_solve_replicas(&job, (struct job_replicas){2, 6, 2},
+                                 &failure));
     assert_int_equal(job.micro_batch, 32);
     job = job_of((struct sizes){100, 32, 1}, 0);
     assert_error(

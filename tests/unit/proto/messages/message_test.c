@@ -92,7 +92,7 @@ TEST(fields_out_of_range_are_named) {
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     header.version = MESSAGE_VERSION;
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
-    assert_int_equal(read_header(&header, NULL), STATUS_OK);
+    assert_ok(read_header(&header, NULL));
     header.version = MESSAGE_VERSION + 1;
     refused(
         &header, FAILURE_VERSION_MISMATCH,

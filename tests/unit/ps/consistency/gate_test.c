@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "ps/consistency/gate.h"
 
 #include "tests/lib/seed.h"
@@ -44,7 +46,6 @@ static bool may_read(const struct fixture *fixture, uint64_t clock) {
 }
 
 TEST(only_the_holder_of_a_rank_is_known) {
-    struct fixture *fixture = *state;
     assert_true(gate_is_current(&fixture->gate, 1, 101));
     assert_false(gate_is_current(&fixture->gate, 1, 100));
     assert_false(gate_is_current(&fixture->gate, RANKS, 100));
@@ -54,7 +55,6 @@ TEST(only_the_holder_of_a_rank_is_known) {
 }
 
 TEST(a_round_waits_for_every_live_trainer) {
-    struct fixture *fixture = *state;
     push(fixture, 0, 1);
     push(fixture, 1, 1);
     assert_false(full(fixture, 1));
@@ -64,7 +64,6 @@ TEST(a_round_waits_for_every_live_trainer) {
 }
 
 TEST(a_round_does_not_wait_for_later_joiners) {
-    struct fixture *fixture = *state;
     fixture->gate.slots[2].from = 3;
     push(fixture, 0, 1);
     push(fixture, 1, 1);
@@ -77,7 +76,6 @@ TEST(a_round_does_not_wait_for_later_joiners) {
 }
 
 TEST(a_later_joiner_does_not_lead_before) {
-    struct fixture *fixture = *state;
     fixture->gate.slots[0] = (struct gate_slot){200, 3, true};
     assert_int_equal(gate_lead(&fixture->gate, 2), 1);
     assert_int_equal(gate_lead(&fixture->gate, 3), 0);
@@ -86,7 +84,6 @@ TEST(a_later_joiner_does_not_lead_before) {
 }
 
 TEST(a_round_does_not_wait_for_dead_trainers) {
-    struct fixture *fixture = *state;
     fixture->gate.slots[1].live = false;
     push(fixture, 0, 1);
     push(fixture, 2, 1);
@@ -94,21 +91,18 @@ TEST(a_round_does_not_wait_for_dead_trainers) {
 }
 
 TEST(a_former_holders_clock_is_not_its_successors) {
-    struct fixture *fixture = *state;
     push(fixture, 1, 9);
     fixture->gate.slots[1] = (struct gate_slot){999, 4, true};
     assert_int_equal(gate_clock(&fixture->gate, &fixture->ledger, 0, 1), 3);
 }
 
 TEST(synchronous_pulls_get_their_round) {
-    struct fixture *fixture = *state;
     assert_true(gate_may_read(&fixture->gate, &fixture->ledger, 0, 4, 4));
     assert_true(gate_may_read(&fixture->gate, &fixture->ledger, 0, 5, 4));
     assert_false(gate_may_read(&fixture->gate, &fixture->ledger, 0, 3, 4));
 }
 
 TEST(the_slowest_live_trainer_bounds_all_others) {
-    struct fixture *fixture = *state;
     fixture->gate.staleness = 2;
     assert_true(may_read(fixture, 2));
     assert_false(may_read(fixture, 3));
@@ -123,7 +117,6 @@ TEST(the_slowest_live_trainer_bounds_all_others) {
 }
 
 TEST(the_slowest_trainer_never_waits) {
-    struct fixture *fixture = *state;
     fixture->gate.staleness = 1;
     push(fixture, 0, 90);
     push(fixture, 1, 90);
@@ -133,14 +126,12 @@ TEST(the_slowest_trainer_never_waits) {
 }
 
 TEST(without_a_bound_no_trainer_waits) {
-    struct fixture *fixture = *state;
     fixture->gate.staleness = GATE_ASYNCHRONOUS;
     assert_true(may_read(fixture, UINT64_MAX));
 }
 
 /* Against the definition, over random clocks and slots. */
 TEST(staleness_bounds_match_the_definition) {
-    struct fixture *fixture = *state;
     struct philox_sequence random;
     seed_open(&random);
     for (int trial = 0; trial < 20000; trial++) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "ps/units/shard_init.h"
 
 #include "core/base/background_task.h"
@@ -70,7 +72,6 @@ static enum status await(struct fixture *fixture, struct failure *why) {
 }
 
 TEST(all_blocks_are_initialised_from_the_seed) {
-    struct fixture *fixture = *state;
     struct failure why;
     start(fixture, NULL);
     assert_int_equal(await(fixture, &why), STATUS_OK);
@@ -84,7 +85,6 @@ TEST(all_blocks_are_initialised_from_the_seed) {
 }
 
 TEST(an_unreadable_checkpoint_is_reported) {
-    struct fixture *fixture = *state;
     struct failure why;
     start(fixture, "no manifest");
     assert_int_not_equal(await(fixture, &why), STATUS_OK);
@@ -93,7 +93,6 @@ TEST(an_unreadable_checkpoint_is_reported) {
 
 /* Each block is as it was or as it should be, however far it came. */
 TEST(closing_early_leaves_whole_blocks) {
-    struct fixture *fixture = *state;
     shard_initialise(fixture->shard, SEED + 1);
     shard_initialise(fixture->expected, SEED + 1);
     start(fixture, NULL);

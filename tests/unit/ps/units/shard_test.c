@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "ps/units/shard.h"
 
 #include "tests/lib/test.h"
@@ -66,7 +68,6 @@ static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
 }
 
 TEST(blocks_are_those_of_the_plan) {
-    struct fixture *fixture = *state;
     const struct layout *layout = fixture->layout;
     assert_int_equal(layout->num_blocks, 3);
     assert_int_equal(shard_blocks(fixture->shard), HELD);
@@ -80,7 +81,6 @@ TEST(blocks_are_those_of_the_plan) {
 }
 
 TEST(first_weights_are_those_of_the_layout) {
-    struct fixture *fixture = *state;
     float *expected = malloc(ELEMENTS * sizeof *expected);
     for (uint32_t b = 0; b < HELD; b++) {
         layout_init_block(fixture->layout, ids[b], 3, expected);
@@ -94,7 +94,6 @@ TEST(first_weights_are_those_of_the_layout) {
 }
 
 TEST(an_update_is_in_place_without_readers) {
-    struct fixture *fixture = *state;
     struct buffer *before = shard_tensor(fixture->shard, 1, 0);
     float first = weights(fixture, 1)[1];
     update(fixture, 1, 1);
@@ -104,7 +103,6 @@ TEST(an_update_is_in_place_without_readers) {
 }
 
 TEST(held_weights_do_not_change) {
-    struct fixture *fixture = *state;
     size_t bytes = shard_block_bytes(fixture->shard, 0);
     float *copy = malloc(bytes);
     struct buffer *held = buffer_hold(shard_tensor(fixture->shard, 0, 0));
@@ -122,7 +120,6 @@ TEST(held_weights_do_not_change) {
 }
 
 TEST(updated_weights_stay_in_shared_memory) {
-    struct fixture *fixture = *state;
     struct buffer *held[80];
     assert_non_null(buffer_segment(shard_tensor(fixture->shard, 0, 0)));
     assert_null(buffer_segment(shard_tensor(fixture->shard, 0, 1)));
@@ -144,7 +141,6 @@ TEST(updated_weights_stay_in_shared_memory) {
 }
 
 TEST(a_held_buffer_outlives_the_shard) {
-    struct fixture *fixture = *state;
     struct buffer *held = buffer_hold(shard_tensor(fixture->shard, 0, 0));
     shard_close(&fixture->shard);
     memset(buffer_data(held), 0, buffer_bytes(held));
@@ -152,7 +148,6 @@ TEST(a_held_buffer_outlives_the_shard) {
 }
 
 TEST(assigned_weights_may_have_any_alignment) {
-    struct fixture *fixture = *state;
     size_t bytes = shard_block_bytes(fixture->shard, 1);
     memmove((char *)fixture->gradient + 1, fixture->gradient, bytes);
     shard_assign(fixture->shard, 1, (char *)fixture->gradient + 1);
@@ -161,7 +156,6 @@ TEST(assigned_weights_may_have_any_alignment) {
 }
 
 TEST(square_sums_are_of_the_scaled_sum) {
-    struct fixture *fixture = *state;
     const void *gradients[] = {fixture->gradient, fixture->gradient};
     double expected = 0;
     for (uint32_t i = 0; i < shard_block(fixture->shard, 0)->elements; i++)
@@ -217,7 +211,6 @@ TEST(each_block_has_the_rule_and_the_state_of_its_group) {
 }
 
 TEST(a_shard_may_be_empty) {
-    struct fixture *fixture = *state;
     struct optimizer optimizer = {.type = OPTIMIZER_ADAM};
     struct shard_settings settings = {.layout = fixture->layout,
                                       .optimizer = &optimizer};

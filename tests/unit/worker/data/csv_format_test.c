@@ -60,11 +60,9 @@ static void open_text(struct fixture *fixture, const char *text, size_t size,
     fixture->reader = !quoted         ? &line_reader
                       : fixture->trim ? &trimmed_line_reader
                                       : &quoted_line_reader;
-    assert_int_equal(fixture->reader->open(
-                         &fixture->file, fixture->path,
-                         &(struct record_cut){.delimiter = fixture->delimiter},
-                         &failure),
-                     STATUS_OK);
+    assert_ok(fixture->reader->open(
+        &fixture->file, fixture->path,
+        &(struct record_cut){.delimiter = fixture->delimiter}, &failure));
 }
 
 static void open_format(struct fixture *fixture,
@@ -117,7 +115,7 @@ TEST(a_criteo_line_has_its_named_columns) {
     assert_string_equal(columns[13], "C1");
     assert_string_equal(columns[38], "C26");
     open_text(fixture, text, sizeof text - 1, false);
-    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_ok(next_row(fixture));
     assert_true(fixture->row.label == 1 && fixture->row.weight == 1);
     expect_cell(fixture, 0, "1");
     expect_cell(fixture, 1, "");
@@ -162,7 +160,7 @@ TEST(a_label_that_is_not_needed_may_be_missing) {
     for (int j = 0; j < 2; j++) {
         open_format(fixture, &options[1]);
         open_text(fixture, changing[j], strlen(changing[j]), true);
-        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_ok(next_row(fixture));
         assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
         assert_contains(failure.text, j ? "found 3" : "found 2");
     }
@@ -183,17 +181,17 @@ TEST(quotes_and_line_ends_are_those_of_rfc_4180) {
     const char *const *columns = csv_format_columns(fixture->format, &count);
     assert_int_equal(count, 2);
     assert_string_equal(columns[1], "note");
-    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_ok(next_row(fixture));
     assert_int_equal(fixture->record.line, 2);
     assert_true(fixture->row.label == 0 && fixture->row.weight == 2.5f);
     expect_cell(fixture, 0, "Rio, \"RJ\"");
     expect_cell(fixture, 1, "two\nlines");
-    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_ok(next_row(fixture));
     assert_int_equal(fixture->record.line, 5);
     assert_int_equal(fixture->record.number, 2);
     assert_true(fixture->row.label == 1);
     expect_cell(fixture, 1, "");
-    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_ok(next_row(fixture));
     expect_cell(fixture, 0, "");
     expect_cell(fixture, 1, "last");
     expect_end(fixture);
@@ -267,7 +265,7 @@ static void expect_one_bad(struct fixture *fixture, const char *text,
     assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "a quote stands within");
     for (; *columns; columns++) {
-        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_ok(next_row(fixture));
         expect_cell(fixture, 0, *columns);
     }
     expect_end(fixture);
@@ -294,7 +292,7 @@ TEST(a_quote_that_does_not_end_costs_its_line) {
     open_text(fixture, text, strlen(text), true);
     assert_error(next_row(fixture), FAILURE_DATA_DAMAGED);
     for (size_t line = 1; line < size / 6; line++)
-        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_ok(next_row(fixture));
     expect_end(fixture);
     free(text);
 }
@@ -316,7 +314,7 @@ TEST(a_quote_begins_a_field_behind_a_delimiter) {
         open_text(fixture, text, strlen(text), true);
         const char *const cities[] = {"size(\")", city, "Rio"};
         for (int c = 0; c < 3; c++) {
-            assert_int_equal(next_row(fixture), STATUS_OK);
+            assert_ok(next_row(fixture));
             expect_cell(fixture, 0, cities[c]);
         }
         expect_end(fixture);
@@ -346,7 +344,7 @@ TEST(spaces_around_a_field_are_no_part_of_it) {
     expect_cell(fixture, 0, "x  y");
     expect_cell(fixture, 1, " say \"a\", \nb");
     assert_true(fixture->row.label == 1);
-    assert_int_equal(next_row(fixture), STATUS_OK);
+    assert_ok(next_row(fixture));
     assert_int_equal(fixture->record.line, 4);
     expect_cell(fixture, 0, "\t");
     expect_cell(fixture, 1, "");
@@ -364,7 +362,7 @@ TEST(spaces_that_are_not_trimmed_are_read) {
                                                  .names = names,
                                                  .num_names = 2});
         open_text(fixture, i ? " \"x\"\n" : " x , \"y\"\n", i ? 5 : 9, true);
-        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_ok(next_row(fixture));
         expect_cell(fixture, 0, i ? "" : " x ");
         expect_cell(fixture, 1, i ? "x" : " \"y\"");
         expect_end(fixture);
@@ -390,7 +388,7 @@ TEST(words_may_mean_no_value) {
                                                       .label = "clicked"});
     open_text(fixture, text, strlen(text), true);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_ok(next_row(fixture));
         for (uint32_t c = 0; c < 2; c++)
             if (expected[r][c])
                 expect_cell(fixture, c, expected[r][c]);
@@ -529,7 +527,7 @@ static void expect_random_fields(struct fixture *fixture, bool trim) {
     open_text(fixture, text, used, true);
     at = plain;
     for (int r = 0; r < ROWS; r++) {
-        assert_int_equal(next_row(fixture), STATUS_OK);
+        assert_ok(next_row(fixture));
         for (int f = 0; f < FIELDS; f++) {
             const struct record_text *found = fixture->row.cells[f].texts;
             assert_int_equal(found->size, sizes[r][f]);

@@ -248,7 +248,7 @@ TEST(a_cross_of_too_many_combinations_is_refused) {
         (struct record_cell){RECORD_INTEGERS, 1 << 15, .integers = many};
     fixture->cells[1] =
         (struct record_cell){RECORD_INTEGERS, 2, .integers = many};
-    assert_int_equal(add_sample(fixture, "x"), STATUS_OK);
+    assert_ok(add_sample(fixture, "x"));
     assert_int_equal(fixture->offsets[1], 1 << 16);
     fixture->cells[1].count = 3;
     assert_error(add_sample(fixture, "x"), FAILURE_DATA_DAMAGED);
@@ -281,7 +281,7 @@ TEST(pairs_keep_their_weights) {
     free(fixture->ids.weights);
     fixture->ids = (struct batch_ids){.offsets = fixture->ids.offsets,
                                       .ids = fixture->ids.ids};
-    assert_int_equal(add_sample(fixture, "xx"), STATUS_OK);
+    assert_ok(add_sample(fixture, "xx"));
     assert_null(fixture->ids.weights);
 }
 
@@ -306,7 +306,7 @@ TEST(a_sample_that_fails_leaves_no_ids) {
     open_features(fixture, "{\"x\": {\"type\": \"crossed\", \"of\": [\"a\","
                            " \"b\"], \"size\": 10000}}");
     put_texts(fixture, TEXTS("p", "q", ""));
-    assert_int_equal(add_sample(fixture, "x"), STATUS_OK);
+    assert_ok(add_sample(fixture, "x"));
     uint64_t first = fixture->ids.ids[0];
     fixture->samples = 1;
     fixture->cells[1] =

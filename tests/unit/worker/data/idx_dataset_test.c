@@ -59,7 +59,7 @@ static const struct idx_dataset *stored(const struct fixture *fixture) {
 TEST(images_and_labels_are_counted) {
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels);
-    assert_int_equal(load(fixture), STATUS_OK);
+    assert_ok(load(fixture));
     assert_int_equal(fixture->dataset->count, 3);
     assert_int_equal(fixture->dataset->features, 4);
     assert_int_equal(fixture->dataset->num_classes, 10);
@@ -71,7 +71,7 @@ TEST(images_and_labels_are_counted) {
 TEST(pixels_are_bytes_over_255_in_float) {
     file_bytes_write(fixture->images, images, sizeof images);
     file_bytes_write(fixture->labels, labels, sizeof labels);
-    assert_int_equal(load(fixture), STATUS_OK);
+    assert_ok(load(fixture));
     for (uint32_t i = 0; i < 3; i++) {
         float pixels[4];
         assert_true(idx_dataset_sample(stored(fixture), i, pixels) ==

@@ -79,11 +79,11 @@ static void assert_small(const struct idx_file *file) {
 
 TEST(plain_and_compressed_files_give_the_same) {
     file_bytes_write(fixture->path, small, sizeof small);
-    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_ok(read_images(fixture));
     assert_small(&fixture->file);
     for (int i = 0; i < 2; i++) {
         compressors[i](fixture->path, small, sizeof small);
-        assert_int_equal(read_images(fixture), STATUS_OK);
+        assert_ok(read_images(fixture));
         assert_small(&fixture->file);
     }
 }
@@ -112,13 +112,13 @@ TEST(running_out_of_descriptors_is_retryable) {
     enum status status = read_images(fixture);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_error(status, FAILURE_NO_DESCRIPTORS);
-    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_ok(read_images(fixture));
 }
 
 TEST(a_file_larger_than_one_read_is_read_whole) {
     uint8_t *bytes = large_content();
     file_bytes_gzip(fixture->path, bytes, LARGE);
-    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_ok(read_images(fixture));
     assert_int_equal(fixture->file.bytes, LARGE_DATA);
     assert_memory_equal(fixture->file.data, bytes + 12, LARGE_DATA);
     free(bytes);
@@ -210,7 +210,7 @@ TEST(every_type_is_read_to_its_values) {
         for (int packed = 0; packed < 2; packed++) {
             (packed ? file_bytes_gzip : file_bytes_write)(fixture->path, bytes,
                                                           size);
-            assert_int_equal(read_images(fixture), STATUS_OK);
+            assert_ok(read_images(fixture));
             assert_int_equal(fixture->file.type, numbers->type);
             assert_int_equal(fixture->file.dims[1], numbers->count);
             assert_int_equal(fixture->file.bytes, size - 12);
@@ -391,7 +391,7 @@ TEST(members_and_frames_follow_each_other) {
         size_t size = read_back(fixture->path, rest, sizeof rest);
         compressors[i](fixture->path, small, 20);
         write_behind(fixture->path, rest, size);
-        assert_int_equal(read_images(fixture), STATUS_OK);
+        assert_ok(read_images(fixture));
         assert_small(&fixture->file);
         assert_int_equal(fixture->file.trailing, 0);
         write_behind(fixture->path, rest, size);
@@ -415,7 +415,7 @@ TEST(skippable_frames_of_zstandard_are_skipped) {
     write_behind(fixture->path, rest[0], sizes[0]);
     write_behind(fixture->path, skippable, sizeof skippable);
     write_behind(fixture->path, rest[1], sizes[1]);
-    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_ok(read_images(fixture));
     assert_small(&fixture->file);
     write_behind(fixture->path, skippable, sizeof skippable - 1);
     assert_refused(fixture, FAILURE_DATA_DAMAGED, "unexpected end of file");
@@ -433,12 +433,12 @@ TEST(trailing_bytes_after_gzip_data_are_counted_and_ignored) {
     uint8_t *bytes = large_content();
     file_bytes_gzip(fixture->path, small, sizeof small);
     write_behind(fixture->path, "\x1f", 1);
-    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_ok(read_images(fixture));
     assert_small(&fixture->file);
     assert_int_equal(fixture->file.trailing, 1);
     file_bytes_gzip(fixture->path, bytes, LARGE);
     write_behind(fixture->path, junk, sizeof junk);
-    assert_int_equal(read_images(fixture), STATUS_OK);
+    assert_ok(read_images(fixture));
     assert_int_equal(fixture->file.bytes, LARGE_DATA);
     assert_memory_equal(fixture->file.data, bytes + 12, LARGE_DATA);
     assert_int_equal(fixture->file.trailing, sizeof junk);

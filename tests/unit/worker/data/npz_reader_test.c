@@ -155,19 +155,16 @@ TEST(a_record_has_a_row_of_each_array) {
         end_archive(fixture);
         struct record_file *file;
         struct record record;
-        if (npz_reader.open(&file, fixture->path, &named, &failure))
-            fail_msg("%s", failure.text);
+        assert_ok(npz_reader.open(&file, fixture->path, &named, &failure));
         for (int r = 0; r < 3; r++) {
             const struct record_cell *cells;
-            assert_int_equal(npz_reader.next(file, &record, &failure),
-                             STATUS_OK);
+            assert_ok(npz_reader.next(file, &record, &failure));
             assert_int_equal(record.number, r);
             assert_ok(npz_row_read(&row, 6, &record, &cells, &failure));
             assert_row(cells, r);
         }
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(npz_reader.next(file, &record, &failure),
-                             STATUS_OK);
+            assert_ok(npz_reader.next(file, &record, &failure));
             assert_null(record.bytes);
         }
         npz_reader.close(&file);
@@ -240,24 +237,22 @@ TEST(a_record_has_the_fields_of_an_element) {
     }
     assert_int_equal(sizeof *elements, 48);
     write_npy(fixture, descr, "(3,)", elements, sizeof elements);
-    if (npy_reader.open(&file, fixture->path, &named, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(npy_reader.open(&file, fixture->path, &named, &failure));
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
-        assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npy_reader.next(file, &record, &failure));
         assert_int_equal(record.number, r);
         assert_ok(npz_row_read(&row, 6, &record, &cells, &failure));
         assert_row(cells, r);
     }
-    assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
+    assert_ok(npy_reader.next(file, &record, &failure));
     assert_null(record.bytes);
     npy_reader.close(&file);
     assert_null(file);
     write_npy(fixture, descr, "(4,)", elements, sizeof elements);
-    assert_int_equal(npy_reader.open(&file, fixture->path, &any, &failure),
-                     STATUS_OK);
+    assert_ok(npy_reader.open(&file, fixture->path, &any, &failure));
     for (int r = 0; r < 3; r++)
-        assert_int_equal(npy_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npy_reader.next(file, &record, &failure));
     assert_error(npy_reader.next(file, &record, &failure),
                  FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "fewer elements");
@@ -387,10 +382,9 @@ TEST(an_array_with_too_few_rows_is_named) {
     begin_archive(fixture, "store");
     PUT(fixture, "points", "<f4", "(4, 2)", points);
     end_archive(fixture);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &any, &failure),
-                     STATUS_OK);
+    assert_ok(npz_reader.open(&file, fixture->path, &any, &failure));
     for (int r = 0; r < 3; r++)
-        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_reader.next(file, &record, &failure));
     assert_error(npz_reader.next(file, &record, &failure),
                  FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "array points: found fewer");
@@ -413,10 +407,9 @@ TEST(an_array_with_another_checksum_is_named) {
     fseek(archive, last - bytes, SEEK_SET);
     fputc(*last ^ 1, archive);
     assert_int_equal(fclose(archive), 0);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &any, &failure),
-                     STATUS_OK);
+    assert_ok(npz_reader.open(&file, fixture->path, &any, &failure));
     for (int r = 0; r < 2; r++)
-        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_reader.next(file, &record, &failure));
     assert_error(npz_reader.next(file, &record, &failure),
                  FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, "array points: found ");
@@ -476,12 +469,10 @@ TEST(a_record_has_a_row_of_each_tensor) {
         "\"hashes\":{\"dtype\":\"U64\",\"shape\":[3,1],\"data_offsets\":[27,51]},"
         "\"points\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},"
         "\"small\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[24,27]}}");
-    if (safetensors_reader.open(&file, fixture->path, &named, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(safetensors_reader.open(&file, fixture->path, &named, &failure));
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
-        assert_int_equal(safetensors_reader.next(file, &record, &failure),
-                         STATUS_OK);
+        assert_ok(safetensors_reader.next(file, &record, &failure));
         assert_int_equal(record.number, r);
         assert_ok(npz_row_read(&row, 3, &record, &cells, &failure));
         assert_int_equal(cells[0].count, 2);
@@ -489,8 +480,7 @@ TEST(a_record_has_a_row_of_each_tensor) {
         assert_int_equal(cells[1].integers[0], small[r]);
         assert_hash(&cells[2], r);
     }
-    assert_int_equal(safetensors_reader.next(file, &record, &failure),
-                     STATUS_OK);
+    assert_ok(safetensors_reader.next(file, &record, &failure));
     assert_null(record.bytes);
     safetensors_reader.close(&file);
     free(row.cells);
@@ -529,11 +519,10 @@ static void expect_floats(struct fixture *fixture,
     struct npz_row row = {0};
     struct record_file *file;
     struct record record;
-    if (reader->open(&file, fixture->path, cut, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(reader->open(&file, fixture->path, cut, &failure));
     for (int r = 0; r < 3; r++) {
         const struct record_cell *cells;
-        assert_int_equal(reader->next(file, &record, &failure), STATUS_OK);
+        assert_ok(reader->next(file, &record, &failure));
         assert_ok(npz_row_read(&row, 1, &record, &cells, &failure));
         assert_int_equal(cells[0].count, 1);
         if (cells[0].type == RECORD_FLOATS)
@@ -541,7 +530,7 @@ static void expect_floats(struct fixture *fixture,
         else
             assert_true((float)cells[0].integers[0] == values[r]);
     }
-    assert_int_equal(reader->next(file, &record, &failure), STATUS_OK);
+    assert_ok(reader->next(file, &record, &failure));
     assert_null(record.bytes);
     reader->close(&file);
     free(row.cells);
@@ -669,10 +658,9 @@ TEST(big_endian_texts_are_read) {
     begin_archive(fixture, "store");
     PUT(fixture, "wide", ">U2", "(3,)", code_points);
     end_archive(fixture);
-    assert_int_equal(npz_reader.open(&file, fixture->path, &one, &failure),
-                     STATUS_OK);
+    assert_ok(npz_reader.open(&file, fixture->path, &one, &failure));
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(npz_reader.next(file, &record, &failure), STATUS_OK);
+        assert_ok(npz_reader.next(file, &record, &failure));
         assert_ok(npz_row_read(&row, 1, &record, &cells, &failure));
         assert_text(&cells[0], expected[r], strlen(expected[r]));
     }

@@ -265,9 +265,8 @@ TEST(peek_shows_ids_weights_and_labels) {
         " \"embedding\", \"of\": \"x\", \"dim\": 4}}";
     open_data(fixture, "-1 18446744073709551615:0.5 2:3\n0.3 1:1\n");
     json_t *list = json_array();
-    assert_int_equal(fixture->dataset->table->peek(
-                         fixture->dataset, &fixture->spec, 3, list, &failure),
-                     STATUS_OK);
+    assert_ok(fixture->dataset->table->peek(fixture->dataset, &fixture->spec, 3,
+                                            list, &failure));
     assert_non_null(json_object_get(json_array_get(list, 1), "error"));
     json_t *row = json_array_get(list, 0);
     json_object_del(row, "at");
@@ -281,9 +280,8 @@ TEST(peek_shows_ids_weights_and_labels) {
     assert_true(json_equal(row, expected));
     json_decref(list);
     list = json_array();
-    assert_int_equal(fixture->dataset->table->peek(fixture->dataset, NULL, 1,
-                                                   list, &failure),
-                     STATUS_OK);
+    assert_ok(fixture->dataset->table->peek(fixture->dataset, NULL, 1, list,
+                                            &failure));
     row = json_array_get(list, 0);
     assert_true(json_number_value(json_object_get(row, "label")) == -1);
     json_decref(list);

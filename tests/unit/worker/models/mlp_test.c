@@ -229,8 +229,7 @@ TEST(data_that_do_not_match_the_model_are_named) {
     struct job_model model = {.settings = &settings};
     struct dataset data = {.count = 1, .features = 784, .num_classes = 10};
     const struct job_files files = {{"images", "labels"}};
-    assert_int_equal(model_mlp.check_data(&model, &data, &files, &failure),
-                     STATUS_OK);
+    assert_ok(model_mlp.check_data(&model, &data, &files, &failure));
     data.num_classes = 11;
     assert_error(model_mlp.check_data(&model, &data, &files, &failure),
                  FAILURE_DATA_MISMATCH);
@@ -297,8 +296,7 @@ TEST(two_hundred_steps_learn_fashion_mnist) {
     assert_ok(idx_dataset_load(&train, FASHION "train-images-idx3-ubyte.gz",
                                FASHION "train-labels-idx1-ubyte.gz", NULL,
                                &failure));
-    assert_int_equal(model_mlp.check_data(&model, train, &files, &failure),
-                     STATUS_OK);
+    assert_ok(model_mlp.check_data(&model, train, &files, &failure));
     struct batch_spec spec;
     model_mlp.inputs(&model, NULL, &spec);
     struct sampler_options options = {
@@ -349,8 +347,8 @@ static struct model_instance *open_over(const struct job_model *model,
     if (rows)
         spec.columns[spec.num_columns++] =
             (struct batch_column){.type = BATCH_ROWS, .width = rows};
-    if (model_mlp.open(&mlp, model, &spec, ops_cpu(), device, 1, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(
+        model_mlp.open(&mlp, model, &spec, ops_cpu(), device, 1, &failure));
     return mlp;
 }
 

@@ -2,6 +2,8 @@
 /* Every operation of a device beside sums in double precision, or beside the
  * loops of the rules to the bit: on the CPU, on a fake GPU, and on a GPU of
  * this machine where there is one. */
+#define STATE struct fixture *fixture
+
 #include "worker/ops/device.h"
 
 #include "core/tensor/bf16.h"
@@ -34,9 +36,8 @@ static int setup(void **state, const struct device_ops *device) {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     far = device;
     fixture->ops = far ? sync_device_ops() : ops_cpu();
-    if (far ? sync_device_open(&fixture->device, far, &failure)
-            : ops_cpu_open(&fixture->device, 1, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(far ? sync_device_open(&fixture->device, far, &failure)
+                  : ops_cpu_open(&fixture->device, 1, &failure));
     *state = fixture;
     return 0;
 }
@@ -177,7 +178,6 @@ OPS_TEST(linear_agrees_with_double_precision) {
 }
 
 OPS_TEST(input_gradient_agrees_with_double_precision) {
-    struct fixture *fixture = *state;
     for (int shape = 0; shape < NUM_SHAPES; shape++) {
         struct shape s = shapes[shape];
         float *dy = values(fixture, (size_t)s.n * s.out, 1);
@@ -276,7 +276,6 @@ static double slope_of(enum job_activation activation, double y) {
 }
 
 OPS_TEST(activation_gradient_agrees_with_double_precision) {
-    struct fixture *fixture = *state;
     static const enum job_activation activations[] = {
         JOB_RELU, JOB_TANH, JOB_SIGMOID, JOB_IDENTITY};
     static const uint32_t widths[] = {1, 7, 255, 1025};
@@ -302,7 +301,6 @@ OPS_TEST(activation_gradient_agrees_with_double_precision) {
 
 /* Sums of one product each, so that an input is a sum: special values. */
 OPS_TEST(relu_passes_nan_and_clears_negatives) {
-    struct fixture *fixture = *state;
     enum { N = 9 };
     static const float inputs[N] = {NAN,      INFINITY, -INFINITY,
                                     0,        -FLT_MIN, FLT_MIN,
@@ -328,7 +326,6 @@ OPS_TEST(relu_passes_nan_and_clears_negatives) {
 }
 
 OPS_TEST(saturated_activations_stay_in_range) {
-    struct fixture *fixture = *state;
     float *x = values(fixture, 2, 1), *y = nans(fixture, 2);
     float *w = values(fixture, 1, 1), *bias = values(fixture, 1, 1);
     x[0] = -1000;
@@ -348,7 +345,6 @@ OPS_TEST(saturated_activations_stay_in_range) {
 }
 
 OPS_TEST(the_loss_of_a_batch_is_the_sum_of_its_samples) {
-    struct fixture *fixture = *state;
     enum { N = 7, OUT = 5 };
     static const uint32_t labels[N] = {0, 1, 2, 3, 4, 0, 1};
     float *z = values(fixture, N * OUT, 1);
@@ -380,7 +376,6 @@ OPS_TEST(the_loss_of_a_batch_is_the_sum_of_its_samples) {
 }
 
 OPS_TEST(a_weight_multiplies_the_loss_of_its_sample) {
-    struct fixture *fixture = *state;
     enum { N = 4, OUT = 5 };
     static const uint32_t labels[N] = {0, 1, 2, 3};
     static const float weights[N] = {1, 0, 2.5f, 0.125f};
@@ -410,7 +405,6 @@ OPS_TEST(a_weight_multiplies_the_loss_of_its_sample) {
 }
 
 OPS_TEST(the_same_call_gives_the_same_bits) {
-    struct fixture *fixture = *state;
     struct shape s = {33, 255, 129};
     size_t count = (size_t)s.n * s.out;
     float *x = values(fixture, (size_t)s.n * s.in, 1);
@@ -476,7 +470,6 @@ TEST(a_device_without_threads_is_refused) {
 }
 
 TEST(memory_is_aligned_and_zero) {
-    struct fixture *fixture = *state;
     for (size_t bytes = 0; bytes < 300; bytes += 37) {
         unsigned char *memory = fixture->ops->allocate(fixture->device, bytes);
         assert_non_null(memory);
@@ -561,7 +554,6 @@ OPS_TEST(operands_of_products_are_rounded_and_sums_are_not) {
 
 /* 1 + 2^-9 is 1 in bf16, 1 + 2^-12 in fp16, and both are not in float32. */
 OPS_TEST(precision_is_that_of_its_format) {
-    struct fixture *fixture = *state;
     static const struct {
         enum job_precision precision;
         float input, output;
@@ -597,7 +589,6 @@ OPS_TEST(precision_is_that_of_its_format) {
 
 /* 1 + 2^-12 is 1 in TF32: of so many products a GPU's library makes it such. */
 OPS_TEST(only_a_gpu_rounds_to_tf32_and_only_if_asked) {
-    struct fixture *fixture = *state;
     static const enum job_precision each[] = {
         JOB_PRECISION_FP32, JOB_PRECISION_TF32, JOB_PRECISION_FP32};
     enum { N = 256 };
@@ -625,7 +616,6 @@ enum { VECTORS = 3, CASES = sizeof rule_cases / sizeof *rule_cases };
 static const size_t vectors[VECTORS] = {1, 1025, 3 * RULE_PIECE + 7};
 
 OPS_TEST(a_vector_is_filled_and_scaled) {
-    struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
         float *x = nans(fixture, vectors[v]);
         fixture->ops->run(fixture->device, STREAM_EXCHANGE,
@@ -639,7 +629,6 @@ OPS_TEST(a_vector_is_filled_and_scaled) {
 }
 
 OPS_TEST(a_pixel_is_a_255th_of_its_byte) {
-    struct fixture *fixture = *state;
     enum { BYTES = 1003 };
     float *y = nans(fixture, BYTES), *room = nans(fixture, BYTES);
     uint8_t *x = (uint8_t *)room;
@@ -654,7 +643,6 @@ OPS_TEST(a_pixel_is_a_255th_of_its_byte) {
 
 OPS_TEST(an_overflow_is_found_at_any_position) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    struct fixture *fixture = *state;
     for (int v = 0; v < VECTORS; v++) {
         float *x = values(fixture, vectors[v], 3);
         uint32_t found = 5;
@@ -675,7 +663,6 @@ OPS_TEST(an_overflow_is_found_at_any_position) {
 }
 
 OPS_TEST(sums_of_squares_have_the_bits_of_the_rules_loops) {
-    struct fixture *fixture = *state;
     size_t variants;
     for (int v = 0; v < VECTORS; v++) {
         double found[4] = {NAN, NAN, NAN, NAN}, expected[4];
@@ -698,7 +685,6 @@ OPS_TEST(sums_of_squares_have_the_bits_of_the_rules_loops) {
 OPS_TEST(a_norm_clips_as_the_host_would) {
     enum { PIECES = 6101, STEP = 2 };
     static const double limits[] = {1e-3, 5, 1e9};
-    struct fixture *fixture = *state;
     double *pieces =
         fixture->ops->allocate(fixture->device, STEP * PIECES * sizeof *pieces);
     double sum = 0, every_other = 0, found = NAN;
@@ -770,7 +756,6 @@ static void check_rule(struct fixture *fixture, const struct rule_case *one,
 }
 
 OPS_TEST(an_update_has_the_bits_of_the_rules_loops) {
-    struct fixture *fixture = *state;
     for (int c = 0; c < CASES; c++)
         for (int v = 0; v < VECTORS; v++)
             if (rule_form_of(&rule_cases[c].rule) != RULE_FTRL_POWER)
@@ -778,7 +763,6 @@ OPS_TEST(an_update_has_the_bits_of_the_rules_loops) {
 }
 
 OPS_TEST(every_kind_of_op_is_supported_and_no_other) {
-    const struct fixture *fixture = *state;
     for (uint32_t kind = 0; kind < OP_KINDS; kind++)
         assert_true(
             fixture->ops->supports(fixture->device, (struct op){.kind = kind}));
@@ -798,7 +782,6 @@ OPS_TEST(ops_are_equal_if_their_bytes_are) {
 
 /* Of a shape that neither precision has met, before and after. */
 OPS_TEST(a_prepared_op_has_the_same_bits) {
-    struct fixture *fixture = *state;
     static const enum job_precision each[] = {JOB_PRECISION_FP32,
                                               JOB_PRECISION_BF16};
     struct shape s = {40, 65, 33};
@@ -813,8 +796,7 @@ OPS_TEST(a_prepared_op_has_the_same_bits) {
                           op_linear(x, w, bias, y, s.n, s.in, s.out, JOB_TANH));
         struct op shape =
             op_linear(NULL, NULL, NULL, NULL, 2 * s.n, s.in, s.out, JOB_TANH);
-        assert_int_equal(
-            fixture->ops->prepare(fixture->device, shape, &failure), STATUS_OK);
+        assert_ok(fixture->ops->prepare(fixture->device, shape, &failure));
         fixture->ops->run(
             fixture->device, STREAM_COMPUTE,
             op_linear(x, w, bias, again, s.n, s.in, s.out, JOB_TANH));

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define STATE struct fixture *fixture
+
 #include "worker/train/trainer_internal.h"
 
 #include "tests/lib/test.h"
@@ -69,14 +71,12 @@ static void expect_times(const struct fixture *fixture, double factor) {
 }
 
 TEST(a_gradient_above_the_limit_is_scaled_to_it) {
-    struct fixture *fixture = *state;
     assert_true(fixture->layout->num_blocks > PARAMETERS);
     clipping_apply(fixture->layout, fixture->gradients, NULL, 0.5, NULL);
     expect_times(fixture, 0.5 / (fixture->norm + 1e-6));
 }
 
 TEST(a_gradient_below_the_limit_is_unchanged) {
-    struct fixture *fixture = *state;
     clipping_apply(fixture->layout, fixture->gradients, NULL,
                    fixture->norm * 1.001, NULL);
     expect_times(fixture, 1);
@@ -87,7 +87,6 @@ TEST(a_gradient_below_the_limit_is_unchanged) {
 
 /* As blocks of large models are. */
 TEST(a_block_in_several_pieces_counts_as_a_whole) {
-    struct fixture *fixture = *state;
     struct parameter parameter = fixture->layout->parameters[1];
     struct block block = {.elements = (uint32_t)parameter.elements};
     struct layout layout = {.num_parameters = 1,
@@ -105,7 +104,6 @@ TEST(a_block_in_several_pieces_counts_as_a_whole) {
 }
 
 TEST(every_processor_gives_the_same_bits) {
-    struct fixture *fixture = *state;
     size_t count, bytes = fixture->layout->parameters[1].elements * 4;
     const struct rule_loops *const *loops = rule_variants(&count);
     float *first = malloc(bytes);
@@ -122,7 +120,6 @@ TEST(every_processor_gives_the_same_bits) {
 }
 
 TEST(nonfinite_norms_do_not_clip) {
-    struct fixture *fixture = *state;
     fixture->gradients[1][5] = NAN;
     clipping_apply(fixture->layout, fixture->gradients, NULL, 0.5, NULL);
     assert_true(isnan(fixture->gradients[1][5]));

@@ -153,10 +153,8 @@ TEST(a_checkpoint_of_any_number_of_ps_is_read) {
     rank0_snapshot_agent_fixture_open(fixture);
     for (uint32_t b = 0; b < fixture->plan.layout->num_blocks; b++) {
         const struct block *block = &fixture->plan.layout->blocks[b];
-        assert_int_equal(fixture->calls->load(fixture->calls->context, b,
-                                              fixture->tensors, &rule_step,
-                                              &failure),
-                         STATUS_OK);
+        assert_ok(fixture->calls->load(fixture->calls->context, b,
+                                       fixture->tensors, &rule_step, &failure));
         assert_int_equal(rule_step, checkpoint_fixture_rule_step(&manifest, b));
         for (uint16_t t = 0; t < 3; t++)
             for (uint32_t i = 0; i < block->elements; i++)
@@ -176,10 +174,8 @@ TEST(training_starts_with_the_weights_that_the_chief_set) {
     rank0_snapshot_agent_fixture_open(fixture);
     weights[fixture->offsets[first->parameter] + first->offset] = 0.5f;
     fixture->tensors[1][0] = 3;
-    assert_int_equal(fixture->calls->load(fixture->calls->context, 0,
-                                          fixture->tensors, &rule_step,
-                                          &failure),
-                     STATUS_OK);
+    assert_ok(fixture->calls->load(fixture->calls->context, 0, fixture->tensors,
+                                   &rule_step, &failure));
     assert_true(fixture->tensors[0][0] == 0.5f);
     assert_true(fixture->tensors[1][0] == 0);
     assert_int_equal(rule_step, 0);

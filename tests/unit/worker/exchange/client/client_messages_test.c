@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a client writes in its requests, and what it makes of the answers: those
  * that are not sound are left. */
+#define STATE struct client_fixture *fixture
+
 #include "worker/exchange/client/client.h"
 
 #include "core/base/time.h"
@@ -14,7 +16,6 @@
 FIXTURE(client_fixture_setup, client_fixture_teardown);
 
 TEST(gradients_announced_together_share_a_message) {
-    struct client_fixture *fixture = *state;
     float *gradients = buffer_data(fixture->gradients);
     struct link_frame frame;
     server_fixture_open(fixture->server, 1);
@@ -39,7 +40,6 @@ TEST(gradients_announced_together_share_a_message) {
 /* Memory that the ps cannot map, or another encoding: they are copied once, to
  * where the ps reads them. */
 TEST(gradients_are_read_in_place_over_shared_memory) {
-    struct client_fixture *fixture = *state;
     float *gradients = buffer_data(fixture->gradients);
     enum job_wire wire = fixture->server->job.wire;
     struct failure why;
@@ -100,7 +100,6 @@ static void reply(struct client_fixture *fixture, uint32_t peer,
 }
 
 TEST(malformed_replies_are_ignored) {
-    struct client_fixture *fixture = *state;
     enum { SOUND = 0x40, WRONG = 0x11 };
     struct failure why;
     uint32_t first = 0, beyond[] = {0, 99}, twice[] = {0, 0};
@@ -186,7 +185,6 @@ CLIENT_BF16(malformed_replies_are_ignored);
 
 /* The answer of a block that is not the plan's first tells nothing. */
 TEST(an_overflowed_push_carries_its_scale_and_its_reply_the_next) {
-    struct client_fixture *fixture = *state;
     struct link_frame frame;
     struct failure why;
     client_fixture_open(fixture, 0);
@@ -237,7 +235,6 @@ static enum status step_until(struct client *client, int64_t now, int64_t until,
 }
 
 TEST(a_silent_ps_is_named_at_the_step_timeout) {
-    struct client_fixture *fixture = *state;
     struct failure why;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
@@ -257,7 +254,6 @@ TEST(a_silent_ps_is_named_at_the_step_timeout) {
 }
 
 TEST(an_unreachable_ps_is_named) {
-    struct client_fixture *fixture = *state;
     struct failure why;
     strcpy(fixture->place.address, "127.0.0.1:1");
     server_fixture_open(fixture->server, 1);

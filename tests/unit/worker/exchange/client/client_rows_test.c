@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client that reads and pushes rows of a table, and a ps of the test: what is
  * asked, what is sent again, and which answers count. */
+#define STATE struct rows_fixture *fixture
+
 #include "worker/exchange/client/client.h"
 
 #include "core/base/time.h"
@@ -178,7 +180,6 @@ static void await_rows(struct rows_fixture *fixture, float before,
 }
 
 TEST(a_lookup_is_answered_by_the_rows_it_lists) {
-    struct rows_fixture *fixture = *state;
     uint32_t peer;
     fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 0,
                                       &fixture->rows);
@@ -191,7 +192,6 @@ TEST(a_lookup_is_answered_by_the_rows_it_lists) {
 }
 
 TEST(rows_of_other_sizes_clocks_or_snapshots_are_left) {
-    struct rows_fixture *fixture = *state;
     uint32_t peer;
     fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 9,
                                       &fixture->rows);
@@ -217,7 +217,6 @@ TEST(rows_of_other_sizes_clocks_or_snapshots_are_left) {
 }
 
 TEST(a_lookup_is_sent_again_after_a_second_of_silence) {
-    struct rows_fixture *fixture = *state;
     uint32_t peer;
     fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 0,
                                       &fixture->rows);
@@ -233,7 +232,6 @@ TEST(a_lookup_is_sent_again_after_a_second_of_silence) {
 /* An evaluation reads batch after batch with one clock and one snapshot. The
  * ps has answered the first batch's lookup twice, as it was sent twice. */
 TEST(an_answer_to_an_earlier_lookup_is_not_stored) {
-    struct rows_fixture *fixture = *state;
     struct answer answer = {.clock = 3, .snapshot = 9, .value = 5};
     uint32_t peer;
     fixture->client->exchange->lookup(fixture->client->exchange, 3, false, 9,
@@ -257,7 +255,6 @@ TEST(an_answer_to_an_earlier_lookup_is_not_stored) {
 
 /* The caller's wait had a limit. */
 TEST(a_lookup_leaves_when_the_one_before_is_answered) {
-    struct rows_fixture *fixture = *state;
     struct client_fixture *client = fixture->client;
     struct exchange *exchange = client->exchange;
     struct failure why;
@@ -336,7 +333,6 @@ static void expect_not_pushed(struct rows_fixture *fixture) {
 }
 
 TEST(a_push_is_taken_when_each_partition_has_its_receipt) {
-    struct rows_fixture *fixture = *state;
     struct exchange *exchange = fixture->client->exchange;
     assert_true(
         exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
@@ -361,7 +357,6 @@ static void *push_third(void *argument) {
 }
 
 TEST(a_third_push_waits_until_the_first_is_taken) {
-    struct rows_fixture *fixture = *state;
     struct exchange *exchange = fixture->client->exchange;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
     pthread_t thread;
@@ -385,7 +380,6 @@ TEST(a_third_push_waits_until_the_first_is_taken) {
 }
 
 TEST(no_push_waits_after_the_end) {
-    struct rows_fixture *fixture = *state;
     struct exchange *exchange = fixture->client->exchange;
     pthread_t thread;
     assert_true(
@@ -402,7 +396,6 @@ TEST(no_push_waits_after_the_end) {
 
 /* The caller goes on meanwhile, and what is lost of the first is sent again. */
 TEST(a_push_leaves_when_the_one_before_is_taken) {
-    struct rows_fixture *fixture = *state;
     struct exchange *exchange = fixture->client->exchange;
     struct link_frame frame;
     assert_true(
@@ -430,7 +423,6 @@ TEST(a_push_leaves_when_the_one_before_is_taken) {
 
 /* No trainer keeps the rows of a table. */
 TEST(a_partition_is_not_wanted) {
-    struct rows_fixture *fixture = *state;
     struct exchange *exchange = fixture->client->exchange;
     assert_true(
         exchange->push_rows(exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
@@ -451,7 +443,6 @@ TEST(a_partition_is_not_wanted) {
 
 /* Nor is a block that such a message names: a ps sends none. */
 TEST(a_message_that_wants_a_block_and_a_partition_is_left) {
-    struct rows_fixture *fixture = *state;
     struct exchange *exchange = fixture->client->exchange;
     uint32_t mixed[] = {SERVER_FIXTURE_BLOCKS - 1, SERVER_FIXTURE_BLOCKS};
     Capstan__DataHeader wanted = CAPSTAN__DATA_HEADER__INIT;
@@ -472,7 +463,6 @@ TEST(a_message_that_wants_a_block_and_a_partition_is_left) {
 }
 
 TEST(a_missing_push_is_asked_for_and_sent_again) {
-    struct rows_fixture *fixture = *state;
     struct link_frame frame;
     assert_true(fixture->client->exchange->push_rows(
         fixture->client->exchange, 1, CONTRIBUTION_FULL, &fixture->rows));
@@ -499,7 +489,6 @@ TEST(a_push_without_rows_has_no_bytes) {
         {CONTRIBUTION_EMPTY, CAPSTAN__DATA_HEADER__ENCODING__EMPTY},
         {CONTRIBUTION_OVERFLOWED, CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW},
     };
-    struct rows_fixture *fixture = *state;
     for (uint64_t i = 0; i < 3; i++) {
         struct link_frame frame;
         assert_true(fixture->client->exchange->push_rows(

@@ -64,8 +64,7 @@ static void open_fixture_with(struct fixture *f, const char *arranged,
                                        .warn = warn,
                                        .warn_context = f,
                                        .no_graphs = no_graphs};
-    if (f->ops->open(&f->device, &settings, &failure))
-        fail_msg("%s", failure.text);
+    assert_ok(f->ops->open(&f->device, &settings, &failure));
     f->host = aligned_alloc(PAGE, PAGE);
     assert_true(f->ops->pin(f->device, f->host, PAGE));
     f->brought = f->ops->event_open(f->device);
@@ -313,8 +312,7 @@ TEST(ops_of_prepared_sizes_keep_the_graphs) {
     f.ops->upload(f.device, STREAM_COMPUTE, w, zeros, sizeof zeros);
     f.ops->set_precision(f.device, JOB_PRECISION_FP16);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(f.ops->prepare(f.device, ops_to_prepare[i], &failure),
-                         STATUS_OK);
+        assert_ok(f.ops->prepare(f.device, ops_to_prepare[i], &failure));
     expect_graph(&f, 6, 0);
     expect_graph(&f, 0, 1);
     for (int i = 0; i < 2; i++)
@@ -373,8 +371,7 @@ TEST(streams_synchronize_in_a_graph_as_without) {
             for (int step = 1; step < 8; step++) {
                 float weights[FLOATS] = {(float)step};
                 submit_step(&f, weights, f.host);
-                if (f.ops->event_sync(f.device, f.taken, &failure))
-                    fail_msg("%s", failure.text);
+                assert_ok(f.ops->event_sync(f.device, f.taken, &failure));
                 assert_true(f.host[0] == (float)step);
                 f.host[0] = -1;
                 assert_true(get(&f, f.z) == (float)(step * step));
