@@ -6,6 +6,7 @@
  * slow clients keep no probe out, wherever it comes from. */
 #include "commands/status_server.h"
 
+#include "commands/host_header.h"
 #include "core/base/fork_guard.h"
 #include "core/base/time.h"
 
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,6 +46,7 @@ struct status_server {
     struct health *healths[ROLES_MAX];
     unsigned count;
     uint16_t port;
+    char host[256]; /* that of --metrics-port */
 };
 
 struct http_answer {
@@ -170,12 +173,80 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection,
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL,
                             "no-store");
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    MHD_add_response_header(response, "Cross-Origin-Resource-Policy",
+                            "same-origin");
     if (answer->code == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     enum MHD_Result result =
         MHD_queue_response(connection, answer->code, response);
     MHD_destroy_response(response);
     return result;
+}
+
+/* A probe asks by any name; what a run tells is for those who ask by one that
+ * no other site can have. */
+static const struct http_path {
+    const char *path;
+    void (*answer)(struct status_server *server, struct http_answer *answer);
+    bool is_open; /* whatever the request calls this host */
+} paths[] = {
+    {"/healthz", answer_healthz, true},
+    {"/status", answer_status, false},
+};
+
+static const struct http_path *find_path(const char *text) {
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (!strcmp(paths[i].path, text))
+            return &paths[i];
+    return NULL;
+}
+
+struct http_hosts {
+    const char *own;
+    unsigned count;
+    bool is_other; /* than the server's own */
+};
+
+static enum MHD_Result check_host(void *context, enum MHD_ValueKind kind,
+                                  const char *key, const char *value) {
+    struct http_hosts *hosts = context;
+    (void)kind;
+    if (strcasecmp(key, MHD_HTTP_HEADER_HOST) != 0)
+        return MHD_YES;
+    hosts->count++;
+    hosts->is_other |= !value || !host_header_is_own(value, hosts->own);
+    return MHD_YES;
+}
+
+/* Refuses a request for PATH in ANSWER, if it is to be refused. Without Host it
+ * is no browser's. */
+static void refuse_request(struct status_server *server,
+                           struct MHD_Connection *connection,
+                           const struct http_path *path, const char *method,
+                           struct http_answer *answer) {
+    struct http_hosts hosts = {.own = server->host};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, check_host, &hosts);
+    bool reads = !strcmp(method, MHD_HTTP_METHOD_GET) ||
+                 !strcmp(method, MHD_HTTP_METHOD_HEAD);
+    const char *text = NULL;
+    if (!path) {
+        answer->code = MHD_HTTP_NOT_FOUND;
+        text = "there are /healthz and /status\n";
+    } else if (!reads) {
+        answer->code = MHD_HTTP_METHOD_NOT_ALLOWED;
+        text = "GET only\n";
+    } else if (hosts.count > 1) {
+        answer->code = MHD_HTTP_BAD_REQUEST;
+        text = "the header Host is there twice\n";
+    } else if (!path->is_open && hosts.is_other) {
+        answer->code = MHD_HTTP_MISDIRECTED_REQUEST;
+        text = "this is answered to who asks by an address, by localhost, or "
+               "by the name in --metrics-port NAME:PORT\n";
+    }
+    if (text)
+        answer->text = strdup(text);
 }
 
 static enum MHD_Result answer_request(void *context,
@@ -185,21 +256,11 @@ static enum MHD_Result answer_request(void *context,
                                       size_t *upload_size, void **state) {
     struct status_server *server = context;
     struct http_answer answer = {.type = "text/plain; charset=utf-8"};
-    bool reads = !strcmp(method, MHD_HTTP_METHOD_GET) ||
-                 !strcmp(method, MHD_HTTP_METHOD_HEAD);
-    bool status = !strcmp(path, "/status");
+    const struct http_path *found = find_path(path);
     (void)version, (void)upload, (void)upload_size, (void)state;
-    if (!status && strcmp(path, "/healthz")) {
-        answer.code = MHD_HTTP_NOT_FOUND;
-        answer.text = strdup("there are /healthz and /status\n");
-    } else if (!reads) {
-        answer.code = MHD_HTTP_METHOD_NOT_ALLOWED;
-        answer.text = strdup("GET only\n");
-    } else if (status) {
-        answer_status(server, &answer);
-    } else {
-        answer_healthz(server, &answer);
-    }
+    refuse_request(server, connection, found, method, &answer);
+    if (!answer.code)
+        found->answer(server, &answer);
     return send_answer(connection, &answer);
 }
 
@@ -389,6 +450,7 @@ enum status status_server_open(struct status_server **out,
         memcpy(server->healths, healths, count * sizeof(struct health *));
         server->count = count;
         server->port = address->port;
+        snprintf(server->host, sizeof server->host, "%s", address->host);
     } else {
         close(listener);
     }

@@ -38,20 +38,17 @@ static int connect_to(const char *host, unsigned port) {
     return -1;
 }
 
-/* Views the answer until the next call. */
-static const struct answer *request(const char *host, unsigned port,
-                                    const char *method, const char *path) {
+/* Views the answer to TEXT, a whole request, until the next call. */
+static const struct answer *exchange(const char *host, unsigned port,
+                                     const char *text) {
     static struct answer answer;
-    char line[128];
-    size_t used = 0;
+    size_t used = 0, length = strlen(text);
     ssize_t got;
     int client = connect_to(host, port);
     answer = (struct answer){.body = answer.text};
     if (client < 0)
         return &answer;
-    int length =
-        snprintf(line, sizeof line, "%s %s HTTP/1.0\r\n\r\n", method, path);
-    assert_int_equal(send(client, line, (size_t)length, MSG_NOSIGNAL), length);
+    assert_int_equal(send(client, text, length, MSG_NOSIGNAL), length);
     while ((got = recv(client, answer.text + used,
                        sizeof answer.text - 1 - used, 0)) > 0)
         used += (size_t)got;
@@ -61,6 +58,11 @@ static const struct answer *request(const char *host, unsigned port,
     assert_non_null(answer.body);
     answer.body += 4;
     return &answer;
+}
+
+static const struct answer *request(const char *host, unsigned port,
+                                    const char *method, const char *path) {
+    return exchange(host, port, textf("%s %s HTTP/1.0\r\n\r\n", method, path));
 }
 
 static const struct answer *get(unsigned port, const char *path) {
@@ -306,6 +308,46 @@ TEST(only_loopback_is_served_by_default) {
     alone = start_alone(*state, address);
     cluster_run_await_soon(alone, "serving http://");
     assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 200);
+    end_local(alone);
+    release_ports(1, &held);
+}
+
+static int code_for(unsigned port, const char *path, const char *headers) {
+    return exchange("127.0.0.1", port,
+                    textf("GET %s HTTP/1.1\r\n%s\r\n", path, headers))
+        ->code;
+}
+
+/* The page of another site can make a browser ask by that site's name. */
+TEST(what_a_run_tells_is_for_who_asks_by_a_name_of_its_own) {
+    int held;
+    unsigned port = hold_ports(1, &held);
+    struct cluster_process *alone =
+        start_alone(*state, textf("localhost:%u", port));
+    cluster_run_await_soon(alone, "serving http://localhost:");
+    assert_int_equal(code_for(port, "/status", "Host: 127.0.0.1\r\n"), 200);
+    assert_int_equal(code_for(port, "/status", "Host: LOCALHOST.:9\r\n"), 200);
+    assert_int_equal(code_for(port, "/status", "hOST: [::1]:80\r\n"), 200);
+    assert_int_equal(code_for(port, "/status", "Host: evil.example\r\n"), 421);
+    assert_int_equal(code_for(port, "/status", "Host: localhost.a\r\n"), 421);
+    assert_int_equal(code_for(port, "/status", "Host: \r\n"), 421);
+    assert_int_equal(code_for(port, "/healthz", "Host: a.example\r\n"), 200);
+    static const char *const two[] = {
+        "Host: localhost\r\nHost: evil.example\r\n",
+        "Host: evil.example\r\nHost: localhost\r\n",
+        "Host: localhost\r\nHost: localhost\r\n"};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(code_for(port, "/status", two[i]), 400);
+    /* A browser always sends the header, so what has none is a script. */
+    assert_int_equal(code_for(port, "/status", ""), 200);
+    assert_int_equal(get(port, "/status")->code, 200);
+    const struct answer *refused =
+        exchange("127.0.0.1", port,
+                 "GET /status HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    expect_part(refused, "--metrics-port NAME:PORT");
+    assert_null(strstr(refused->text, "evil"));
+    assert_contains(refused->text, "X-Content-Type-Options: nosniff\r\n");
+    assert_contains(refused->text, "Referrer-Policy: no-referrer\r\n");
     end_local(alone);
     release_ports(1, &held);
 }
