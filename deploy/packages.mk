@@ -21,6 +21,7 @@ demo-sparse: deps ## the same with deepfm and linear on a click log, their table
 # the file "ready" is there.
 $(BUILD)/python/ready: python/tests/requirements.txt
 $(BUILD)/wheel/tools/ready: deploy/wheel-requirements.txt
+$(BUILD)/tensorboard/ready: tests/metrics/requirements.txt
 $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready: $(BUILD)/%/ready: tests/%-requirements.txt
 $(BUILD)/%/ready:
 	@echo "pypi $(@D)"

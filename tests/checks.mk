@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests, benches and checks. The Makefile includes this.
-.PHONY: check-azureml check-docker check-fresh check-systemd check-python check-wheel \
-    gpu-kernels gpu-check gpu-bench fuzz build-tests check check-all unit mutants soak \
+.PHONY: check-azureml check-docker check-fresh check-metrics check-systemd check-python \
+    check-wheel gpu-kernels gpu-check gpu-bench fuzz build-tests check check-all unit mutants soak \
     bench check-deb format lint
 
 GPU_BENCH := $(BUILD)/bench/gpu_bench
@@ -246,6 +246,9 @@ check-wheel: wheel ## install the wheel as a user of another machine would, and 
 
 check-azureml: $(BUILD)/capstan $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready ## read the jobs of deploy/azureml by Azure's clients from PyPI
 	@for v in v1 v2; do $(BUILD)/azureml-$$v/bin/python tests/check_azureml.py $$v $(BUILD) || exit; done
+
+check-metrics: all $(BUILD)/tensorboard/ready ## read what compare writes for TensorBoard by TensorBoard from PyPI
+	@$(BUILD)/tensorboard/bin/python tests/metrics/check_hparams.py $(BUILD)
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
