@@ -10,7 +10,7 @@ enum { HOST_SIZE = 256 }; /* a name in the DNS is shorter */
 
 /* Copies what is before the port, without brackets and the zone of an address;
  * false: it is not of that form. */
-static bool read_host(char *name, const char *host) {
+static bool split_host(char *name, const char *host) {
     bool brackets = *host == '[';
     size_t length = strcspn(host + brackets, brackets ? "]" : ":");
     const char *end = host + brackets + length;
@@ -36,7 +36,7 @@ static bool is_same_name(const char *name, const char *other) {
 bool host_header_is_own(const char *host, const char *own) {
     char name[HOST_SIZE];
     unsigned char binary[sizeof(struct in6_addr)];
-    if (!read_host(name, host))
+    if (!split_host(name, host))
         return false;
     if (*host == '[')
         return inet_pton(AF_INET6, name, binary) == 1;
