@@ -155,9 +155,8 @@ static enum status chief_prepare(struct run *run,
         status = checkpoint_policy_open(run, why);
     if (!status)
         status = weights_io_check_export_path(run, why);
-    if (!status && run->job->events_dir)
-        status = tensorboard_writer_open(&run->metrics.tensorboard_writer,
-                                         run->job->events_dir, why);
+    if (!status)
+        status = point_outlets_open(&run->metrics.outlets, run, why);
     return status;
 }
 
@@ -186,7 +185,7 @@ static void close_run(struct run *run) {
     weights_io_close(run);
     checkpoint_policy_close(run);
     progress_close(&run->metrics.progress);
-    tensorboard_writer_close(&run->metrics.tensorboard_writer);
+    point_outlets_close(&run->metrics.outlets);
     control_server_close(&run->control_server);
     link_close(&run->link);
     reachability_close(&run->membership.reachability);
@@ -613,6 +612,7 @@ enum status chief_run(const struct chief_settings *settings,
     if (run->metrics.began)
         run_find_end_step(run); /* by the members' last heartbeats */
     record_last_members(run, settings->record);
+    point_outlets_end(&run->metrics.outlets, run);
     summary_print(run, settings->json);
     if (settings->summary)
         summary_save(run, settings->summary);

@@ -211,19 +211,6 @@ static struct progress_numbers progress_at(const struct run *run,
     };
 }
 
-static void write_scalar(struct run *run, const char *tag, uint64_t step,
-                         double value) {
-    struct failure why;
-    if (!run->metrics.tensorboard_writer || !isfinite(value))
-        return;
-    if (!tensorboard_writer_add_scalar(run->metrics.tensorboard_writer, tag,
-                                       step, value, &why))
-        return;
-    log_warning(run->log, "tensorboard_write_failed",
-                "no more TensorBoard events: %s", why.text);
-    tensorboard_writer_close(&run->metrics.tensorboard_writer);
-}
-
 static uint64_t min_step(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
@@ -239,15 +226,44 @@ static double current_rate(const struct run *run, uint64_t skipped,
 }
 
 /* Fractions of the trainers' time since the start. */
-static void write_shares(struct run *run, const struct run_facts *facts,
-                         uint64_t step) {
+static void add_shares(struct metric_point *point,
+                       const struct run_facts *facts) {
     double all = facts->seconds.training;
     if (all <= 0)
         return;
-    write_scalar(run, "time/input", step, facts->seconds.input / all);
-    write_scalar(run, "time/compute", step, facts->seconds.compute / all);
-    write_scalar(run, "time/waiting_for_weights", step,
-                 facts->seconds.waiting / all);
+    point->values[METRIC_INPUT_SHARE] = facts->seconds.input / all;
+    point->values[METRIC_COMPUTE_SHARE] = facts->seconds.compute / all;
+    point->values[METRIC_WAITING_SHARE] = facts->seconds.waiting / all;
+}
+
+/* What of a point is the same whenever it is asked; loss and rates are those of
+ * the steps since another one. */
+static void add_facts(const struct run *run, const struct run_facts *facts,
+                      struct metric_point *point) {
+    double *values = point->values;
+    values[METRIC_LEARNING_RATE] =
+        current_rate(run, facts->skipped_steps, point->step);
+    values[METRIC_LOSS_SCALE] = facts->loss_scale;
+    if (facts->checks_overflow)
+        values[METRIC_SKIPPED_STEPS] = (double)facts->skipped_steps;
+    add_shares(point, facts);
+    values[METRIC_EXAMPLES] = (double)facts->total.samples;
+    values[METRIC_EPOCH] = (double)epoch_of(run, point->step);
+    values[METRIC_BOUND] = facts->network_limit;
+    values[METRIC_TRAINERS] = run_count_live(run);
+}
+
+/* The rates of POINT, from FROM to TO. */
+static void add_rates(const struct run *run, struct run_point from,
+                      struct run_point to, struct metric_point *point) {
+    double seconds = to.seconds - from.seconds, *values = point->values;
+    values[METRIC_EXAMPLES_PER_SECOND] =
+        known_rate(run, metrics_rate(from, to));
+    if (seconds > 0)
+        values[METRIC_STEPS_PER_SECOND] =
+            (double)(to.step - from.step) / seconds;
+    values[METRIC_NETWORK_SHARE] =
+        values[METRIC_STEPS_PER_SECOND] / values[METRIC_BOUND];
 }
 
 static uint64_t point_step(const struct run *run, uint64_t number) {
@@ -265,16 +281,11 @@ static struct run_point *point_sums(const struct run *run, uint64_t number) {
 }
 
 void metrics_begin(struct run *run) {
-    struct failure why;
-    run->metrics.points.next =
-        run->plan.schedule.start / run->job->steps_per_print + 1;
-    if (!run->plan.has_restored || !run->metrics.tensorboard_writer ||
-        !tensorboard_writer_restart(run->metrics.tensorboard_writer,
-                                    run->plan.schedule.start + 1, &why))
-        return;
-    log_warning(run->log, "tensorboard_write_failed",
-                "no more TensorBoard events: %s", why.text);
-    tensorboard_writer_close(&run->metrics.tensorboard_writer);
+    struct run_points *points = &run->metrics.points;
+    points->next = run->plan.schedule.start / run->job->steps_per_print + 1;
+    points->from.step = points->to.step = points->last.step =
+        run->plan.schedule.start;
+    point_outlets_begin(&run->metrics.outlets, run);
 }
 
 /* The sums of point NUMBER; NULL: none are reported. With staleness two pushes
@@ -289,16 +300,18 @@ static const struct run_point *reported_sums(const struct run *run,
     return NULL;
 }
 
-/* The rate over the last second or more. */
-static double point_rate(struct run_points *points,
-                         const struct run_point *sums) {
+/* The rates over the last second or more. */
+static void add_point_rates(struct run *run, const struct run_point *sums,
+                            struct metric_point *point) {
+    struct run_points *points = &run->metrics.points;
+    points->last.step = point->step;
     points->last.samples += sums->samples;
     points->last.seconds = fmax(points->last.seconds, sums->seconds);
     if (points->last.seconds - points->to.seconds >= 1) {
         points->from = points->to;
         points->to = points->last;
     }
-    return metrics_rate(points->from, points->last);
+    add_rates(run, points->from, points->last, point);
 }
 
 static void add_decile(struct run *run, uint64_t step,
@@ -312,11 +325,12 @@ static void add_decile(struct run *run, uint64_t step,
     decile->samples += sums->samples;
 }
 
-static void write_rows(struct run *run, uint64_t step) {
+static void write_table_rows(struct run *run, uint64_t step) {
     static const char *const tags[RUN_TABLE_COUNTS] = {
         [RUN_TABLE_ROWS] = "rows",
         [RUN_TABLE_ADMITTED] = "rows_admitted",
         [RUN_TABLE_EXPIRED] = "rows_expired"};
+    struct point_outlets *outlets = &run->metrics.outlets;
     const struct layout *layout = run->plan.layout;
     char tag[LAYOUT_MAX_NAME + 16];
     for (uint32_t t = 0; layout && t < layout->num_tables; t++) {
@@ -325,16 +339,39 @@ static void write_rows(struct run *run, uint64_t step) {
         for (int c = 0; c < RUN_TABLE_COUNTS; c++) {
             snprintf(tag, sizeof tag, "%s/%s", tags[c], table->name);
             if (has[c])
-                write_scalar(run, tag, step,
-                             (double)run_table_count(run, c, t));
+                point_outlets_write_tagged(outlets, tag, step,
+                                           (double)run_table_count(run, c, t));
         }
         snprintf(tag, sizeof tag, "rows_bytes/%s", table->name);
-        write_scalar(run, tag, step,
-                     (double)(run_table_rows(run, t) *
-                              table_memory_row_bytes(run, table)));
+        point_outlets_write_tagged(
+            outlets, tag, step,
+            (double)(run_table_rows(run, t) *
+                     table_memory_row_bytes(run, table)));
     }
-    if (layout && layout->num_tables)
-        write_scalar(run, "train/row_bytes", step, run_row_bytes(run));
+}
+
+static bool has_tables(const struct run *run) {
+    return run->plan.layout && run->plan.layout->num_tables;
+}
+
+static void add_row_figures(const struct run *run,
+                            const struct run_facts *facts,
+                            struct metric_point *point) {
+    if (!has_tables(run))
+        return;
+    point->values[METRIC_ROWS] = (double)facts->rows;
+    point->values[METRIC_ROW_BYTES] = facts->row_bytes;
+}
+
+/* The last step's numbers of tables come when the ps leave. */
+static void write_last_rows(struct run *run) {
+    uint64_t step = run->plan.schedule.total;
+    struct metric_point point = metric_point_start(step);
+    struct run_facts facts = metrics_facts(run, step);
+    write_table_rows(run, step);
+    add_row_figures(run, &facts, &point);
+    if (has_tables(run))
+        point_outlets_write(&run->metrics.outlets, &point);
 }
 
 static void write_point(struct run *run) {
@@ -345,32 +382,22 @@ static void write_point(struct run *run) {
     if (!reported)
         return;
     struct run_facts facts = metrics_facts(run, step);
-    struct progress_numbers point = progress_at(run, &facts, step);
-    point.loss = metrics_mean_loss((struct run_point){0}, *reported);
-    point.examples_per_second =
-        known_rate(run, point_rate(&run->metrics.points, sums));
+    struct metric_point point = metric_point_start(step);
+    struct progress_numbers shown = progress_at(run, &facts, step);
+    add_facts(run, &facts, &point);
+    add_point_rates(run, sums, &point);
+    point.values[METRIC_TRAIN_LOSS] =
+        metrics_mean_loss((struct run_point){0}, *reported);
+    shown.loss = point.values[METRIC_TRAIN_LOSS];
+    shown.examples_per_second = point.values[METRIC_EXAMPLES_PER_SECOND];
     add_decile(run, step, sums);
-    write_scalar(run, "train/loss", step, point.loss);
-    write_scalar(run, "train/examples_per_second", step,
-                 point.examples_per_second);
-    write_scalar(run, "train/learning_rate", step,
-                 current_rate(run, facts.skipped_steps, step));
-    write_scalar(run, "train/loss_scale", step, facts.loss_scale);
-    if (facts.checks_overflow)
-        write_scalar(run, "train/skipped_steps", step,
-                     (double)facts.skipped_steps);
-    write_shares(run, &facts, step);
-    if (step != run->plan.schedule.total)
-        write_rows(run, step);
-    progress_point(&run->metrics.progress, &point);
+    if (step != run->plan.schedule.total) {
+        add_row_figures(run, &facts, &point);
+        write_table_rows(run, step);
+    }
+    point_outlets_write(&run->metrics.outlets, &point);
+    progress_point(&run->metrics.progress, &shown);
     *sums = (struct run_point){0};
-}
-
-static void metrics_flush(struct run *run) {
-    struct failure why;
-    if (run->metrics.tensorboard_writer &&
-        tensorboard_writer_flush(run->metrics.tensorboard_writer, &why))
-        log_warning(run->log, "tensorboard_write_failed", "%s", why.text);
 }
 
 /* Makes room for point NUMBER: trainers that are too far behind the one that
@@ -384,7 +411,7 @@ static void evict_points(struct run *run, uint64_t number) {
         write_point(run);
     if (number >= open->next + RUN_POINTS)
         open->next = number;
-    metrics_flush(run);
+    point_outlets_flush(&run->metrics.outlets);
 }
 
 void metrics_receive_points(struct run *run, const struct roster_slot *slot,
@@ -434,7 +461,7 @@ static void write_points(struct run *run, uint64_t last) {
            !is_point_pending(run, point_step(run, run->metrics.points.next)))
         write_point(run);
     if (run->metrics.points.next > first)
-        metrics_flush(run);
+        point_outlets_flush(&run->metrics.outlets);
 }
 
 bool metrics_write_until(struct run *run, uint64_t step) {
@@ -446,7 +473,6 @@ bool metrics_write_until(struct run *run, uint64_t step) {
                point_number(run, run->plan.schedule.total);
 }
 
-/* The last step's numbers of tables come when the ps leave. */
 void metrics_end(struct run *run) {
     uint64_t total = run->plan.schedule.total, count;
     if (!run->shutdown.interrupted)
@@ -455,7 +481,7 @@ void metrics_end(struct run *run) {
         write_points(run, run->checkpoints.saved);
     count = run->metrics.points.next;
     if (count && point_step(run, count - 1) == total)
-        write_rows(run, total);
+        write_last_rows(run);
 }
 
 void metrics_show(struct run *run, int64_t now) {
@@ -489,7 +515,8 @@ void metrics_show(struct run *run, int64_t now) {
 
 static void rate_scores(struct run *run, uint64_t step,
                         const struct evaluation_split_result *result,
-                        struct binary_scores *scores) {
+                        struct binary_scores *scores,
+                        struct metric_point *point) {
     double *error = &run->evaluations.auc_error;
     run->evaluations.auc = NAN;
     run->evaluations.has_scores = scores->count > 0;
@@ -505,9 +532,27 @@ static void rate_scores(struct run *run, uint64_t step,
                  "samples scores are in bins",
                  (unsigned long long)step, run->evaluations.auc, *error,
                  (unsigned long long)BINARY_SCORES_MAX_EXACT);
-    write_scalar(run, "test/auc", step, run->evaluations.auc);
-    write_scalar(run, "test/logloss", step, run->evaluations.test_loss);
-    write_scalar(run, "test/calibration", step, run->evaluations.calibration);
+    point->values[METRIC_TEST_AUC] = run->evaluations.auc;
+    point->values[METRIC_TEST_LOGLOSS] = run->evaluations.test_loss;
+    point->values[METRIC_TEST_CALIBRATION] = run->evaluations.calibration;
+}
+
+/* Stores what the evaluation has found, and tells it as a point of its own. */
+static void take_evaluation(struct run *run, uint64_t step,
+                            const struct evaluation_split_result *result,
+                            struct binary_scores *scores) {
+    struct metric_point point = metric_point_start(step);
+    if (!result->count)
+        return;
+    run->evaluations.accuracy =
+        result->regression ? NAN
+                           : (double)result->correct / (double)result->count;
+    run->evaluations.test_loss = result->loss_sum / (double)result->count;
+    point.values[METRIC_TEST_ACCURACY] = run->evaluations.accuracy;
+    point.values[METRIC_TEST_LOSS] = run->evaluations.test_loss;
+    rate_scores(run, step, result, scores, &point);
+    point_outlets_write(&run->metrics.outlets, &point);
+    point_outlets_flush(&run->metrics.outlets);
 }
 
 void metrics_report_evaluation(struct run *run, uint64_t step,
@@ -523,16 +568,7 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
         write_points(run, min_step(step, last_shown_step(run)));
     run->evaluations.evaluated = step;
     run->evaluations.bad_lines = result->bad_lines;
-    if (result->count) {
-        run->evaluations.accuracy =
-            result->regression
-                ? NAN
-                : (double)result->correct / (double)result->count;
-        run->evaluations.test_loss = result->loss_sum / (double)result->count;
-        write_scalar(run, "test/accuracy", step, run->evaluations.accuracy);
-        write_scalar(run, "test/loss", step, run->evaluations.test_loss);
-        rate_scores(run, step, result, scores);
-    }
+    take_evaluation(run, step, result, scores);
     if (epoch_ended && isfinite(loss)) {
         run->metrics.epoch_loss = loss;
         shown.examples_per_second =

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports metrics during the run: progress, TensorBoard scalars, epochs. */
+/* Reports metrics during the run: progress, epochs, and points, which the
+ * outlets take. */
 #ifndef CAPSTAN_METRICS_H
 #define CAPSTAN_METRICS_H
 
 #include "chief/control/roster.h"
 #include "chief/report/evaluations.h"
+#include "chief/report/point.h"
 #include "chief/report/progress.h"
-#include "chief/report/tensorboard_writer.h"
 #include "core/tensor/binary_scores.h"
 #include "proto/messages/message.h"
 
@@ -20,6 +21,7 @@ struct run;
 struct run_point {
     double loss, seconds;
     uint64_t samples;
+    uint64_t step; /* of points that are written */
 };
 
 /* A point is a multiple of the job's steps_per_print, or the last step. The
@@ -52,11 +54,10 @@ struct run_metrics {
     struct run_point deciles[RUN_DECILES]; /* at each tenth of the steps */
     bool diverged;                         /* a loss was NaN */
     struct progress progress;
-    struct tensorboard_writer *tensorboard_writer;
+    struct point_outlets outlets;
 };
 
-/* Call it once there is a plan. If the run resumes, it makes TensorBoard
- * readers drop what an earlier run has written of later steps. */
+/* Call it once there is a plan. */
 void metrics_begin(struct run *run);
 
 /* Handles a trainer's heartbeat. */

@@ -3,6 +3,7 @@
 
 #include "core/base/time.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +20,12 @@ struct health {
 };
 
 static void clear_report(struct health_report *report) {
-    *report = (struct health_report){
-        .role = report->role,
-        .index = report->index,
-        .rank = HEALTH_NONE,
-        .deadline = {.until = TIME_NEVER},
-        .peers = report->peers,
-        .capacity = report->capacity,
-    };
+    report->state = HEALTH_JOINING;
+    report->run = report->step = report->total_steps = 0;
+    report->rank = HEALTH_NONE;
+    report->waiting_for[0] = 0;
+    report->deadline = (struct deadline){.until = TIME_NEVER};
+    report->num_peers = report->num_samples = 0;
 }
 
 struct health *health_open(const char *role, int index) {
@@ -47,6 +46,7 @@ void health_close(struct health **where) {
         return;
     pthread_mutex_destroy(&health->mutex);
     free(health->report.peers);
+    free(health->report.samples);
     free(health);
 }
 
@@ -81,17 +81,48 @@ int64_t health_silence(struct health *health, int64_t now) {
     return !reported_at ? -1 : now > reported_at ? now - reported_at : 0;
 }
 
+/* ITEMS, of SIZE bytes each, with room for one behind COUNT; NULL: no memory,
+ * and they stay. */
+static void *grow(void *items, uint32_t count, uint32_t *capacity,
+                  size_t size) {
+    if (count < *capacity)
+        return items;
+    void *grown = realloc(items, (*capacity * 2 + 8) * size);
+    if (grown)
+        *capacity = *capacity * 2 + 8;
+    return grown;
+}
+
 void health_add_peer(struct health_report *report, struct health_peer peer) {
-    if (report->num_peers == report->capacity) {
-        uint32_t capacity = report->capacity * 2 + 8;
-        struct health_peer *peers =
-            realloc(report->peers, capacity * sizeof *peers);
-        if (!peers)
-            return;
-        report->peers = peers;
-        report->capacity = capacity;
-    }
+    struct health_peer *peers =
+        grow(report->peers, report->num_peers, &report->capacity, sizeof peer);
+    if (!peers)
+        return;
+    report->peers = peers;
     report->peers[report->num_peers++] = peer;
+}
+
+void health_add_sample(struct health_report *report, enum metric metric,
+                       int64_t rank, double value) {
+    struct health_sample *samples =
+        grow(report->samples, report->num_samples, &report->samples_capacity,
+             sizeof *samples);
+    if (samples)
+        report->samples = samples;
+    if (!samples || isnan(value))
+        return;
+    if (metric_rows[metric].kind == METRIC_COUNTER)
+        value = report->counters[metric] =
+            fmax(report->counters[metric], value);
+    samples[report->num_samples++] =
+        (struct health_sample){.metric = metric, .rank = rank, .value = value};
+}
+
+double health_sample(const struct health_report *report, enum metric metric) {
+    for (uint32_t i = 0; i < report->num_samples; i++)
+        if (report->samples[i].metric == metric)
+            return report->samples[i].value;
+    return NAN;
 }
 
 static double passed_fraction(const struct deadline *deadline, int64_t now) {

@@ -7,6 +7,7 @@
 #ifndef CAPSTAN_HEALTH_H
 #define CAPSTAN_HEALTH_H
 
+#include "core/base/metric.h"
 #include "core/base/time.h"
 
 #include <stdbool.h>
@@ -30,6 +31,12 @@ struct health_peer {
     int64_t last_seen; /* time of its last message; 0: not known */
 };
 
+struct health_sample {
+    enum metric metric;
+    int64_t rank; /* of a metric by rank, else HEALTH_NONE */
+    double value;
+};
+
 struct health_report {
     const char *role; /* a literal */
     int index;        /* or HEALTH_NONE */
@@ -45,6 +52,9 @@ struct health_report {
     char peer[512], limit[64];
     struct health_peer *peers; /* [num_peers] */
     uint32_t num_peers, capacity;
+    struct health_sample *samples; /* [num_samples] */
+    uint32_t num_samples, samples_capacity;
+    double counters[METRIC_COUNT]; /* the highest values since the start */
 };
 
 struct health;
@@ -72,6 +82,15 @@ int64_t health_silence(struct health *health, int64_t now);
 /* Adds a peer; its strings are copied except ROLE. Without memory it is left
  * out. */
 void health_add_peer(struct health_report *report, struct health_peer peer);
+
+/* Adds METRIC's VALUE, nothing for a NAN; of a counter that has been higher the
+ * highest. RANK: HEALTH_NONE unless it is by rank. Without memory it is left
+ * out. */
+void health_add_sample(struct health_report *report, enum metric metric,
+                       int64_t rank, double value);
+
+/* METRIC's value, not by rank; NAN: there is none. */
+double health_sample(const struct health_report *report, enum metric metric);
 
 /* DEADLINE replaces the report's if more of it has passed at NOW. Its strings
  * are copied; its limit up to the first comma. */

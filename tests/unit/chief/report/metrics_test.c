@@ -57,8 +57,9 @@ static char folder[] = "/tmp/measures-test-XXXXXX";
 
 /* A second trainer, and TensorBoard. */
 static void adds_trainer(struct metrics_fixture *measured) {
-    assert_false(tensorboard_writer_open(
-        &measured->run.metrics.tensorboard_writer, folder, &failure));
+    measured->job.events_dir = folder;
+    assert_false(point_outlets_open(&measured->run.metrics.outlets,
+                                    &measured->run, &failure));
     measured->run.roster.num_ranks = 2;
     measured->run.roster.slots[1] =
         (struct roster_slot){.state = ROSTER_HELD, .rank = 1};
@@ -207,7 +208,7 @@ static int setup_folder(void **state) {
 
 static int teardown_folder(void **state) {
     struct metrics_fixture *measured = *state;
-    tensorboard_writer_close(&measured->run.metrics.tensorboard_writer);
+    point_outlets_close(&measured->run.metrics.outlets);
     checkpoint_fixture_remove(folder);
     return metrics_fixture_teardown(state);
 }

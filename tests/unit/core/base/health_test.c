@@ -4,6 +4,8 @@
 #include "core/base/time.h"
 #include "tests/lib/test.h"
 
+#include <math.h>
+
 static const int64_t NOW = 1000 * TIME_S;
 
 static int health_setup(void **state) {
@@ -110,4 +112,37 @@ TEST(a_role_outside_its_loop_is_not_late) {
     health_unlock(*state);
     begin(*state, NOW + 1); /* due at once */
     health_end(*state);
+}
+
+static double sample(struct health *health, enum metric metric) {
+    double value = health_sample(health_lock(health), metric);
+    health_unlock(health);
+    return value;
+}
+
+TEST(samples_are_those_of_the_last_report) {
+    struct health_report *report = begin(*state, NOW);
+    health_add_sample(report, METRIC_TRAIN_LOSS, HEALTH_NONE, 2);
+    health_add_sample(report, METRIC_TEST_LOSS, HEALTH_NONE, NAN);
+    for (int rank = 0; rank < 1000; rank++)
+        health_add_sample(report, METRIC_TRAINER_STEP, rank, rank);
+    assert_int_equal(report->num_samples, 1001);
+    health_end(*state);
+    assert_true(sample(*state, METRIC_TRAIN_LOSS) == 2);
+    assert_true(isnan(sample(*state, METRIC_TEST_LOSS)));
+    begin(*state, NOW + TIME_S);
+    health_end(*state);
+    assert_true(isnan(sample(*state, METRIC_TRAIN_LOSS)));
+}
+
+TEST(a_counter_never_falls) {
+    static const double given[] = {5, 3, 7}, expected[] = {5, 5, 7};
+    for (int i = 0; i < 3; i++) {
+        struct health_report *report = begin(*state, NOW + i * TIME_S);
+        health_add_sample(report, METRIC_STEPS, HEALTH_NONE, given[i]);
+        health_add_sample(report, METRIC_TRAINERS, HEALTH_NONE, given[i]);
+        health_end(*state);
+        assert_true(sample(*state, METRIC_STEPS) == expected[i]);
+        assert_true(sample(*state, METRIC_TRAINERS) == given[i]);
+    }
 }

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/tensorboard_outlet.h"
+
+#include "chief/report/tensorboard_writer.h"
+#include "chief/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct tensorboard_outlet {
+    const struct log *log;
+    struct tensorboard_writer *writer; /* NULL: it has failed */
+};
+
+static void stop_if(struct tensorboard_outlet *outlet, enum status status,
+                    const struct failure *why) {
+    if (!status)
+        return;
+    log_warning(outlet->log, "tensorboard_write_failed",
+                "no more TensorBoard events: %s", why->text);
+    tensorboard_writer_close(&outlet->writer);
+}
+
+static void tensorboard_outlet_begin(void *self, const struct run *run) {
+    struct tensorboard_outlet *outlet = self;
+    struct failure why;
+    if (run->plan.has_restored && outlet->writer)
+        stop_if(outlet,
+                tensorboard_writer_restart(outlet->writer,
+                                           run->plan.schedule.start + 1, &why),
+                &why);
+}
+
+static void write_scalar(void *self, const char *tag, uint64_t step,
+                         double value) {
+    struct tensorboard_outlet *outlet = self;
+    struct failure why;
+    if (outlet->writer && isfinite(value))
+        stop_if(outlet,
+                tensorboard_writer_add_scalar(outlet->writer, tag, step, value,
+                                              &why),
+                &why);
+}
+
+static void write_scalars(void *self, const struct metric_point *point) {
+    for (int m = 0; m < METRIC_COUNT; m++)
+        if (metric_rows[m].tag)
+            write_scalar(self, metric_rows[m].tag, point->step,
+                         point->values[m]);
+}
+
+static void tensorboard_outlet_flush(void *self) {
+    struct tensorboard_outlet *outlet = self;
+    struct failure why;
+    if (outlet->writer)
+        stop_if(outlet, tensorboard_writer_flush(outlet->writer, &why), &why);
+}
+
+static void tensorboard_outlet_close(void *self) {
+    struct tensorboard_outlet *outlet = self;
+    tensorboard_writer_close(&outlet->writer);
+    free(outlet);
+}
+
+enum status tensorboard_outlet_open(struct point_outlet *out,
+                                    const struct run *run,
+                                    struct failure *why) {
+    if (!run->job->events_dir)
+        return STATUS_OK;
+    struct tensorboard_outlet *outlet = calloc(1, sizeof *outlet);
+    if (!outlet)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
+    outlet->log = run->log;
+    enum status status =
+        tensorboard_writer_open(&outlet->writer, run->job->events_dir, why);
+    if (status) {
+        free(outlet);
+        return status;
+    }
+    *out = (struct point_outlet){
+        .self = outlet,
+        .begin = tensorboard_outlet_begin,
+        .write = write_scalars,
+        .write_tagged = write_scalar,
+        .flush = tensorboard_outlet_flush,
+        .close = tensorboard_outlet_close,
+    };
+    return STATUS_OK;
+}
