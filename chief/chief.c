@@ -11,6 +11,7 @@
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"
 #include "chief/report/summary.h"
+#include "chief/report/trace_file.h"
 #include "chief/run.h"
 #include "chief/shutdown.h"
 #include "chief/snapshot/checkpoint_commit.h"
@@ -156,6 +157,8 @@ static enum status chief_prepare(struct run *run,
     if (!status)
         status = weights_io_check_export_path(run, why);
     if (!status)
+        status = trace_file_open(run, &settings->trace_steps, why);
+    if (!status)
         status = point_outlets_open(&run->metrics.outlets, run, why);
     return status;
 }
@@ -182,6 +185,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
 }
 
 static void close_run(struct run *run) {
+    trace_file_close(run);
     weights_io_close(run);
     checkpoint_policy_close(run);
     progress_close(&run->metrics.progress);
@@ -428,6 +432,8 @@ static void receive_messages(struct run *run) {
                                          control->interrupted);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
             membership_receive_exit(run, incoming.slot, control->exit_report);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE)
+            trace_file_receive(run, incoming.slot, control->trace);
         else if (incoming.slot->rank != ROSTER_NO_RANK)
             handle_trainer(run, incoming.slot, control, now);
         else
@@ -538,6 +544,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     snapshot_coordinator_step(run, now);
     run_series_step(run, now);
     metrics_show(run, now);
+    trace_file_step(run);
     shutdown_step(run, now);
     control_server_step(run->control_server, now, heartbeat_interval);
     if (run->phase < RUN_FINISHING || run->failed_to_start)
@@ -613,6 +620,7 @@ enum status chief_run(const struct chief_settings *settings,
         run_find_end_step(run); /* by the members' last heartbeats */
     record_last_members(run, settings->record);
     point_outlets_end(&run->metrics.outlets, run);
+    trace_file_finish(run);
     summary_print(run, settings->json);
     if (settings->summary)
         summary_save(run, settings->summary);

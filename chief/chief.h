@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_CHIEF_H
 #define CAPSTAN_CHIEF_H
 
+#include "chief/report/trace_file.h"
 #include "chief/run_series.h"
 #include "core/base/health.h"
 #include "core/base/log.h"
@@ -39,6 +40,7 @@ struct chief_settings {
     const struct failure *problem; /* why no run can start, or NULL; with it the
                                       chief only refuses those that join */
     struct run_series *series;     /* of this run, or NULL; borrowed */
+    struct trace_steps trace_steps;
     int record;     /* for the launcher (launch_record.h); 0: none */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the chief tells of itself; NULL: nowhere */

@@ -13,6 +13,7 @@
 #include "chief/report/evaluations.h"
 #include "chief/report/metrics.h"
 #include "chief/report/stall.h"
+#include "chief/report/trace_file.h"
 #include "chief/shutdown.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
@@ -123,6 +124,7 @@ struct run {
     struct run_metrics metrics;
     struct run_stall stall;
     struct run_shutdown shutdown;
+    struct run_trace trace;
 
     /* Gradient clipping: the square sums of the round in progress. */
     struct {

@@ -22,6 +22,7 @@ struct member_channel {
     struct channel channel;
     uint32_t peer; /* connection of the member */
     int64_t heartbeat_sent;
+    int64_t echo, echo_taken; /* as in Heartbeat; 0: none */
 };
 
 struct control_server {
@@ -102,6 +103,18 @@ static bool confirm_exit(struct control_server *server, uint32_t peer,
     return true;
 }
 
+/* The answer, which is due at once, tells the member how its clock differs from
+ * this one. */
+static void take_times(struct member_channel *member,
+                       const Capstan__Control *control) {
+    if (control->body_case != CAPSTAN__CONTROL__BODY_HEARTBEAT ||
+        !control->heartbeat->sent_at)
+        return;
+    member->echo = control->heartbeat->sent_at;
+    member->echo_taken = time_now();
+    member->heartbeat_sent = 0;
+}
+
 /* Finds the sender's slot and whether the message is new; records the
  * acknowledgement of a known sender either way. Only a join moves a channel to
  * another connection, because the ids of a run are not secret. */
@@ -129,6 +142,7 @@ static bool classify(struct control_server *server, struct link_frame *frame,
     if (control->run != server->run || member->peer != frame->peer)
         return false;
     roster_mark_alive(incoming->slot, now);
+    take_times(member, control);
     channel_acknowledge(&member->channel, control->ack);
     return !control->seq || channel_accept(&member->channel, control->seq);
 }
@@ -239,6 +253,9 @@ static void control_server_send_heartbeat(struct control_server *server,
     control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
     control.heartbeat = &heartbeat;
     control.ack = member->channel.received;
+    heartbeat.echo = member->echo;
+    heartbeat.echo_taken = member->echo_taken;
+    heartbeat.sent_at = member->echo ? time_now() : 0;
     fill_header(server, &control);
     size_t size = capstan__control__pack(&control, bytes);
     link_commit(server->link, member->peer, bytes, size, NULL);

@@ -352,6 +352,9 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
             message.restore_base = manifest_text(run->plan.restored.base);
         written &= message.restore_base != NULL;
     }
+    message.trace_first = run->trace.first;
+    message.trace_last = run->trace.last;
+    message.trace_room = run->trace.room;
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
     control.plan = &message;
     if (!written)

@@ -243,6 +243,7 @@ static void record_written(struct run *run,
                  (unsigned long long)commit->manifest.base_name.step);
     log_info(run->log, "checkpoint_written", "checkpoint %s: %s in %.2f s%s",
              commit->folder, size, snapshot->seconds, delta);
+    run->checkpoints.saved_seconds = snapshot->seconds;
     if (!snapshot->delta) {
         run->checkpoints.has_base = true;
         run->checkpoints.base = (struct manifest_name){commit->manifest.step,

@@ -18,9 +18,10 @@ struct run_checkpoints {
     struct dir_lock *dir_lock; /* lock on checkpoint.dir, or NULL */
     uint64_t saved;            /* step of the newest complete checkpoint */
     bool has_saved;
-    int64_t saved_at;  /* the newest full one, or its request */
-    char folder[4096]; /* of that checkpoint */
-    bool requested;    /* a full one, by a signal and the like, not taken yet */
+    double saved_seconds; /* from the first holder's copy of it to its end */
+    int64_t saved_at;     /* the newest full one, or its request */
+    char folder[4096];    /* of that checkpoint */
+    bool requested; /* a full one, by a signal and the like, not taken yet */
     uint64_t every_seen; /* staleness: the last multiple of every_steps that
                             was due, */
     uint64_t delta_every_seen; /* and of delta_every_steps */

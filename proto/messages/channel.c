@@ -73,6 +73,10 @@ bool channel_accept(struct channel *channel, uint64_t seq) {
     return true;
 }
 
+uint64_t channel_count(const struct channel *channel) {
+    return channel->first ? channel->last_seq - channel->first->seq + 1 : 0;
+}
+
 bool channel_empty(const struct channel *channel) {
     return !channel->first;
 }

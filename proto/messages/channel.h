@@ -49,6 +49,9 @@ void channel_acknowledge(struct channel *channel, uint64_t seq);
  * drops the message. */
 bool channel_accept(struct channel *channel, uint64_t seq);
 
+/* How many messages are not acknowledged. */
+uint64_t channel_count(const struct channel *channel);
+
 /* Are all messages acknowledged? */
 bool channel_empty(const struct channel *channel);
 

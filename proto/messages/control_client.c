@@ -12,6 +12,7 @@
 #include "core/net/link/resolve.h"
 #include "proto/messages/channel.h"
 #include "proto/messages/launch_record.h"
+#include "proto/messages/trace_sender.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,7 @@ struct control_client {
     Capstan__MemoryLimit *limit_pointers[FREE_MEMORY_LIMITS];
     unsigned num_limits;
     int64_t limits_read;
+    struct trace_sender trace_sender;
 };
 
 /* Closes the open links. */
@@ -428,6 +430,7 @@ void control_client_close(struct control_client **where) {
     if (!client)
         return;
     message_free_control(&client->command);
+    trace_close(&client->process->trace);
     channel_close(&client->channel);
     resolve_end(&client->resolve);
     multi_connect_close(&client->multi_connect);
@@ -468,6 +471,8 @@ static void control_client_send_one_heartbeat(struct control_client *client) {
             ? 0
             : control_client_memory(client, time_now(), MEMORY_READ_INTERVAL,
                                     &client->heartbeat.memory);
+    if (client->process->trace)
+        client->heartbeat.sent_at = time_now();
     control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
     control.heartbeat = &client->heartbeat;
     control_client_send_unreliable(client, &control);
@@ -556,6 +561,39 @@ static void rejoin(struct control_client *client, int64_t now) {
         channel_resend_all(&client->channel);
 }
 
+/* The records that there are, while fewer than MOST messages wait to be
+ * acknowledged. */
+static void send_trace(struct control_client *client, int64_t now,
+                       uint64_t most) {
+    Capstan__Trace piece;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_TRACE;
+    control.trace = &piece;
+    while (channel_count(&client->channel) < most &&
+           trace_sender_next(&client->trace_sender, client->process->trace, now,
+                             &piece))
+        control_client_send_reliable(client, &control);
+}
+
+/* Before the role opens what records. */
+static void open_trace(struct control_client *client,
+                       const Capstan__Plan *plan) {
+    const uint32_t most = TRACE_BYTES / sizeof(struct trace_record);
+    struct process *process = client->process;
+    if (process->trace || !plan->trace_last)
+        return;
+    process->trace =
+        trace_open(plan->trace_first, plan->trace_last,
+                   plan->trace_room < most ? plan->trace_room : most);
+    client->trace_sender.same_clock = client->member->chief_inproc != NULL;
+    if (process->trace)
+        control_client_send_one_heartbeat(client); /* its answer has times */
+    else
+        log_warning(process->log, "trace_incomplete",
+                    "no memory for the records of the steps that are traced: "
+                    "this process has none");
+}
+
 enum status control_client_step(struct control_client *client, int64_t now,
                                 struct failure *why) {
     if (!client->joined)
@@ -569,6 +607,8 @@ enum status control_client_step(struct control_client *client, int64_t now,
         control_client_look_up(client, now);
     rejoin(client, now);
     control_client_send_pending(client, now);
+    if (client->trace_sender.requested)
+        send_trace(client, now, TRACE_SENDER_PIECES);
     if (now - client->last_heartbeat >= client->heartbeat_interval) {
         client->last_heartbeat = now;
         control_client_send_one_heartbeat(client);
@@ -701,6 +741,13 @@ static bool accept(struct control_client *client,
     client->rejoins = false;
     channel_acknowledge(&client->channel, control->ack);
     client->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN)
+        open_trace(client, control->plan);
+    else if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
+        trace_sender_take_answer(&client->trace_sender, control->heartbeat,
+                                 time_now());
+    else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE_REQUEST)
+        client->trace_sender.requested = true;
     return control->seq && channel_accept(&client->channel, control->seq);
 }
 
@@ -783,6 +830,8 @@ void control_client_leave(struct control_client *client) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
     control.goodbye = &goodbye;
+    if (client->process->trace) /* what was not requested yet */
+        send_trace(client, time_now(), UINT64_MAX);
     control_client_send_unreliable(client, &control);
     launch_record_write(client->member->record, &(struct launch_record){0});
 }

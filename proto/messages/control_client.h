@@ -95,7 +95,8 @@ void control_client_send_heartbeat(struct control_client *client);
 /* Sets the job's timeouts.peer, in seconds. */
 void control_client_set_timeout(struct control_client *client, double peer);
 
-/* Sends a goodbye: the process leaves. */
+/* Sends the records of steps that are traced and a goodbye: the process
+ * leaves. */
 void control_client_leave(struct control_client *client);
 
 /* Handles the chief's stop: sends a last heartbeat and a goodbye, and logs.

@@ -12,6 +12,7 @@
 
 struct health;
 struct rule_loops;
+struct trace;
 
 /* A role keeps one and lends it to its parts. */
 struct process {
@@ -23,6 +24,8 @@ struct process {
                             connect from (interface.h); NULL: any */
     int interrupts;      /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the role tells of itself; NULL: nowhere */
+    struct trace *trace;   /* of the steps that the plan names; NULL: none. Set
+                              by the control client, which closes it */
     /* In every message; set by the control client. */
     uint64_t run;         /* the run joined, 0 before */
     uint64_t incarnation; /* 0 before control_client_open */

@@ -5,6 +5,8 @@
  * checks. */
 #include "proto/messages/message.h"
 
+#include "core/base/trace.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -54,6 +56,23 @@ static bool has_durations(const Capstan__Heartbeat *heartbeat) {
     return true;
 }
 
+/* Whole records of known kinds, whose times can be added. */
+static bool has_records(const Capstan__Trace *trace) {
+    const int64_t most = INT64_MAX / 8;
+    struct trace_record record;
+    if (trace->records.len % sizeof record || trace->offset < -most ||
+        trace->offset > most || trace->bound > (uint64_t)most)
+        return false;
+    for (size_t at = 0; at < trace->records.len; at += sizeof record) {
+        memcpy(&record, trace->records.data + at, sizeof record);
+        if (record.kind <= TRACE_NONE || record.kind >= TRACE_KINDS ||
+            record.start < 0 || record.start > most || record.duration < 0 ||
+            record.duration > most)
+            return false;
+    }
+    return true;
+}
+
 static enum status check_control(const Capstan__Control *control,
                                  struct failure *why) {
     if (control->version != MESSAGE_VERSION)
@@ -75,6 +94,10 @@ static enum status check_control(const Capstan__Control *control,
         !has_durations(control->heartbeat))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a ps out of reach for a time that is none");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE &&
+        !has_records(control->trace))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "records of steps that are none");
     return STATUS_OK;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/messages/message.h"
 
+#include "core/base/trace.h"
+
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
@@ -158,6 +160,34 @@ TEST(metrics_without_a_number_are_refused) {
          points.n_training_s++)
         assert_int_equal(read_status(&control, &failure),
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
+}
+
+TEST(records_that_are_none_are_refused) {
+    Capstan__Trace trace = CAPSTAN__TRACE__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    const struct trace_record sound = {
+        .start = 1, .duration = 2, .step = 3, .kind = TRACE_KINDS - 1};
+    struct trace_record records[] = {sound, sound, sound, sound, sound};
+    records[1].kind = TRACE_KINDS;
+    records[2].kind = TRACE_NONE;
+    records[3].duration = -1;
+    records[4].start = INT64_MAX;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_TRACE;
+    control.trace = &trace;
+    assert_int_equal(read_status(&control, &failure), STATUS_OK);
+    trace.records.len = sizeof sound;
+    for (int i = 0; i < 5; i++) {
+        trace.records.data = (uint8_t *)&records[i];
+        assert_int_equal(read_status(&control, &failure),
+                         i ? STATUS_FAILED : STATUS_OK);
+    }
+    trace.records.data = (uint8_t *)records;
+    trace.records.len = sizeof sound - 1;
+    assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
+    trace.records.len = sizeof sound;
+    trace.offset = INT64_MIN;
+    assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
 }
 
 TEST(an_unknown_failure_code_is_refused) {

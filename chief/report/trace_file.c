@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chief/report/trace_file.h"
+
+#include "chief/report/perfetto_writer.h"
+#include "chief/run.h"
+#include "core/base/background_task.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PATH = 4096 };
+
+/* Of one slot, or the chief's own behind them. */
+struct member {
+    struct trace_record *records; /* in the chief's time */
+    size_t count, capacity;
+    uint64_t dropped;                  /* by those that held the slot before, */
+    uint64_t incarnation, dropped_now; /* and by the last one */
+    bool ended;                        /* it has sent all */
+    bool has_offset;
+    int64_t offset;
+    uint64_t bound;
+};
+
+struct trace_file {
+    struct trace_steps steps;
+    char path[MAX_PATH];
+    uint32_t num_members; /* slots, and the chief */
+    size_t count, most;   /* records in all */
+    uint64_t saved;       /* the last checkpoint that was looked at */
+    bool requested, written;
+    struct member *members;
+    struct perfetto_trace trace;
+    struct background_task *task; /* it writes; or NULL */
+};
+
+static enum status check_folder(const char *path, struct failure *why) {
+    const char *slash = strrchr(path, '/');
+    char folder[MAX_PATH] = ".";
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s",
+                 slash == path ? 1 : (int)(slash - path), path);
+    if (!access(folder, W_OK | X_OK))
+        return STATUS_OK;
+    return status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
+                        "--trace-file: cannot write %s into %s", path, folder);
+}
+
+enum status trace_file_open(struct run *run, const struct trace_steps *steps,
+                            struct failure *why) {
+    if (!steps->last)
+        return STATUS_OK;
+    struct trace_file *file = calloc(1, sizeof *file);
+    uint32_t count = run->roster.count + 1;
+    run->trace.file = file;
+    if (file) {
+        file->members = calloc(count, sizeof *file->members);
+        file->trace.processes = calloc(count, sizeof *file->trace.processes);
+    }
+    if (!file || !file->members || !file->trace.processes)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a trace");
+    file->steps = *steps;
+    file->num_members = count;
+    file->most = TRACE_BYTES / sizeof(struct trace_record);
+    run->trace.first = steps->first;
+    run->trace.last = steps->last;
+    run->trace.room = (uint32_t)(file->most / count);
+    snprintf(file->path, sizeof file->path, "capstan-%016llx.pftrace",
+             (unsigned long long)run->id);
+    if (steps->path)
+        snprintf(file->path, sizeof file->path, "%s", steps->path);
+    return check_folder(file->path, why);
+}
+
+void trace_file_close(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    run->trace.file = NULL;
+    if (!file)
+        return;
+    background_task_close(&file->task);
+    for (uint32_t i = 0; file->members && i < file->num_members; i++)
+        free(file->members[i].records);
+    free(file->members);
+    free(file->trace.processes);
+    free(file);
+}
+
+/* Processes that were restarted send more than a part. */
+static struct trace_record *room_for(struct trace_file *file,
+                                     struct member *member, size_t count) {
+    size_t needed = member->count + count;
+    if (file->count + count > file->most)
+        return NULL;
+    if (needed > member->capacity) {
+        size_t capacity = needed + needed / 2;
+        struct trace_record *records =
+            realloc(member->records, capacity * sizeof *records);
+        if (!records)
+            return NULL;
+        member->records = records;
+        member->capacity = capacity;
+    }
+    return member->records + member->count;
+}
+
+static void take_records(struct trace_file *file, struct member *member,
+                         const Capstan__Trace *piece) {
+    size_t count = piece->records.len / sizeof(struct trace_record);
+    struct trace_record *to = room_for(file, member, count);
+    if (!to) {
+        member->dropped += count;
+        return;
+    }
+    if (count)
+        memcpy(to, piece->records.data, piece->records.len);
+    for (size_t i = 0; i < count; i++)
+        to[i].start += piece->offset;
+    for (size_t i = 0; i < count; i++) /* a clock may be a boot ahead */
+        to[i].start = to[i].start > 0 ? to[i].start : 0;
+    member->count += count;
+    file->count += count;
+}
+
+void trace_file_receive(struct run *run, const struct roster_slot *slot,
+                        const Capstan__Trace *piece) {
+    struct trace_file *file = run->trace.file;
+    if (!file || file->task || file->written)
+        return;
+    struct member *member = &file->members[slot - run->roster.slots];
+    if (member->incarnation != slot->incarnation) {
+        member->incarnation = slot->incarnation;
+        member->dropped += member->dropped_now;
+        member->ended = false;
+    }
+    member->dropped_now = piece->dropped;
+    member->ended |= piece->last;
+    member->has_offset = piece->has_offset;
+    member->offset = piece->offset;
+    member->bound = piece->bound;
+    take_records(file, member, piece);
+}
+
+/* For a checkpoint of a traced step the chief has a record of its own. */
+static void add_checkpoint(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    const struct run_checkpoints *checkpoints = &run->checkpoints;
+    struct member *own = &file->members[file->num_members - 1];
+    int64_t duration = time_from_seconds(checkpoints->saved_seconds);
+    uint64_t step = checkpoints->saved;
+    struct trace_record *to;
+    if (!checkpoints->has_saved || step == file->saved)
+        return;
+    file->saved = step;
+    if (step < file->steps.first || step > file->steps.last ||
+        !(to = room_for(file, own, 1)))
+        return;
+    *to = (struct trace_record){.start = time_now() - duration,
+                                .duration = duration,
+                                .step = step,
+                                .kind = TRACE_CHECKPOINT};
+    own->count++;
+    file->count++;
+}
+
+/* Why SLOT's process has no records, or lacks some; NULL: it does not. */
+static const char *missing(const struct member *member,
+                           const struct roster_slot *slot) {
+    if (member->ended)
+        return NULL;
+    if (slot->state == ROSTER_ABSENT)
+        return "it has not joined";
+    return member->count ? "it ended before it had sent all"
+                         : "it ended before it sent any";
+}
+
+static void describe_slot(const struct run *run, uint32_t i,
+                          struct perfetto_process *process) {
+    const struct roster_slot *slot = &run->roster.slots[i];
+    const struct member *member = &run->trace.file->members[i];
+    if (slot->role == CLUSTER_CHIEF)
+        snprintf(process->name, sizeof process->name, "the chief's trainer");
+    else
+        snprintf(process->name, sizeof process->name, "%s %u",
+                 cluster_role_name(slot->role), slot->index);
+    snprintf(process->host, sizeof process->host, "%s", slot->host);
+    process->pid = slot->pid;
+    process->trainer = slot->rank != ROSTER_NO_RANK;
+    process->rank = slot->rank;
+    process->missing = missing(member, slot);
+}
+
+/* What the file has of each process. */
+static void describe_processes(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    uint32_t own = file->num_members - 1;
+    for (uint32_t i = 0; i < file->num_members; i++) {
+        const struct member *member = &file->members[i];
+        struct perfetto_process *process = &file->trace.processes[i];
+        *process = (struct perfetto_process){
+            .name = "chief",
+            .records = member->records,
+            .count = member->count,
+            .dropped = member->dropped + member->dropped_now,
+            .has_offset = i == own || member->has_offset,
+            .offset = member->offset,
+            .bound = member->bound};
+        if (i < own)
+            describe_slot(run, i, process);
+    }
+    gethostname(file->trace.processes[own].host,
+                sizeof file->trace.processes[own].host - 1);
+    file->trace.processes[own].pid = (uint32_t)getpid();
+    file->trace.num_processes = file->num_members;
+    file->trace.run = run->id;
+    file->trace.first = file->steps.first;
+    file->trace.last = file->steps.last;
+}
+
+static enum status write_trace(void *context, int cancel, struct failure *why) {
+    const struct trace_file *file = context;
+    (void)cancel;
+    return perfetto_write(file->path, &file->trace, why);
+}
+
+static void log_lacks(const struct run *run) {
+    const struct trace_file *file = run->trace.file;
+    for (uint32_t i = 0; i < file->num_members; i++) {
+        const struct perfetto_process *process = &file->trace.processes[i];
+        if (process->missing)
+            log_warning(run->log, "trace_incomplete",
+                        "%s lacks records of %s: %s", file->path, process->name,
+                        process->missing);
+        if (process->dropped)
+            log_warning(run->log, "trace_incomplete",
+                        "%s lacks %llu records of %s, for which there was no "
+                        "room: trace fewer steps",
+                        file->path, (unsigned long long)process->dropped,
+                        process->name);
+    }
+    if (!file->requested && run->end_step < file->steps.last)
+        log_warning(run->log, "trace_incomplete",
+                    "%s %s: the run ended %s step %llu", file->path,
+                    file->count ? "lacks steps" : "has no step",
+                    file->count ? "with" : "before",
+                    (unsigned long long)(file->count ? run->end_step
+                                                     : file->steps.first));
+}
+
+static void end_writing(struct run *run, enum status status,
+                        const struct failure *why) {
+    struct trace_file *file = run->trace.file;
+    file->written = true;
+    if (status) {
+        log_error(run->log, "trace_not_written", "%s", why->text);
+        return;
+    }
+    log_info(run->log, "trace_written",
+             "the timeline of steps %llu to %llu: %s, for ui.perfetto.dev",
+             (unsigned long long)file->steps.first,
+             (unsigned long long)file->steps.last, file->path);
+    log_lacks(run);
+}
+
+/* Is every trainer in the loop past step LAST, and is there one? */
+static bool are_past(const struct run *run, uint64_t last) {
+    uint32_t past = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        if (!trainer->in_view || trainer->finished ||
+            run->roster.slots[r].state != ROSTER_HELD)
+            continue;
+        if (trainer->heartbeat.clock <= last)
+            return false;
+        past++;
+    }
+    return past > 0;
+}
+
+/* Has every process sent what it has? */
+static bool are_here(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.count; i++)
+        if (run->roster.slots[i].state == ROSTER_HELD &&
+            !run->trace.file->members[i].ended)
+            return false;
+    return true;
+}
+
+void trace_file_step(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    struct failure why;
+    enum status status;
+    if (!file || file->written || run->phase < RUN_TRAINING)
+        return;
+    if (!file->task)
+        add_checkpoint(run);
+    if (file->task && background_task_poll(file->task, &status, &why)) {
+        background_task_close(&file->task);
+        end_writing(run, status, &why);
+    } else if (!file->requested && run->phase == RUN_TRAINING &&
+               are_past(run, file->steps.last)) {
+        Capstan__TraceRequest request = CAPSTAN__TRACE_REQUEST__INIT;
+        Capstan__Control control = CAPSTAN__CONTROL__INIT;
+        control.body_case = CAPSTAN__CONTROL__BODY_TRACE_REQUEST;
+        control.trace_request = &request;
+        file->requested = true;
+        control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
+    } else if (file->requested && !file->task && are_here(run) &&
+               !snapshot_coordinator_is_saving(run)) {
+        describe_processes(run);
+        if (background_task_open(&file->task, write_trace, file, &why))
+            end_writing(run, failure_code_status(why.code), &why);
+    }
+}
+
+void trace_file_finish(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    struct failure why;
+    enum status status;
+    if (!file || file->written)
+        return;
+    if (!file->task) {
+        if (run->phase == RUN_JOINING || run->failed_to_start)
+            return;
+        add_checkpoint(run);
+        describe_processes(run);
+        status = write_trace(file, -1, &why);
+        end_writing(run, status, &why);
+        return;
+    }
+    struct pollfd over = {background_task_descriptor(file->task), POLLIN, 0};
+    do
+        poll(&over, 1, -1);
+    while (!background_task_poll(file->task, &status, &why));
+    background_task_close(&file->task);
+    end_writing(run, status, &why);
+}
