@@ -8,6 +8,7 @@
  * the same version. */
 #include "ps/reply_queue.h"
 
+#include "core/base/trace.h"
 #include "core/net/shm/buffer.h"
 #include "proto/plan/encoding.h"
 
@@ -233,11 +234,28 @@ static bool reply_queue_gather(struct reply_queue *queue,
     return true;
 }
 
+/* After OUTBOX has the plan's numbers. */
+static void trace_reply(const struct reply_queue *queue,
+                        const struct outbox *outbox, uint32_t rank,
+                        int64_t start) {
+    struct trace_record record = {.start = start,
+                                  .duration = time_now() - start,
+                                  .step = outbox->request.clock,
+                                  .rank = (uint16_t)rank,
+                                  .kind = TRACE_REPLY};
+    for (uint32_t i = 0; i < outbox->count; i++) {
+        record.block = outbox->blocks[i];
+        trace_add(queue->settings.process->trace, &record);
+    }
+}
+
 void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
     struct outbox *outbox = &queue->outboxes[rank];
     struct link_payload payload;
     if (!outbox->count)
         return;
+    int64_t start =
+        trace_begin(queue->settings.process->trace, outbox->request.clock);
     if (reply_queue_gather(queue, outbox, &payload)) {
         for (uint32_t i = 0; i < outbox->count; i++)
             outbox->blocks[i] = queue->settings.ids[outbox->blocks[i]];
@@ -259,6 +277,8 @@ void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
         header.epoch_first = queue->epoch_first;
         header.encoding = encoding_name(queue->settings.wire);
         reply_queue_send(queue, outbox->peer, &header, &payload);
+        if (start)
+            trace_reply(queue, outbox, rank, start);
     }
     reply_queue_empty(outbox);
 }

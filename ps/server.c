@@ -7,6 +7,7 @@
 #include "ps/server.h"
 
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "proto/plan/plan.h"
 #include "ps/server_internal.h"
 
@@ -360,10 +361,53 @@ static void server_reply(struct server *server, struct work_item *item) {
                                 item->mean);
 }
 
+/* An update has a record for each contribution, as has its wait, so that the
+ * flows of all pushes pass through it. */
+static void trace_update(struct server *server, const struct work_item *item) {
+    struct trace *trace = server->settings.process->trace;
+    for (unsigned i = 0; i < item->num_payloads; i++) {
+        struct gradient_origin origin =
+            gradient_inbox_origin(item->payloads[i]);
+        struct trace_record record = {
+            .start = origin.received,
+            .duration = item->start - origin.received,
+            .step = origin.clock,
+            .block = server->settings.ids[item->action.block],
+            .rank = (uint16_t)origin.rank,
+            .kind = TRACE_QUEUE};
+        if (!origin.received)
+            continue;
+        trace_add(trace, &record);
+        record.start = item->start;
+        record.duration = item->ns;
+        record.kind = TRACE_APPLY;
+        trace_add(trace, &record);
+    }
+}
+
+static void trace_item(struct server *server, const struct work_item *item) {
+    const struct update_core_action *action = &item->action;
+    struct trace *trace = server->settings.process->trace;
+    bool sum = action->kind == UPDATE_CORE_SUM;
+    uint64_t step = sum ? action->version : action->clock;
+    if (action->kind == UPDATE_CORE_UPDATE)
+        trace_update(server, item);
+    else if (trace_wants(trace, step) && action->kind != UPDATE_CORE_REPLY)
+        trace_add(trace, &(struct trace_record){
+                             .start = item->start,
+                             .duration = item->ns,
+                             .step = step,
+                             .block = server->settings.ids[action->block],
+                             .rank = (uint16_t)(sum ? 0 : action->rank),
+                             .kind = sum ? TRACE_SUM : TRACE_LOOKUP});
+}
+
 static enum status complete_item(struct server *server, struct work_item *item,
                                  struct failure *why) {
     const struct update_core_action *action = &item->action;
     enum status status = item->status;
+    if (server->settings.process->trace)
+        trace_item(server, item);
     if (status) {
         *why = *work_items_failure(server->work_items);
     } else if (action->kind == UPDATE_CORE_UPDATE) {

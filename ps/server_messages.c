@@ -8,6 +8,7 @@
  * plan does; block_index_check changes that to local numbers, and replies use
  * the plan's again. */
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "proto/holder/snapshots.h"
 #include "proto/messages/ps_links.h"
 #include "proto/plan/encoding.h"
@@ -69,6 +70,11 @@ static const char *server_push(struct server *server, struct link_frame *frame,
     if (!payload)
         return "no memory";
     const char *error = NULL;
+    gradient_inbox_set_origin(
+        payload,
+        (struct gradient_origin){
+            header->rank, header->clock,
+            trace_begin(server->settings.process->trace, header->clock)});
     if (!server_record_values(server, payload, header))
         error = "values of an optimizer's group that are not allowed";
     const char *bytes = gradient_inbox_payload(payload)->data;

@@ -42,10 +42,8 @@ static void work_item_look_up(struct work_items *items,
 
 static void work_item_update(struct work_items *items, struct work_item *item) {
     struct failure why;
-    int64_t start = time_now();
     struct unit unit = item_unit(items, item);
     item->status = unit.table->update(unit.holder, unit.u, &item->round, &why);
-    item->ns = time_now() - start;
     if (item->status)
         work_item_record_failure(items, &why);
 }
@@ -64,14 +62,19 @@ static void run_item(void *context, struct thread_pool_task *task) {
     struct work_items *items = context;
     struct work_item *item = (struct work_item *)task;
     struct unit unit = item_unit(items, item);
+    if (item->action.kind == UPDATE_CORE_REPLY) {
+        if (!item->ack_only)
+            work_item_hold(items, item);
+        return;
+    }
+    item->start = time_now();
     if (item->action.kind == UPDATE_CORE_UPDATE)
         work_item_update(items, item);
     else if (item->action.kind == UPDATE_CORE_SUM)
         item->sum = unit.table->square_sum(unit.holder, unit.u, &item->round);
-    else if (item->action.kind == UPDATE_CORE_LOOKUP)
+    else
         work_item_look_up(items, item);
-    else if (!item->ack_only)
-        work_item_hold(items, item);
+    item->ns = time_now() - item->start;
 }
 
 static void prefetch_item(void *context, const struct thread_pool_task *task,

@@ -37,7 +37,7 @@ struct work_item {
 
     /* Results. */
     enum status status;     /* UPDATE */
-    int64_t ns;             /* UPDATE: duration */
+    int64_t start, ns;      /* UPDATE, SUM, LOOKUP: begin and duration */
     double sum;             /* SUM */
     struct buffer *weights; /* REPLY: held for the caller; NULL: an ack */
 };

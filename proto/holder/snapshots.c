@@ -7,6 +7,7 @@
 #include "proto/holder/snapshots.h"
 
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "core/store/checkpoint.h"
 #include "core/store/dir_lock.h"
 #include "core/store/shard_file.h"
@@ -284,6 +285,7 @@ static enum status write_snapshot(struct snapshots *all,
     struct snapshots_report *report = &snapshot->report;
     struct shard_writer *writer = NULL;
     int64_t start = time_now();
+    int64_t traced = trace_begin(all->settings.trace, report->ordered);
     char path[sizeof snapshot->folder + sizeof snapshot->name + 2];
     snprintf(path, sizeof path, "%s/%s", snapshot->folder, snapshot->name);
     uint64_t entries = 2 * (uint64_t)all->settings.num_units;
@@ -303,6 +305,8 @@ static enum status write_snapshot(struct snapshots *all,
         status = shard_writer_finish(&writer, &report->info, &report->why);
     shard_writer_abort(&writer);
     report->seconds = time_to_seconds(time_now() - start);
+    trace_end(all->settings.trace, traced, TRACE_CHECKPOINT, report->ordered,
+              0);
     return status;
 }
 

@@ -26,6 +26,7 @@ enum { SNAPSHOTS_MAX_TENSORS = 1 + RULE_MAX_SLOTS };
 
 struct dir_lock;
 struct snapshots;
+struct trace;
 
 /* Block or partition b of the holder is unit ids[b] of LAYOUT, or b if there
  * are no ids; both borrowed. */
@@ -36,7 +37,8 @@ struct snapshots_settings {
     unsigned num_tensors; /* of a block: weights, then state by slot */
     const struct optimizer_group *groups; /* borrowed: by parameter, whose slots
                                              count instead; NULL: none */
-    size_t row_bytes; /* of a block's row: its version and ledger entries */
+    size_t row_bytes;    /* of a block's row: its version and ledger entries */
+    struct trace *trace; /* borrowed; NULL: nothing is recorded */
 };
 
 /* Starts the writer thread. */

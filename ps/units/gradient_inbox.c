@@ -14,6 +14,7 @@ struct gradient_payload {
     struct gradient_payload *next; /* in the free list */
     struct link_held held;
     unsigned references;
+    struct gradient_origin origin;
     struct group_values {
         bool given;
         double values[OPTIMIZER_VALUES];
@@ -77,12 +78,23 @@ struct gradient_payload *gradient_inbox_receive(struct gradient_inbox *inbox,
     if (!payload)
         return NULL;
     payload->references = 1;
+    payload->origin = (struct gradient_origin){0};
     for (uint32_t g = 0; g < inbox->num_groups; g++)
         payload->groups[g].given = false;
     if (link_hold(frame, &payload->held))
         return payload;
     gradient_inbox_release(inbox, payload);
     return NULL;
+}
+
+void gradient_inbox_set_origin(struct gradient_payload *payload,
+                               struct gradient_origin origin) {
+    payload->origin = origin;
+}
+
+struct gradient_origin gradient_inbox_origin(
+    const struct gradient_payload *payload) {
+    return payload->origin;
 }
 
 const struct link_bytes *gradient_inbox_payload(

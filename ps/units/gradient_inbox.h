@@ -26,6 +26,19 @@ void gradient_inbox_close(struct gradient_inbox **inbox);
 struct gradient_payload *gradient_inbox_receive(struct gradient_inbox *inbox,
                                                 struct link_frame *frame);
 
+/* Whose push a payload is. */
+struct gradient_origin {
+    uint32_t rank;
+    uint64_t clock;
+    int64_t received; /* time; 0: the step is not traced */
+};
+
+/* Sets PAYLOAD's origin, which is not set at first. */
+void gradient_inbox_set_origin(struct gradient_payload *payload,
+                               struct gradient_origin origin);
+struct gradient_origin gradient_inbox_origin(
+    const struct gradient_payload *payload);
+
 /* Its received bytes; view. */
 const struct link_bytes *gradient_inbox_payload(
     const struct gradient_payload *payload);

@@ -24,6 +24,7 @@ enum contribution {
 struct exchange;
 struct reducer_device_arena;
 struct row_batch;
+struct trace;
 
 /* A gradient of a caller's model: PARAMETER's contribution of KIND to step
  * CLOCK, BYTES at DATA if it is full. GRADIENT is opened by
@@ -42,6 +43,8 @@ struct exchange_gradient {
 struct exchange {
     /* Gradients and weights stay on the device: reducer.h. */
     bool resident;
+
+    struct trace *trace; /* of this trainer; NULL: nothing is recorded */
 
     /* Begins to bring the weights after push CLOCK, the first that are read;
      * `wait` tells when they are here. False: they are those of the seed, which

@@ -2,6 +2,7 @@
 #include "worker/train/device_replica.h"
 
 #include "core/base/time.h"
+#include "core/base/trace.h"
 
 #include <math.h>
 
@@ -14,6 +15,10 @@ struct pass {
                               and the last */
     uint32_t computed;     /* micro batches that had some */
     bool announced;        /* gradients, in the last one's backward pass */
+    /* When the present one's forward and backward pass begin; 0: it is not
+     * traced, or not there yet. An asynchronous device computes them later: of
+     * it these are the times at which they are enqueued. */
+    int64_t forward, backward;
 };
 
 enum status device_replica_load(struct device_replica *replica,
@@ -65,8 +70,28 @@ static void device_replica_need(void *context, uint32_t first, uint32_t count) {
     device_transfer_wait(transfer);
 }
 
+static void note_backward(struct pass *pass) {
+    if (pass->forward && !pass->backward)
+        pass->backward = time_now();
+}
+
+/* Micro batch K is computed, and on an asynchronous device awaited. */
+static void trace_passes(const struct pass *pass, uint32_t k) {
+    struct trace_record record = {.start = pass->forward,
+                                  .duration = pass->backward - pass->forward,
+                                  .step = pass->step->clock + 1,
+                                  .block = k,
+                                  .kind = TRACE_FORWARD};
+    if (!pass->forward || !pass->backward)
+        return;
+    trace_add(pass->step->trace, &record);
+    trace_end(pass->step->trace, pass->backward, TRACE_BACKWARD, record.step,
+              k);
+}
+
 static bool check_loss(void *context, double loss) {
     struct pass *pass = context;
+    note_backward(pass);
     pass->result->loss += loss;
     if (!isfinite(loss))
         pass->result->nonfinite = true;
@@ -83,6 +108,7 @@ static void device_replica_done(void *context, uint32_t parameter) {
     struct pass *pass = context;
     struct device_transfer *transfer =
         &pass->device_replica->executor.device_transfer;
+    note_backward(pass);
     if (!device_replica_is_async(pass->device_replica))
         pass->step->done(pass->step->context, parameter);
     else if (pass->step->reduce_on_device)
@@ -197,6 +223,8 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
         batch_prefetch_release(&executor->batch_prefetch);
         return status;
     }
+    pass->backward = 0;
+    pass->forward = trace_begin(step->trace, step->clock + 1);
     executor->model->gradient(
         executor->instance, &batch, executor->device_transfer.weights,
         executor->device_transfer.gradients, scale_of(pass, &batch),
@@ -216,6 +244,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
                 pass,
                 batch_result.loss); /* result->nonfinite is checked below */
     }
+    trace_passes(pass, k);
     if (!status)
         add_result(pass->result, &batch_result);
     return status;

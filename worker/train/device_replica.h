@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct trace;
+
 /* All zero: not opened. */
 struct device_replica {
     struct executor executor;
@@ -39,6 +41,7 @@ struct device_replica_step {
     struct embedding *embedding; /* NULL: the model has no tables */
     uint64_t clock;              /* of the reader: the step's, less one */
     bool early_rows; /* the next step's may be read before this step's push */
+    struct trace *trace; /* NULL: nothing is recorded */
     void *context;
     /* Waits for PARAMETER's weights in the arena; false: they will not come. */
     bool (*need)(void *context, uint32_t parameter);

@@ -9,6 +9,7 @@
  * for its weights ends once every message has given it back. In all-reduce both
  * are copied from and to the arena, whose ranges are summed in place. */
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "worker/train/external_internal.h"
 
 #include <inttypes.h>
@@ -227,10 +228,22 @@ static void take_result(const struct external *external,
                             mean ? external->means[p] : external->values[p]);
 }
 
+static bool wait_for_rows(struct trainer *trainer, int64_t until) {
+    struct trace *trace = trainer->exchange->trace;
+    int64_t start = trace_begin(trace, trainer->clock + 1);
+    bool here = trainer->exchange->wait_rows(trainer->exchange, until);
+    trace_end(trace, start, TRACE_WAIT, trainer->clock + 1, 0);
+    return here;
+}
+
 bool external_wait_weights(struct external *external, struct trainer *trainer,
                            uint32_t p, int64_t until) {
     struct tensor *tensor = &external->tensors[p];
-    if (!trainer->exchange->wait(trainer->exchange, p, until))
+    struct trace *trace = trainer->exchange->trace;
+    int64_t start = trace_begin(trace, trainer->clock);
+    bool here = trainer->exchange->wait(trainer->exchange, p, until);
+    trace_end(trace, start, TRACE_WAIT, trainer->clock, p);
+    if (!here)
         return false;
     waiter_enter(&external->waiter);
     struct buffer *own = tensor->owned ? tensor->gradient : NULL;
@@ -437,7 +450,7 @@ static bool await_others(struct external *external, struct trainer *trainer,
     waiter_leave(&external->waiter);
     if (!others)
         return true;
-    if (!trainer->exchange->wait_rows(trainer->exchange, until))
+    if (!wait_for_rows(trainer, until))
         return false;
     waiter_enter(&external->waiter);
     table_steps_drop(&all->steps);
@@ -536,8 +549,7 @@ enum external_result external_lookup(struct external *external,
     waiter_leave(&external->waiter);
     if (status) {
         external_report(trainer, &why);
-    } else if (!count ||
-               trainer->exchange->wait_rows(trainer->exchange, until)) {
+    } else if (!count || wait_for_rows(trainer, until)) {
         waiter_enter(&external->waiter);
         if (count)
             take_rows(external, trainer, rows, count);

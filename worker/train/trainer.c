@@ -9,6 +9,7 @@
 #include "worker/train/trainer.h"
 
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "proto/plan/encoding.h"
 #include "worker/data/dataset.h"
 #include "worker/data/features.h"
@@ -294,8 +295,11 @@ static void look_up(void *context, uint64_t clock, bool early,
 
 static bool wait_rows(void *context) {
     struct trainer *trainer = context;
+    struct trace *trace = trainer->exchange->trace;
+    int64_t start = trace_begin(trace, trainer->clock);
     if (!trainer->exchange->wait_rows(trainer->exchange, TIME_NEVER))
         trainer->aborted = true;
+    trace_end(trace, start, TRACE_WAIT, trainer->clock, 0);
     return !trainer->aborted;
 }
 

@@ -11,6 +11,7 @@
 #include "worker/train/trainer_internal.h"
 
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "worker/exchange/client/window.h"
 
 #include <math.h>
@@ -103,8 +104,11 @@ static void grad_scaler_log_skipped(const struct grad_scaler *scaler,
 }
 
 bool trainer_wait_weights(struct trainer *trainer, uint32_t parameter) {
+    struct trace *trace = trainer->exchange->trace;
+    int64_t start = trace_begin(trace, trainer->clock);
     if (!trainer->exchange->wait(trainer->exchange, parameter, TIME_NEVER))
         trainer->aborted = true;
+    trace_end(trace, start, TRACE_WAIT, trainer->clock, parameter);
     return !trainer->aborted;
 }
 
@@ -397,6 +401,7 @@ static enum status trainer_step_compute(struct trainer *trainer,
         .embedding = trainer->embedding,
         .clock = trainer->clock - 1,
         .early_rows = !trainer_is_synchronous(trainer),
+        .trace = trainer->exchange->trace,
         .context = trainer,
         .need = trainer_step_need,
         .done = trainer_step_done,

@@ -140,6 +140,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .groups = settings->plan->groups,
         .num_groups = settings->plan->num_groups,
         .scaler = settings->plan->scaler,
+        .trace = settings->process->trace,
         .wake = settings->wake,
         .context = settings->context,
         .collect = settings->collect,

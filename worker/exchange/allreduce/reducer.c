@@ -20,6 +20,7 @@
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "core/base/time.h"
+#include "core/base/trace.h"
 #include "worker/exchange/allreduce/reduction.h"
 #include "worker/exchange/allreduce/sequence.h"
 #include "worker/exchange/allreduce/state_io.h"
@@ -100,7 +101,10 @@ static uint64_t required_sequence(const struct reducer *reducer, uint64_t round,
 static enum status reducer_update(struct reducer *reducer, uint32_t i,
                                   struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
+    struct trace *trace = reducer->settings.trace;
+    int64_t start = trace_begin(trace, reduction->round);
     enum status status = reduction_update(reduction, i, why);
+    trace_end(trace, start, TRACE_APPLY, reduction->round, i);
     if (!status)
         sequence_advance(&reducer->updated,
                          reducer_round_begin(reducer, reduction->round) +
@@ -125,6 +129,38 @@ static void reducer_begin_round(struct reducer *reducer, uint64_t round) {
                     external ? CONTRIBUTION_FULL
                              : reducer->contribution_kind[round % 2],
                     !external && take_save(reducer, round));
+}
+
+static enum status reducer_sum(struct reducer *reducer, uint64_t round,
+                               uint32_t i, struct failure *why) {
+    struct trace *trace = reducer->settings.trace;
+    int64_t start = trace_begin(trace, round);
+    enum status status = reduction_sum(&reducer->reduction, i, why);
+    trace_end(trace, start, TRACE_SUM, round, i);
+    return status;
+}
+
+/* The gradients of rows of all ranks, and then their updates; they count as a
+ * bucket behind the others. */
+static enum status gather_rows(struct reducer *reducer, uint64_t round,
+                               bool *goes_on, struct failure *why) {
+    struct trace *trace = reducer->settings.trace;
+    int64_t start = trace_begin(trace, round);
+    enum status status = row_reducer_gather(
+        reducer->settings.rows, &reducer->ranks, round, goes_on, why);
+    trace_end(trace, start, TRACE_SUM, round, reducer->reduction.num_buckets);
+    return status;
+}
+
+static enum status apply_rows(struct reducer *reducer, uint64_t round,
+                              struct failure *why) {
+    struct trace *trace = reducer->settings.trace;
+    struct row_reducer_round of = reduction_of_rows(&reducer->reduction);
+    int64_t start = trace_begin(trace, round);
+    enum status status = row_reducer_apply(reducer->settings.rows, &of,
+                                           reducer->settings.row_storage, why);
+    trace_end(trace, start, TRACE_APPLY, round, reducer->reduction.num_buckets);
+    return status;
 }
 
 static bool keeps_means(const struct reducer *reducer) {
@@ -187,7 +223,7 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
             return STATUS_OK;
         if (i == 0)
             reducer_begin_round(reducer, round);
-        status = reduction_sum(reduction, i, why);
+        status = reducer_sum(reducer, round, i, why);
         if (!status && i == 0 && !external)
             status = reduction_wait_header(reduction, why);
         if (!status && !updates_last)
@@ -198,8 +234,7 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
             reduction_sum_trailer(reduction, take_save(reducer, round), why);
     double squares = 0;
     if (!status && rows) {
-        status =
-            row_reducer_gather(rows, &reducer->ranks, round, &goes_on, why);
+        status = gather_rows(reducer, round, &goes_on, why);
         if (!goes_on)
             return status;
         if (!status && clips && !reduction->overflowed)
@@ -210,11 +245,8 @@ static enum status run_round(struct reducer *reducer, uint64_t round,
     for (uint32_t i = 0; !status && updates_last && i < reduction->num_buckets;
          i++)
         status = reducer_update(reducer, i, why);
-    if (!status && rows) {
-        struct row_reducer_round of = reduction_of_rows(reduction);
-        status =
-            row_reducer_apply(rows, &of, reducer->settings.row_storage, why);
-    }
+    if (!status && rows)
+        status = apply_rows(reducer, round, why);
     *completed = !status;
     return status;
 }
@@ -484,13 +516,15 @@ static enum status sync_gradients(struct reducer *reducer,
 static enum status reducer_device_update(struct reducer *reducer,
                                          struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
+    struct trace *trace = reducer->settings.trace;
     enum status status = sync_gradients(reducer, why);
-    int64_t start = time_now();
+    int64_t start = time_now(), traced = trace_begin(trace, reduction->round);
     if (!status)
         status = reduction_wait_header(reduction, why);
     if (!status && reducer->settings.job->gradient_clipping > 0)
         status = reduction_clip(reduction, 0, why);
     atomic_fetch_add(&reducer->waited, time_now() - start);
+    trace_end(trace, traced, TRACE_WAIT, reduction->round, 0);
     reducer->resident.waited_bucket = 0;
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
         status = reduction_update(reduction, i, why);
@@ -862,6 +896,7 @@ enum status reducer_open(struct reducer **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a reducer");
     reducer->exchange = reducer_exchange_table;
     reducer->exchange.resident = settings->resident;
+    reducer->exchange.trace = settings->trace;
     reducer->settings = *settings;
     reducer->num_parameters = settings->layout->num_parameters;
     reducer->last = reducer->first = reducer->num_parameters;

@@ -94,6 +94,7 @@ struct reducer_settings {
     const struct optimizer_group *groups;
     uint32_t num_groups;
     bool resident;
+    struct trace *trace; /* NULL: nothing is recorded */
     /* Resident: asks the compute thread to call `serve`. */
     void (*wake)(void *context);
     void *context;

@@ -561,6 +561,7 @@ enum status client_open(struct client **out,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for the ps client");
     client->exchange = client_exchange_table;
+    client->exchange.trace = settings->process->trace;
     client->settings = *settings;
     client->step_limit = time_from_seconds(settings->step_timeout);
     client->lost_limit =

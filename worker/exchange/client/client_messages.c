@@ -4,6 +4,7 @@
  * window a partition is two blocks behind those of the weights: one for its
  * pushes, with the numbers that messages use, and one for its lookups. So rows
  * are sent, asked for and sent again as blocks are. */
+#include "core/base/trace.h"
 #include "proto/plan/encoding.h"
 #include "worker/exchange/client/client_internal.h"
 
@@ -321,6 +322,32 @@ static bool fill_rows(struct client *client,
     return true;
 }
 
+/* What began at START (0: it is not traced) for the blocks of HEADER. */
+static void trace_blocks(struct client *client, int64_t start,
+                         enum trace_kind kind,
+                         const Capstan__DataHeader *header) {
+    struct trace_record record = {.start = start,
+                                  .duration = start ? time_now() - start : 0,
+                                  .step = header->clock,
+                                  .kind = (uint8_t)kind};
+    for (size_t i = 0; start && i < header->n_blocks; i++) {
+        record.block = header->blocks[i];
+        trace_add(client->exchange.trace, &record);
+    }
+}
+
+/* Sends HEADER; what began at START is traced if it is a push or a lookup. */
+static bool send_traced(struct client *client, uint32_t ps, int64_t start,
+                        Capstan__DataHeader *header,
+                        struct link_payload *payload) {
+    bool pushes = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH ||
+                  header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS;
+    bool sent = ps_links_send(client->links, ps, header, payload);
+    if (sent && (pushes || header->kind == CAPSTAN__DATA_HEADER__KIND__LOOKUP))
+        trace_blocks(client, start, pushes ? TRACE_PUSH : TRACE_LOOKUP, header);
+    return sent;
+}
+
 /* Sends a request for partitions. False: it cannot leave now. */
 static bool client_send_rows(struct client *client,
                              const struct window_request *request) {
@@ -331,6 +358,7 @@ static bool client_send_rows(struct client *client,
         push ? client_first_push(client) : client_first_lookup(client);
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
     bool has_rows = !push || request->kind == WINDOW_PUSH;
+    int64_t start = trace_begin(client->exchange.trace, request->clock);
     for (uint32_t i = 0; i < request->count; i++)
         blocks[i] = request->blocks[i] - first + client_first_push(client);
     header.kind = push ? CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS
@@ -353,7 +381,7 @@ static bool client_send_rows(struct client *client,
         if (!fill_rows(client, request, first, sizes, &payload))
             return false;
     }
-    return ps_links_send(client->links, request->ps, &header, &payload);
+    return send_traced(client, request->ps, start, &header, &payload);
 }
 
 /* One of the partitions that ROWS waits for is here. */
@@ -429,6 +457,7 @@ static bool client_messages_send_request(struct client *client,
     if (request->kind != WINDOW_QUERY &&
         request->blocks[0] >= client_first_push(client))
         return client_send_rows(client, request);
+    int64_t start = trace_begin(client->exchange.trace, request->clock);
     header.kind = kinds[request->kind];
     header.seq = ++client->seq;
     header.clock = request->clock;
@@ -446,7 +475,7 @@ static bool client_messages_send_request(struct client *client,
         add_epoch(client, &header);
     }
     return fill_payload(client, request, &payload) &&
-           ps_links_send(client->links, request->ps, &header, &payload);
+           send_traced(client, request->ps, start, &header, &payload);
 }
 
 /* Stored before waiting threads are woken. */
@@ -539,15 +568,21 @@ static bool client_messages_is_valid(const struct client *client, uint32_t ps,
 static void handle_reply(struct client *client, uint32_t ps,
                          const Capstan__DataHeader *header,
                          const struct link_frame *frame, int64_t now) {
+    int64_t start = header->snapshot || header->tensor
+                        ? 0
+                        : trace_begin(client->exchange.trace, header->clock);
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
         store_answer(client, header, frame->payload.data, now);
+        trace_blocks(client, start, TRACE_ARRIVAL, header);
         break;
     case CAPSTAN__DATA_HEADER__KIND__ACK:
         store_answer(client, header, NULL, now);
+        trace_blocks(client, start, TRACE_ARRIVAL, header);
         break;
     case CAPSTAN__DATA_HEADER__KIND__ROWS:
         client_take_rows(client, header, frame->payload.data, now);
+        trace_blocks(client, start, TRACE_ROWS, header);
         break;
     case CAPSTAN__DATA_HEADER__KIND__WANTED:
         for (size_t i = 0; i < header->n_blocks; i++)
