@@ -320,6 +320,17 @@ static enum status check_comparison(const struct job *job,
                        "machine");
 }
 
+/* Runs of a series would write one file after the other. */
+static enum status check_trace(const struct process_settings *settings,
+                               bool reports, struct failure *why) {
+    if (reports || !settings->trace_first)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_JOB_UNFIT,
+                       "the steps of a bench or a comparison are not traced "
+                       "(--trace-steps, " TRACE_STEPS_VARIABLE
+                       "): trace one run, such as by `capstan local`");
+}
+
 static enum status add_chief(struct composition *composition,
                              struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -350,6 +361,10 @@ static enum status add_chief(struct composition *composition,
         !given.num_ps && !strategy.allreduce; /* it holds its own weights */
     bool reports =
         composition->options->cli_command != CLI_COMMAND_BENCH && !series;
+    const struct process_settings *settings = &composition->process_settings;
+    status = check_trace(settings, reports, why);
+    if (status)
+        return status;
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .address = process_settings_address(&composition->process_settings),
@@ -369,6 +384,8 @@ static enum status add_chief(struct composition *composition,
         .link_gbits = composition->options->link_gbits,
         .json = composition->options->json && reports,
         .summary = reports ? composition->process_settings.summary : NULL,
+        .trace_steps = {settings->trace_first, settings->trace_last,
+                        settings->trace_file},
         .record = composition->process_settings.record,
         .no_restart = getenv(LOG_TOGETHER_VARIABLE),
         .series = series,

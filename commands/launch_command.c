@@ -588,6 +588,8 @@ enum status local_command(const struct options *options, struct failure *why) {
     log_open(&log, "local", -1);
     process_settings_stay_here(options);
     enum status status = process_settings_read(&settings, options, why);
+    if (!status)
+        status = process_settings_hand_trace(options, why);
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
     bool command = options->command || !options->job;

@@ -3,12 +3,16 @@
 
 #include "commands/launch/launch.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "proto/cluster/address.h"
 #include "proto/messages/launch_record.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *process_settings_getenv(void *context, const char *name) {
     (void)context;
@@ -58,6 +62,53 @@ void process_settings_stay_here(const struct options *options) {
     setenv(INTERFACE_VARIABLE, given && *given ? given : "lo", 1);
 }
 
+/* An empty variable is none. */
+static const char *flag_or_variable(const char *flag, const char *variable) {
+    const char *value = flag ? flag : getenv(variable);
+    return value && *value ? value : NULL;
+}
+
+static enum status read_trace(struct process_settings *settings,
+                              const struct options *options,
+                              struct failure *why) {
+    const char *steps =
+        flag_or_variable(options->trace_steps, TRACE_STEPS_VARIABLE);
+    settings->trace_file =
+        flag_or_variable(options->trace_file, TRACE_FILE_VARIABLE);
+    if (steps &&
+        !trace_steps_read(steps, &settings->trace_first, &settings->trace_last))
+        return status_fail(why, FAILURE_BAD_VARIABLE,
+                           TRACE_STEPS_VARIABLE
+                           " is '%.64s'; it takes FIRST:LAST, two steps from 1 "
+                           "on, such as 100:110",
+                           steps);
+    if (settings->trace_file && !steps)
+        return status_fail(
+            why, FAILURE_BAD_VARIABLE,
+            "--trace-file or " TRACE_FILE_VARIABLE
+            " names a file for steps that are not given: add --trace-steps "
+            "FIRST:LAST or " TRACE_STEPS_VARIABLE);
+    return STATUS_OK;
+}
+
+enum status process_settings_hand_trace(const struct options *options,
+                                        struct failure *why) {
+    char folder[PATH_MAX] = "", *path = NULL;
+    const char *file = options->trace_file;
+    if (options->trace_steps)
+        setenv(TRACE_STEPS_VARIABLE, options->trace_steps, 1);
+    if (!file)
+        return STATUS_OK;
+    if (*file != '/' && !getcwd(folder, sizeof folder))
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "the current folder");
+    if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", file) < 0)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+    setenv(TRACE_FILE_VARIABLE, path, 1);
+    free(path);
+    return STATUS_OK;
+}
+
 enum status process_settings_read(struct process_settings *settings,
                                   const struct options *options,
                                   struct failure *why) {
@@ -84,8 +135,9 @@ enum status process_settings_read(struct process_settings *settings,
                            LAUNCH_METRICS_PORT
                            " is '%.64s'; it takes PORT or ADDRESS:PORT, 0: off",
                            metrics);
-    enum status status =
-        read_interface(&settings->interface, options->interface, why);
+    enum status status = read_trace(settings, options, why);
+    if (!status)
+        status = read_interface(&settings->interface, options->interface, why);
     return status ? status
                   : rule_choose(&settings->loops, getenv("CAPSTAN_CPU"), why);
 }

@@ -28,6 +28,10 @@ enum status process_settings_add_sets(struct options *options,
  * object. */
 #define SUMMARY_FILE "CAPSTAN_SUMMARY"
 
+/* The same as --trace-steps and --trace-file. */
+#define TRACE_STEPS_VARIABLE "CAPSTAN_TRACE_STEPS"
+#define TRACE_FILE_VARIABLE "CAPSTAN_TRACE_FILE"
+
 struct process_settings {
     const struct rule_loops *loops; /* CAPSTAN_CPU, else the best */
     struct interface interface; /* --interface, CAPSTAN_INTERFACE; no address:
@@ -35,9 +39,11 @@ struct process_settings {
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
-    const char *summary;           /* SUMMARY_FILE; NULL: not given */
-    struct cluster_task metrics;   /* --metrics-port; its port 0: off */
-    struct service_notify *notify; /* borrowed; NULL: no service manager */
+    const char *summary;              /* SUMMARY_FILE; NULL: not given */
+    uint64_t trace_first, trace_last; /* --trace-steps; 0: none */
+    const char *trace_file;           /* --trace-file; NULL: not given */
+    struct cluster_task metrics;      /* --metrics-port; its port 0: off */
+    struct service_notify *notify;    /* borrowed; NULL: no service manager */
     /* The library's process, whose signals and memory are the caller's: */
     struct external *external; /* the caller's model; NULL: the program's own */
     int interrupts; /* readable: the number of a signal, in 8 bytes */
@@ -54,6 +60,12 @@ void process_settings_stay_here(const struct options *options);
 enum status process_settings_read(struct process_settings *settings,
                                   const struct options *options,
                                   struct failure *why) MUST_CHECK;
+
+/* For a command that starts the processes of a run: sets the variables of
+ * --trace-steps and --trace-file for them, the file's path from the current
+ * folder, which may not be theirs. */
+enum status process_settings_hand_trace(const struct options *options,
+                                        struct failure *why) MUST_CHECK;
 
 /* The address of the interface given, or NULL. */
 const char *process_settings_address(const struct process_settings *settings);

@@ -3,6 +3,7 @@
 
 #include "core/base/decimal.h"
 #include "core/base/diagnostics.h"
+#include "core/base/trace.h"
 #include "proto/cluster/address.h"
 
 #include <errno.h>
@@ -52,6 +53,12 @@ static bool set_metrics_port(const struct cli_flag_value *given) {
     struct cluster_task ignored;
     given->options->metrics_port = given->text;
     return address_parse_listener(&ignored, given->text);
+}
+
+static bool set_trace_steps(const struct cli_flag_value *given) {
+    uint64_t first, last;
+    given->options->trace_steps = given->text;
+    return trace_steps_read(given->text, &first, &last);
 }
 
 /* A launcher may append --local_rank to a command that already has it. */

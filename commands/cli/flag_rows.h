@@ -183,6 +183,14 @@ SAME(TEXT, metrics_port, LOCAL, "metrics-port", "PORT",
      METRICS("; the chief's, and the other processes have the ports after it; "
              "the same as CAPSTAN_METRICS_PORT (default: 0)"),
      .own = set_metrics_port, .takes = "PORT or ADDRESS:PORT")
+FLAG(TEXT, trace_steps, RUN | LOCAL, "trace-steps", "FIRST:LAST",
+     "write a timeline of these steps, of all processes, for ui.perfetto.dev; "
+     "chief: it tells the others; the same as CAPSTAN_TRACE_STEPS",
+     .own = set_trace_steps,
+     .takes = "FIRST:LAST, two steps from 1 on, such as 100:110")
+FLAG(TEXT, trace_file, RUN | LOCAL, "trace-file", "FILE",
+     "with --trace-steps: the file to write; the same as CAPSTAN_TRACE_FILE "
+     "(default: capstan-RUN.pftrace in the current folder)")
 FLAG(TEXT, interface, RUN, "interface", "NAME|CIDR",
      INTERFACE("every interface"))
 SAME(TEXT, interface, LOCAL, "interface", "NAME|CIDR",

@@ -305,6 +305,13 @@ TEST(local_counts_ps_and_workers) {
     expect_error("run --metrics-port 65536 j", "PORT or ADDRESS:PORT, not");
     expect_error("local --metrics-port a j", "PORT or ADDRESS:PORT, not 'a'");
     expect_error("compare --metrics-port 9100 j", "--metrics-port");
+    assert_string_equal(parse_valid("run --trace-steps 3:7 j")->trace_steps,
+                        "3:7");
+    assert_string_equal(
+        parse_valid("local --trace-steps=1:1 --trace-file=f j")->trace_file,
+        "f");
+    expect_error("run --trace-steps 7:3 j", "FIRST:LAST, two steps from 1");
+    expect_error("compare --trace-steps 3:7 j", "--trace-steps");
     expect_error("local", "local takes [JOB.json] [-- COMMAND...]");
     expect_error("local --ps two j",
                  "--ps takes a count from 0 to 1024, not 'two'");
