@@ -544,7 +544,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     snapshot_coordinator_step(run, now);
     run_series_step(run, now);
     metrics_show(run, now);
-    trace_file_step(run);
+    trace_file_step(run, now);
     shutdown_step(run, now);
     control_server_step(run->control_server, now, heartbeat_interval);
     if (run->phase < RUN_FINISHING || run->failed_to_start)

@@ -519,8 +519,5 @@ enum status perfetto_write(const char *path, const struct perfetto_trace *trace,
     flush(&writer);
     free(writer.bytes);
     free(writer.flows);
-    if (!writer.status)
-        return atomic_file_commit(&writer.file, why);
-    atomic_file_abort(&writer.file);
-    return writer.status;
+    return atomic_file_finish(&writer.file, writer.status, why);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { MAX_PATH = 4096 };
+static const int64_t MOST_WAIT = 10 * TIME_S;
 
 /* Of one slot, or the chief's own behind them. */
 struct member {
@@ -32,6 +33,9 @@ struct trace_file {
     uint32_t num_members; /* slots, and the chief */
     size_t count, most;   /* records in all */
     uint64_t saved;       /* the last checkpoint that was looked at */
+    uint64_t looked,
+        due;            /* the last round that was looked at, and that saves */
+    int64_t past_since; /* trainers are past the last step; 0: they are not */
     bool requested, written;
     struct member *members;
     struct perfetto_trace trace;
@@ -280,6 +284,32 @@ static bool are_past(const struct run *run, uint64_t last) {
     return past > 0;
 }
 
+/* Of planned checkpoints nothing is heard before they are written. */
+static void look_at_rounds(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    uint64_t step = run_step(run);
+    uint64_t end = step < file->steps.last ? step : file->steps.last;
+    if (file->looked < file->steps.first)
+        file->looked = file->steps.first - 1;
+    while (run_synchronous(run) && file->looked < end)
+        if (run_schedule_saves(&run->plan.schedule, ++file->looked))
+            file->due = file->looked;
+}
+
+/* Are all steps over, and the checkpoints of them, whose records are to be in
+ * the file? One that is skipped is not waited for long. */
+static bool are_over(struct run *run, int64_t now) {
+    struct trace_file *file = run->trace.file;
+    const struct run_checkpoints *checkpoints = &run->checkpoints;
+    if (!are_past(run, file->steps.last))
+        return false;
+    if (!file->past_since)
+        file->past_since = now;
+    bool saved = checkpoints->has_saved && checkpoints->saved >= file->due;
+    return !snapshot_coordinator_is_saving(run) &&
+           (!file->due || saved || now - file->past_since > MOST_WAIT);
+}
+
 /* Has every process sent what it has? */
 static bool are_here(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++)
@@ -289,27 +319,27 @@ static bool are_here(const struct run *run) {
     return true;
 }
 
-void trace_file_step(struct run *run) {
+void trace_file_step(struct run *run, int64_t now) {
     struct trace_file *file = run->trace.file;
     struct failure why;
     enum status status;
     if (!file || file->written || run->phase < RUN_TRAINING)
         return;
+    look_at_rounds(run);
     if (!file->task)
         add_checkpoint(run);
     if (file->task && background_task_poll(file->task, &status, &why)) {
         background_task_close(&file->task);
         end_writing(run, status, &why);
     } else if (!file->requested && run->phase == RUN_TRAINING &&
-               are_past(run, file->steps.last)) {
+               are_over(run, now)) {
         Capstan__TraceRequest request = CAPSTAN__TRACE_REQUEST__INIT;
         Capstan__Control control = CAPSTAN__CONTROL__INIT;
         control.body_case = CAPSTAN__CONTROL__BODY_TRACE_REQUEST;
         control.trace_request = &request;
         file->requested = true;
         control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
-    } else if (file->requested && !file->task && are_here(run) &&
-               !snapshot_coordinator_is_saving(run)) {
+    } else if (file->requested && !file->task && are_here(run)) {
         describe_processes(run);
         if (background_task_open(&file->task, write_trace, file, &why))
             end_writing(run, failure_code_status(why.code), &why);
@@ -323,7 +353,7 @@ void trace_file_finish(struct run *run) {
     if (!file || file->written)
         return;
     if (!file->task) {
-        if (run->phase == RUN_JOINING || run->failed_to_start)
+        if (!run->metrics.began)
             return;
         add_checkpoint(run);
         describe_processes(run);

@@ -43,9 +43,10 @@ void trace_file_receive(struct run *run, const struct roster_slot *slot,
 /* Records the checkpoint that the chief has completed. Requests the records
  * once all trainers are past the last step; begins to write once they are here.
  */
-void trace_file_step(struct run *run);
+void trace_file_step(struct run *run, int64_t now);
 
-/* At the end of the run: writes what there is, unless it is written. */
+/* At the end of a run that has a plan: writes what there is, unless it is
+ * written. */
 void trace_file_finish(struct run *run);
 
 #endif
