@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kind of value has four functions and a count: read it into its field,
- * write it back, describe the allowed values for a person and as JSON Schema,
- * and the number of strings that the field owns. A refused value leaves its
- * field unchanged. Kinds that many keys share come first. */
+/* A kind of value has functions and a count: read it into its field, write it
+ * back, describe the allowed values for a person and as JSON Schema (or a text
+ * of each), and the number of strings that the field owns. A refused value
+ * leaves its field unchanged. Kinds that many keys share come first. */
 #include "proto/job/job_value.h"
 
 #include "core/base/amount.h"
@@ -24,7 +24,20 @@ struct job_value_kind {
     void (*allowed)(const struct job_key *key, char *text, size_t size);
     json_t *(*schema)(const struct job_key *key);
     unsigned owned; /* strings that the field owns */
+    /* Instead of `allowed` and `schema`, where all keys have the same. */
+    const char *all_allow, *all_schema;
 };
+
+/* The definition of one of a kind's functions. */
+#define UNUSED __attribute__((unused))
+#define READ(NAME)                                                             \
+    static bool NAME(UNUSED const struct job_key *key, const json_t *value,    \
+                     void *field, UNUSED const struct job_reader *reader)
+#define WRITE(NAME)                                                            \
+    static json_t *NAME(UNUSED const struct job_key *key, const void *field)
+#define ALLOW(NAME)                                                            \
+    static void NAME(UNUSED const struct job_key *key, char *text, size_t size)
+#define SCHEMA(NAME) static json_t *NAME(UNUSED const struct job_key *key)
 
 _Static_assert(sizeof(enum job_loss) == sizeof(unsigned), "JOB_KIND_CHOICE");
 
@@ -48,19 +61,16 @@ static json_t *job_value_write_integer(const struct job_key *key,
                                          : NULL;
 }
 
-static void job_value_allow_integer(const struct job_key *key, char *text,
-                                    size_t size) {
+ALLOW(job_value_allow_integer) {
     snprintf(text, size, "an integer from %.0f to %.0f", key->min, key->max);
 }
 
-static json_t *job_value_integer_schema(const struct job_key *key) {
+SCHEMA(job_value_integer_schema) {
     return json_pack("{s:s, s:I, s:I}", "type", "integer", "minimum",
                      (json_int_t)key->min, "maximum", (json_int_t)key->max);
 }
 
-static bool read_u32(const struct job_key *key, const json_t *value,
-                     void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_u32) {
     uint64_t integer;
     if (!job_value_read_integer(key, value, &integer))
         return false;
@@ -68,47 +78,30 @@ static bool read_u32(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_u32(const struct job_key *key, const void *field) {
+WRITE(write_u32) {
     return job_value_write_integer(key, *(const uint32_t *)field);
 }
 
-static bool read_u64(const struct job_key *key, const json_t *value,
-                     void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_u64) {
     return job_value_read_integer(key, value, field);
 }
 
-static json_t *write_u64(const struct job_key *key, const void *field) {
+WRITE(write_u64) {
     return job_value_write_integer(key, *(const uint64_t *)field);
 }
 
-static bool read_bool(const struct job_key *key, const json_t *value,
-                      void *field, const struct job_reader *reader) {
-    (void)key, (void)reader;
+READ(read_bool) {
     if (!json_is_boolean(value))
         return false;
     *(bool *)field = json_is_true(value);
     return true;
 }
 
-static json_t *write_bool(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_bool) {
     return json_boolean(*(const bool *)field);
 }
 
-static void allow_bool(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "true or false");
-}
-
-static json_t *bool_schema(const struct job_key *key) {
-    (void)key;
-    return json_pack("{s:s}", "type", "boolean");
-}
-
-static bool read_real(const struct job_key *key, const json_t *value,
-                      void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_real) {
     double number = json_number_value(value);
     if (!json_is_number(value) || number < key->min || number > key->max)
         return false;
@@ -116,12 +109,12 @@ static bool read_real(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_real(const struct job_key *key, const void *field) {
+WRITE(write_real) {
     double number = *(const double *)field;
     return number != 0 || key->default_value ? json_real(number) : NULL;
 }
 
-static void allow_real(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_real) {
     bool floor_given = key->min > -JOB_UNBOUNDED;
     bool ceiling_given = key->max < JOB_UNBOUNDED;
     if (floor_given && ceiling_given)
@@ -134,7 +127,7 @@ static void allow_real(const struct job_key *key, char *text, size_t size) {
         snprintf(text, size, "a number");
 }
 
-static json_t *job_value_real_schema(const struct job_key *key) {
+SCHEMA(job_value_real_schema) {
     return json_pack("{s:s, s:f, s:f}", "type", "number", "minimum", key->min,
                      "maximum", key->max);
 }
@@ -151,9 +144,7 @@ static int find_word(const struct job_key *key, const json_t *value) {
     return -1;
 }
 
-static bool read_choice(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_choice) {
     int index = find_word(key, value);
     if (index < 0)
         return false;
@@ -162,14 +153,12 @@ static bool read_choice(const struct job_key *key, const json_t *value,
 }
 
 /* The empty word means that no choice is made. */
-static json_t *write_choice(const struct job_key *key, const void *field) {
+WRITE(write_choice) {
     const char *word = key->words[*(const unsigned *)field];
     return *word ? json_string(word) : NULL;
 }
 
-static bool read_bool_word(const struct job_key *key, const json_t *value,
-                           void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_bool_word) {
     int index = find_word(key, value);
     if (index < 0)
         return false;
@@ -177,11 +166,11 @@ static bool read_bool_word(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_bool_word(const struct job_key *key, const void *field) {
+WRITE(write_bool_word) {
     return json_string(key->words[*(const bool *)field]);
 }
 
-static void allow_words(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_words) {
     size_t used = 0;
     for (const char *const *word = key->words; *word && used < size; word++)
         if (**word)
@@ -237,7 +226,7 @@ static char *job_value_join_words(const char *const *words, const char *before,
 }
 
 /* Editors offer the words of "enum"; the pattern has them in any case. */
-static json_t *words_schema(const struct job_key *key) {
+SCHEMA(words_schema) {
     char *words = job_value_join_words(key->words, "", "");
     json_t *list = json_array();
     for (const char *const *word = key->words; *word; word++)
@@ -249,9 +238,7 @@ static json_t *words_schema(const struct job_key *key) {
     return schema;
 }
 
-static bool job_value_read_text(const struct job_key *key, const json_t *value,
-                                void *field, const struct job_reader *reader) {
-    (void)key, (void)reader;
+READ(job_value_read_text) {
     if (!json_is_string(value))
         return false;
     free(*(char **)field);
@@ -259,21 +246,9 @@ static bool job_value_read_text(const struct job_key *key, const json_t *value,
     return *(char **)field;
 }
 
-static json_t *job_value_write_text(const struct job_key *key,
-                                    const void *field) {
-    (void)key;
+WRITE(job_value_write_text) {
     char *const *text = field;
     return *text ? json_string(*text) : NULL;
-}
-
-static void allow_text(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "a string");
-}
-
-static json_t *text_schema(const struct job_key *key) {
-    (void)key;
-    return json_pack("{s:s}", "type", "string");
 }
 
 static bool has_allowed_suffix(const struct job_key *key, const char *path) {
@@ -301,8 +276,7 @@ static char *job_value_join(const char *folder, const char *path) {
     return joined;
 }
 
-static bool read_path(const struct job_key *key, const json_t *value,
-                      void *field, const struct job_reader *reader) {
+READ(read_path) {
     char *path = job_value_join(reader->folder, json_string_value(value));
     if (!path || !has_allowed_suffix(key, path)) {
         free(path);
@@ -313,7 +287,7 @@ static bool read_path(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static void allow_path(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_path) {
     size_t used = (size_t)snprintf(text, size, "a path");
     for (const char *const *end = key->words; end && *end && used < size; end++)
         used += (size_t)snprintf(text + used, size - used, "%s%s",
@@ -321,7 +295,7 @@ static void allow_path(const struct job_key *key, char *text, size_t size) {
                                  *end);
 }
 
-static json_t *path_schema(const struct job_key *key) {
+SCHEMA(path_schema) {
     char *pattern = job_value_join_words(key->words, "\\", "$");
     json_t *schema = json_pack("{s:s, s:i}", "type", "string", "minLength", 1);
     if (pattern)
@@ -340,9 +314,7 @@ static void free_files(struct job_files *files) {
 
 /* One path, or several; images and labels are two. The format is read before
  * them. */
-static bool read_files(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)key;
+READ(read_files) {
     const struct job_data *data = &reader->job->data;
     const char *folder = data->dir ? data->dir : reader->folder;
     size_t count = json_is_array(value) ? json_array_size(value) : 1;
@@ -363,8 +335,7 @@ static bool read_files(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_files(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_files) {
     const struct job_files *files = field;
     json_t *array = files->paths[0] ? json_array() : NULL;
     for (size_t i = 0; i < JOB_MAX_FILES && files->paths[i]; i++)
@@ -372,8 +343,7 @@ static json_t *write_files(const struct job_key *key, const void *field) {
     return array;
 }
 
-static void allow_files(const struct job_key *key, char *text, size_t size) {
-    (void)key;
+ALLOW(allow_files) {
     snprintf(text, size,
              "an array of two paths, images and labels; of records a path, a "
              "pattern such as \"day_*.csv\", or an array of up to %d of them",
@@ -381,8 +351,7 @@ static void allow_files(const struct job_key *key, char *text, size_t size) {
 }
 
 /* One or several; the rule of idx, two, is that of its format. */
-static json_t *files_schema(const struct job_key *key) {
-    (void)key;
+SCHEMA(files_schema) {
     return json_pack("{s:[{s:s, s:i}, {s:s, s:i, s:i, s:{s:s, s:i}}]}", "anyOf",
                      "type", "string", "minLength", 1, "type", "array",
                      "minItems", 1, "maxItems", JOB_MAX_FILES - 1, "items",
@@ -398,32 +367,18 @@ static bool keep_json(const json_t *value, void *field) {
     return true;
 }
 
-static json_t *write_kept(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_kept) {
     char *const *text = field;
     return *text ? json_loads(*text, 0, NULL) : NULL;
 }
 
-static bool read_names(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)key, (void)reader;
+READ(read_names) {
     size_t i;
     const json_t *name;
     bool texts = json_array_size(value) > 0;
     json_array_foreach(value, i, name) texts =
         texts && json_string_length(name) > 0;
     return texts && keep_json(value, field);
-}
-
-static void allow_names(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "an array of names");
-}
-
-static json_t *names_schema(const struct job_key *key) {
-    (void)key;
-    return json_pack("{s:s, s:i, s:{s:s, s:i}}", "type", "array", "minItems", 1,
-                     "items", "type", "string", "minLength", 1);
 }
 
 /* Members that are null are as good as left out. */
@@ -439,9 +394,7 @@ static void drop_nulls(json_t *object) {
     }
 }
 
-static bool read_named_objects(const struct job_key *key, const json_t *value,
-                               void *field, const struct job_reader *reader) {
-    (void)key;
+READ(read_named_objects) {
     const char *folder = reader->job->data.dir, *name;
     json_t *own = json_deep_copy(value), *of_name;
     drop_nulls(own);
@@ -459,22 +412,7 @@ static bool read_named_objects(const struct job_key *key, const json_t *value,
     return whole;
 }
 
-static void allow_object(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size,
-             "an object with an object for each name, whose \"file\" is a "
-             "path");
-}
-
-/* What a member is, its models say (struct job_models). */
-static json_t *object_schema(const struct job_key *key) {
-    (void)key;
-    return json_pack("{s:s, s:i}", "type", "object", "minProperties", 1);
-}
-
-static bool read_widths(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_widths) {
     struct job_widths widths = {.count = (uint32_t)json_array_size(value)};
     if (widths.count < key->least || widths.count > key->most)
         return false;
@@ -488,8 +426,7 @@ static bool read_widths(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_widths(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_widths) {
     const struct job_widths *widths = field;
     json_t *array = json_array();
     for (uint32_t i = 0; i < widths->count; i++)
@@ -497,7 +434,7 @@ static json_t *write_widths(const struct job_key *key, const void *field) {
     return array;
 }
 
-static void allow_widths(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_widths) {
     snprintf(text, size, "an array of %u to %u integers from %.0f to %.0f",
              key->least, key->most, key->min, key->max);
 }
@@ -508,13 +445,11 @@ static json_t *items_schema(const struct job_key *key, json_t *item) {
                      item);
 }
 
-static json_t *widths_schema(const struct job_key *key) {
+SCHEMA(widths_schema) {
     return items_schema(key, job_value_integer_schema(key));
 }
 
-static bool read_reals(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_reals) {
     struct job_reals reals = {.count = (uint32_t)json_array_size(value)};
     if (reals.count < key->least || reals.count > key->most)
         return false;
@@ -529,8 +464,7 @@ static bool read_reals(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_reals(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_reals) {
     const struct job_reals *reals = field;
     json_t *array = reals->count ? json_array() : NULL;
     for (uint32_t i = 0; i < reals->count; i++)
@@ -538,18 +472,16 @@ static json_t *write_reals(const struct job_key *key, const void *field) {
     return array;
 }
 
-static void allow_reals(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_reals) {
     snprintf(text, size, "an array of %u to %u numbers, at least %g",
              key->least, key->most, key->min);
 }
 
-static json_t *reals_schema(const struct job_key *key) {
+SCHEMA(reals_schema) {
     return items_schema(key, job_value_real_schema(key));
 }
 
-static bool read_betas(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)key, (void)reader;
+READ(read_betas) {
     struct optimizer *optimizer = field;
     if (json_array_size(value) != 2)
         return false;
@@ -565,33 +497,17 @@ static bool read_betas(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_betas(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_betas) {
     const struct optimizer *optimizer = field;
     return json_pack("[f, f]", optimizer->beta1, optimizer->beta2);
 }
 
-static void allow_betas(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "an array of two numbers, at least 0, less than 1");
-}
-
-static json_t *betas_schema(const struct job_key *key) {
-    (void)key;
-    return json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array",
-                     "minItems", 2, "maxItems", 2, "items", "type", "number",
-                     "minimum", 0, "exclusiveMaximum", 1);
-}
-
-static bool read_steps(const struct job_key *key, const json_t *value,
-                       void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_steps) {
     struct job *job = field;
     return job->has_steps = job_value_read_integer(key, value, &job->steps);
 }
 
-static json_t *write_steps(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_steps) {
     const struct job *job = field;
     return job->has_steps ? json_integer((json_int_t)job->steps) : NULL;
 }
@@ -601,35 +517,30 @@ static bool is_word(const json_t *value, const char *word) {
     return text && !strcmp(text, word);
 }
 
-static bool read_staleness(const struct job_key *key, const json_t *value,
-                           void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_staleness) {
     if (!is_word(value, "inf"))
         return job_value_read_integer(key, value, field);
     *(uint64_t *)field = JOB_STALENESS_INF;
     return true;
 }
 
-static json_t *write_staleness(const struct job_key *key, const void *field) {
+WRITE(write_staleness) {
     uint64_t staleness = *(const uint64_t *)field;
     if (staleness == JOB_STALENESS_INF)
         return json_string("inf");
     return job_value_write_integer(key, staleness);
 }
 
-static void allow_staleness(const struct job_key *key, char *text,
-                            size_t size) {
+ALLOW(allow_staleness) {
     snprintf(text, size, "an integer from 0 to %.0f, or \"inf\"", key->max);
 }
 
-static json_t *staleness_schema(const struct job_key *key) {
+SCHEMA(staleness_schema) {
     return json_pack("{s:[o, {s:[s]}]}", "anyOf", job_value_integer_schema(key),
                      "enum", "inf");
 }
 
-static bool read_parameters(const struct job_key *key, const json_t *value,
-                            void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_parameters) {
     struct amount amount = {AMOUNT_PARAMETERS, (uint64_t)key->min,
                             (uint64_t)key->max, 1};
     const char *text = json_string_value(value);
@@ -637,27 +548,20 @@ static bool read_parameters(const struct job_key *key, const json_t *value,
                 : job_value_read_integer(key, value, field);
 }
 
-static json_t *write_parameters(const struct job_key *key, const void *field) {
-    return job_value_write_integer(key, *(const uint64_t *)field);
-}
-
-static void allow_parameters(const struct job_key *key, char *text,
-                             size_t size) {
+ALLOW(allow_parameters) {
     snprintf(text, size,
              "an integer from %.0f to %.0f, or a text such as \"25.6M\", in "
              "which K, M, G (or B) and T are powers of 1000",
              key->min, key->max);
 }
 
-static json_t *parameters_schema(const struct job_key *key) {
+SCHEMA(parameters_schema) {
     return json_pack("{s:[o, {s:s, s:s}]}", "anyOf",
                      job_value_integer_schema(key), "type", "string", "pattern",
                      "^(?=.*[1-9])[0-9]+(\\.[0-9]+)?[kKmMgGbBtT]?$");
 }
 
-static bool read_resume(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_resume) {
     struct job_checkpoint *checkpoint = field;
     if (is_word(value, "auto"))
         checkpoint->resume = JOB_RESUME_AUTO;
@@ -670,8 +574,7 @@ static bool read_resume(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_resume(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_resume) {
     const struct job_checkpoint *checkpoint = field;
     if (checkpoint->resume == JOB_RESUME_STEP)
         return json_integer((json_int_t)checkpoint->resume_step);
@@ -679,20 +582,13 @@ static json_t *write_resume(const struct job_key *key, const void *field) {
     return json_string(never ? "never" : "auto");
 }
 
-static void allow_resume(const struct job_key *key, char *text, size_t size) {
-    (void)key;
-    snprintf(text, size, "\"auto\", \"never\" or the number of a step");
-}
-
-static json_t *resume_schema(const struct job_key *key) {
+SCHEMA(resume_schema) {
     return json_pack("{s:[{s:[s, s]}, o]}", "anyOf", "enum", "auto", "never",
                      job_value_integer_schema(key));
 }
 
 /* One number, or several in ascending order. */
-static bool read_counts(const struct job_key *key, const json_t *value,
-                        void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_counts) {
     struct job_counts counts = {0};
     size_t many = json_is_array(value) ? json_array_size(value) : 1;
     if (!many || many > JOB_MAX_COUNTS)
@@ -710,8 +606,7 @@ static bool read_counts(const struct job_key *key, const json_t *value,
     return true;
 }
 
-static json_t *write_counts(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_counts) {
     const struct job_counts *counts = field;
     json_t *list = counts->count ? json_array() : NULL;
     for (unsigned i = 0; i < counts->count; i++)
@@ -719,14 +614,14 @@ static json_t *write_counts(const struct job_key *key, const void *field) {
     return list;
 }
 
-static void allow_counts(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_counts) {
     snprintf(text, size,
              "an integer from %.0f to %.0f, or an array of up to %d of them "
              "that ascend",
              key->min, key->max, JOB_MAX_COUNTS);
 }
 
-static json_t *counts_schema(const struct job_key *key) {
+SCHEMA(counts_schema) {
     json_t *one = job_value_integer_schema(key);
     return json_pack("{s:[o, {s:s, s:i, s:i, s:b, s:O}]}", "anyOf", one, "type",
                      "array", "minItems", 1, "maxItems", JOB_MAX_COUNTS,
@@ -853,62 +748,74 @@ json_t *job_init_schema(bool by_fans) {
     return json_pack("{s:o}", "anyOf", any);
 }
 
-static bool read_init(const struct job_key *key, const json_t *value,
-                      void *field, const struct job_reader *reader) {
-    (void)reader;
+READ(read_init) {
     return job_init_read(field, value, key->kind == JOB_KIND_INIT);
 }
 
-static json_t *write_init(const struct job_key *key, const void *field) {
-    (void)key;
+WRITE(write_init) {
     return job_init_write(field);
 }
 
-static void allow_init(const struct job_key *key, char *text, size_t size) {
+ALLOW(allow_init) {
     job_init_allowed(key->kind == JOB_KIND_INIT, text, size);
 }
 
-static json_t *init_schema(const struct job_key *key) {
+SCHEMA(init_schema) {
     return job_init_schema(key->kind == JOB_KIND_INIT);
 }
 
 static const struct job_value_kind kinds[JOB_KINDS] = {
-    [JOB_KIND_BOOL] = {read_bool, write_bool, allow_bool, bool_schema, 0},
+    [JOB_KIND_BOOL] = {read_bool, write_bool, .all_allow = "true or false",
+                       .all_schema = "{\"type\": \"boolean\"}"},
     [JOB_KIND_U32] = {read_u32, write_u32, job_value_allow_integer,
-                      job_value_integer_schema, 0},
+                      job_value_integer_schema},
     [JOB_KIND_U64] = {read_u64, write_u64, job_value_allow_integer,
-                      job_value_integer_schema, 0},
-    [JOB_KIND_REAL] = {read_real, write_real, allow_real, job_value_real_schema,
-                       0},
-    [JOB_KIND_CHOICE] = {read_choice, write_choice, allow_words, words_schema,
-                         0},
+                      job_value_integer_schema},
+    [JOB_KIND_REAL] = {read_real, write_real, allow_real,
+                       job_value_real_schema},
+    [JOB_KIND_CHOICE] = {read_choice, write_choice, allow_words, words_schema},
     [JOB_KIND_BOOL_WORD] = {read_bool_word, write_bool_word, allow_words,
-                            words_schema, 0},
-    [JOB_KIND_TEXT] = {job_value_read_text, job_value_write_text, allow_text,
-                       text_schema, 1},
+                            words_schema},
+    [JOB_KIND_TEXT] = {job_value_read_text, job_value_write_text, .owned = 1,
+                       .all_allow = "a string",
+                       .all_schema = "{\"type\": \"string\"}"},
     [JOB_KIND_PATH] = {read_path, job_value_write_text, allow_path, path_schema,
                        1},
     [JOB_KIND_FILES] = {read_files, write_files, allow_files, files_schema,
                         JOB_MAX_FILES},
-    [JOB_KIND_NAMES] = {read_names, write_kept, allow_names, names_schema, 1},
-    [JOB_KIND_OBJECT] = {read_named_objects, write_kept, allow_object,
-                         object_schema, 1},
-    [JOB_KIND_WIDTHS] = {read_widths, write_widths, allow_widths, widths_schema,
-                         0},
-    [JOB_KIND_REALS] = {read_reals, write_reals, allow_reals, reals_schema, 0},
-    [JOB_KIND_BETAS] = {read_betas, write_betas, allow_betas, betas_schema, 0},
+    [JOB_KIND_NAMES] = {read_names, write_kept, .owned = 1,
+                        .all_allow = "an array of names",
+                        .all_schema =
+                            "{\"type\": \"array\", \"minItems\": 1, \"items\": "
+                            "{\"type\": \"string\", \"minLength\": 1}}"},
+    /* What a member is, its models say (struct job_models). */
+    [JOB_KIND_OBJECT] =
+        {read_named_objects, write_kept, .owned = 1,
+         .all_allow =
+             "an object with an object for each name, whose \"file\" is a path",
+         .all_schema = "{\"type\": \"object\", \"minProperties\": 1}"},
+    [JOB_KIND_WIDTHS] = {read_widths, write_widths, allow_widths,
+                         widths_schema},
+    [JOB_KIND_REALS] = {read_reals, write_reals, allow_reals, reals_schema},
+    [JOB_KIND_BETAS] =
+        {read_betas, write_betas,
+         .all_allow = "an array of two numbers, at least 0, less than 1",
+         .all_schema =
+             "{\"type\": \"array\", \"minItems\": 2, \"maxItems\": 2, \"items\": "
+             "{\"type\": \"number\", \"minimum\": 0, \"exclusiveMaximum\": 1}}"},
     [JOB_KIND_STEPS] = {read_steps, write_steps, job_value_allow_integer,
-                        job_value_integer_schema, 0},
+                        job_value_integer_schema},
     [JOB_KIND_STALENESS] = {read_staleness, write_staleness, allow_staleness,
-                            staleness_schema, 0},
-    [JOB_KIND_PARAMETERS] = {read_parameters, write_parameters,
-                             allow_parameters, parameters_schema, 0},
-    [JOB_KIND_RESUME] = {read_resume, write_resume, allow_resume, resume_schema,
-                         0},
-    [JOB_KIND_COUNTS] = {read_counts, write_counts, allow_counts, counts_schema,
-                         0},
-    [JOB_KIND_INIT] = {read_init, write_init, allow_init, init_schema, 0},
-    [JOB_KIND_ROW_INIT] = {read_init, write_init, allow_init, init_schema, 0},
+                            staleness_schema},
+    [JOB_KIND_PARAMETERS] = {read_parameters, write_u64, allow_parameters,
+                             parameters_schema},
+    [JOB_KIND_RESUME] = {read_resume, write_resume, .schema = resume_schema,
+                         .all_allow =
+                             "\"auto\", \"never\" or the number of a step"},
+    [JOB_KIND_COUNTS] = {read_counts, write_counts, allow_counts,
+                         counts_schema},
+    [JOB_KIND_INIT] = {read_init, write_init, allow_init, init_schema},
+    [JOB_KIND_ROW_INIT] = {read_init, write_init, allow_init, init_schema},
 };
 
 /* The struct of a model is the job's own. */
@@ -939,9 +846,15 @@ void job_value_free(const struct job_key *key, struct job *job) {
 }
 
 void job_value_allowed(const struct job_key *key, char *text, size_t size) {
-    kinds[key->kind].allowed(key, text, size);
+    const struct job_value_kind *kind = &kinds[key->kind];
+    if (kind->all_allow)
+        snprintf(text, size, "%s", kind->all_allow);
+    else
+        kind->allowed(key, text, size);
 }
 
 json_t *job_value_schema(const struct job_key *key) {
-    return kinds[key->kind].schema(key);
+    const struct job_value_kind *kind = &kinds[key->kind];
+    return kind->all_schema ? json_loads(kind->all_schema, 0, NULL)
+                            : kind->schema(key);
 }
