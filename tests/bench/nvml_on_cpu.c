@@ -27,8 +27,7 @@ int nvmlShutdown(void) {
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    (void)uuid;
-    (void)device;
+    (void)uuid, (void)device;
     return 6; /* NVML_ERROR_NOT_FOUND */
 }
 

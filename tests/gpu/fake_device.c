@@ -437,8 +437,7 @@ static bool supports(const struct device *device, struct op op) {
 
 static enum status prepare(struct device *device, struct op op,
                            struct failure *why) {
-    (void)op;
-    (void)why;
+    (void)op, (void)why;
     expect_no_span(device);
     return STATUS_OK;
 }

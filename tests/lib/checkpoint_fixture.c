@@ -27,9 +27,7 @@ void checkpoint_fixture_folder(char path[PATH_MAX]) {
 
 static int remove_one(const char *path, const struct stat *about, int type,
                       struct FTW *where) {
-    (void)about;
-    (void)type;
-    (void)where;
+    (void)about, (void)type, (void)where;
     return remove(path);
 }
 

@@ -135,9 +135,7 @@ struct trainer_report trainer_fixture_report(struct trainer_fixture *fixture) {
 }
 
 static void no_action(void *context, uint32_t b, uint64_t version) {
-    (void)context;
-    (void)b;
-    (void)version;
+    (void)context, (void)b, (void)version;
 }
 
 static void open_service(struct trainer_fixture *fixture) {

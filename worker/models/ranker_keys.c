@@ -117,8 +117,7 @@ static const struct job_key matrix_factorization_keys[] = {
 
 /* No setting is without effect. */
 static void ranker_check_job(const struct job *job, const struct log *log) {
-    (void)job;
-    (void)log;
+    (void)job, (void)log;
 }
 
 #define SCHEMA(name)                                                           \

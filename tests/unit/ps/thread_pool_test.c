@@ -59,9 +59,7 @@ static void count(void *context, struct thread_pool_task *task) {
 
 static void prefetch_none(void *context, const struct thread_pool_task *task,
                           unsigned ahead) {
-    (void)context;
-    (void)task;
-    (void)ahead;
+    (void)context, (void)task, (void)ahead;
 }
 
 static void open_thread_pool(struct fixture *fixture, uint32_t threads,

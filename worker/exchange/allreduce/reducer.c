@@ -773,36 +773,28 @@ static void reducer_cancel(struct exchange *exchange) {
 
 /* Outside of a step the weights of all ranks are equal and do not change. */
 static bool reducer_fetch(struct exchange *exchange, uint64_t clock) {
-    (void)exchange;
-    (void)clock;
+    (void)exchange, (void)clock;
     return true;
 }
 
 static void reducer_pull(struct exchange *exchange, uint64_t clock,
                          uint64_t snapshot) {
-    (void)exchange;
-    (void)clock;
-    (void)snapshot;
+    (void)exchange, (void)clock, (void)snapshot;
 }
 
 static void reducer_assign(struct exchange *exchange, uint64_t clock) {
-    (void)exchange;
-    (void)clock;
+    (void)exchange, (void)clock;
 }
 
 /* All ranks begin together. */
 static void reducer_set_epoch(struct exchange *exchange, uint64_t number,
                               uint64_t first) {
-    (void)exchange;
-    (void)number;
-    (void)first;
+    (void)exchange, (void)number, (void)first;
 }
 
 static bool reducer_epoch(struct exchange *exchange, uint64_t *number,
                           uint64_t *first) {
-    (void)exchange;
-    (void)number;
-    (void)first;
+    (void)exchange, (void)number, (void)first;
     return false;
 }
 
@@ -813,8 +805,7 @@ static struct row_reducer *rows_of(struct exchange *exchange) {
 static void reducer_lookup(struct exchange *exchange, uint64_t clock,
                            bool early, uint64_t snapshot,
                            struct row_batch *rows) {
-    (void)early;
-    (void)snapshot;
+    (void)early, (void)snapshot;
     row_reducer_lookup(rows_of(exchange), clock, rows);
 }
 

@@ -290,10 +290,7 @@ static bool client_contribute(struct exchange *exchange,
 /* Weights and means arrive in the caller's memory. */
 static void client_take(struct exchange *exchange, uint32_t parameter,
                         bool mean, float *to) {
-    (void)exchange;
-    (void)parameter;
-    (void)mean;
-    (void)to;
+    (void)exchange, (void)parameter, (void)mean, (void)to;
 }
 
 static void client_announce(struct exchange *exchange, uint32_t first,
@@ -487,25 +484,19 @@ static void client_cancel(struct exchange *exchange) {
 static enum status client_begin(struct exchange *exchange,
                                 const struct reducer_device_arena *device_arena,
                                 struct failure *why) {
-    (void)exchange;
-    (void)device_arena;
-    (void)why;
+    (void)exchange, (void)device_arena, (void)why;
     return STATUS_OK;
 }
 
 static enum status client_unscale(struct exchange *exchange, float by,
                                   bool *finite, struct failure *why) {
-    (void)exchange;
-    (void)by;
-    (void)finite;
-    (void)why;
+    (void)exchange, (void)by, (void)finite, (void)why;
     return STATUS_OK;
 }
 
 static enum status client_download_weights(struct exchange *exchange,
                                            struct failure *why) {
-    (void)exchange;
-    (void)why;
+    (void)exchange, (void)why;
     return STATUS_OK;
 }
 
@@ -514,8 +505,7 @@ static void client_has_nothing_to_do(struct exchange *exchange) {
 }
 
 static bool client_peer_lost(struct exchange *exchange, struct failure *why) {
-    (void)exchange;
-    (void)why;
+    (void)exchange, (void)why;
     return false;
 }
 

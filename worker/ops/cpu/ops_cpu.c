@@ -42,8 +42,7 @@ static uint32_t cpu_count(void) {
 
 static enum status cpu_describe(uint32_t index, struct device_description *out,
                                 struct failure *why) {
-    (void)index;
-    (void)why;
+    (void)index, (void)why;
     *out = (struct device_description){.name = "cpu", .usable = true};
     return STATUS_OK;
 }
@@ -60,29 +59,24 @@ static enum status cpu_open(struct device **out,
 /* All calls are synchronous: there is nothing to wait for, and host memory
  * needs no pinning. */
 static bool cpu_pin(struct device *device, void *memory, size_t bytes) {
-    (void)device;
-    (void)memory;
-    (void)bytes;
+    (void)device, (void)memory, (void)bytes;
     return true;
 }
 
 static void cpu_unpin(struct device *device, void *memory) {
-    (void)device;
-    (void)memory;
+    (void)device, (void)memory;
 }
 
 static void cpu_copy(struct device *device, enum device_stream stream, void *to,
                      const void *from, size_t bytes) {
-    (void)device;
-    (void)stream;
+    (void)device, (void)stream;
     if (to != from)
         memcpy(to, from, bytes);
 }
 
 static void *cpu_native_stream(struct device *device,
                                enum device_stream stream) {
-    (void)device;
-    (void)stream;
+    (void)device, (void)stream;
     return NULL;
 }
 
@@ -99,23 +93,18 @@ static void cpu_event_close(struct device *device,
 
 static void cpu_order(struct device *device, enum device_stream stream,
                       struct device_event *event) {
-    (void)device;
-    (void)stream;
-    (void)event;
+    (void)device, (void)stream, (void)event;
 }
 
 static enum status cpu_event_sync(struct device *device,
                                   struct device_event *event,
                                   struct failure *why) {
-    (void)device;
-    (void)event;
-    (void)why;
+    (void)device, (void)event, (void)why;
     return STATUS_OK;
 }
 
 static enum status cpu_synchronize(struct device *device, struct failure *why) {
-    (void)device;
-    (void)why;
+    (void)device, (void)why;
     return STATUS_OK;
 }
 

@@ -12,8 +12,7 @@
 static const struct log silent;
 
 static const char *nothing(void *context, const char *name) {
-    (void)context;
-    (void)name;
+    (void)context, (void)name;
     return NULL;
 }
 

@@ -53,15 +53,11 @@ static const struct parameter parameters[] = {
 };
 
 static void ignore_snapshot(void *context, uint32_t block, uint64_t version) {
-    (void)context;
-    (void)block;
-    (void)version;
+    (void)context, (void)block, (void)version;
 }
 
 static void ignore_sums(void *context, uint64_t round, const double *sums) {
-    (void)context;
-    (void)round;
-    (void)sums;
+    (void)context, (void)round, (void)sums;
 }
 
 static void open_server(struct fixture *fixture, uint32_t p) {

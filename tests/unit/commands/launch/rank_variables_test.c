@@ -64,8 +64,7 @@ TEST(a_name_without_a_value_is_passed_over) {
 }
 
 static const char *nothing(void *context, const char *name) {
-    (void)context;
-    (void)name;
+    (void)context, (void)name;
     return NULL;
 }
 

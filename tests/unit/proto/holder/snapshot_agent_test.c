@@ -97,8 +97,7 @@ static uint64_t freeze(void *context) {
 static enum status hold_at(void *context, uint64_t round, bool write,
                            struct failure *why) {
     struct fixture *fixture = context;
-    (void)write;
-    (void)why;
+    (void)write, (void)why;
     fixture->hold_at = round;
     return STATUS_OK;
 }

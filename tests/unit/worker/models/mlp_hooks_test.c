@@ -71,14 +71,12 @@ static void need_outside(void *context, uint32_t first, uint32_t count) {
 }
 
 static void done_inside(void *context, uint32_t parameter) {
-    (void)context;
-    (void)parameter;
+    (void)context, (void)parameter;
     assert_int_equal(spans.begun, spans.ended + 1);
 }
 
 static bool refuse(void *context, double loss) {
-    (void)context;
-    (void)loss;
+    (void)context, (void)loss;
     return false;
 }
 

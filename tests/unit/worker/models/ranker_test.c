@@ -379,8 +379,7 @@ static void ranker_need(void *context, uint32_t first, uint32_t count) {
 }
 
 static bool ranker_refuse(void *context, double loss) {
-    (void)context;
-    (void)loss;
+    (void)context, (void)loss;
     return false;
 }
 

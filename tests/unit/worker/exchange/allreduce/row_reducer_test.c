@@ -58,8 +58,7 @@ static enum status gather(struct collective *group, float *data, size_t count,
 static enum status open_group(struct collective **out,
                               const struct collective_settings *settings,
                               struct failure *why) {
-    (void)settings;
-    (void)why;
+    (void)settings, (void)why;
     *out = (struct collective *)current;
     return STATUS_OK;
 }
@@ -169,9 +168,7 @@ static enum status save(void *context, const struct row_reducer_saved *as,
                         struct row_shard *rows, uint32_t p,
                         struct failure *why) {
     struct row_reducer_saved *saved = context;
-    (void)rows;
-    (void)p;
-    (void)why;
+    (void)rows, (void)p, (void)why;
     *saved = *as;
     return STATUS_OK;
 }
