@@ -129,8 +129,7 @@ Capstan__DataHeader *client_fixture_view_request(struct client_fixture *fixture,
     for (;;) {
         while (!link_view(server->wire->server_link, frame)) {
             assert_true(time_now() < deadline);
-            assert_int_equal(
-                client_step(fixture->client, fixture->now, &failure), 0);
+            assert_ok(client_step(fixture->client, fixture->now, &failure));
             client_fixture_poll(fixture);
         }
         assert_ok(message_read_data(&header, &server->arena, frame->header.data,

@@ -62,6 +62,15 @@ static CMFixtureFunction each_teardown __attribute__((unused));
     TEST_REGISTER(__COUNTER__, TEXT, SETUP, TEARDOWN, FUNCTION, NULL)          \
     struct test /* takes the semicolon */
 
+/* The function that ends a fixture, with what STATE points at. */
+#define TEARDOWN(NAME)                                                         \
+    static void NAME##_of(STATE);                                              \
+    static int NAME(void **state) {                                            \
+        NAME##_of(*state);                                                     \
+        return 0;                                                              \
+    }                                                                          \
+    static void NAME##_of(STATE)
+
 #define TEST_FUNCTION(NAME)                                                    \
     static void NAME##_of(void **state, STATE);                                \
     static void NAME(void **state) {                                           \

@@ -4,6 +4,7 @@
 
 #include "core/store/checkpoint.h"
 #include "core/store/shard_file.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"
@@ -53,7 +54,6 @@ static void reached(struct server_fixture *fixture, uint32_t b,
 }
 
 static void open_ps(struct server_fixture *fixture) {
-    struct failure why;
     fixture->snapshot = reached;
     fixture->run_schedule.checkpoints = true;
     fixture->run_schedule.every_steps = ROUND;
@@ -73,8 +73,7 @@ static void open_ps(struct server_fixture *fixture) {
                    .num_tensors = 1,
                    .row_bytes =
                        sizeof(uint64_t) + RANKS * sizeof(struct ledger_entry)}};
-    assert_int_equal(snapshot_agent_open(&ps.snapshot_agent, &settings, &why),
-                     STATUS_OK);
+    assert_ok(snapshot_agent_open(&ps.snapshot_agent, &settings, &failure));
     ps.server = fixture->server;
 }
 
@@ -90,11 +89,9 @@ static void await_report(void) {
 
 static void read_words(struct shard_reader *reader, struct shard_key key,
                        uint64_t *words, size_t count) {
-    struct failure why;
     const void *value;
     size_t bytes;
-    assert_int_equal(shard_reader_get(reader, key, &value, &bytes, &why),
-                     STATUS_OK);
+    assert_ok(shard_reader_get(reader, key, &value, &bytes, &failure));
     assert_int_equal(bytes, count * sizeof *words);
     memcpy(words, value, bytes);
 }
@@ -120,7 +117,6 @@ TEST_WITH(setup, teardown, a_planned_round_is_written_with_its_ledger_rows) {
     static uint32_t all[] = {0, 1, 3};
     struct server_fixture *fixture = *state;
     struct shard_reader *reader;
-    struct failure why;
     char step[PATH_MAX];
     open_ps(fixture);
     for (uint64_t clock = 1; clock <= ROUND; clock++)
@@ -133,7 +129,7 @@ TEST_WITH(setup, teardown, a_planned_round_is_written_with_its_ledger_rows) {
         }
     await_report();
     checkpoint_folder(folder, ROUND, step, sizeof step);
-    assert_int_equal(shard_reader_open(&reader, step, &file, &why), STATUS_OK);
+    assert_ok(shard_reader_open(&reader, step, &file, &failure));
     for (uint32_t b = 0; b < SERVER_FIXTURE_OWN_BLOCKS; b++)
         check_row(reader, &fixture->layout->blocks[fixture->ids[b]],
                   b < 2 ? ROUND : ROUND - 1);

@@ -7,6 +7,7 @@
 
 #include "core/tensor/row_keys.h"
 #include "proto/plan/encoding.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/shard_snapshot.h"
 #include "tests/lib/test.h"
@@ -124,9 +125,7 @@ static void send_row(struct server_fixture *fixture,
 
 static void open_with_rows(struct server_fixture *fixture) {
     const struct table table = {.name = "rows", .dim = 1};
-    struct failure why;
-    assert_int_equal(layout_add_tables(fixture->layout, &table, 1, 1, &why),
-                     STATUS_OK);
+    assert_ok(layout_add_tables(fixture->layout, &table, 1, 1, &failure));
     fixture->ids[fixture->num_mine++] = fixture->layout->num_blocks;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
@@ -232,7 +231,6 @@ TEST(a_query_may_request_an_ack) {
 SERVER_THREADS(a_query_may_request_an_ack);
 
 TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights) {
-    struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     push_with_ack(fixture, 0, 1);
@@ -241,8 +239,8 @@ TEST(a_new_incarnation_that_restarts_its_clock_gets_its_weights) {
     fixture->slots[0].incarnation = SERVER_FIXTURE_TRAINER + 1;
     update_core_set_view(server_update_core(fixture->server), 2,
                          fixture->slots);
-    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
-    assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+    assert_ok(server_run_actions(fixture->server, &failure));
+    assert_ok(server_drain(fixture->server, &failure));
     Capstan__DataHeader header =
         server_fixture_header(fixture, PULL, 0, 0, all, 3);
     header.incarnation = SERVER_FIXTURE_TRAINER + 1;

@@ -6,6 +6,7 @@
 #include "ps/server.h"
 
 #include "proto/plan/encoding.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"
@@ -190,16 +191,13 @@ SERVER_THREADS(sums_are_exact_under_duplicates);
 TEST(a_reply_keeps_its_weights_while_an_update_uses_another_buffer) {
     struct link_settings settings = {.max_frame = 1 << 20};
     struct link *inside;
-    struct failure why;
     uint32_t id = 0;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
-    assert_int_equal(
-        link_open(&inside, fixture->wire->zmq, LINK_CLIENT, &settings, &why),
-        0);
-    assert_int_equal(link_bind_inproc(fixture->wire->server_link, "ps", &why),
-                     0);
-    assert_int_equal(link_connect_inproc(inside, "ps", &why), 0);
+    assert_ok(link_open(&inside, fixture->wire->zmq, LINK_CLIENT, &settings,
+                        &failure));
+    assert_ok(link_bind_inproc(fixture->wire->server_link, "ps", &failure));
+    assert_ok(link_connect_inproc(inside, "ps", &failure));
     link_close(&fixture->trainers[0]);
     fixture->trainers[0] = inside;
     server_fixture_push(fixture, 0, 1, &id, 1, 1);
@@ -247,7 +245,6 @@ TEST(an_open_round_ends_with_the_server) {
 SERVER_THREADS(an_open_round_ends_with_the_server);
 
 TEST(a_dead_trainers_gradient_counts_in_its_round) {
-    struct failure why;
     server_fixture_open(fixture, 3);
     server_fixture_push(fixture, 0, 1, all, 3, 3);
     server_fixture_push(fixture, 1, 1, all, 3, 6);
@@ -255,8 +252,8 @@ TEST(a_dead_trainers_gradient_counts_in_its_round) {
     fixture->slots[0] = (struct gate_slot){0};
     update_core_set_view(server_update_core(fixture->server), 2,
                          fixture->slots);
-    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
-    assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+    assert_ok(server_run_actions(fixture->server, &failure));
+    assert_ok(server_drain(fixture->server, &failure));
     server_fixture_push(fixture, 2, 1, all, 3, 0);
     server_fixture_handle_messages(fixture, 1);
     const float means[] = {-3, -4, -6};
@@ -272,7 +269,6 @@ SERVER_BF16(a_dead_trainers_gradient_counts_in_its_round);
 SERVER_THREADS(a_dead_trainers_gradient_counts_in_its_round);
 
 TEST(clipped_rounds_shrink_to_the_limit) {
-    struct failure why;
     fixture->job.gradient_clipping = 2;
     server_fixture_open(fixture, 1);
     server_fixture_push(fixture, 0, 1, all, 3, 1);
@@ -286,14 +282,13 @@ TEST(clipped_rounds_shrink_to_the_limit) {
         squares += sum;
     }
     assert_true(weight_of(fixture, 0) == 0);
-    assert_int_equal(server_set_norm(fixture->server, 1, sqrt(squares), &why),
-                     STATUS_OK);
-    assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+    assert_ok(server_set_norm(fixture->server, 1, sqrt(squares), &failure));
+    assert_ok(server_drain(fixture->server, &failure));
     assert_true(fabs(weight_of(fixture, 3) + 4 * 2 / sqrt(squares)) < 1e-5);
     server_fixture_push(fixture, 0, 2, all, 3, 0);
     server_fixture_handle_messages(fixture, 1);
-    assert_int_equal(server_set_norm(fixture->server, 2, 0.5, &why), STATUS_OK);
-    assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+    assert_ok(server_set_norm(fixture->server, 2, 0.5, &failure));
+    assert_ok(server_drain(fixture->server, &failure));
     assert_true(fabs(weight_of(fixture, 1) + 2 * 2 / sqrt(squares) + 1) <
                 1e-5); /* below the limit: as it is */
 }
@@ -318,7 +313,6 @@ static void check_row(struct server_fixture *fixture, uint32_t b,
 }
 
 TEST(ledger_rows_and_weights_of_a_snapshot_agree) {
-    struct failure why;
     int snapshots = 0;
     fixture->context = &snapshots;
     fixture->snapshot = check_row;
@@ -340,8 +334,8 @@ TEST(ledger_rows_and_weights_of_a_snapshot_agree) {
     }
     update_core_set_snapshot_round(
         core, 5); /* block 0 is there, with a push for 6 held */
-    assert_int_equal(server_run_actions(fixture->server, &why), STATUS_OK);
-    assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+    assert_ok(server_run_actions(fixture->server, &failure));
+    assert_ok(server_drain(fixture->server, &failure));
     assert_true(snapshots > 2 * SERVER_FIXTURE_OWN_BLOCKS);
 }
 
@@ -349,13 +343,12 @@ SERVER_THREADS(ledger_rows_and_weights_of_a_snapshot_agree);
 
 /* As before a cut with staleness: rows and weights are read next. */
 TEST(at_the_end_weights_include_every_counted_push) {
-    struct failure why;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
     for (uint64_t clock = 1; clock <= 300; clock++) {
         server_fixture_push(fixture, 0, clock, all, 3, 1);
         server_fixture_handle_one(fixture);
-        assert_int_equal(server_drain(fixture->server, &why), STATUS_OK);
+        assert_ok(server_drain(fixture->server, &failure));
         for (int i = 0; i < 3; i++)
             assert_true(server_fixture_weight(fixture, all[i], 0) ==
                         -(float)clock * (float)(1 + all[i]));

@@ -4,6 +4,7 @@
 #include "ps/thread_pool.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
@@ -40,12 +41,10 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     thread_pool_close(&fixture->thread_pool);
     sem_destroy(&fixture->gate);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);
@@ -64,10 +63,8 @@ static void prefetch_none(void *context, const struct thread_pool_task *task,
 
 static void open_thread_pool(struct fixture *fixture, uint32_t threads,
                              thread_pool_function *work) {
-    struct failure why;
-    if (thread_pool_open(&fixture->thread_pool, threads, work, prefetch_none,
-                         fixture, &why))
-        fail_msg("%s", why.text);
+    assert_ok(thread_pool_open(&fixture->thread_pool, threads, work,
+                               prefetch_none, fixture, &failure));
 }
 
 static void put(struct fixture *fixture, uint32_t i, uint32_t block) {

@@ -3,6 +3,7 @@
 
 #include "ps/work_item.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -24,17 +25,16 @@ static int setup_with(void **state, uint32_t threads) {
     struct parameter parameter = {
         .name = "w", .num_dims = 1, .dims = {ELEMENTS}};
     struct optimizer optimizer = {.type = OPTIMIZER_SGD};
-    struct failure why;
-    if (layout_build(&fixture->layout, &parameter, 1, &why) ||
+    if (layout_build(&fixture->layout, &parameter, 1, &failure) ||
         shard_open(&fixture->shard,
                    &(struct shard_settings){fixture->layout, ids, BLOCKS,
                                             &optimizer, NULL},
-                   &why) ||
+                   &failure) ||
         work_items_open(&fixture->work_items,
                         &(struct work_items_settings){.units = {fixture->shard},
                                                       .num_ranks = RANKS,
                                                       .threads = threads},
-                        &why))
+                        &failure))
         return -1;
     shard_initialise(fixture->shard, 1);
     fixture->ones = malloc(ELEMENTS * sizeof(float));

@@ -30,8 +30,7 @@ static void open_case(struct trial *trial, uint32_t count, uint32_t elements) {
         parameters[p].dims[0] = elements;
         snprintf(parameters[p].name, sizeof parameters[p].name, "p%u", p);
     }
-    assert_int_equal(layout_build(&trial->layout, parameters, count, &failure),
-                     0);
+    assert_ok(layout_build(&trial->layout, parameters, count, &failure));
     trial->config = (struct simulator_config){.num_ps = 1,
                                               .num_workers = 1,
                                               .layout = trial->layout,

@@ -53,9 +53,8 @@ static unsigned echo(struct link_fixture *fixture, uint64_t run) {
     while (link_view(fixture->server_link, &frame)) {
         Capstan__DataHeader *header;
         struct link_payload payload;
-        assert_int_equal(message_read_data(&header, &arena, frame.header.data,
-                                           frame.header.size, &failure),
-                         0);
+        assert_ok(message_read_data(&header, &arena, frame.header.data,
+                                    frame.header.size, &failure));
         assert_int_equal(header->kind, CAPSTAN__DATA_HEADER__KIND__PROBE);
         bool greets = !frame.payload.size;
         link_no_payload(&payload);

@@ -59,9 +59,9 @@ TEST(an_announcement_to_its_port_is_received) {
     char address[300];
     const char *to = textf("127.0.0.1:%u", discovery_listener_port(listener));
     assert_int_equal(discovery_listener_deadline(listener), TIME_NEVER);
-    assert_int_equal(
-        link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &failure), 0);
-    assert_int_equal(link_connect(chief, to, &failure), 0);
+    assert_ok(
+        link_open(&chief, fixture->zmq, LINK_CLIENT, &settings, &failure));
+    assert_ok(link_connect(chief, to, &failure));
     zmq_pollitem_t item = {link_socket(chief), 0, ZMQ_POLLOUT, 0};
     assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     call(chief, 0, "10.0.0.1:2222");
@@ -240,10 +240,9 @@ TEST(garbage_at_the_port_logs_one_line) {
     struct link *unknown_peer;
     struct link_settings settings = {.max_frame = 4096};
     const char *to = textf("127.0.0.1:%u", discovery_listener_port(listener));
-    assert_int_equal(link_open(&unknown_peer, fixture->zmq, LINK_CLIENT,
-                               &settings, &failure),
-                     0);
-    assert_int_equal(link_connect(unknown_peer, to, &failure), 0);
+    assert_ok(link_open(&unknown_peer, fixture->zmq, LINK_CLIENT, &settings,
+                        &failure));
+    assert_ok(link_connect(unknown_peer, to, &failure));
     for (int i = 0; i < 5; i++)
         link_fixture_send(unknown_peer, 0, "\377\377", NULL);
     step_until_logged(fixture, listener, "not read any more");

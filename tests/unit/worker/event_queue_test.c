@@ -30,10 +30,8 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     event_queue_close(&fixture->event_queue);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

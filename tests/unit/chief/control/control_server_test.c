@@ -43,15 +43,13 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     void *wire = fixture->wire;
     message_free_control(&fixture->received);
     control_server_close(&fixture->control_server);
     roster_close(&fixture->roster);
     link_fixture_teardown(&wire);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -49,13 +49,11 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     layout_free(&fixture->run.plan.layout);
     roster_close(&fixture->run.roster);
     free(fixture->run.ps);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -162,8 +162,7 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int tear_down(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(tear_down) {
     weights_transfer_close(&fixture->weights_transfer);
     for (uint32_t p = 0; p < NUM_PS; p++) {
         struct node *node = &fixture->servers[p];
@@ -178,7 +177,6 @@ static int tear_down(void **state) {
     zmq_ctx_term(fixture->zmq);
     free(fixture->floats);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(set_up, tear_down);

@@ -46,15 +46,13 @@ static int setup(void **state) {
                              &failure);
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     shard_rows_clear(&fixture->rows);
     shard_reader_close(&fixture->reader);
     shard_writer_abort(&fixture->writer);
     layout_free(&fixture->layout);
     checkpoint_fixture_remove(fixture->file.folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -31,7 +31,7 @@ static void open_lists(struct lists *lists, uint32_t stacks, uint32_t tables) {
         snprintf(list[t].name, LAYOUT_MAX_NAME, "t%u", t);
         list[t].dim = 1 + 2 * (t % stacks);
     }
-    assert_int_equal(layout_build(&lists->layout, &parameter, 1, &failure), 0);
+    assert_ok(layout_build(&lists->layout, &parameter, 1, &failure));
     assert_ok(layout_add_tables(lists->layout, list, tables, 8, &failure));
     assert_int_equal(lists->layout->num_stacks, stacks);
 }

@@ -62,8 +62,7 @@ static void open_history(struct history *history, const char *dir, bool apart) {
     *history = (struct history){.dir = dir, .apart = apart};
     seed_open(&history->random);
     assert_ok(rule_choose(&history->loops, NULL, &failure));
-    assert_int_equal(layout_build(&history->layout, &parameter, 1, &failure),
-                     0);
+    assert_ok(layout_build(&history->layout, &parameter, 1, &failure));
     assert_ok(layout_add_tables(history->layout, tables, TABLES, PARTITIONS,
                                 &failure));
     assert_int_equal(history->layout->num_stacks, STACKS);

@@ -66,8 +66,7 @@ static void open_shards(struct fixture *fixture, unsigned num_shards,
         tables[t].name[0] = *names[t];
     }
     assert_ok(rule_choose(&loops, NULL, &failure));
-    assert_int_equal(layout_build(&fixture->layout, &parameter, 1, &failure),
-                     0);
+    assert_ok(layout_build(&fixture->layout, &parameter, 1, &failure));
     assert_ok(layout_add_tables(fixture->layout, tables, TABLES, PARTITIONS,
                                 &failure));
     assert_int_equal(fixture->layout->num_stacks, STACKS);

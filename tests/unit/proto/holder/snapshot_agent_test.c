@@ -153,14 +153,12 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     snapshot_agent_close(&fixture->agent);
     buffer_release(&fixture->weights);
     layout_free(&fixture->layout);
     checkpoint_fixture_remove(fixture->folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

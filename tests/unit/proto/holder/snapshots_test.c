@@ -56,14 +56,12 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     snapshots_close(&fixture->snapshots);
     assert_int_equal(fixture->copies, 0);
     layout_free(&fixture->layout);
     checkpoint_fixture_remove(fixture->folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -584,8 +584,8 @@ TEST(the_text_of_a_job_reads_back_to_the_same_job) {
                 : job_fixture_load(fixture, job_fixture_example, NULL, NULL);
         job_fixture_expect_loaded(fixture, loaded);
         struct job *again;
-        assert_int_equal(
-            job_parse(&again, fixture->job->text, &model_schemas, &failure), 0);
+        assert_ok(
+            job_parse(&again, fixture->job->text, &model_schemas, &failure));
         assert_string_equal(again->text, fixture->job->text);
         if (again->events_dir || fixture->job->events_dir)
             assert_string_equal(again->events_dir, fixture->job->events_dir);
@@ -596,8 +596,7 @@ TEST(the_text_of_a_job_reads_back_to_the_same_job) {
         assert_int_equal(again->steps, fixture->job->steps);
         assert_int_equal(again->staleness, fixture->job->staleness);
         job_free(&again);
-        assert_int_equal(job_parse(&again, fixture->job->text, NULL, &failure),
-                         0);
+        assert_ok(job_parse(&again, fixture->job->text, NULL, &failure));
         assert_string_equal(again->text, fixture->job->text);
         assert_null(again->model.settings);
         job_free(&again);
@@ -610,8 +609,7 @@ TEST(an_empty_compare_block_enables_comparison) {
     assert_false(fixture->job->compare.on);
     job_fixture_expect_loaded(fixture, job_fixture_set(fixture, "compare={}"));
     assert_true(fixture->job->compare.on);
-    assert_int_equal(
-        job_parse(&again, fixture->job->text, &model_schemas, &failure), 0);
+    assert_ok(job_parse(&again, fixture->job->text, &model_schemas, &failure));
     assert_true(again->compare.on);
     job_free(&again);
     job_fixture_expect_loaded(fixture,

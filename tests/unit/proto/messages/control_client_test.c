@@ -452,8 +452,7 @@ static enum status step_until(struct control_client *client, int64_t now,
 TEST(deadlines_name_the_chief_and_their_key) {
     struct control_client *client = open_client(fixture, true);
     const char *name = textf("the chief at 127.0.0.1:%u", fixture->port);
-    assert_int_equal(
-        control_client_step(client, time_now() + 29 * TIME_S, &failure), 0);
+    assert_ok(control_client_step(client, time_now() + 29 * TIME_S, &failure));
     assert_error(
         control_client_step(client, time_now() + 31 * TIME_S, &failure),
         FAILURE_NO_CHIEF);
@@ -465,7 +464,7 @@ TEST(deadlines_name_the_chief_and_their_key) {
     await_order(client);
     control_client_set_timeout(client, 10);
     int64_t now = time_now();
-    assert_int_equal(step_until(client, now, now + 9 * TIME_S, &failure), 0);
+    assert_ok(step_until(client, now, now + 9 * TIME_S, &failure));
     assert_error(
         step_until(client, now + 9 * TIME_S, now + 11 * TIME_S, &failure),
         FAILURE_PEER_SILENT);
@@ -483,9 +482,8 @@ TEST(a_suspended_member_reports_its_suspension) {
     await_order(client);
     control_client_set_timeout(client, 10);
     int64_t now = time_now(), later = now + 23 * TIME_S;
-    assert_int_equal(step_until(client, now, now + 3 * TIME_S, &failure), 0);
-    assert_int_equal(step_until(client, later, later + 6 * TIME_S, &failure),
-                     0);
+    assert_ok(step_until(client, now, now + 3 * TIME_S, &failure));
+    assert_ok(step_until(client, later, later + 6 * TIME_S, &failure));
     assert_contains(link_fixture_captured_log(fixture),
                     "this process itself stood still for 20 s");
     assert_error(

@@ -246,7 +246,7 @@ TEST(a_version_mismatch_says_what_to_do) {
     assert_contains(failure.text, "same release");
     control.version = MESSAGE_VERSION;
     size = capstan__control__pack(&control, space);
-    assert_int_equal(message_read_control(&back, space, size, &failure), 0);
+    assert_ok(message_read_control(&back, space, size, &failure));
     message_free_control(&back);
     assert_null(back);
     message_free_control(&back);

@@ -44,13 +44,12 @@ static uint32_t request(struct link_fixture *fixture, struct ps_links *links,
     for (bool sent = false; !link_view(fixture->server_link, &frame);) {
         struct link_payload payload;
         assert_true(time_now() < end);
-        assert_int_equal(ps_links_connect(links, 0, now, heard, &failure), 0);
+        assert_ok(ps_links_connect(links, 0, now, heard, &failure));
         link_no_payload(&payload);
         sent = sent || ps_links_send(links, 0, &header, &payload);
     }
-    assert_int_equal(message_read_data(&read, &arena, frame.header.data,
-                                       frame.header.size, &failure),
-                     0);
+    assert_ok(message_read_data(&read, &arena, frame.header.data,
+                                frame.header.size, &failure));
     assert_int_equal(read->run, RUN);
     assert_int_equal(read->incarnation, ME);
     assert_int_equal(read->rank, RANK);
@@ -134,9 +133,9 @@ TEST(only_a_silent_ps_is_looked_up_again) {
     request(fixture, links, now, now);
     assert_ok(link_connect(link, "127.0.0.1:1", &failure));
     drain(fixture);
-    assert_int_equal(ps_links_connect(links, 0, later, now + 1, &failure), 0);
+    assert_ok(ps_links_connect(links, 0, later, now + 1, &failure));
     link_fixture_expect_nothing(fixture->server_link);
-    assert_int_equal(ps_links_connect(links, 0, later, now + 1, &failure), 0);
+    assert_ok(ps_links_connect(links, 0, later, now + 1, &failure));
     link_no_payload(&payload);
     assert_false(ps_links_send(links, 0, &header, &payload));
     request(fixture, links, later, now);
@@ -152,9 +151,9 @@ TEST(a_name_that_is_not_found_is_looked_up_later) {
             assert_true(time_now() < end);
         assert_int_equal(failure.code, FAILURE_ADDRESS_UNRESOLVED);
         assert_contains(failure.text, "host nobody.invalid of ps 0: ");
-        assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &failure), 0);
+        assert_ok(ps_links_connect(links, 0, now + 1, 0, &failure));
         link_fixture_expect_nothing(fixture->server_link);
-        assert_int_equal(ps_links_connect(links, 0, now + 1, 0, &failure), 0);
+        assert_ok(ps_links_connect(links, 0, now + 1, 0, &failure));
     }
     ps_links_close(&links);
 }
@@ -181,15 +180,13 @@ static Capstan__DataHeader next_sent(struct link_fixture *fixture,
     header.kind = CAPSTAN__DATA_HEADER__KIND__PULL;
     while (!link_view(fixture->server_link, &frame)) {
         assert_true(time_now() < end);
-        assert_int_equal(ps_links_connect(links, 0, time_now(), 0, &failure),
-                         0);
+        assert_ok(ps_links_connect(links, 0, time_now(), 0, &failure));
         if (ps_links_receive(links, 0, &reply, &replied))
             link_release(&replied);
         ps_links_send(links, 0, &header, NULL);
     }
-    assert_int_equal(message_read_data(&read, &arena, frame.header.data,
-                                       frame.header.size, &failure),
-                     0);
+    assert_ok(message_read_data(&read, &arena, frame.header.data,
+                                frame.header.size, &failure));
     Capstan__DataHeader found = *read;
     *peer = frame.peer;
     link_release(&frame);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/plan/optimizer_group.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -44,11 +45,11 @@ TEST(a_group_takes_the_values_that_its_rule_has) {
         for (int type = 0; type < OPTIMIZER_TYPES; type++) {
             struct optimizer_group group = {.optimizer.type =
                                                 (enum optimizer_type)type};
-            struct failure why;
             enum status status =
-                optimizer_group_set(&group, all[k].key, 0, &why);
+                optimizer_group_set(&group, all[k].key, 0, &failure);
             assert_int_equal(!status, all[k].rules >> type & 1);
-            assert_true(!status || strstr(why.text, "the optimizer has no"));
+            assert_true(!status ||
+                        strstr(failure.text, "the optimizer has no"));
         }
 }
 

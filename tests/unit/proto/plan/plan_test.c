@@ -58,11 +58,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     plan_free_parameters(&fixture->parameters);
     layout_free(&fixture->layout);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

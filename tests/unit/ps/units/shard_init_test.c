@@ -4,6 +4,7 @@
 #include "ps/units/shard_init.h"
 
 #include "core/base/background_task.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
@@ -25,19 +26,18 @@ static int set_up(void **state) {
     static struct fixture fixture;
     struct parameter parameter = {
         .name = "w", .num_dims = 1, .dims = {ELEMENTS}, .init_bound = 0.5f};
-    struct failure why;
     fixture =
         (struct fixture){.optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5}};
     for (uint32_t b = 0; b < BLOCKS; b++)
         fixture.ids[b] = b;
-    if (layout_build(&fixture.layout, &parameter, 1, &why))
+    if (layout_build(&fixture.layout, &parameter, 1, &failure))
         return -1;
     assert_int_equal(fixture.layout->num_blocks, BLOCKS * 4);
     *state = &fixture;
     struct shard_settings settings = {fixture.layout, fixture.ids, BLOCKS,
                                       &fixture.optimizer, NULL};
-    return shard_open(&fixture.shard, &settings, &why) ||
-           shard_open(&fixture.expected, &settings, &why);
+    return shard_open(&fixture.shard, &settings, &failure) ||
+           shard_open(&fixture.expected, &settings, &failure);
 }
 
 static int tear_down(void **state) {
@@ -52,15 +52,13 @@ static int tear_down(void **state) {
 FIXTURE(set_up, tear_down);
 
 static void start(struct fixture *fixture, const char *manifest) {
-    struct failure why;
     fixture->shard_init =
         (struct shard_init){.units = {fixture->shard},
                             .seed = SEED,
                             .folder = manifest ? "/nowhere" : NULL,
                             .manifest = manifest};
-    if (background_task_open(&fixture->task, shard_init_run,
-                             &fixture->shard_init, &why))
-        fail_msg("%s", why.text);
+    assert_ok(background_task_open(&fixture->task, shard_init_run,
+                                   &fixture->shard_init, &failure));
 }
 
 static enum status await(struct fixture *fixture, struct failure *why) {
@@ -72,9 +70,8 @@ static enum status await(struct fixture *fixture, struct failure *why) {
 }
 
 TEST(all_blocks_are_initialised_from_the_seed) {
-    struct failure why;
     start(fixture, NULL);
-    assert_int_equal(await(fixture, &why), STATUS_OK);
+    assert_ok(await(fixture, &failure));
     shard_initialise(fixture->expected, SEED);
     for (uint32_t b = 0; b < BLOCKS; b++)
         for (unsigned t = 0; t < shard_tensors(fixture->shard, b); t++)
@@ -85,10 +82,9 @@ TEST(all_blocks_are_initialised_from_the_seed) {
 }
 
 TEST(an_unreadable_checkpoint_is_reported) {
-    struct failure why;
     start(fixture, "no manifest");
-    assert_int_not_equal(await(fixture, &why), STATUS_OK);
-    assert_true(strlen(why.text) > 0);
+    assert_int_not_equal(await(fixture, &failure), STATUS_OK);
+    assert_true(strlen(failure.text) > 0);
 }
 
 /* Each block is as it was or as it should be, however far it came. */

@@ -3,6 +3,7 @@
 
 #include "ps/units/shard.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -25,12 +26,11 @@ static int setup(void **state) {
     struct parameter parameter = {
         .name = "w", .num_dims = 1, .dims = {ELEMENTS}, .init_bound = 0.5f};
     struct optimizer optimizer = {.type = OPTIMIZER_SGD, .momentum = 0.5};
-    struct failure why;
-    if (layout_build(&fixture.layout, &parameter, 1, &why) ||
+    if (layout_build(&fixture.layout, &parameter, 1, &failure) ||
         shard_open(&fixture.shard,
                    &(struct shard_settings){fixture.layout, ids, HELD,
                                             &optimizer, NULL},
-                   &why))
+                   &failure))
         return -1;
     fixture.gradient = malloc(ELEMENTS * sizeof(float) + 1);
     for (int i = 0; i < ELEMENTS; i++)
@@ -40,12 +40,10 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     shard_close(&fixture->shard);
     layout_free(&fixture->layout);
     free(fixture->gradient);
-    return 0;
 }
 
 FIXTURE(setup, teardown);
@@ -62,9 +60,7 @@ static void update(struct fixture *fixture, uint32_t b, uint64_t step) {
                                .rule_step = step,
                                .rate = 1,
                                .scale = 1};
-    struct failure why;
-    if (shard_units.update(fixture->shard, b, &round, &why))
-        fail_msg("%s", why.text);
+    assert_ok(shard_units.update(fixture->shard, b, &round, &failure));
 }
 
 TEST(blocks_are_those_of_the_plan) {
@@ -181,11 +177,10 @@ TEST(each_block_has_the_rule_and_the_state_of_its_group) {
     const void *gradients[] = {gradient};
     struct layout *layout;
     struct shard *shard;
-    struct failure why;
-    assert_int_equal(layout_build(&layout, parameters, 2, &why), STATUS_OK);
+    assert_ok(layout_build(&layout, parameters, 2, &failure));
     struct shard_settings settings = {layout, both, 2, &groups[0].optimizer,
                                       groups};
-    assert_int_equal(shard_open(&shard, &settings, &why), STATUS_OK);
+    assert_ok(shard_open(&shard, &settings, &failure));
     shard_initialise(shard, 1);
     for (uint32_t b = 0; b < 2; b++) { /* the last parameter is first */
         struct unit_round round = {.gradients = gradients,
@@ -199,7 +194,7 @@ TEST(each_block_has_the_rule_and_the_state_of_its_group) {
         if (ftrl)
             assert_true(*(float *)buffer_data(shard_tensor(shard, b, 1)) ==
                         0.25f);
-        assert_int_equal(shard_units.update(shard, b, &round, &why), STATUS_OK);
+        assert_ok(shard_units.update(shard, b, &round, &failure));
         /* Ftrl: -gradient / (sqrt(0.25 + 1) / rate) */
         float expected = ftrl ? -0.5f / sqrtf(1.25f) : -0.5f;
         float found = *(float *)buffer_data(shard_tensor(shard, b, 0));
@@ -215,8 +210,7 @@ TEST(a_shard_may_be_empty) {
     struct shard_settings settings = {.layout = fixture->layout,
                                       .optimizer = &optimizer};
     struct shard *empty;
-    struct failure why;
-    assert_int_equal(shard_open(&empty, &settings, &why), 0);
+    assert_ok(shard_open(&empty, &settings, &failure));
     shard_initialise(empty, 1);
     assert_int_equal(shard_blocks(empty), 0);
     shard_close(&empty);

@@ -44,14 +44,12 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     gloo_shm_close(&fixture->here);
     gloo_shm_close(&fixture->there);
     close(fixture->listener);
     assert_int_equal(count_descriptors(), fixture->descriptors);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -37,14 +37,12 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     if (fixture->reader)
         fixture->reader->close(&fixture->file);
     csv_format_close(&fixture->format);
     unlink(fixture->path);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -35,13 +35,11 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     features_close(&fixture->features);
     free(fixture->ids.ids);
     free(fixture->ids.weights);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

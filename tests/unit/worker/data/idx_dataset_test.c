@@ -35,14 +35,12 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     dataset_free(&fixture->dataset);
     unlink(fixture->images);
     unlink(fixture->labels);
     rmdir(fixture->folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -32,13 +32,11 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     free(fixture->file.data);
     unlink(fixture->path);
     rmdir(fixture->folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -21,7 +21,6 @@ static const struct record_cut any;
 struct fixture {
     char path[32];
     struct archive *archive;
-    struct failure why;
 };
 
 static int setup(void **state) {
@@ -32,11 +31,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     unlink(fixture->path);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -67,8 +67,7 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     for (int f = 0; f < FILES; f++) {
         char path[MOST];
         path_of(fixture, f, path);
@@ -76,7 +75,6 @@ static int teardown(void **state) {
     }
     rmdir(fixture->folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

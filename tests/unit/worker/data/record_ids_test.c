@@ -45,13 +45,11 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     loader_close(&fixture->loader);
     dataset_free(&fixture->dataset);
     unlink(fixture->path);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -66,13 +66,11 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     for (int f = 0; f < 2; f++)
         record_index_close(&fixture->indices[f]);
     assert_int_equal(system(textf("rm -r %s", fixture->folder)), 0);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);
@@ -189,16 +187,15 @@ TEST(a_stream_reads_no_more_than_from_the_last_mark) {
         struct record_window window = {0};
         struct record_stream *stream;
         uint64_t count;
-        assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
-        assert_int_equal(record_stream_count(stream, &count, &failure), 0);
+        assert_ok(record_stream_open(&stream, &options, &failure));
+        assert_ok(record_stream_count(stream, &count, &failure));
         assert_int_equal(count, 2 * RECORDS / ranks);
         for (uint64_t number = 0; number <= count / BUFFER; number += 5) {
             const char *path;
             lines_read = 0;
-            assert_int_equal(record_stream_seek(stream, 1, number, &failure),
-                             0);
+            assert_ok(record_stream_seek(stream, 1, number, &failure));
             assert_true(lines_read <= RECORD_INDEX_STEP + 1);
-            assert_int_equal(record_stream_next(stream, &window, &failure), 0);
+            assert_ok(record_stream_next(stream, &window, &failure));
             uint64_t left = count - number * BUFFER;
             assert_int_equal(window.count, left < BUFFER ? left : BUFFER);
             for (uint32_t i = 0; i < window.count; i++) {

@@ -48,15 +48,13 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     for (int f = 0; f < FILES; f++) {
         record_index_close(&fixture->indices[f]);
         unlink(fixture->paths[f]);
     }
     rmdir(fixture->folder);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);
@@ -133,10 +131,8 @@ TEST(each_record_is_read_once_an_epoch_by_one_trainer) {
                 struct record_stream *stream;
                 unsigned order[RECORDS];
                 uint64_t expected;
-                assert_int_equal(
-                    record_stream_open(&stream, &options, &failure), 0);
-                assert_int_equal(
-                    record_stream_count(stream, &expected, &failure), 0);
+                assert_ok(record_stream_open(&stream, &options, &failure));
+                assert_ok(record_stream_count(stream, &expected, &failure));
                 for (uint64_t e = 0; e <= epoch; e++) {
                     unsigned of_epoch[RECORDS] = {0};
                     unsigned count = read_epoch(stream, e, of_epoch, order);
@@ -164,7 +160,7 @@ TEST(without_shuffling_records_come_in_order) {
     struct record_stream *stream;
     unsigned seen[RECORDS] = {0}, order[RECORDS];
     options.shuffle = false;
-    assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
+    assert_ok(record_stream_open(&stream, &options, &failure));
     read_epoch(stream, 0, seen, order);
     for (unsigned i = 0; i < RECORDS; i++)
         assert_int_equal(order[i], i);
@@ -176,8 +172,8 @@ static void count_all(struct fixture *fixture) {
     struct record_stream_options options = options_of(fixture, 0, 1);
     struct record_stream *stream;
     uint64_t count;
-    assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
-    assert_int_equal(record_stream_count(stream, &count, &failure), 0);
+    assert_ok(record_stream_open(&stream, &options, &failure));
+    assert_ok(record_stream_count(stream, &count, &failure));
     assert_int_equal(count, RECORDS);
     record_stream_close(&stream);
 }
@@ -193,15 +189,14 @@ TEST(a_place_is_found_again) {
             count_all(fixture);
         struct record_stream *on, *sought;
         struct record_window expected = {0}, found = {0};
-        assert_int_equal(record_stream_open(&on, &options, &failure), 0);
-        assert_int_equal(record_stream_open(&sought, &options, &failure), 0);
+        assert_ok(record_stream_open(&on, &options, &failure));
+        assert_ok(record_stream_open(&sought, &options, &failure));
         for (int w = 0; w < 90; w++) {
             next_window(on, &expected);
             if (!expected.count)
                 continue;
-            assert_int_equal(record_stream_seek(sought, expected.epoch,
-                                                expected.number, &failure),
-                             0);
+            assert_ok(record_stream_seek(sought, expected.epoch,
+                                         expected.number, &failure));
             next_window(sought, &found);
             assert_int_equal(found.epoch, expected.epoch);
             assert_int_equal(found.number, expected.number);
@@ -221,7 +216,7 @@ TEST(a_wrong_header_and_a_missing_file_are_named) {
     struct record_stream *stream;
     uint64_t count;
     write_text(fixture->paths[2], "\nother\n5\n");
-    assert_int_equal(record_stream_open(&stream, &options, &failure), 0);
+    assert_ok(record_stream_open(&stream, &options, &failure));
     assert_error(record_stream_count(stream, &count, &failure),
                  FAILURE_DATA_MISMATCH);
     assert_contains(failure.text, fixture->paths[2]);

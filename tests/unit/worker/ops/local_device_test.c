@@ -151,8 +151,7 @@ TEST(graphs_are_made_unless_the_environment_forbids_it) {
     for (int i = 0; i < 3; i++) {
         if (given[i])
             setenv("CAPSTAN_CUDA_GRAPHS", given[i], 1);
-        assert_int_equal(local_device_open(&device, &wanted, NULL, &failure),
-                         0);
+        assert_ok(local_device_open(&device, &wanted, NULL, &failure));
         assert_int_equal(fake_device_has_graphs(device.handle), i < 2);
         local_device_close(&device);
     }
@@ -204,7 +203,7 @@ TEST(an_environment_that_overrides_the_jobs_tf32_is_refused) {
     }
     fake_device_configure(&(struct fake_device_settings){.devices = 0});
     setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* the CPU does not read it */
-    assert_int_equal(local_device_open(&device, &wanted, NULL, &failure), 0);
+    assert_ok(local_device_open(&device, &wanted, NULL, &failure));
     local_device_close(&device);
     unsetenv("NVIDIA_TF32_OVERRIDE");
 }

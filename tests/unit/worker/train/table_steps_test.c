@@ -133,8 +133,7 @@ static void look_up(struct fixture *fixture, uint32_t count) {
         draw_list(fixture, &fixture->read[i]);
         rows[i] = fixture->read[i].rows;
     }
-    assert_int_equal(
-        table_steps_look_up(&fixture->steps, rows, count, &failure), 0);
+    assert_ok(table_steps_look_up(&fixture->steps, rows, count, &failure));
     struct row_batch *batch = &fixture->steps.awaited->batch;
     const uint32_t *position = batch->positions;
     for (uint32_t i = 0; i < count; i++)
@@ -160,7 +159,7 @@ static void push(struct fixture *fixture, const struct list *list) {
         pushed->values[f] = (float)draw(fixture, 9) - 4;
     struct list sent = *pushed;
     place_list(&sent);
-    assert_int_equal(table_steps_add(&fixture->steps, &sent.rows, &failure), 0);
+    assert_ok(table_steps_add(&fixture->steps, &sent.rows, &failure));
     memset(&sent, 0x55, sizeof sent); /* it is the caller's */
 }
 
@@ -192,10 +191,8 @@ static size_t expect_part(const struct fixture *fixture,
     const float *sums = batch->gradients + part->first_float;
     size_t used, count = 0;
     bool pushed;
-    assert_int_equal(row_keys_read(fixture->layout,
-                                   batch->bytes + part->first_byte, part->bytes,
-                                   keys, &used, &failure),
-                     0);
+    assert_ok(row_keys_read(fixture->layout, batch->bytes + part->first_byte,
+                            part->bytes, keys, &used, &failure));
     for (uint32_t s = 0; s < fixture->layout->num_stacks; s++) {
         for (uint32_t i = 0; i < keys[s].count; i++, count++)
             for (uint32_t d = 0; d < dims[keys[s].tables[i]]; d++) {
@@ -245,7 +242,7 @@ static bool expect_sums(struct fixture *fixture) {
     const struct row_lists *read = fixture->steps.read;
     struct row_batch *batch;
     size_t rows = 0;
-    assert_int_equal(table_steps_sum(&fixture->steps, &batch, &failure), 0);
+    assert_ok(table_steps_sum(&fixture->steps, &batch, &failure));
     for (uint32_t p = 0; batch && p < PARTITIONS; p++)
         if (batch->parts[p].bytes)
             rows += expect_part(fixture, batch, &batch->parts[p]);

@@ -29,9 +29,8 @@ TEST(an_inproc_name_is_free_once_its_link_is_closed) {
     static const struct link_settings settings = {.max_frame = 100};
     for (int i = 0; i < 100; i++) {
         struct link *link;
-        assert_int_equal(
-            link_open(&link, fixture->zmq, LINK_SERVER, &settings, &failure),
-            0);
+        assert_ok(
+            link_open(&link, fixture->zmq, LINK_SERVER, &settings, &failure));
         if (link_bind_inproc(link, "name", &failure))
             fail_msg("time %d: %s", i, failure.text);
         link_close(&link);
@@ -44,10 +43,9 @@ TEST(a_link_opened_after_another_sees_its_connection) {
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE, since;
     for (int i = 0; i < 100; i++) {
         struct link *link;
-        assert_int_equal(
-            link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &failure),
-            0);
-        assert_int_equal(link_connect(link, fixture->address, &failure), 0);
+        assert_ok(
+            link_open(&link, fixture->zmq, LINK_CLIENT, &settings, &failure));
+        assert_ok(link_connect(link, fixture->address, &failure));
         while (link_is_lost(link, &since))
             assert_true(time_now() < deadline);
         link_close(&link);
@@ -148,13 +146,12 @@ TEST(each_of_many_connections_at_once_is_answered) {
 TEST(roles_of_one_process_connect_over_inproc) {
     struct link_settings settings = {.max_frame = 64};
     struct link *server_link, *client;
-    assert_int_equal(
-        link_open(&server_link, fixture->zmq, LINK_SERVER, &settings, &failure),
-        0);
-    assert_int_equal(
-        link_open(&client, fixture->zmq, LINK_CLIENT, &settings, &failure), 0);
-    assert_int_equal(link_connect_inproc(client, "here", &failure), 0);
-    assert_int_equal(link_bind_inproc(server_link, "here", &failure), 0);
+    assert_ok(link_open(&server_link, fixture->zmq, LINK_SERVER, &settings,
+                        &failure));
+    assert_ok(
+        link_open(&client, fixture->zmq, LINK_CLIENT, &settings, &failure));
+    assert_ok(link_connect_inproc(client, "here", &failure));
+    assert_ok(link_bind_inproc(server_link, "here", &failure));
     assert_int_equal(link_port(server_link), 0);
     link_fixture_send(client, 0, "hello", "payload");
     link_fixture_expect(server_link, "hello");
@@ -188,8 +185,8 @@ LINK_FIXTURE_SHM(a_kept_payload_outlives_its_frame);
 TEST(a_port_in_use_is_named) {
     struct link_settings settings = {.max_frame = 64};
     struct link *second;
-    assert_int_equal(
-        link_open(&second, fixture->zmq, LINK_SERVER, &settings, &failure), 0);
+    assert_ok(
+        link_open(&second, fixture->zmq, LINK_SERVER, &settings, &failure));
     assert_error(link_bind(second, fixture->port, &failure),
                  FAILURE_PORT_IN_USE);
     assert_contains(failure.text, textf("port %u ", fixture->port));
@@ -204,10 +201,9 @@ TEST(an_invalid_address_is_an_error) {
 }
 
 TEST(a_new_address_replaces_the_earlier_one) {
-    assert_int_equal(link_connect(fixture->client, "127.0.0.1:1", &failure), 0);
+    assert_ok(link_connect(fixture->client, "127.0.0.1:1", &failure));
     link_fixture_connect(fixture);
-    assert_int_equal(link_connect(fixture->client, fixture->address, &failure),
-                     0);
+    assert_ok(link_connect(fixture->client, fixture->address, &failure));
     link_fixture_send(fixture->client, 0, "still connected", NULL);
     link_fixture_expect(fixture->server_link, "still connected");
 }

@@ -26,8 +26,7 @@ TEST(a_peer_on_another_host_is_reached_over_tcp) {
     assert_true(link_transport(fixture->client, text, sizeof text));
     assert_contains(text, "over TCP: it is not on this host");
     assert_false(link_transport(fixture->client, text, sizeof text));
-    assert_int_equal(link_connect(fixture->client, fixture->address, &failure),
-                     0);
+    assert_ok(link_connect(fixture->client, fixture->address, &failure));
     link_fixture_send(fixture->client, 0, "hello", NULL);
     link_fixture_expect(fixture->server_link, "hello");
 }
@@ -109,8 +108,7 @@ LINK_FIXTURE_SHM(losing_an_old_shared_memory_connection_is_said_once_tcp_works);
 /* The server's end of a lane never answers. */
 static void a_peer_without_an_answer_in_a_second_uses_tcp(void **state) {
     struct link_fixture *fixture = *state;
-    assert_int_equal(link_connect(fixture->client, fixture->address, &failure),
-                     0);
+    assert_ok(link_connect(fixture->client, fixture->address, &failure));
     link_fixture_prefer_shm(fixture);
     assert_false(link_commit(fixture->client, 0, "x", 1, NULL));
     await_transport(fixture->client, "over TCP: no answer within 1 s");
@@ -168,9 +166,8 @@ TEST(what_answers_in_place_of_a_link_is_known) {
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         uint16_t port;
         int listener = listen_plain(&port);
-        assert_int_equal(link_connect(fixture->client,
-                                      textf("127.0.0.1:%u", port), &failure),
-                         0);
+        assert_ok(link_connect(fixture->client, textf("127.0.0.1:%u", port),
+                               &failure));
         assert_int_equal(serve_until_known(fixture->client, listener,
                                            programs[i].words, programs[i].stays,
                                            LINK_ANSWER_UNKNOWN),
@@ -185,13 +182,13 @@ TEST(a_link_that_takes_the_port_of_another_program_is_reached) {
     int64_t since, before = time_now();
     int listener = listen_plain(&port);
     const char *address = textf("127.0.0.1:%u", port);
-    assert_int_equal(link_connect(fixture->client, address, &failure), 0);
+    assert_ok(link_connect(fixture->client, address, &failure));
     serve_until_known(fixture->client, listener, "220 mail\r\n", false,
                       LINK_ANSWER_UNKNOWN);
     close(listener);
     link_close(&fixture->server_link);
     fixture->server_link = link_fixture_server(fixture, port);
-    assert_int_equal(link_connect(fixture->client, address, &failure), 0);
+    assert_ok(link_connect(fixture->client, address, &failure));
     link_fixture_send(fixture->client, 0, "hello", NULL);
     link_fixture_expect(fixture->server_link, "hello");
     assert_int_equal(link_answer(fixture->client, &since), LINK_ANSWER_LINK);

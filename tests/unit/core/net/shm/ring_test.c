@@ -36,12 +36,10 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     free(fixture->shared);
     free(fixture->bytes);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

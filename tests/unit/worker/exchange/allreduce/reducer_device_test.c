@@ -3,6 +3,7 @@
  * fake devices whose streams go on in each order there is. */
 #include "worker/exchange/allreduce/reducer.h"
 
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/test.h"
@@ -151,16 +152,14 @@ TEST(the_final_state_is_saved_when_requested) {
 TEST(served_weights_are_in_rank_0s_host_arena) {
     struct reducer_fixture fixture;
     struct reducer_model alone;
-    struct failure why;
     open_usual(&fixture, 1, 0, FAKE_DEVICE_LAZY);
     reducer_model_open(&alone, &fixture);
     reducer_fixture_train_single(&fixture, &alone);
     reducer_fixture_run(&fixture);
     memset((float *)reducer_fixture_weights(&fixture, 0), 0xff,
            fixture.layout->elements * sizeof(float));
-    assert_int_equal(fixture.rank[0].exchange->download_weights(
-                         fixture.rank[0].exchange, &why),
-                     STATUS_OK);
+    assert_ok(fixture.rank[0].exchange->download_weights(
+        fixture.rank[0].exchange, &failure));
     reducer_fixture_expect_weights(&fixture, &alone);
     reducer_model_close(&alone);
     reducer_fixture_close(&fixture);
@@ -247,7 +246,6 @@ TEST(a_device_without_memory_fails_permanently) {
 TEST(a_rank_that_fails_ends_all_and_is_named) {
     for (uint32_t call = 1; call < 12; call++) {
         struct reducer_fixture fixture;
-        struct failure why;
         open_usual(&fixture, 3, call % 3, FAKE_DEVICE_LAZY);
         fixture.rendezvous.fault = COLLECTIVE_FAULT_FAIL;
         fixture.rendezvous.fault_rank = 1;
@@ -260,10 +258,10 @@ TEST(a_rank_that_fails_ends_all_and_is_named) {
             struct pollfd readable = {reducer_descriptor(reducer), POLLIN, 0};
             assert_true(fixture.rank[r].ended);
             assert_int_equal(poll(&readable, 1, 60000), 1);
-            assert_true(reducer_failed(reducer, &why));
-            assert_non_null(strstr(why.text, "rank 1 was lost"));
-            assert_true(exchange->peer_lost(exchange, &why));
-            assert_non_null(strstr(why.text, "rank 1 was lost"));
+            assert_true(reducer_failed(reducer, &failure));
+            assert_non_null(strstr(failure.text, "rank 1 was lost"));
+            assert_true(exchange->peer_lost(exchange, &failure));
+            assert_non_null(strstr(failure.text, "rank 1 was lost"));
         }
         reducer_fixture_close(&fixture);
     }
@@ -272,7 +270,6 @@ TEST(a_rank_that_fails_ends_all_and_is_named) {
 TEST(cancelling_ends_a_wait_for_other_ranks) {
     for (uint32_t call = 0; call < 4; call++) {
         struct reducer_fixture fixture;
-        struct failure why;
         open_usual(&fixture, 2, 0, FAKE_DEVICE_LAZY);
         fixture.rendezvous.fault = COLLECTIVE_FAULT_HANG;
         fixture.rendezvous.fault_rank = 1;
@@ -283,7 +280,7 @@ TEST(cancelling_ends_a_wait_for_other_ranks) {
         reducer_fixture_end(&fixture);
         for (uint32_t r = 0; r < 2; r++) {
             assert_true(fixture.rank[r].ended);
-            assert_false(reducer_failed(fixture.rank[r].reducer, &why));
+            assert_false(reducer_failed(fixture.rank[r].reducer, &failure));
         }
         reducer_fixture_close(&fixture);
     }

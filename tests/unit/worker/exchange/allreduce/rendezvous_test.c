@@ -33,12 +33,10 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     for (int r = 0; r < 2; r++)
         rendezvous_close(&fixture->ranks[r]);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -111,15 +111,13 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     row_batch_close(&fixture->batch);
     row_batch_index_close(&fixture->index);
     row_reducer_close(&fixture->reducer);
     group_close(&fixture->ranks);
     layout_free(&fixture->plan.layout);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -76,8 +76,7 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct fixture *fixture = *state;
+TEARDOWN(teardown) {
     eventfd_write(fixture->stop, 1);
     pthread_join(fixture->thread, NULL);
     weights_server_close(&fixture->weights_server);
@@ -85,7 +84,6 @@ static int teardown(void **state) {
     zmq_ctx_term(fixture->zmq);
     close(fixture->stop);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);

@@ -42,16 +42,14 @@ TEST(gradients_announced_together_share_a_message) {
 TEST(gradients_are_read_in_place_over_shared_memory) {
     float *gradients = buffer_data(fixture->gradients);
     enum job_wire wire = fixture->server->job.wire;
-    struct failure why;
     struct link_fixture *link = fixture->server->wire;
     struct link_settings settings = {.max_frame = MESSAGE_MAX_PAYLOAD};
     fixture->place.shm_key = message_random();
     link_close(&link->server_link);
-    assert_int_equal(
-        link_open(&link->server_link, link->zmq, LINK_SERVER, &settings, &why),
-        0);
-    assert_int_equal(
-        link_listen_shm(link->server_link, fixture->place.shm_key, &why), 0);
+    assert_ok(link_open(&link->server_link, link->zmq, LINK_SERVER, &settings,
+                        &failure));
+    assert_ok(
+        link_listen_shm(link->server_link, fixture->place.shm_key, &failure));
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     for (int i = 0; i < 64; i++)
@@ -101,7 +99,6 @@ static void reply(struct client_fixture *fixture, uint32_t peer,
 
 TEST(malformed_replies_are_ignored) {
     enum { SOUND = 0x40, WRONG = 0x11 };
-    struct failure why;
     uint32_t first = 0, beyond[] = {0, 99}, twice[] = {0, 0};
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
@@ -161,7 +158,7 @@ TEST(malformed_replies_are_ignored) {
         const float *weights = buffer_data(fixture->weights);
         for (int i = 0; i < 64; i++)
             assert_true(weights[i] == 0);
-        assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
+        assert_ok(client_step(fixture->client, fixture->now, &failure));
         client_fixture_poll(fixture);
     }
     static const float zero;
@@ -186,7 +183,6 @@ CLIENT_BF16(malformed_replies_are_ignored);
 /* The answer of a block that is not the plan's first tells nothing. */
 TEST(an_overflowed_push_carries_its_scale_and_its_reply_the_next) {
     struct link_frame frame;
-    struct failure why;
     client_fixture_open(fixture, 0);
     fixture->exchange->announce(fixture->exchange, 0, SERVER_FIXTURE_BLOCKS, 1,
                                 CONTRIBUTION_OVERFLOWED);
@@ -215,8 +211,7 @@ TEST(an_overflowed_push_carries_its_scale_and_its_reply_the_next) {
         int64_t step_limit = time_now() + LINK_FIXTURE_DEADLINE;
         while (fixture->exchange->global_step(fixture->exchange) != 2 - b) {
             assert_true(time_now() < step_limit);
-            assert_int_equal(client_step(fixture->client, time_now(), &why),
-                             STATUS_OK);
+            assert_ok(client_step(fixture->client, time_now(), &failure));
         }
         struct loss_scaler scaler =
             fixture->exchange->scaler(fixture->exchange);
@@ -235,7 +230,6 @@ static enum status step_until(struct client *client, int64_t now, int64_t until,
 }
 
 TEST(a_silent_ps_is_named_at_the_step_timeout) {
-    struct failure why;
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     fixture->exchange->pull(fixture->exchange, 0, 0);
@@ -245,21 +239,20 @@ TEST(a_silent_ps_is_named_at_the_step_timeout) {
     assert_non_null(strstr(deadline.peer, "ps 0 at 127.0.0.1:"));
     assert_true(deadline.until == since + CLIENT_STEP_TIMEOUT * TIME_S);
     int64_t last = since + (CLIENT_STEP_TIMEOUT - 1) * TIME_S;
-    assert_int_equal(step_until(fixture->client, since, last, &why), STATUS_OK);
-    assert_fails(step_until(fixture->client, last, last + TIME_S, &why), &why,
+    assert_ok(step_until(fixture->client, since, last, &failure));
+    assert_error(step_until(fixture->client, last, last + TIME_S, &failure),
                  FAILURE_PEER_SILENT);
-    assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1"));
-    assert_non_null(strstr(why.text, "timeouts.step"));
-    assert_non_null(strstr(why.text, "set it to 120"));
+    assert_non_null(strstr(failure.text, "ps 0 at 127.0.0.1"));
+    assert_non_null(strstr(failure.text, "timeouts.step"));
+    assert_non_null(strstr(failure.text, "set it to 120"));
 }
 
 TEST(an_unreachable_ps_is_named) {
-    struct failure why;
     strcpy(fixture->place.address, "127.0.0.1:1");
     server_fixture_open(fixture->server, 1);
     client_fixture_open(fixture, 0);
     fixture->exchange->announce(fixture->exchange, 0, 1, 1, CONTRIBUTION_FULL);
-    assert_int_equal(client_step(fixture->client, fixture->now, &why), 0);
+    assert_ok(client_step(fixture->client, fixture->now, &failure));
     assert_true(client_deadline(fixture->client) < time_now() + TIME_S);
     assert_string_equal(client_silent(fixture->client).limit, "timeouts.peer");
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
@@ -268,7 +261,7 @@ TEST(an_unreachable_ps_is_named) {
     assert_int_equal(heartbeat.lost[0]->ps, 0);
     assert_true(heartbeat.lost[0]->seconds >= 1);
     int64_t last = fixture->now + CLIENT_STEP_TIMEOUT * TIME_S;
-    assert_fails(step_until(fixture->client, fixture->now, last, &why), &why,
+    assert_error(step_until(fixture->client, fixture->now, last, &failure),
                  FAILURE_PEER_SILENT);
-    assert_non_null(strstr(why.text, "ps 0 at 127.0.0.1:1"));
+    assert_non_null(strstr(failure.text, "ps 0 at 127.0.0.1:1"));
 }

@@ -6,6 +6,7 @@
 #include "worker/exchange/client/client.h"
 
 #include "core/base/time.h"
+#include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/test.h"
 
@@ -28,20 +29,19 @@ static int setup(void **state) {
     struct rows_fixture *fixture = calloc(1, sizeof *fixture);
     struct table table = {.name = "t", .dim = DIM};
     uint64_t ids[IDS];
-    struct failure why;
     void *client;
     client_fixture_setup(&client);
     fixture->client = client;
     struct layout *layout = fixture->client->server->layout;
-    assert_int_equal(layout_add_tables(layout, &table, 1, PARTITIONS, &why), 0);
+    assert_ok(layout_add_tables(layout, &table, 1, PARTITIONS, &failure));
     fixture->client->plan.block_ps = fixture->unit_ps;
     for (uint64_t i = 0; i < IDS; i++)
         ids[i] = i;
-    assert_int_equal(row_batch_index_open(&fixture->index, layout, &why), 0);
-    assert_int_equal(row_batch_open(&fixture->rows, fixture->index, &why), 0);
+    assert_ok(row_batch_index_open(&fixture->index, layout, &failure));
+    assert_ok(row_batch_open(&fixture->rows, fixture->index, &failure));
     row_batch_begin(&fixture->rows);
-    assert_int_equal(row_batch_add(&fixture->rows, 0, ids, IDS, &why), 0);
-    assert_int_equal(row_batch_finish(&fixture->rows, &why), 0);
+    assert_ok(row_batch_add(&fixture->rows, 0, ids, IDS, &failure));
+    assert_ok(row_batch_finish(&fixture->rows, &failure));
     assert_true(fixture->rows.parts[0].bytes && fixture->rows.parts[1].bytes);
     memset(fixture->rows.weights, 0, IDS * DIM * sizeof(float));
     for (int f = 0; f < IDS * DIM; f++)
@@ -51,8 +51,7 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    struct rows_fixture *fixture = *state;
+TEARDOWN(teardown) {
     void *client = fixture->client;
     /* The client and its links look at the layout until they are closed. */
     client_close(&fixture->client->client);
@@ -60,7 +59,6 @@ static int teardown(void **state) {
     row_batch_index_close(&fixture->index);
     client_fixture_teardown(&client);
     free(fixture);
-    return 0;
 }
 
 FIXTURE(setup, teardown);
@@ -166,13 +164,12 @@ static void await_rows(struct rows_fixture *fixture, float before,
                        float value) {
     struct client_fixture *client = fixture->client;
     int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
-    struct failure why;
     while (!client->exchange->wait_rows(client->exchange, time_now())) {
         assert_true(time_now() < deadline);
         for (int f = 0; f < IDS * DIM; f++)
             assert_true(fixture->rows.weights[f] == before ||
                         fixture->rows.weights[f] == value);
-        assert_int_equal(client_step(client->client, client->now, &why), 0);
+        assert_ok(client_step(client->client, client->now, &failure));
         client_fixture_poll(client);
     }
     for (int f = 0; f < IDS * DIM; f++)
@@ -257,13 +254,12 @@ TEST(an_answer_to_an_earlier_lookup_is_not_stored) {
 TEST(a_lookup_leaves_when_the_one_before_is_answered) {
     struct client_fixture *client = fixture->client;
     struct exchange *exchange = client->exchange;
-    struct failure why;
     uint32_t peer;
     exchange->lookup(exchange, 3, false, 0, &fixture->rows);
     uint64_t seq = receive_lookup(fixture, 3, &peer);
     assert_false(exchange->wait_rows(exchange, time_now()));
     exchange->lookup(exchange, 4, false, 0, &fixture->rows);
-    assert_int_equal(client_step(client->client, client->now, &why), 0);
+    assert_ok(client_step(client->client, client->now, &failure));
     send_rows(fixture, peer,
               (struct answer){.seq = seq, .clock = 3, .value = 5});
     seq = receive_lookup(fixture, 4, &peer);
@@ -312,10 +308,9 @@ static void send_partitions(struct rows_fixture *fixture, uint32_t peer,
 
 /* Lets the client take what has been sent to it; is its push taken? */
 static bool is_pushed(struct rows_fixture *fixture) {
-    struct failure why;
     client_fixture_poll(fixture->client);
-    assert_int_equal(
-        client_step(fixture->client->client, fixture->client->now, &why), 0);
+    assert_ok(
+        client_step(fixture->client->client, fixture->client->now, &failure));
     return fixture->client->exchange->wait_pushed(fixture->client->exchange,
                                                   time_now());
 }

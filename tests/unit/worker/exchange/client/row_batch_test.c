@@ -32,7 +32,7 @@ static struct layout *build_layout(uint32_t tables, uint32_t partitions) {
         snprintf(list[t].name, LAYOUT_MAX_NAME, "t%u", t);
         list[t].dim = dims[t];
     }
-    assert_int_equal(layout_build(&layout, &parameter, 1, &failure), 0);
+    assert_ok(layout_build(&layout, &parameter, 1, &failure));
     assert_ok(layout_add_tables(layout, list, tables, partitions, &failure));
     return layout;
 }
@@ -364,8 +364,8 @@ TEST(a_partition_that_no_message_holds_is_an_error) {
     const char *text = textf("%d rows of 4096 floats", MOST);
     for (uint64_t i = 0; i < MOST; i++)
         ids[i] = i;
-    assert_int_equal(layout_build(&layout, &parameter, 1, &failure), 0);
-    assert_int_equal(layout_add_tables(layout, &table, 1, 1, &failure), 0);
+    assert_ok(layout_build(&layout, &parameter, 1, &failure));
+    assert_ok(layout_add_tables(layout, &table, 1, 1, &failure));
     struct row_batch_index *index = open_index(layout);
     open_batch(&batch, index);
     for (int round = 0; round < 2; round++) {
