@@ -116,7 +116,13 @@ $(BUILD)/%.o: %.c | generated
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-generated: $(BUILD)/packages $(GENERATED)
+# The page of a run as text of C, with the hashes of its style and its script.
+PAGE := $(BUILD)/commands/page_text.h
+$(PAGE): commands/page.html commands/page.sh
+	@mkdir -p $(@D)
+	$(Q)commands/page.sh $< > $@.new && mv $@.new $@
+
+generated: $(BUILD)/packages $(GENERATED) $(PAGE)
 
 # Every object depends on the first file and every object of tests on the second, so
 # that the build stops with a list of missing packages. PACKAGES=other: the packages

@@ -26,6 +26,7 @@ int main(int argc, char **argv) {
         [CLI_COMMAND_INFO] = info_command,
         [CLI_COMMAND_BENCH] = bench_command,
         [CLI_COMMAND_COMPARE] = compare_command,
+        [CLI_COMMAND_REPORT] = report_command,
     };
     struct options options;
     struct failure why = {0};

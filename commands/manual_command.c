@@ -358,6 +358,7 @@ static const char fixed[] =
     "    COMMAND*) compopt -o default 2> /dev/null ;;\n"
     "    *PAGE*) _capstan_offer \"$(\"$program\" manual 2> /dev/null)\" \"$1\" ;;\n"
     "    *JOB.json*) _capstan_files '*.json' \"$1\" ;;\n"
+    "    *FILE.jsonl*) _capstan_files '*.jsonl' \"$1\" ;;\n"
     "    *DIR*) _capstan_files '*' \"$1\" ;;\n"
     "    esac\n"
     "}\n\n"

@@ -62,6 +62,10 @@ enum status launch_command(const struct options *options,
 enum status manual_command(const struct options *options,
                            struct failure *why) MUST_CHECK;
 
+/* The page of a run from its metrics as lines of JSON, as one file. */
+enum status report_command(const struct options *options,
+                           struct failure *why) MUST_CHECK;
+
 /* This process's roles in a run, or in a comparison that the job asks for. */
 enum status run_command(const struct options *options,
                         struct failure *why) MUST_CHECK;

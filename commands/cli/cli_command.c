@@ -230,6 +230,14 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "capstan compare --steps 300 -- python train.py\n"
          "capstan compare --predict --params 25.6M --workers 8 --ps 4 \\\n"
          "    --link-gbits 10 --compute-ms 120"},
+    [CLI_COMMAND_REPORT] =
+        {"report", "FILE.jsonl", "Writes the page of a run that has ended.",
+         "FILE.jsonl is what the run wrote for \"metrics\": {\"jsonl\": FILE}; "
+         "the run may still go on. The page is one file that needs nothing "
+         "else, with the curves, the summary and the job, as the page at "
+         "--metrics-port shows them. A file that has its name is replaced.",
+         CLI_COMMAND_REPORT, 1, 1, SHORT_EXITS,
+         "capstan report metrics.jsonl -o page.html"},
 };
 
 const struct cli_command *cli_command_get(enum cli_command_id number) {

@@ -85,6 +85,8 @@ FLAG(COUNT, repeats, COMPARE, "repeats", "N",
 FLAG(REAL, limit, COMPARE, "limit", "SECONDS",
      "longest time of one run" BY_DEFAULT("600"), .min = 1, .max = 1e6)
 
+FLAG(TEXT, output, REPORT, "output", "FILE", "the page to write",
+     .letter = 'o')
 FLAG(COUNT, rows, DATA | DATA_PEEK, "rows", "N",
      "peek: samples to print" BY_DEFAULT("5"), .noun = "a count", .min = 1,
      .max = 1000000)

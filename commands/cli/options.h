@@ -33,6 +33,7 @@ enum cli_command_id {
     CLI_COMMAND_INFO,
     CLI_COMMAND_BENCH,
     CLI_COMMAND_COMPARE,
+    CLI_COMMAND_REPORT,
     CLI_COMMANDS,
     CLI_COMMAND_CKPT_LS = CLI_COMMANDS,
     CLI_COMMAND_CKPT_VERIFY,
@@ -73,7 +74,7 @@ struct options {
     bool printed_help; /* help or version was printed: nothing else to do */
     struct cluster_flags flags;
     const char *job; /* manual: the page; eval, predict: a job or a checkpoint
-                        directory */
+                        directory; report: lines of metrics */
     const char *sets[OPTIONS_MAX_SETS]; /* some are members of this struct */
     unsigned num_sets;
     const char *inputs[OPTIONS_MAX_INPUTS]; /* NAME=VALUE */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Makefile writes page_text.h by page.sh: page_text, which is page.html
+ * with its policy, and PAGE_POLICY. */
+#include "commands/page.h"
+
+#include "commands/page_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const page_html = page_text;
+const char *const page_policy = PAGE_POLICY "; frame-ancestors 'none'";
+
+/* Where data are, and what stands there without any. */
+static const char before_data[] = "application/json\">", no_data[] = "null";
+
+/* As text of a script's element: a "<" in it could end the element, or begin a
+ * comment, and JSON has it only in strings. */
+static char *escape_json(const json_t *data) {
+    char *json =
+        json_dumps(data, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY |
+                             JSON_REAL_PRECISION(13));
+    size_t length = json ? strlen(json) : 0, used = 0;
+    char *text = json ? malloc(length * 6 + 1) : NULL;
+    for (size_t i = 0; text && i < length; i++) {
+        if (json[i] == '<') {
+            memcpy(text + used, "\\u003c", 6);
+            used += 6;
+        } else {
+            text[used++] = json[i];
+        }
+    }
+    if (text)
+        text[used] = 0;
+    free(json);
+    return text;
+}
+
+char *page_with_data(const json_t *data) {
+    char *json = escape_json(data), *page = NULL;
+    const char *place = strstr(page_text, before_data) + strlen(before_data);
+    if (json && asprintf(&page, "%.*s%s%s", (int)(place - page_text), page_text,
+                         json, place + strlen(no_data)) < 0)
+        page = NULL;
+    free(json);
+    return page;
+}
+
+void page_add_row(json_t *columns, size_t index, const json_t *row) {
+    const char *name;
+    json_t *value, *column;
+    json_object_foreach((json_t *)row, name, value) {
+        if (!json_object_get(columns, name))
+            json_object_set_new(columns, name, json_array());
+        column = json_object_get(columns, name);
+        while (json_array_size(column) < index)
+            json_array_append_new(column, json_null());
+        json_array_append(column, value);
+    }
+    json_object_foreach(columns, name,
+                        column) if (json_array_size(column) <= index)
+        json_array_append_new(column, json_null());
+}
