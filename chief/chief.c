@@ -104,6 +104,7 @@ static enum status open_run(struct run *run,
                         .allreduce = settings->allreduce,
                         .no_restart = settings->no_restart,
                         .series = settings->series,
+                        .page_points = settings->page_points,
                         .bandwidth.gbits = settings->link_gbits,
                         .id = message_random(),
                         .incarnation = message_random(),
@@ -467,6 +468,35 @@ static void chief_report_wait(const struct run *run,
              text + (names ? sizeof words - 1 : 0));
 }
 
+/* What the chief knows of the member of SLOT. */
+static struct health_peer peer_of(const struct run *run,
+                                  const struct roster_slot *slot) {
+    static const char *const states[] = {[ROSTER_ABSENT] = "absent",
+                                         [ROSTER_HELD] = "joined",
+                                         [ROSTER_VACATED] = "gone"};
+    struct health_peer peer = {
+        .role = cluster_role_name(slot->role),
+        .index = slot->index,
+        .state = states[slot->state],
+        .last_seen = slot->state == ROSTER_HELD ? slot->last_seen : 0};
+    snprintf(peer.address, sizeof peer.address, "%s", slot->address);
+    if (slot->rank == ROSTER_NO_RANK) {
+        peer.step = run->ps[slot->index].highest;
+        return peer;
+    }
+    const struct run_trainer *trainer = &run->trainers[slot->rank];
+    peer.step = trainer->heartbeat.clock;
+    peer.seconds.input = trainer->heartbeat.input_s;
+    peer.seconds.compute = trainer->heartbeat.compute_s;
+    peer.seconds.waiting = trainer->heartbeat.wire_s;
+    peer.seconds.training = trainer->heartbeat.training_s;
+    if (slot->state == ROSTER_HELD && run->phase == RUN_TRAINING)
+        peer.state = trainer->finished  ? "finished"
+                     : trainer->in_view ? "training"
+                                        : peer.state;
+    return peer;
+}
+
 static void chief_report_health(const struct run *run, struct health *health,
                                 int64_t now) {
     static const enum health_state states[] = {
@@ -481,15 +511,8 @@ static void chief_report_health(const struct run *run, struct health *health,
     report->run = run->id;
     report->step = run_step(run);
     report->total_steps = run->plan.schedule.total;
-    for (uint32_t i = 0; i < run->roster.count; i++) {
-        const struct roster_slot *slot = &run->roster.slots[i];
-        struct health_peer peer = {
-            .role = cluster_role_name(slot->role),
-            .index = slot->index,
-            .last_seen = slot->state == ROSTER_HELD ? slot->last_seen : 0};
-        snprintf(peer.address, sizeof peer.address, "%s", slot->address);
-        health_add_peer(report, peer);
-    }
+    for (uint32_t i = 0; i < run->roster.count; i++)
+        health_add_peer(report, peer_of(run, &run->roster.slots[i]));
     if (run->phase == RUN_TRAINING)
         chief_report_wait(run, report, now);
     watchdog_report(run, report, now);

@@ -44,6 +44,8 @@ struct chief_settings {
     int record;     /* for the launcher (launch_record.h); 0: none */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the chief tells of itself; NULL: nowhere */
+    struct page_points
+        *page_points; /* for the page; NULL: nobody asks for it */
 };
 
 /* Returns the run's final status once it has ended, with WHY unless OK. If the

@@ -94,7 +94,8 @@ struct run_ps {
 
 struct run {
     const struct log *log;
-    struct run_series *series; /* of this run, or NULL; borrowed */
+    struct run_series *series;       /* of this run, or NULL; borrowed */
+    struct page_points *page_points; /* likewise */
     void *zmq;
     const char *address;           /* as of struct process (member.h) */
     const struct cluster *cluster; /* from the chief's configuration */

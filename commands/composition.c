@@ -6,6 +6,7 @@
  * communicate as over the network. */
 #include "commands/composition.h"
 
+#include "chief/report/page_points.h"
 #include "commands/bench_cluster.h"
 #include "commands/launch/launch.h"
 #include "core/base/plugin.h"
@@ -365,10 +366,13 @@ static enum status add_chief(struct composition *composition,
     status = check_trace(settings, reports, why);
     if (status)
         return status;
+    if (settings->metrics.port)
+        role->page_points = page_points_open();
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .address = process_settings_address(&composition->process_settings),
         .log = &role->log,
+        .page_points = role->page_points,
         .job = composition->job,
         .model_memory = model_memory(&job->model),
         .cluster = cluster,

@@ -42,7 +42,8 @@ struct role {
         interrupt_writer; /* a pipe; each signal is its number in 8 bytes */
     int done;             /* eventfd shared by all roles */
     atomic_bool ended;
-    struct health *health; /* NULL: nobody asks for it; owned */
+    struct health *health;           /* NULL: nobody asks for it; owned */
+    struct page_points *page_points; /* of a chief; likewise */
     enum status status;
     struct failure why;
     /* The settings of its kind: */

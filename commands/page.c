@@ -45,19 +45,3 @@ char *page_with_data(const json_t *data) {
     free(json);
     return page;
 }
-
-void page_add_row(json_t *columns, size_t index, const json_t *row) {
-    const char *name;
-    json_t *value, *column;
-    json_object_foreach((json_t *)row, name, value) {
-        if (!json_object_get(columns, name))
-            json_object_set_new(columns, name, json_array());
-        column = json_object_get(columns, name);
-        while (json_array_size(column) < index)
-            json_array_append_new(column, json_null());
-        json_array_append(column, value);
-    }
-    json_object_foreach(columns, name,
-                        column) if (json_array_size(column) <= index)
-        json_array_append_new(column, json_null());
-}

@@ -57,6 +57,7 @@ static void roles_close(struct roles *roles) {
         close(roles->list[i].interrupts);
         close(roles->list[i].interrupt_writer);
         health_close(&roles->list[i].health);
+        page_points_close(&roles->list[i].page_points);
     }
     if (roles->done >= 0)
         close(roles->done);
@@ -419,19 +420,22 @@ static enum status process_open_status(const struct composition *composition,
     const struct cluster_task *address = &composition->process_settings.metrics;
     const struct roles *roles = &composition->roles;
     struct health *healths[ROLES_MAX];
+    struct page_points *points = NULL; /* the chief is the first role */
     unsigned count = 0;
     char text[300];
     for (unsigned i = 0; i < roles->count; i++)
         if (roles->list[i].health)
             healths[count++] = roles->list[i].health;
+    if (roles->count)
+        points = roles->list[0].page_points;
     if (!count || !address->port)
         return STATUS_OK;
     enum status status =
-        status_server_open(server, address, healths, count, why);
+        status_server_open(server, address, healths, count, points, why);
     cluster_address(address, text, sizeof text);
     if (!status)
         log_info(&roles->list[0].log, "status_served",
-                 "serving http://%s/healthz and /status", text);
+                 "serving http://%s/ (a page), /healthz and /status", text);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * (metrics.jsonl of the job). The file is read twice: the first time each line
  * is checked, and of those that have a point only the place is kept; the second
  * time those are read that the page has. So a long file takes little memory. */
+#include "chief/report/page_points.h"
 #include "commands/page.h"
 #include "commands/verbs.h"
 #include "core/base/input_file.h"
@@ -75,7 +76,7 @@ static enum status check_numbers(struct report *report, const json_t *line,
     return STATUS_OK;
 }
 
-static bool is_evaluation(const json_t *line) {
+static bool has_test_figure(const json_t *line) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)line, name,
@@ -83,17 +84,17 @@ static bool is_evaluation(const json_t *line) {
     return false;
 }
 
-static double number_of(const json_t *line, const char *name) {
+static double figure_of(const json_t *line, const char *name) {
     const json_t *value = json_object_get(line, name);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
 static enum status add_point(struct report *report, const json_t *line,
                              struct line_place place, struct failure *why) {
-    bool evaluates = is_evaluation(line);
+    bool evaluates = has_test_figure(line);
     struct report_series *series =
         evaluates ? &report->evaluations : &report->points;
-    double step = number_of(line, "step"), time = number_of(line, "time");
+    double step = figure_of(line, "step"), time = figure_of(line, "time");
     if (!(step >= 0) || !(time >= 0))
         return bad_line(report, why,
                         "a point has \"step\" and \"time\", from 0 on");
@@ -102,7 +103,7 @@ static enum status add_point(struct report *report, const json_t *line,
                         series->step);
     series->step = step;
     point_series_add(series->places, &place,
-                     number_of(line, evaluates ? "test_loss" : "train_loss"));
+                     figure_of(line, evaluates ? "test_loss" : "train_loss"));
     return check_numbers(report, line, why);
 }
 
@@ -195,7 +196,7 @@ static json_t *read_columns(const struct report *report,
             row = json_loadb(text, place->length, 0, NULL);
         free(text);
         if (json_is_object(row)) {
-            page_add_row(columns, i, row);
+            page_points_add_row(columns, i, row);
         } else {
             json_decref(columns);
             columns = NULL;
@@ -243,8 +244,8 @@ static enum status write_page(const struct report *report, const char *path,
 }
 
 /* The page takes the place of a file, never that of its own source. */
-static enum status check_output(const struct report *report, const char *path,
-                                struct failure *why) {
+static enum status check_page_path(const struct report *report,
+                                   const char *path, struct failure *why) {
     struct stat source, there;
     if (stat(path, &there))
         return STATUS_OK;
@@ -301,7 +302,7 @@ enum status report_command(const struct options *options, struct failure *why) {
                            "page.html");
     enum status status = open_report(&report, options->job, why);
     if (!status)
-        status = check_output(&report, options->output, why);
+        status = check_page_path(&report, options->output, why);
     if (!status)
         status = read_lines(&report, why);
     if (!status && report.torn)

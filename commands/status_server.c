@@ -7,11 +7,13 @@
 #include "commands/status_server.h"
 
 #include "commands/host_header.h"
+#include "commands/page.h"
 #include "core/base/fork_guard.h"
 #include "core/base/time.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -44,6 +46,7 @@ struct status_server {
     int stop; /* an eventfd: the thread ends */
     struct http_client clients[MAX_ACCEPTED];
     struct health *healths[ROLES_MAX];
+    struct page_points *points; /* or NULL */
     unsigned count;
     uint16_t port;
     char host[256]; /* that of --metrics-port */
@@ -52,11 +55,26 @@ struct status_server {
 struct http_answer {
     unsigned code;
     const char *type;
-    char *text; /* malloc's; NULL: no memory */
+    char *text;         /* malloc's; NULL: no memory */
+    const char *policy; /* Content-Security-Policy; NULL: none */
 };
 
 static double seconds_between(int64_t time, int64_t now) {
     return now > time ? time_to_seconds(now - time) : 0;
+}
+
+/* -1 and UINT64_MAX stand for "none". */
+static json_t *number_or_null(int64_t number) {
+    return number < 0 ? json_null() : json_integer(number);
+}
+
+static json_t *describe_seconds(const struct health_peer *peer) {
+    return peer->seconds.training > 0
+               ? json_pack("{s:f, s:f, s:f, s:f}", "input", peer->seconds.input,
+                           "compute", peer->seconds.compute, "waiting",
+                           peer->seconds.waiting, "training",
+                           peer->seconds.training)
+               : json_null();
 }
 
 static json_t *describe_health_peers(const struct health_report *report,
@@ -68,10 +86,14 @@ static json_t *describe_health_peers(const struct health_report *report,
                              ? json_real(seconds_between(peer->last_seen, now))
                              : json_null();
         json_array_append_new(
-            peers, json_pack("{s:s, s:i, s:s?, s:o}", "role", peer->role,
-                             "index", (int)peer->index, "address",
-                             peer->address[0] ? peer->address : NULL,
-                             "silent_seconds", silent));
+            peers,
+            json_pack(
+                "{s:s, s:i, s:s?, s:o, s:s?, s:o, s:o}", "role", peer->role,
+                "index", (int)peer->index, "address",
+                peer->address[0] ? peer->address : NULL, "silent_seconds",
+                silent, "state", peer->state, "step",
+                number_or_null(peer->step ? (int64_t)peer->step : HEALTH_NONE),
+                "seconds", describe_seconds(peer)));
     }
     return peers;
 }
@@ -84,11 +106,6 @@ static json_t *describe_health_deadline(const struct health_report *report,
     return json_pack("{s:s, s:s, s:f}", "key", deadline->limit, "peer",
                      deadline->peer, "seconds_left",
                      seconds_between(now, deadline->until));
-}
-
-/* -1 and UINT64_MAX stand for "none". */
-static json_t *number_or_null(int64_t number) {
-    return number < 0 ? json_null() : json_integer(number);
 }
 
 static json_t *describe_role(struct health *health, int64_t now) {
@@ -158,6 +175,48 @@ static void answer_healthz(struct status_server *server,
         answer->text = NULL;
 }
 
+static void answer_page(struct status_server *server,
+                        struct http_answer *answer) {
+    (void)server;
+    answer->code = MHD_HTTP_OK;
+    answer->type = "text/html; charset=utf-8";
+    answer->policy = page_policy;
+    answer->text = strdup(page_html);
+}
+
+/* The samples of all roles of this process, by name; what is by rank, or of
+ * another role already, is left out. */
+static json_t *describe_samples(struct status_server *server) {
+    json_t *samples = json_object();
+    for (unsigned i = 0; i < server->count; i++) {
+        const struct health_report *report = health_lock(server->healths[i]);
+        for (uint32_t s = 0; s < report->num_samples; s++) {
+            const struct health_sample *sample = &report->samples[s];
+            const char *name = metric_rows[sample->metric].name;
+            if (sample->rank < 0 && isfinite(sample->value) &&
+                !json_object_get(samples, name))
+                json_object_set_new(samples, name, json_real(sample->value));
+        }
+        health_unlock(server->healths[i]);
+    }
+    return samples;
+}
+
+/* What the page draws: of a chief its points, of each role its samples now. */
+static void answer_points(struct status_server *server,
+                          struct http_answer *answer) {
+    json_t *object =
+        server->points ? page_points_describe(server->points) : json_object();
+    if (object)
+        json_object_set_new(object, "now", describe_samples(server));
+    answer->code = MHD_HTTP_OK;
+    answer->type = "application/json";
+    if (object)
+        answer->text =
+            json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(13));
+    json_decref(object);
+}
+
 static enum MHD_Result send_answer(struct MHD_Connection *connection,
                                    struct http_answer *answer) {
     if (!answer->text)
@@ -177,6 +236,9 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection,
     MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
     MHD_add_response_header(response, "Cross-Origin-Resource-Policy",
                             "same-origin");
+    if (answer->policy)
+        MHD_add_response_header(response, "Content-Security-Policy",
+                                answer->policy);
     if (answer->code == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     enum MHD_Result result =
@@ -192,7 +254,9 @@ static const struct http_path {
     void (*answer)(struct status_server *server, struct http_answer *answer);
     bool is_open; /* whatever the request calls this host */
 } paths[] = {
+    {"/", answer_page, false},
     {"/healthz", answer_healthz, true},
+    {"/points", answer_points, false},
     {"/status", answer_status, false},
 };
 
@@ -233,7 +297,7 @@ static void refuse_request(struct status_server *server,
     const char *text = NULL;
     if (!path) {
         answer->code = MHD_HTTP_NOT_FOUND;
-        text = "there are /healthz and /status\n";
+        text = "there are /, /healthz, /points and /status\n";
     } else if (!reads) {
         answer->code = MHD_HTTP_METHOD_NOT_ALLOWED;
         text = "GET only\n";
@@ -440,6 +504,7 @@ static bool start_daemon(struct status_server *server, int listener) {
 enum status status_server_open(struct status_server **out,
                                const struct cluster_task *address,
                                struct health *const *healths, unsigned count,
+                               struct page_points *points,
                                struct failure *why) {
     int listener;
     enum status status = open_listener(&listener, address, why);
@@ -449,6 +514,7 @@ enum status status_server_open(struct status_server **out,
     if (server) {
         memcpy(server->healths, healths, count * sizeof(struct health *));
         server->count = count;
+        server->points = points;
         server->port = address->port;
         snprintf(server->host, sizeof server->host, "%s", address->host);
     } else {

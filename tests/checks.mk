@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests, benches and checks. The Makefile includes this.
-.PHONY: check-azureml check-docker check-fresh check-metrics check-systemd check-python \
+.PHONY: check-azureml check-docker check-fresh check-metrics check-page check-systemd check-python \
     check-wheel gpu-kernels gpu-check gpu-bench fuzz build-tests check check-all unit mutants soak \
     bench check-deb format lint
 
@@ -279,6 +279,10 @@ check-fresh: ## type what README.md says in a fresh root file system of Debian 1
 # ENGINE="podman --runtime runc": another command than docker or podman, as they are.
 check-docker: ## build the image of deploy/docker and try it, by docker, podman or a root file system
 	@tests/check_docker.sh $(BUILD)/docker || [ $$? = 77 ]
+
+PICTURES ?=
+check-page: $(BUILD)/capstan ## open the page of runs in chromium; PICTURES=folder: keep what it looks like
+	@tests/check_page.py $(BUILD)/capstan $(PICTURES) || [ $$? = 77 ]
 
 check-systemd: deb ## boot systemd in a fresh Debian 12 and try the units there
 	@tests/check_systemd.sh $(BUILD)/systemd bookworm http://deb.debian.org/debian \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/point.h"
 
+#include "chief/report/page_points.h"
 #include "chief/report/tensorboard_outlet.h"
 #include "core/base/time.h"
 
@@ -9,6 +10,7 @@
 /* In the order of struct point_outlets. */
 static point_outlet_open *const outlet_openers[POINT_OUTLETS] = {
     tensorboard_outlet_open,
+    page_points_attach,
 };
 
 struct metric_point metric_point_start(uint64_t step) {

@@ -46,7 +46,7 @@ typedef enum status point_outlet_open(struct point_outlet *outlet,
                                       const struct run *run,
                                       struct failure *why) MUST_CHECK;
 
-enum { POINT_OUTLETS = 1 }; /* rows of outlet_openers */
+enum { POINT_OUTLETS = 2 }; /* rows of outlet_openers */
 
 struct point_outlets {
     struct point_outlet list[POINT_OUTLETS];

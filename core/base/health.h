@@ -29,6 +29,12 @@ struct health_peer {
     uint32_t index;
     char address[300]; /* host:port, or "": none is known */
     int64_t last_seen; /* time of its last message; 0: not known */
+    const char *state; /* a literal, as the chief sees it; NULL: not known */
+    uint64_t step;     /* that it has reached; 0: not known */
+    /* Of a trainer, since its start; all 0: not known. */
+    struct {
+        double input, compute, waiting, training;
+    } seconds;
 };
 
 struct health_sample {
@@ -79,8 +85,8 @@ void health_leave_loop(struct health *health, enum health_state state);
  * the role's thread has left its loop. */
 int64_t health_silence(struct health *health, int64_t now);
 
-/* Adds a peer; its strings are copied except ROLE. Without memory it is left
- * out. */
+/* Adds a peer; its strings are copied except ROLE and STATE. Without memory it
+ * is left out. */
 void health_add_peer(struct health_report *report, struct health_peer peer);
 
 /* Adds METRIC's VALUE, nothing for a NAN; of a counter that has been higher the

@@ -296,7 +296,7 @@ TEST(only_loopback_is_served_by_default) {
     cluster_run_await_soon(alone, "serving http://");
     expect_part(await_health(port, 200), "\n");
     assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 0);
-    assert_int_equal(get(port, "/")->code, 404);
+    assert_int_equal(get(port, "/index.html")->code, 404);
     assert_int_equal(get(port, "/status/")->code, 404);
     assert_int_equal(request("127.0.0.1", port, "POST", "/status")->code, 405);
     assert_int_equal(request("127.0.0.1", port, "PUT", "/healthz")->code, 405);
@@ -350,6 +350,103 @@ TEST(what_a_run_tells_is_for_who_asks_by_a_name_of_its_own) {
     assert_contains(refused->text, "Referrer-Policy: no-referrer\r\n");
     end_local(alone);
     release_ports(1, &held);
+}
+
+/* The object of /points; the caller's. */
+static json_t *read_points(unsigned port) {
+    const struct answer *answer = get(port, "/points");
+    assert_int_equal(answer->code, 200);
+    assert_contains(answer->text, "Content-Type: application/json\r\n");
+    json_t *object = json_loads(answer->body, 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
+/* How long COLUMN of GROUP is, as each column of it is. */
+static size_t column_length(const json_t *data, const char *group,
+                            const char *column) {
+    const json_t *columns = json_object_get(data, group);
+    const char *name;
+    json_t *values;
+    size_t length = json_array_size(json_object_get(columns, column));
+    json_object_foreach((json_t *)columns, name,
+                        values) if (json_array_size(values) != length)
+        fail_msg("%s.%s has %zu elements, %s %zu", group, name,
+                 json_array_size(values), column, length);
+    return length;
+}
+
+TEST(a_page_is_served_with_what_it_draws) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    start_local(*state, port, "1", &local);
+    for (unsigned i = 0; i < PORTS; i++) {
+        const struct answer *page = get(port + i, "/");
+        assert_int_equal(page->code, 200);
+        assert_contains(page->text,
+                        "Content-Type: text/html; charset=utf-8\r\n");
+        assert_contains(page->text, "\r\nContent-Security-Policy: default-src "
+                                    "'none'; script-src 'sha256-");
+        assert_contains(page->text, "; frame-ancestors 'none'\r\n");
+        assert_contains(page->text, "\r\nX-Content-Type-Options: nosniff\r\n");
+        assert_contains(page->text, "\r\nCache-Control: no-store\r\n");
+        assert_contains(page->text, "\r\nReferrer-Policy: no-referrer\r\n");
+        assert_contains(page->body, "<!doctype html>");
+        assert_int_equal(code_for(port + i, "/", "Host: evil.example\r\n"),
+                         421);
+        assert_int_equal(code_for(port + i, "/points", "Host: a.example\r\n"),
+                         421);
+    }
+    json_t *points = NULL;
+    for (unsigned i = 0; i < TRIES; i++) {
+        json_decref(points);
+        points = read_points(port);
+        if (column_length(points, "points", "train_loss") > 1)
+            break;
+        cluster_fixture_sleep(PAUSE);
+    }
+    assert_true(column_length(points, "points", "train_loss") > 1);
+    const json_t *job = json_object_get(points, "job");
+    assert_int_equal(json_integer_value(json_object_get(job, "steps")),
+                     1000000);
+    assert_non_null(json_object_get(points, "now"));
+    json_decref(points);
+    points = read_points(port + 1);
+    assert_null(json_object_get(points, "points"));
+    json_decref(points);
+    end_local(local);
+    release_ports(PORTS, held);
+}
+
+/* What each member does, as the chief knows it. */
+TEST(a_chief_tells_what_its_members_do) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    start_local(*state, port, "1", &local);
+    for (unsigned tries = 0, known = 0; known < 3; tries++) {
+        json_t *status = read_status(port);
+        size_t i;
+        json_t *peer;
+        known = 0;
+        json_array_foreach(json_object_get(status, "peers"), i, peer) {
+            bool trains = !strcmp(text_at(peer, "role"), "worker");
+            const json_t *seconds = json_object_get(peer, "seconds");
+            assert_true(trains || json_is_null(seconds));
+            known += !strcmp(text_at(peer, "state"),
+                             trains ? "training" : "joined") &&
+                     json_integer_value(json_object_get(peer, "step")) > 0 &&
+                     (!trains || json_real_value(
+                                     json_object_get(seconds, "training")) > 0);
+        }
+        json_decref(status);
+        if (tries == TRIES)
+            fail_msg("of 3 members %u are known", known);
+        cluster_fixture_sleep(PAUSE);
+    }
+    end_local(local);
+    release_ports(PORTS, held);
 }
 
 /* Of one address, then of a second one beside it. */

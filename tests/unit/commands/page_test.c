@@ -58,20 +58,3 @@ TEST(a_page_makes_no_element_of_a_text) {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         assert_int_equal(count(ways[i]), 0);
 }
-
-TEST(columns_have_an_element_for_each_row) {
-    json_t *columns = json_object();
-    const char *const rows[] = {"{\"a\": 1}", "{\"b\": 2.5}", "{}",
-                                "{\"a\": 4, \"b\": null}"};
-    for (size_t i = 0; i < 4; i++) {
-        json_t *row = json_loads(rows[i], 0, NULL);
-        page_add_row(columns, i, row);
-        json_decref(row);
-    }
-    json_t *wanted = json_loads("{\"a\": [1, null, null, 4],"
-                                " \"b\": [null, 2.5, null, null]}",
-                                0, NULL);
-    assert_true(json_equal(columns, wanted));
-    json_decref(columns);
-    json_decref(wanted);
-}

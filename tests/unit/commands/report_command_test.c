@@ -3,6 +3,7 @@
 
 #include "commands/page.h"
 #include "commands/verbs.h"
+#include "chief/report/page_points.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/file_bytes.h"
