@@ -5,8 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { MAXIMUM = 32 };
 static const double PEER = 2;

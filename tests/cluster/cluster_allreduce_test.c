@@ -6,16 +6,12 @@
 #include "core/base/time.h"
 #include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
 #include <glob.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { CONFIG = 2, RETRY = 138, MAXIMUM = 64 };
 

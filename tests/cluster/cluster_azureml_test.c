@@ -10,9 +10,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { TERMINATED = 143, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };

@@ -10,9 +10,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { CHIEF, PS, WORKER, OTHER, PROCESSES };

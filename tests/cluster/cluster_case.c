@@ -3,8 +3,6 @@
 #include "tests/lib/test.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 const char *cluster_case_lookup(void *context, const char *name) {
     const struct cluster_case_variable *variables = context;

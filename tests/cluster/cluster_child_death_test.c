@@ -10,9 +10,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { RETRY = 138, KILLED = 128 + SIGKILL, MAX_NODES = 3 };

@@ -4,10 +4,6 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Numbers in [0, below). */
 static unsigned draw(uint32_t *seed, unsigned below) {
     *seed = *seed * 1664525 + 1013904223;

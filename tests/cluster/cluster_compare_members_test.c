@@ -8,8 +8,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { FAILED = 1, CONFIG = 2, RETRY = 138, KILLED = 128 + SIGKILL };

@@ -8,10 +8,6 @@
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { PS = 2, TIMEOUT = 120 /* seconds */ };
 
 /* 0.67 MB of weights: 57 ms at 100 Mbit/s. */

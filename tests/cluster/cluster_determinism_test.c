@@ -5,7 +5,6 @@
 
 #include "core/store/checkpoint.h"
 #include "core/tensor/rule.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include "tests/cluster/cluster_run.h"
@@ -14,9 +13,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -10,10 +10,6 @@
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 
 #define JOB "\"steps\": 20, \"device\": \"cuda\""

@@ -12,9 +12,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { EXIT_CONFIG = 2, EXIT_RETRY = 138, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 

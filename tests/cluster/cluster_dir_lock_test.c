@@ -6,8 +6,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { CONFIG = 2, RETRY = 138, MAXIMUM = 64 };

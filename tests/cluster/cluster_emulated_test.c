@@ -13,9 +13,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };

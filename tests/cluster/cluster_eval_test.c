@@ -8,14 +8,10 @@
 #include "core/store/npz.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/record_reader.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TEXT = 1 << 20, IMAGES = 200, PIXELS = 64, CLASSES = 10, HEADER = 16 };
 

@@ -7,8 +7,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 static const char *const tf_config =
     "TF_CONFIG={\"cluster\": {\"chief\": [\"localhost:1\"],"

@@ -8,13 +8,8 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { NUM_PS = 2, NUM_WORKERS = 2, SECONDS = 120 };
 enum { INPUTS = 64, OUTPUTS = 1024, SAMPLES = 1600, STEPS = 60, BATCH = 8 };

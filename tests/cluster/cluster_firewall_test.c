@@ -9,9 +9,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { NUM_PS = NET_HOSTS_PS, HOSTS = NET_HOSTS, EXIT_RETRY = 138 };
 

@@ -10,9 +10,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { FAILED = 1, CONFIG = 2, RETRY = 138 };

@@ -8,13 +8,8 @@
 #include "tests/bench/click_log.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_points.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { CLICKS = 90, FILES = 128 /* bytes */, EXIT_CONFIG = 2 };
 

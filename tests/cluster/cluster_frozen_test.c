@@ -23,9 +23,6 @@
 #include <glob.h>
 #include <lmdb.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 

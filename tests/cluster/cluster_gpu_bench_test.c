@@ -9,9 +9,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { DEADLINE = 4 * CLUSTER_RUN_DEADLINE, BUSY = 37 /* nvml_on_cpu.c */ };

@@ -2,10 +2,6 @@
 #include "tests/cluster/cluster_gpus.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 const char cluster_gpus_job[] = "{" CLUSTER_GPUS_JOB "}";
 
 void cluster_gpus_describe_hosts(struct cluster_run *run, unsigned num_ps,

@@ -10,9 +10,6 @@
 #include <dirent.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MAX_SOCKETS = 512, LISTENING = 0x0a, TERMINATED = 143, REFUSED = 2 };

@@ -7,9 +7,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { FAILED = 1, CONFIG = 2, TERMINATED = 143, NOT_STARTED = 127 };
 

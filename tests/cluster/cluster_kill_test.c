@@ -4,8 +4,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { KILLED = 128 + SIGKILL, RETRY = 138, MAXIMUM = 64 };
 static const double PEER = 2; /* seconds of silence; timeouts.peer */

@@ -7,9 +7,6 @@
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { CHECK_DEADLINE = 150 /* seconds, with the build of chart.go */ };

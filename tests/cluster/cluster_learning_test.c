@@ -4,15 +4,11 @@
  * updates, and the AUC and the log loss of what came out. */
 #include "tests/bench/click_log.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/json_number.h"
 #include "tests/lib/rule_oracle.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TRAIN = 200000, TEST = 50000, BATCH = 1024 };
 enum { NUMBERS = CLICK_LOG_NUMBERS, FIELDS = CLICK_LOG_FIELDS };

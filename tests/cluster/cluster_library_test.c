@@ -8,9 +8,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { CONFIG = 2, FAILED = 1, RETRY = 138, MAX_ARGUMENTS = 32 };

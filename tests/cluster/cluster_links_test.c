@@ -4,10 +4,6 @@
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Ends `capstan cluster ARGUMENTS...` with CODE, as task INDEX of TYPE in the
  * described cluster. */
 static struct cluster_process *cluster_as(struct cluster_run *run,

@@ -6,7 +6,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
 enum { PS = 2, WORKERS = 128, TASKS = 1 + PS + WORKERS };
 enum { RESTARTS = 200, KILLED_EVERY = 25 };

@@ -2,9 +2,6 @@
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { TIMEOUT = 600 /* seconds, for gigabytes */ };
 
 static FILE *open_of(const struct cluster_process *process, const char *name) {

@@ -12,9 +12,6 @@
 #include "worker/models/mlp.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WORKERS = CLUSTER_MEMORY_FIXTURE_WORKERS };
 static const double mib = 1 << 20;

@@ -6,8 +6,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { MAXIMUM = 20000, KILLED = 128 + SIGKILL };
 

@@ -7,7 +7,6 @@
 #include "core/base/plugin.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -15,9 +14,6 @@
 
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

@@ -6,14 +6,10 @@
 
 #include "core/store/tensor_file.h"
 #include "tests/cluster/cluster_run.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { LAYERS = 3, PARAMETERS = 2 * LAYERS, WIDEST = 64 };
 enum { SAMPLES = 600, PIXELS = 64, BATCH = 120, ROUNDS = 20 };

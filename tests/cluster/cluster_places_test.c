@@ -7,8 +7,6 @@
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-
 enum { RECORDS = 72000 };
 
 #define JOB                                                                    \

@@ -2,12 +2,8 @@
 #include "tests/cluster/cluster_points.h"
 
 #include "core/store/tensor_file.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/example_message.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { POINTS = 90, WIDE = 4 };
 

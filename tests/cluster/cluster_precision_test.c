@@ -7,9 +7,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { FAILED = 1, CONFIG = 2 };
 

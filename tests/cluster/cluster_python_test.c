@@ -6,9 +6,6 @@
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum { SECONDS = 200 };
 
 TEST_WITH(cluster_run_setup, cluster_run_teardown,

@@ -9,9 +9,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { EXIT_CONFIG = 2, EXIT_RETRY = 138 };

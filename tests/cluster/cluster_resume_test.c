@@ -5,8 +5,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { FAILED = 1, CONFIG = 2, MAXIMUM = 64 };
 

@@ -4,8 +4,6 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { CONFIG = 2, ADDRESS = 64 };

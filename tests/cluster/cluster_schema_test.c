@@ -8,10 +8,6 @@
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { REFUSED = 2, MUTATIONS = 200 };
 
 /* Runs cluster_schema.py with ARGUMENTS. */

@@ -4,15 +4,11 @@
 #include "commands/service_notify.h"
 #include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/un.h>

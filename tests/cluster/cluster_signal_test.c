@@ -3,9 +3,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 enum { RETRY = 138, PS = 2, WORKERS = 2, MAXIMUM = 8 };

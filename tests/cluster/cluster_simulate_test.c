@@ -4,8 +4,6 @@
 #include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 static const json_t *simulate(struct cluster_run *run,
                               const char *const *arguments) {
     struct cluster_process *process =

@@ -8,9 +8,6 @@
 
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     PEER = 1,

@@ -6,12 +6,9 @@
 #include "core/store/checkpoint_reader.h"
 #include "ps/consistency/ledger.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { WORKERS = 3, STOPPED = 1, FAR = 100, HEARTBEATS = 8 };
 enum { MAX_CHECKPOINTS = 200, SETTLED = 3 /* in a row */ };

@@ -2,8 +2,6 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-
 enum { PS = 2, WORKERS = 2 };
 
 /* No deadline here reaches it. */

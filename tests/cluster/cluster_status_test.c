@@ -5,15 +5,12 @@
 #include "commands/launch/port.h"
 #include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -5,8 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { CONFIG = 2, RETRY = 138, KILLED = 128 + SIGKILL };
 

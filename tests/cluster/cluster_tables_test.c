@@ -9,7 +9,6 @@
 #include "core/tensor/row_keys.h"
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
@@ -18,9 +17,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static int setup(void **state) {

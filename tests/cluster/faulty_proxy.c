@@ -5,13 +5,9 @@
 #include "core/base/time.h"
 #include "core/tensor/philox.h"
 #include "proto/messages/message.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <zmq.h>

@@ -4,8 +4,6 @@
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

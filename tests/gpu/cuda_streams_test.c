@@ -5,8 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { PLACES = 6, SEEDS = 40 };
 

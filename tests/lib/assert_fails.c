@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 _Thread_local struct failure failure;

@@ -2,11 +2,7 @@
 #include "tests/lib/client_fixture.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 int client_fixture_setup(void **state) {
     struct client_fixture *fixture = calloc(1, sizeof *fixture);

@@ -6,8 +6,6 @@
 
 #include <glob.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 /* The next record, whose CRCs tensorboard_writer_test has checked; NULL: there
  * is none, or who wrote it was killed meanwhile. */

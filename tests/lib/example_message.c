@@ -4,8 +4,6 @@
 #include "core/base/masked_crc.h"
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 void example_message_put(struct example_message *to, const void *bytes,
                          size_t size) {
     assert_true(to->size + size <= sizeof to->bytes);

@@ -2,8 +2,6 @@
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <zlib.h>
 #include <zstd.h>
 

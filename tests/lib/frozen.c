@@ -2,9 +2,6 @@
 #include "tests/lib/frozen.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { MOST = 2048, LINE = 512 };
 
 struct lines {

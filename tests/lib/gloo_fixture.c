@@ -8,9 +8,6 @@
 #include <float.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const size_t sizes[] = {0, 1, 15, 16, 17, 255, 1025, 100003, 700001};

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/job_fixture.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/models/model.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 const char job_fixture_example[] =

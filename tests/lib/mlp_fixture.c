@@ -3,8 +3,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct mlp_settings medium = {.layers = {4, {33, 65, 31, 10}},
                                            .activation = JOB_RELU,

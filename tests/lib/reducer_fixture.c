@@ -5,13 +5,9 @@
 #include "core/tensor/philox.h"
 #include "core/tensor/schedule.h"
 #include "tests/gpu/stream_collective.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 const struct optimizer reducer_fixture_sgd = {.type = OPTIMIZER_SGD};

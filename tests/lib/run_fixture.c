@@ -4,9 +4,6 @@
 #include "core/base/time.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 void run_fixture_setup(void **state, uint32_t workers) {
     struct run_fixture *fixture = calloc(1, sizeof *fixture);
     void *wire;

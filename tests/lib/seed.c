@@ -4,8 +4,6 @@
 #include "proto/messages/message.h"
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-
 void seed_open(struct philox_sequence *sequence) {
     const char *given = getenv("SEED");
     uint64_t seed = given ? strtoull(given, NULL, 0) : message_random();

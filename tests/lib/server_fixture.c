@@ -3,12 +3,7 @@
 
 #include "core/base/time.h"
 #include "proto/plan/encoding.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void take_snapshot(void *context, uint32_t b, uint64_t version) {
     struct server_fixture *fixture = context;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/shard_snapshot.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 struct snapshots *shard_snapshot_open(const struct shard *shard,

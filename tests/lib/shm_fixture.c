@@ -7,8 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static unsigned count_entries(const char *path) {

@@ -4,9 +4,6 @@
 
 #include <errno.h>
 #include <pty.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 noreturn void skip_test(const char *format, ...) {

@@ -2,9 +2,6 @@
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct text {
     struct text *next;

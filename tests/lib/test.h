@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmocka, and tests that register themselves: TEST(a_sentence) { ... } is one,
- * and may use cmocka's state. A file that defines STATE before it includes this
- * one, such as "struct run *run", gives its tests what state points at by that
- * name. The program of a folder runs those of the file that it is called for,
- * in their order (tests/lib/room.c). */
+/* cmocka, headers that nearly all tests need, and tests that register
+ * themselves: TEST(a_sentence) { ... } is one, and may use cmocka's state. A
+ * file that defines STATE before it includes this one, such as "struct run
+ * *run", gives its tests what state points at by that name. The program of a
+ * folder runs those of the file that it is called for, in their order
+ * (tests/lib/room.c). */
 #ifndef CAPSTAN_TEST_H
 #define CAPSTAN_TEST_H
+
+#include "tests/lib/assert_fails.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 

@@ -3,13 +3,8 @@
 
 #include "core/base/time.h"
 #include "tests/gpu/fake_device.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { RUN = 1, PS = 2, ME = 3 };
 

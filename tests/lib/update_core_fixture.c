@@ -2,8 +2,6 @@
 #include "tests/lib/update_core_fixture.h"
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 struct update_core_fixture update_core_fixture;
 
 const struct job_fp16 update_core_fixture_fp16 = {.enabled = true,

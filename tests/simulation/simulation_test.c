@@ -3,8 +3,6 @@
 #include "tests/simulation/simulation.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { SEEDS = 10000, SEEDS_A_FAULT = 20000 };

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "core/tensor/binary_scores.h"
 #include "tests/bench/click_log.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/csv_format.h"
 #include "worker/data/libsvm_format.h"

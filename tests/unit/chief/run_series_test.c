@@ -7,9 +7,6 @@
 #include "core/base/time.h"
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const struct log silent = {.quiet = true};
 
 struct fixture {

@@ -3,8 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 static const char own_name[] = "Head-Node.example.org";
 
 static void expect_all(const char *const *hosts, size_t count, bool own) {

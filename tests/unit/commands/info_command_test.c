@@ -6,8 +6,6 @@
 #include "tests/lib/test.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
 
 static char *print(bool json) {

@@ -4,13 +4,11 @@
 
 #include "core/store/checkpoint.h"
 #include "core/store/shard_file.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum { RANKS = 2, ROUND = 2 };
 

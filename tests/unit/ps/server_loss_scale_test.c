@@ -6,7 +6,6 @@
 #include "ps/server.h"
 
 #include "core/tensor/schedule.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"
 

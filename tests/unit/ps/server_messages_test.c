@@ -7,12 +7,9 @@
 
 #include "core/tensor/row_keys.h"
 #include "proto/plan/encoding.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/shard_snapshot.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 #define PUSH CAPSTAN__DATA_HEADER__KIND__PUSH
 #define PULL CAPSTAN__DATA_HEADER__KIND__PULL

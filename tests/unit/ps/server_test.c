@@ -6,13 +6,11 @@
 #include "ps/server.h"
 
 #include "proto/plan/encoding.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/server_fixture.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <string.h>
 
 #define PUSH CAPSTAN__DATA_HEADER__KIND__PUSH
 #define PULL CAPSTAN__DATA_HEADER__KIND__PULL

@@ -4,7 +4,6 @@
 #include "ps/thread_pool.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
@@ -12,8 +11,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { BLOCKS = 11, ITEMS = 2000, LIMIT_S = 60 };

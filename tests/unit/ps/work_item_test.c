@@ -3,10 +3,7 @@
 
 #include "ps/work_item.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
 
 enum { ELEMENTS = 40000, RANKS = 2, BLOCKS = 3 };
 

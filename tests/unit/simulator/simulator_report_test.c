@@ -3,12 +3,9 @@
 
 #include "simulator/simulator_report.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A vector of 4 MB on links of a gigabit. */
 struct fixture {

@@ -3,12 +3,8 @@
  * holds of every case, for random ones. */
 #include "simulator/simulator.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { MAX_PARAMETERS = 16 };
 

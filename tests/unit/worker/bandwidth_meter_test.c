@@ -4,12 +4,8 @@
 #include "worker/bandwidth_meter.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { RUN = 7, BYTES = 64 << 10 };
 

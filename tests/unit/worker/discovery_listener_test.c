@@ -4,12 +4,9 @@
 #include "worker/discovery_listener.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static struct message_arena arena;

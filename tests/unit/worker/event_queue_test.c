@@ -3,7 +3,6 @@
 
 #include "worker/event_queue.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>

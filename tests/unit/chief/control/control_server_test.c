@@ -4,12 +4,8 @@
 #include "chief/control/control_server.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { RUN = 4711, CHIEF = 99, WORKER = 5 };
 

@@ -5,8 +5,6 @@
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-
 /* The ps accepts the connection, and joins by other means before the chief has
  * sent anything: a connection without a message would be logged as a stranger.
  */

@@ -5,12 +5,8 @@
 
 #include "chief/shutdown.h"
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { WORKERS = 2, WORKER = 77 };
 

@@ -5,8 +5,6 @@
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-
 enum { MOST_RANKS = 4, MOST_PS = 3 };
 static const int64_t TICK = TIME_S / 10, HEARTBEAT = TIME_S / 2;
 

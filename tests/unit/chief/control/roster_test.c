@@ -4,8 +4,6 @@
 #include "core/base/time.h"
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 static struct roster roster;
 
 static int setup(void **state) {

@@ -3,11 +3,9 @@
 
 #include "chief/run.h"
 #include "chief/run_series.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <string.h>
 
 static const struct log silent;
 

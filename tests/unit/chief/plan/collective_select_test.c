@@ -4,9 +4,6 @@
 #include "chief/run.h"
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { TRAINERS = 2 };
 
 struct fixture {

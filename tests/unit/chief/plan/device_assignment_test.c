@@ -8,9 +8,6 @@
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { WORKERS = 3 };
 
 /* Three workers, who tell what they see. */

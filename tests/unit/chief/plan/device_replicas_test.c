@@ -7,10 +7,6 @@
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { WORKERS = 3 };
 
 /* Three workers, whose declarations come. */

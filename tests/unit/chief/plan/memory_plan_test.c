@@ -3,13 +3,8 @@
 
 #include "chief/plan/memory_plan.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/models/mlp.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAXIMUM = 8 };
 static const uint64_t mib = 1 << 20;

@@ -3,13 +3,10 @@
 
 #include "chief/control/membership.h"
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WORKERS = 2 };
 

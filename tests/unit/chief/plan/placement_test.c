@@ -2,12 +2,7 @@
 #include "chief/plan/placement.h"
 
 #include "core/tensor/philox.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_PARAMETERS = 60, MAX_PS = 16 };
 

@@ -4,12 +4,7 @@
 #include "chief/plan/table_memory.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TRAINERS = 2, PS = 2, SLOTS = TRAINERS + PS };
 

@@ -3,13 +3,9 @@
 #include "chief/snapshot/checkpoint_policy.h"
 
 #include "core/tensor/initializer.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static char folder[PATH_MAX];
 

@@ -2,11 +2,8 @@
 /* What two trainers keep with the checkpoints of a synchronous run. */
 #include "chief/snapshot/kept_states.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
 
 enum { TRAINERS = 2 };
 

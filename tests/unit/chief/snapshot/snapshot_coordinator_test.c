@@ -5,13 +5,9 @@
 
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { HOLDERS = 2 };
 

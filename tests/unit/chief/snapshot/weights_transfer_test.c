@@ -7,14 +7,10 @@
 #include "core/net/link/link.h"
 #include "proto/messages/message.h"
 #include "ps/server.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/shard_snapshot.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

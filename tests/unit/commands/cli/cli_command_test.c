@@ -3,9 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const names[CLI_COMMANDS] = {
     [CLI_COMMAND_RUN] = "run",         [CLI_COMMAND_LOCAL] = "local",
     [CLI_COMMAND_LAUNCH] = "launch",   [CLI_COMMAND_CLUSTER] = "cluster",

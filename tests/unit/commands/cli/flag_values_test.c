@@ -4,9 +4,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static struct options options;
 static char problem[256];
 

@@ -2,10 +2,7 @@
 #include "commands/cli/launch_options.h"
 
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 static char *const command[] = {(char *)"true", NULL};
 

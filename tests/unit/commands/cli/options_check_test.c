@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/cli/options.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 /* As options_read leaves it when no flag is given. */
 static struct options no_flags(enum cli_command_id cli_command) {

@@ -2,13 +2,10 @@
 #include "commands/cli/options.h"
 
 #include "commands/cli/cli_command.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MAX_WORDS = 600 };

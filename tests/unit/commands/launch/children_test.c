@@ -4,8 +4,6 @@
 #include "core/base/time.h"
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 static const int64_t LIMIT = 60 * TIME_S;

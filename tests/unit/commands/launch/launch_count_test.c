@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/launch/launch.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <sched.h>
-#include <string.h>
 
 static enum status fill(enum launch_nproc nproc_kind, uint32_t *count,
                         struct failure *why) {

@@ -5,16 +5,12 @@
 
 #include "commands/launch/launch.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/launch_fixture.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char *const clusters =

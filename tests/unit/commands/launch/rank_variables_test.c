@@ -3,8 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static void expect(const char *name, const char *value) {

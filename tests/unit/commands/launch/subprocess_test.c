@@ -3,12 +3,8 @@
 
 #include "core/base/log.h"
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static struct subprocess_result run(struct subprocess_signals *signals,

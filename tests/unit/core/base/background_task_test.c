@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/background_task.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum { LIMIT_MS = 60000 };
 

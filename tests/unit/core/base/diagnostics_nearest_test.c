@@ -3,8 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 TEST(each_typing_error_counts_one) {
     assert_int_equal(diagnostics_nearest_distance("type", "type"), 0);
     assert_int_equal(diagnostics_nearest_distance("type", "Type"), 0);

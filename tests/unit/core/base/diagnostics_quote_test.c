@@ -3,8 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 TEST(a_text_is_quoted_on_one_line) {
     assert_string_equal(diagnostics_quote_text("a:1").text, "\"a:1\"");
     assert_string_equal(diagnostics_quote_text("a\nb\x1b[1m\x7f").text,

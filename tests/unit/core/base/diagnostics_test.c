@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/diagnostics.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 TEST(without_problems_the_status_is_ok) {
     struct diagnostics diagnostics = {.where = "job.json"};

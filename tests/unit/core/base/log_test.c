@@ -4,7 +4,6 @@
 #include "core/base/log.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -12,9 +11,6 @@
 #include <ctype.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

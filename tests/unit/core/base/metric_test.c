@@ -3,9 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static void expect_name(enum metric metric, const char *expected) {
     char name[64];
     metric_prometheus_name(metric, name, sizeof name);

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/plugin.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Compiles a plugin called NAME beside this test; its check fails with MISSING

@@ -5,7 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static struct point_series *open_series(uint32_t capacity) {
     struct point_series *series = point_series_open(sizeof(uint64_t), capacity);

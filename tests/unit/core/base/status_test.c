@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/status.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 TEST(a_failure_carries_its_code_and_text) {

@@ -5,11 +5,7 @@
 #include "core/tensor/philox.h"
 #include "tests/lib/test.h"
 
-#include "tests/lib/assert_fails.h"
-
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { IDS = 20000, BATCH = 700, MAX_DIM = 33, STEPS = 60 };
 

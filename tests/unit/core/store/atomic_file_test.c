@@ -3,14 +3,10 @@
 #define STATE struct checkpoint_fixture_file *place
 
 #include "core/store/atomic_file.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -7,13 +7,9 @@
 #include "core/store/checkpoint_reader.h"
 #include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* The path of file F of STEP, written by NUM_PS. */

@@ -5,16 +5,12 @@
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>

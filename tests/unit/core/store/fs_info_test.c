@@ -2,14 +2,10 @@
 
 #include "core/store/fs_info.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #define STATE struct checkpoint_fixture_file *place
 
 #include "core/store/shard_file.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -13,9 +12,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

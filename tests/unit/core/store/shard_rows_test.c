@@ -4,13 +4,8 @@
 #include "core/store/shard_rows.h"
 
 #include "proto/holder/snapshots.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     DIM = 4,

@@ -6,8 +6,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { HALVES = 1 << 16 };
 

@@ -5,8 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SAMPLES = 700, MANY = 100000 };
 

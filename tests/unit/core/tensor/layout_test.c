@@ -2,12 +2,7 @@
 #include "core/tensor/layout.h"
 
 #include "core/tensor/philox.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 

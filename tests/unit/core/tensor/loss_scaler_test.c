@@ -5,7 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <string.h>
 
 static struct job_fp16 dynamic(uint32_t power, uint64_t window,
                                uint32_t hysteresis) {

@@ -4,7 +4,6 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* philox4x32-10 of Random123's kat_vectors. */
 static const struct {

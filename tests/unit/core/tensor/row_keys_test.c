@@ -3,13 +3,8 @@
  * fewest bytes; whatever else comes is refused or is in order. */
 #include "core/tensor/row_keys.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_TABLES = 64, MAX_STACKS = 3, MAX_ROWS = 2000 };
 

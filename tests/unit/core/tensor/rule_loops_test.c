@@ -10,8 +10,6 @@
 #include "tests/lib/test.h"
 
 #include <float.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Lengths around those of vectors and tiles. */
 static const size_t lengths[] = {0, 1, 7, 16, 255, 1024, 1025, 2500};

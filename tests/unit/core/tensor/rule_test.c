@@ -4,13 +4,11 @@
 #include "core/tensor/rule.h"
 
 #include "core/tensor/philox.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/rule_oracle.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { ELEMENTS = 300, ROUNDS = 50, TRAINERS = 3 };
 

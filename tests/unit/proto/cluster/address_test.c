@@ -3,9 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
 struct address {

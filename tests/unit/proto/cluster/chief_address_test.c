@@ -2,10 +2,7 @@
 #include "proto/cluster/chief_address.h"
 
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 /* A host with its ports, or the start of an error. */
 struct form {

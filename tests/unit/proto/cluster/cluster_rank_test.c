@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/cluster/cluster_rank.h"
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
 
 /* The local rank of TASK ("'type': 'worker', 'index': 1") where chief,
  * worker 1 and worker 2 share host a. */

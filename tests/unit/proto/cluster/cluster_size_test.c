@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/cluster/cluster_size.h"
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
 
 /* What the description in ENVIRONMENT tells, as text. */
 static void expect(const struct cluster_case_variable *variables,

@@ -2,16 +2,12 @@
 /* Whom a process takes itself for: settings found in public, with their
  * sources, and settings spoilt at random. */
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include "proto/cluster/cluster.h"
 
 #include <ctype.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define TF_CONFIG(text)                                                        \
     { "TF_CONFIG", text }

@@ -3,10 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct form {
     const char *text, *hosts; /* spelled out, a blank between */
 };

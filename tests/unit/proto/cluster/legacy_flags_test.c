@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Flags in their order: job name, task index, ps, workers, chief, two of ranks
  * and --alone. */

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What launchers set that are no source of a cluster description. */
 #include "tests/cluster/cluster_case.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { VARIABLES = 5 };
 

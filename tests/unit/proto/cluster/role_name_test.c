@@ -3,8 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 TEST(vertex_names_count_where_they_are_allowed) {
     enum cluster_role role = CLUSTER_ROLES;
     assert_false(role_name_find(ROLE_NAMES_TF, "workerpool2", &role));

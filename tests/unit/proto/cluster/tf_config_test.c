@@ -4,10 +4,6 @@
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define CHECK(texts)                                                           \
     cluster_case_check_texts("TF_CONFIG", texts, sizeof texts / sizeof *texts)
 

@@ -6,14 +6,9 @@
 #include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
 #include "proto/holder/row_shard.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     TABLES = 3,

@@ -4,13 +4,10 @@
 #include "proto/holder/row_shard.h"
 
 #include "core/tensor/row_keys.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     TABLES = 3,

@@ -6,14 +6,10 @@
 
 #include "core/store/checkpoint.h"
 #include "proto/messages/message.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { BLOCKS = 2, TOTAL = 100, MAX_SENT = 8 };

@@ -7,15 +7,11 @@
 #include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
 #include "proto/messages/message.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { ELEMENTS = 40000, BLOCKS = 3, TENSORS = 2 };
 

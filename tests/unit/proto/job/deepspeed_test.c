@@ -4,15 +4,11 @@
 #include "proto/job/deepspeed.h"
 
 #include "proto/job/job_schema.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 #include "tests/lib/test.h"
 #include "worker/models/model.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A configuration as projects write them for ZeRO stage 2 on one machine. */
 static const char typical[] =

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/job/job.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 struct sizes {
     uint32_t train, micro, accumulation;

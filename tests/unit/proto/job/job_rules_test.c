@@ -6,9 +6,6 @@
 #include "tests/lib/job_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(only_one_precision_may_be_enabled) {

@@ -7,16 +7,11 @@
 
 #include "proto/job/job_schema.h"
 #include "proto/job/job_value.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/job_fixture.h"
 #include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 #include "worker/models/model.h"
 #include "worker/models/ranker.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 

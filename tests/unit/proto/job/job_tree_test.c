@@ -7,9 +7,6 @@
 #include "tests/lib/test.h"
 #include "worker/models/mlp.h"
 
-#include <stdio.h>
-#include <string.h>
-
 FIXTURE(job_fixture_setup, job_fixture_teardown);
 
 TEST(overrides_reach_into_objects_and_arrays) {

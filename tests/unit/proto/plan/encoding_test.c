@@ -2,7 +2,6 @@
 #include "proto/plan/encoding.h"
 
 #include "core/tensor/bf16.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>

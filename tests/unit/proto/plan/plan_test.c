@@ -4,10 +4,7 @@
 
 #include "proto/plan/plan.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 enum { BLOCKS = 4 };
 

@@ -5,9 +5,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { PARTITIONS = 4, RANKS = 2, RANK = 1, PARTS = 2, FLOATS = 3, LIST = 4 };
 
 /* As the parts of a message: their lists in one piece. */

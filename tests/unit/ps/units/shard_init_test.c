@@ -4,11 +4,9 @@
 #include "ps/units/shard_init.h"
 
 #include "core/base/background_task.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum { ELEMENTS = 3 << 20, SEED = 3, LIMIT_MS = 60000, BLOCKS = 48 };
 

@@ -3,12 +3,9 @@
 
 #include "ps/units/shard.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { ELEMENTS = 40000, HELD = 2 };
 

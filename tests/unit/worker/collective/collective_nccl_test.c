@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 #include "worker/collective/collective.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* A plugin that was built elsewhere finds none of its libraries here. */

@@ -3,14 +3,10 @@
  * a rank cannot have it, breaks its rules or is killed. */
 #include "core/base/time.h"
 #include "core/net/shm/buffer.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>

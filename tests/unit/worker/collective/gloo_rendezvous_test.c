@@ -5,9 +5,6 @@
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

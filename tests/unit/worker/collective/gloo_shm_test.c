@@ -10,8 +10,6 @@
 
 #include <dirent.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MAXIMUM = 3 * GLOO_SHM_CHUNK + 5 };

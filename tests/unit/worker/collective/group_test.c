@@ -2,15 +2,11 @@
 #include "worker/collective/group.h"
 
 #include "core/base/plugin.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/collective_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SIZE = 3, COUNT = 40 };
 

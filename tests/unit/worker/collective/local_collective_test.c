@@ -2,13 +2,11 @@
 #include "worker/collective/local_collective.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/collective_fixture.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { MEMBERS = 3, FLOATS = 1000, CALLS = 20, BYTES = FLOATS * sizeof(float) };

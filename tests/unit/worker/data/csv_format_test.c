@@ -4,16 +4,12 @@
 
 #include "worker/data/csv_format.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/record_reader.h"
 #include "worker/data/vocabulary.h"
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 struct fixture {

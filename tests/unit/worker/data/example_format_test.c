@@ -3,14 +3,10 @@
 #include "worker/data/example_format.h"
 
 #include "core/base/masked_crc.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/example_message.h"
 #include "tests/lib/test.h"
 #include "worker/data/record_reader.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 

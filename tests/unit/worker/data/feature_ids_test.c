@@ -5,13 +5,9 @@
 
 #include "worker/data/features.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 enum { SAMPLES = 8, COLUMNS = 3 };

@@ -3,13 +3,9 @@
 
 #include "worker/data/idx_dataset.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Three images of 2 x 2, and their labels. */

@@ -3,14 +3,10 @@
 
 #include "worker/data/idx_file.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
 
 #include <float.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/libsvm_format.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* TEXT as an allocation of its own: a read beyond it is found. */
 static enum status read_line(struct libsvm_format *format, const char *text,

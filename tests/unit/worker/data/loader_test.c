@@ -6,10 +6,6 @@
 #include "tests/lib/test.h"
 #include "worker/data/idx_dataset.h"
 
-#include "tests/lib/assert_fails.h"
-
-#include <string.h>
-
 enum { SAMPLES = 37, FEATURES = 19, BATCH = 4 };
 
 /* Sample i has label i; its pixels differ from every other's. */

@@ -6,14 +6,9 @@
 #include "worker/data/npy_header.h"
 #include "worker/data/record_reader.h"
 
-#include "tests/lib/assert_fails.h"
-
 #include <archive.h>
 #include <archive_entry.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const struct record_cut any;

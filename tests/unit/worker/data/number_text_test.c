@@ -3,10 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 TEST(integers_are_read_to_their_limits) {
     uint64_t id;
     assert_true(number_text_unsigned("18446744073709551615", 20, &id));

@@ -5,12 +5,8 @@
 #include "core/base/masked_crc.h"
 #include "worker/data/loader.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>

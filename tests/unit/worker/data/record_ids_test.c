@@ -7,11 +7,6 @@
 #include "worker/data/features.h"
 #include "worker/data/loader.h"
 
-#include "tests/lib/assert_fails.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { BATCH = 4 };

@@ -5,15 +5,11 @@
 
 #include "worker/data/record_index.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/record_stream.h"
 
 #include <fcntl.h>
 #include <glob.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>

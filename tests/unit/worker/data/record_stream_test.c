@@ -3,12 +3,8 @@
 
 #include "worker/data/record_stream.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { FILES = 7, RECORDS = 611, BUFFER = 16 };

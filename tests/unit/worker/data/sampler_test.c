@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/idx_dataset.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_BATCH = 64 };
 

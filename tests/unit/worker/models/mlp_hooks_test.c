@@ -3,12 +3,10 @@
  * are done, where its spans begin and end, and which ops it prepares. */
 #include "worker/models/model.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <string.h>
 
 TEST(weights_are_unused_once_their_gradient_is_announced) {
     struct mlp_fixture fixture = {0}, plain = {0};

@@ -6,8 +6,6 @@
 #include "tests/lib/mlp_fixture.h"
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 /* What the models below have of their device, in bytes. */
 static size_t had;
 

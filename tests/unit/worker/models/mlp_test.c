@@ -8,13 +8,10 @@
 #include "worker/models/mlp.h"
 
 #include "tests/lib/activation_oracle.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/mlp_fixture.h"
 #include "tests/lib/skip.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* The same model in double, from its definition. */

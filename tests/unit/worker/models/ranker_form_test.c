@@ -5,12 +5,10 @@
 #include "worker/models/ranker_form.h"
 
 #include "core/tensor/initializer.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/data/features.h"
 
 #include <math.h>
-#include <string.h>
 
 static const char features_text[] =
     "{\"I1\": {\"type\": \"numeric\"}, \"I2\": {\"type\": \"numeric\"},"

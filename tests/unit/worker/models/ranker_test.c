@@ -9,8 +9,6 @@
 #include "worker/models/ranker_form.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SAMPLES = 13, MOST = 4096, PARAMETERS = 16, WIDEST = 128 };
 

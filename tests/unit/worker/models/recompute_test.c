@@ -3,8 +3,6 @@
 
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-
 static uint64_t all_floats(const struct job_widths *widths) {
     uint64_t floats = 0;
     for (uint32_t l = 1; l < widths->count; l++)

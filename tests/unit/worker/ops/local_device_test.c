@@ -2,13 +2,10 @@
 #include "worker/ops/local_device.h"
 
 #include "tests/gpu/fake_device.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const struct fake_device_settings two = {.devices = 2};

@@ -4,14 +4,12 @@
 #include "core/tensor/philox.h"
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/ops/device.h"
 #include "worker/ops/dropout.h"
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 enum { MOST = 1 << 16, GAP = 3 };
 

@@ -11,7 +11,6 @@
 #include "tests/gpu/fake_device.h"
 #include "tests/gpu/sync_device.h"
 #include "tests/lib/activation_oracle.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -20,8 +19,6 @@
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A device, and memory of it for the operation at hand. */
 struct fixture {

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <malloc.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>

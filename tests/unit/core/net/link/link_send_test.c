@@ -11,7 +11,6 @@
 #include <arpa/inet.h>
 #include <math.h>
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
 
 FIXTURE(link_fixture_setup, link_fixture_teardown);

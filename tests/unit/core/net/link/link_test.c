@@ -6,7 +6,6 @@
 #include "core/base/time.h"
 #include "core/net/link/link_internal.h"
 #include "tests/cluster/bad_peers.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 
@@ -15,9 +14,6 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>

@@ -5,7 +5,6 @@
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 
 static enum resolve_state resolve(const char *host, uint16_t port, char *text,
                                   size_t size) {

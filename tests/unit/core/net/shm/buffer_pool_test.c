@@ -4,7 +4,6 @@
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <string.h>
 
 TEST(a_returned_buffer_is_reused) {
     struct buffer_pool *pool = buffer_pool_open();

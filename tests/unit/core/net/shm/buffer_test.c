@@ -4,7 +4,6 @@
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <string.h>
 
 TEST(data_is_aligned_and_as_long_as_asked) {
     for (size_t bytes = 0; bytes < 200; bytes++) {

@@ -8,8 +8,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PAYLOAD = 5000 };
 

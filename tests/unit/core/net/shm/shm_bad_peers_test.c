@@ -12,7 +12,6 @@
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>

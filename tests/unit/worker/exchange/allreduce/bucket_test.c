@@ -2,14 +2,9 @@
 #include "worker/exchange/allreduce/bucket.h"
 
 #include "core/tensor/philox.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 #include "worker/train/arena.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct cut {
     struct layout *layout;

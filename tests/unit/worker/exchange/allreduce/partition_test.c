@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/partition.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 enum { BEGIN = 22, END = 1000 };

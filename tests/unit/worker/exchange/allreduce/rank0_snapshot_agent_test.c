@@ -7,13 +7,11 @@
 
 #include "chief/snapshot/weights_io.h"
 #include "core/store/checkpoint.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/rank0_snapshot_agent_fixture.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define RANK0_AGENT_REQUESTED ((UINT64_C(1) << 63) + 1)

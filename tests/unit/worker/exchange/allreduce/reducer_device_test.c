@@ -3,13 +3,11 @@
  * fake devices whose streams go on in each order there is. */
 #include "worker/exchange/allreduce/reducer.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum { CASES = sizeof rule_cases / sizeof *rule_cases };
 

@@ -5,12 +5,10 @@
 #include "worker/exchange/allreduce/reducer.h"
 
 #include "tests/lib/allocations.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 #include <sys/resource.h>
 
 /* Notes sums that began while parameters were still to be announced. */

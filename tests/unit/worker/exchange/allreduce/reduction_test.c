@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/reduction.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/rule_cases.h"
 #include "tests/lib/test.h"
 #include "worker/exchange/allreduce/round_trailer.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { CASES = sizeof rule_cases / sizeof *rule_cases };
 

@@ -4,12 +4,9 @@
 #include "worker/exchange/allreduce/rendezvous.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Two ranks and a chief that passes every word to both. */
 struct fixture {

@@ -6,11 +6,7 @@
 #include "worker/exchange/allreduce/row_reducer.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { IDS = 3, DIM = 2, PARTITIONS = 4, UNIT = 16, MOST = 4096 };
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/exchange/allreduce/state_io.h"
 
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/reducer_fixture.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
-#include <string.h>
 
 /* Saved by 3 ranks in stage 2, read by 2 in stage 0, and the other way. */
 TEST(another_number_of_ranks_resumes_from_a_checkpoint) {

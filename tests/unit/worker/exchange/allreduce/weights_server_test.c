@@ -7,14 +7,10 @@
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "proto/messages/message.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/bandwidth_meter.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

@@ -7,11 +7,8 @@
 
 #include "core/base/time.h"
 #include "proto/plan/encoding.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/test.h"
-
-#include <string.h>
 
 FIXTURE(client_fixture_setup, client_fixture_teardown);
 

@@ -6,14 +6,11 @@
 #include "worker/exchange/client/client.h"
 
 #include "core/base/time.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PARTITIONS = 2, DIM = 2, IDS = 16 };
 

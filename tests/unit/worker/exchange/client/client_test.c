@@ -7,7 +7,6 @@
 
 #include "core/base/time.h"
 #include "core/tensor/bf16.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/client_fixture.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/shard_snapshot.h"

@@ -4,14 +4,10 @@
 
 #include "core/tensor/row_keys.h"
 #include "proto/messages/message.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { STACKS = 3, TABLES = 5, MOST_ADDED = 6000, MAX_PARTITIONS = 64 };
 

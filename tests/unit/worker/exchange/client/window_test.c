@@ -6,8 +6,6 @@
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 enum { BLOCKS = 12, PS = 2, BYTES = 100, ASK_AFTER = 1000 };
 
 /* Even blocks are on ps 0, odd ones on ps 1. */

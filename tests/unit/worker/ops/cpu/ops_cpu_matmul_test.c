@@ -6,8 +6,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct shape {
     uint32_t n, in, out;

@@ -5,14 +5,10 @@
 
 #include "tests/cluster/emulated_device.h"
 #include "tests/gpu/sync_device.h"
-#include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WIDTH = 8, FLOATS = WIDTH * WIDTH, BYTES = FLOATS * sizeof(float) };
 enum { SEEDS = 12, PAGE = 4096 };
