@@ -68,7 +68,8 @@ $(addprefix $(BUILD)/fake/,paused_disk.so shifted_clock.so): $(BUILD)/fake/%.so:
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 EMULATED := $(addprefix $(BUILD)/emulated/,capstan capstan-cuda.so capstan-gloo.so \
     libcapstan.so.0 libcublas.so.$(NVCC_MAJOR) libcuda_on_cpu.so \
-    $(if $(filter 2,$(words $(NCCL_HEADERS))),capstan-nccl.so))
+    $(if $(filter 2,$(words $(NCCL_HEADERS))),capstan-nccl.so) \
+    $(if $(NVTX),nvtx_counter.so))
 EMULATED_LIBS := $(filter %/libcublas.so.$(NVCC_MAJOR) %/libcuda_on_cpu.so,$(EMULATED))
 endif
 $(addprefix $(BUILD)/emulated/,capstan capstan-gloo.so libcapstan.so.0): $(BUILD)/emulated/%: $(BUILD)/%
@@ -82,6 +83,12 @@ $(BUILD)/emulated/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) \
 	$(call say,c++)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -Wl,-rpath,'$$ORIGIN' \
 	    -Wl,--no-as-needed -o $@ $^
+
+$(BUILD)/plugin/tests/cluster/preload/nvtx_counter.o: CFLAGS_ALL += -isystem $(CUDA)/include
+$(BUILD)/emulated/nvtx_counter.so: $(BUILD)/plugin/tests/cluster/preload/nvtx_counter.o
+	@mkdir -p $(@D)
+	$(call say,cc)
+	$(Q)$(CC) $(CFLAGS_ALL) -shared -o $@ $^
 
 $(BUILD)/emulated/capstan-nccl.so: $(PLUGIN_COMMON) \
     $(BUILD)/plugin/worker/collective/collective_nccl.o \

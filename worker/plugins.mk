@@ -47,7 +47,9 @@ endif
 # The CUDA device plugin. It opens cuBLAS at run time if there is a GPU.
 ifneq ($(wildcard $(CUDA:=/include/cublas_v2.h)),)
 plugins: $(BUILD)/capstan-cuda.so
-CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(wildcard worker/ops/cuda/*.c))
+NVTX := $(wildcard $(CUDA)/include/nvtx3/nvToolsExt.h)
+CUDA_PARTS := $(patsubst %.c,$(BUILD)/plugin/%.o,$(filter-out \
+    worker/ops/cuda/ops_cuda_$(if $(NVTX),no_nvtx,nvtx).c,$(wildcard worker/ops/cuda/*.c)))
 $(CUDA_PARTS): CFLAGS_ALL += -isystem $(CUDA)/include \
     -DCUDA_OLDEST=$(firstword $(CUDA_MACHINES))
 $(BUILD)/capstan-cuda.so: $(PLUGIN_COMMON) $(CUDA_PARTS) $(CUDA_OBJECTS)

@@ -324,3 +324,22 @@ TEST(a_step_makes_few_host_calls) {
     assert_true(without == 65);
     assert_true(both == 22 + 8);
 }
+
+/* 40 steps of one micro batch; what plays the profiler counts. */
+TEST(passes_are_ranges_of_nvidias_profilers) {
+    char folder[PATH_MAX];
+    skip_without_headers();
+    assert_true(build_folder_find(folder));
+    const char *profiler = textf("%s/nvtx_counter.so", folder);
+    if (access(profiler, R_OK))
+        skip_test("built where NVTX's header is");
+    cluster_run_job(run, job);
+    struct cluster_process *process = cluster_run_start(
+        run, "run", WORDS("run", "job.json", "--set", "device=cuda"),
+        WORDS("CAPSTAN_EMULATED=order=1",
+              textf("NVTX_INJECTION64_PATH=%s", profiler)));
+    cluster_run_expect(process, 0, DEADLINE);
+    cluster_fixture_expect_logged(
+        process,
+        "ranges: forward 40 backward 40 sum 0 apply 0 others 0 open 0");
+}

@@ -424,6 +424,10 @@ static void stream_wait(struct device *device, enum device_stream stream,
                                 .position = event->position});
 }
 
+static void range(struct device *device, const char *name) {
+    (void)device, (void)name;
+}
+
 static void set_precision(struct device *device, enum job_precision precision) {
     expect_no_span(device);
     give(
@@ -479,6 +483,7 @@ const struct device_ops capstan_device = {
     .synchronize = synchronize,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
+    .range = range,
     .set_precision = set_precision,
     .supports = supports,
     .prepare = prepare,

@@ -77,6 +77,10 @@ static void pass(struct device *device) {
     (void)device;
 }
 
+static void range(struct device *device, const char *name) {
+    (void)device, (void)name;
+}
+
 static void set_precision(struct device *device, enum job_precision precision) {
     device->ops->set_precision(device->far, precision);
 }
@@ -137,6 +141,7 @@ const struct device_ops *sync_device_ops(void) {
         .release = release,
         .capture_begin = pass,
         .capture_end = pass,
+        .range = range,
         .set_precision = set_precision,
         .supports = supports,
         .prepare = prepare,

@@ -61,7 +61,7 @@ enum { DEVICE_SYNC_SECONDS = 5 };
  * number is raised with each change, and which ops, rules and words there are,
  * as an older plugin does not know a further one. */
 enum {
-    DEVICE_STRUCTS = 13,
+    DEVICE_STRUCTS = 14,
     DEVICE_ABI = DEVICE_STRUCTS << 24 | OP_KINDS << 16 | RULE_FORMS << 8 |
                  JOB_ACTIVATIONS << 4 | JOB_LOSSES
 };
@@ -152,6 +152,11 @@ struct device_ops {
      * when they return, as always. */
     void (*capture_begin)(struct device *device);
     void (*capture_end)(struct device *device);
+
+    /* The calling thread begins a range called NAME, a literal, for profilers
+     * that show what the host does beside the device's work; NULL: its last one
+     * ends. Also within a capture, of which it is no part. */
+    void (*range)(struct device *device, const char *name);
 
     /* From now on the operands x, w and dy of the three matrix products (op.h)
      * are rounded to the nearest numbers of PRECISION, ties to even; of TF32,

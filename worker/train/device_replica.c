@@ -15,9 +15,10 @@ struct pass {
                               and the last */
     uint32_t computed;     /* micro batches that had some */
     bool announced;        /* gradients, in the last one's backward pass */
-    /* When the present one's forward and backward pass begin; 0: it is not
-     * traced, or not there yet. An asynchronous device computes them later: of
-     * it these are the times at which they are enqueued. */
+    enum { PASS_NONE, PASS_FORWARD, PASS_BACKWARD } phase; /* of the present */
+    /* When its passes begin; 0: it is not traced, or not there yet. An
+     * asynchronous device computes them later: of it these are the times at
+     * which they are enqueued. */
     int64_t forward, backward;
 };
 
@@ -70,18 +71,38 @@ static void device_replica_need(void *context, uint32_t first, uint32_t count) {
     device_transfer_wait(transfer);
 }
 
-static void note_backward(struct pass *pass) {
-    if (pass->forward && !pass->backward)
-        pass->backward = time_now();
+static void begin_range(struct pass *pass, const char *name) {
+    const struct local_device *device = &pass->device_replica->executor.device;
+    device->ops->range(device->handle, name);
+}
+
+/* Of the present micro batch; later calls do nothing. */
+static void enter_backward(struct pass *pass) {
+    if (pass->phase != PASS_FORWARD)
+        return;
+    pass->phase = PASS_BACKWARD;
+    pass->backward = pass->forward ? time_now() : 0;
+    begin_range(pass, NULL);
+    begin_range(pass, "backward");
+}
+
+static void enter_forward(struct pass *pass) {
+    const struct device_replica_step *step = pass->step;
+    pass->phase = PASS_FORWARD;
+    pass->backward = 0;
+    pass->forward = trace_begin(step->trace, step->clock + 1);
+    begin_range(pass, "forward");
 }
 
 /* Micro batch K is computed, and on an asynchronous device awaited. */
-static void trace_passes(const struct pass *pass, uint32_t k) {
+static void end_passes(struct pass *pass, uint32_t k) {
     struct trace_record record = {.start = pass->forward,
                                   .duration = pass->backward - pass->forward,
                                   .step = pass->step->clock + 1,
                                   .block = k,
                                   .kind = TRACE_FORWARD};
+    pass->phase = PASS_NONE;
+    begin_range(pass, NULL);
     if (!pass->forward || !pass->backward)
         return;
     trace_add(pass->step->trace, &record);
@@ -91,7 +112,7 @@ static void trace_passes(const struct pass *pass, uint32_t k) {
 
 static bool check_loss(void *context, double loss) {
     struct pass *pass = context;
-    note_backward(pass);
+    enter_backward(pass);
     pass->result->loss += loss;
     if (!isfinite(loss))
         pass->result->nonfinite = true;
@@ -108,7 +129,7 @@ static void device_replica_done(void *context, uint32_t parameter) {
     struct pass *pass = context;
     struct device_transfer *transfer =
         &pass->device_replica->executor.device_transfer;
-    note_backward(pass);
+    enter_backward(pass);
     if (!device_replica_is_async(pass->device_replica))
         pass->step->done(pass->step->context, parameter);
     else if (pass->step->reduce_on_device)
@@ -223,8 +244,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
         batch_prefetch_release(&executor->batch_prefetch);
         return status;
     }
-    pass->backward = 0;
-    pass->forward = trace_begin(step->trace, step->clock + 1);
+    enter_forward(pass);
     executor->model->gradient(
         executor->instance, &batch, executor->device_transfer.weights,
         executor->device_transfer.gradients, scale_of(pass, &batch),
@@ -244,7 +264,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
                 pass,
                 batch_result.loss); /* result->nonfinite is checked below */
     }
-    trace_passes(pass, k);
+    end_passes(pass, k);
     if (!status)
         add_result(pass->result, &batch_result);
     return status;

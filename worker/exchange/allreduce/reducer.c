@@ -482,7 +482,10 @@ static enum status reducer_device_sum(struct reducer *reducer, uint32_t i,
     uint32_t last = reducer->num_parameters - started;
     device_arena->ops->stream_wait(device_arena->device, STREAM_EXCHANGE,
                                    device_arena->complete[last]);
-    return reduction_sum(&reducer->reduction, i, why);
+    device_arena->ops->range(device_arena->device, "sum");
+    enum status status = reduction_sum(&reducer->reduction, i, why);
+    device_arena->ops->range(device_arena->device, NULL);
+    return status;
 }
 
 /* Sums all buckets whose parameters are announced. */
@@ -516,6 +519,8 @@ static enum status sync_gradients(struct reducer *reducer,
 static enum status reducer_device_update(struct reducer *reducer,
                                          struct failure *why) {
     struct reduction *reduction = &reducer->reduction;
+    const struct reducer_device_arena *device_arena =
+        &reducer->resident.device_arena;
     struct trace *trace = reducer->settings.trace;
     enum status status = sync_gradients(reducer, why);
     int64_t start = time_now(), traced = trace_begin(trace, reduction->round);
@@ -526,10 +531,12 @@ static enum status reducer_device_update(struct reducer *reducer,
     atomic_fetch_add(&reducer->waited, time_now() - start);
     trace_end(trace, traced, TRACE_WAIT, reduction->round, 0);
     reducer->resident.waited_bucket = 0;
+    device_arena->ops->range(device_arena->device, "apply");
     for (uint32_t i = 0; !status && i < reduction->num_buckets; i++) {
         status = reduction_update(reduction, i, why);
         reducer_device_record(reducer, i);
     }
+    device_arena->ops->range(device_arena->device, NULL);
     return status;
 }
 

@@ -117,6 +117,10 @@ static void cpu_capture(struct device *device) {
     (void)device;
 }
 
+static void cpu_range(struct device *device, const char *name) {
+    (void)device, (void)name;
+}
+
 static void ops_cpu_fill(struct device *device, const struct op *op) {
     float *x = op->writes[0].data, value = op->scale;
     size_t count = op->writes[0].bytes / sizeof *x;
@@ -277,6 +281,7 @@ const struct device_ops *ops_cpu(void) {
         .synchronize = cpu_synchronize,
         .capture_begin = cpu_capture,
         .capture_end = cpu_capture,
+        .range = cpu_range,
         .set_precision = cpu_set_precision,
         .supports = cpu_supports,
         .prepare = cpu_prepare,

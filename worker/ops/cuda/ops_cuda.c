@@ -2,6 +2,7 @@
 /* capstan-cuda.so: an NVIDIA GPU as a device. Products are cuBLAS's, in float32
  * with deterministic settings; cuda_kernels.h has the rest. */
 #include "worker/ops/cuda/ops_cuda_internal.h"
+#include "worker/ops/cuda/ops_cuda_ranges.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,6 +301,7 @@ const struct device_ops capstan_device = {
     .synchronize = ops_cuda_sync_all,
     .capture_begin = ops_cuda_capture_begin,
     .capture_end = ops_cuda_capture_end,
+    .range = ops_cuda_range,
     .set_precision = set_precision,
     .supports = ops_cuda_supports,
     .prepare = ops_cuda_prepare,
