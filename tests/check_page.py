@@ -289,6 +289,12 @@ def check_report(capstan, browser, folder, pictures):
     look_at(browser, f"file://{folder}/m.html", "report", DRAWN + "'done'", pictures)
     assert "of 50,000 points" in browser.value(
         "document.getElementById('thinned').textContent")
+    box = browser.value("(box => [box.x + box.width / 2, box.y + box.height / 2])"
+                        "(document.querySelector('#charts svg').getBoundingClientRect())")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    steps = browser.value("[...document.querySelectorAll('figcaption small')]"
+                          ".map(one => one.textContent)")
+    assert len(set(steps)) == 1 and steps[0].startswith("step 2"), steps
     browser.value("document.querySelector('#job summary').click()")
     assert browser.value("document.querySelector('#job pre').innerText.length") < 100000
 
