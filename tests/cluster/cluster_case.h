@@ -17,9 +17,9 @@ struct cluster_case_variable {
  * of those fields of `capstan cluster` that matter. */
 struct cluster_case {
     const char *description; /* what the form shows, for a failing test */
-    struct cluster_flags flags;
     struct cluster_case_variable environment[CLUSTER_CASE_VARIABLES];
     const char *expect;
+    struct cluster_flags flags;
 };
 
 /* A form of one variable, VALUE with single quotes in place of double ones. */
@@ -32,6 +32,11 @@ const char *cluster_case_lookup(void *context, const char *name);
 
 /* Fails the running test unless FORM comes out as it expects. */
 void cluster_case_check(const struct cluster_case *form);
+
+/* The same for all of an array. */
+#define cluster_case_check_all(forms)                                          \
+    for (size_t form = 0; form < sizeof(forms) / sizeof *(forms); form++)      \
+    cluster_case_check(&(forms)[form])
 
 /* The same for COUNT texts, each as the variable NAME. */
 void cluster_case_check_texts(const char *name,

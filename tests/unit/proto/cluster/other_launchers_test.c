@@ -161,40 +161,35 @@ TEST(an_allocation_without_launch_is_ignored) {
 TEST(a_source_takes_precedence_over_other_launchers) {
     const struct cluster_case forms[] = {
         {"ranks beside Horovod's",
-         {0},
          {{"RANK", "1"},
           {"WORLD_SIZE", "2"},
           {"MASTER_ADDR", "h"},
           {"HOROVOD_RANK", "1"},
           {"HOROVOD_SIZE", "2"}},
-         "{'source': 'torch', 'index': 1}"},
+         .expect = "{'source': 'torch', 'index': 1}"},
         {"MPI beside jsrun's",
-         {0},
          {{"OMPI_COMM_WORLD_RANK", "0"},
           {"OMPI_COMM_WORLD_SIZE", "1"},
           {"JSM_NAMESPACE_RANK", "0"}},
-         "{'source': 'mpi', 'mode': 'local'}"},
+         .expect = "{'source': 'mpi', 'mode': 'local'}"},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        cluster_case_check(&forms[i]);
+    cluster_case_check_all(forms);
 }
 
 TEST(the_alone_option_overrides_any_source) {
     const struct cluster_case forms[] = {
         {"ranks",
-         {.alone = true},
          {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}},
-         "{'source': 'alone', 'mode': 'local', 'is_chief': true}"},
+         "{'source': 'alone', 'mode': 'local', 'is_chief': true}",
+         {.alone = true}},
         {"a wrong TF_CONFIG",
-         {.alone = true},
          {{"TF_CONFIG", "{"}},
-         "{'source': 'alone', 'mode': 'local'}"},
-        {"a cluster by flags",
-         {.alone = true, .worker_hosts = "a:1,b:1"},
-         {{0}},
-         "alone_given"},
-        {"ps by flags", {.alone = true, .num_ps = "1"}, {{0}}, "num_ps_given"},
+         "{'source': 'alone', 'mode': 'local'}",
+         {.alone = true}},
+        {"a cluster by flags", .expect = "alone_given",
+         .flags = {.alone = true, .worker_hosts = "a:1,b:1"}},
+        {"ps by flags", .expect = "num_ps_given",
+         .flags = {.alone = true, .num_ps = "1"}},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        cluster_case_check(&forms[i]);
+    cluster_case_check_all(forms);
 }

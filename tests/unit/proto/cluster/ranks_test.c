@@ -2,11 +2,6 @@
 #include "tests/cluster/cluster_case.h"
 #include "tests/lib/test.h"
 
-static void check(const struct cluster_case *forms, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        cluster_case_check(&forms[i]);
-}
-
 #define MASTER                                                                 \
     {"MASTER_ADDR", "m"}, {                                                    \
         "MASTER_PORT", "29500"                                                 \
@@ -19,165 +14,155 @@ static void check(const struct cluster_case *forms, size_t count) {
 TEST(ranks_are_workers_and_the_last_are_ps) {
     static const struct cluster_case forms[] = {
         {"rank 0 leads",
-         {0},
          {WORLD("0", "4"), MASTER},
-         "{'source': 'torch', 'role': 'worker', 'index': 0, 'num_ps': 0, "
-         "'num_workers': 4, 'chief': 'm:29500', 'is_chief': true, "
-         "'mode': 'cluster', 'warnings': []}"},
+         .expect =
+             "{'source': 'torch', 'role': 'worker', 'index': 0, 'num_ps': 0, "
+             "'num_workers': 4, 'chief': 'm:29500', 'is_chief': true, "
+             "'mode': 'cluster', 'warnings': []}"},
         {"rank 3 follows",
-         {0},
          {WORLD("3", "4"), MASTER},
-         "{'role': 'worker', 'index': 3, 'is_chief': false, "
-         "'chief': 'm:29500'}"},
+         .expect = "{'role': 'worker', 'index': 3, 'is_chief': false, "
+                   "'chief': 'm:29500'}"},
         {"the last worker",
-         {.num_ps = "2"},
          {WORLD("1", "4"), MASTER},
-         "{'role': 'worker', 'index': 1, 'num_ps': 2, 'num_workers': 2}"},
+         "{'role': 'worker', 'index': 1, 'num_ps': 2, 'num_workers': 2}",
+         {.num_ps = "2"}},
         {"the first ps",
-         {.num_ps = "2"},
          {WORLD("2", "4"), MASTER},
-         "{'role': 'ps', 'index': 0, 'is_chief': false, 'chief': 'm:29500'}"},
+         "{'role': 'ps', 'index': 0, 'is_chief': false, 'chief': 'm:29500'}",
+         {.num_ps = "2"}},
         {"the last ps",
-         {.num_ps = "2"},
          {WORLD("3", "4"), MASTER},
-         "{'role': 'ps', 'index': 1}"},
+         "{'role': 'ps', 'index': 1}",
+         {.num_ps = "2"}},
         {"ps by a variable",
-         {0},
          {WORLD("3", "4"), MASTER, {"CAPSTAN_NUM_PS", "1"}},
-         "{'role': 'ps', 'index': 0, 'num_workers': 3}"},
+         .expect = "{'role': 'ps', 'index': 0, 'num_workers': 3}"},
         {"the flag wins",
-         {.num_ps = "2"},
          {WORLD("1", "4"), MASTER, {"CAPSTAN_NUM_PS", "1"}},
-         "{'role': 'worker', 'num_ps': 2}"},
+         "{'role': 'worker', 'num_ps': 2}",
+         {.num_ps = "2"}},
         {"no ps said",
-         {.num_ps = "0"},
          {WORLD("1", "2"), MASTER},
-         "{'role': 'worker', 'num_ps': 0}"},
+         "{'role': 'worker', 'num_ps': 0}",
+         {.num_ps = "0"}},
     };
-    check(forms, sizeof forms / sizeof *forms);
+    cluster_case_check_all(forms);
 }
 
 TEST(a_world_of_one_is_alone) {
     static const struct cluster_case forms[] = {
         {"alone",
-         {0},
          {WORLD("0", "1")},
-         "{'source': 'torch', 'role': 'worker', 'index': 0, 'num_workers': 1, "
-         "'chief': null, 'is_chief': true, 'mode': 'local'}"},
+         .expect =
+             "{'source': 'torch', 'role': 'worker', 'index': 0, 'num_workers': 1, "
+             "'chief': null, 'is_chief': true, 'mode': 'local'}"},
         {"no rank is left to be a ps",
-         {.num_ps = "1"},
          {WORLD("0", "1")},
-         "bad_num_ps"},
+         "bad_num_ps",
+         {.num_ps = "1"}},
     };
-    check(forms, sizeof forms / sizeof *forms);
+    cluster_case_check_all(forms);
 }
 
 TEST(impossible_numbers_are_refused) {
     static const struct cluster_case forms[] = {
         {"rank past the end",
-         {0},
          {WORLD("4", "4"), MASTER},
-         "index_out_of_range"},
-        {"rank below 0", {0}, {WORLD("-1", "4"), MASTER}, "bad_index"},
-        {"rank a word", {0}, {WORLD("one", "4"), MASTER}, "bad_index"},
-        {"rank a real", {0}, {WORLD("1.0", "4"), MASTER}, "bad_index"},
+         .expect = "index_out_of_range"},
+        {"rank below 0", {WORLD("-1", "4"), MASTER}, .expect = "bad_index"},
+        {"rank a word", {WORLD("one", "4"), MASTER}, .expect = "bad_index"},
+        {"rank a real", {WORLD("1.0", "4"), MASTER}, .expect = "bad_index"},
         {"rank huge",
-         {0},
          {WORLD("18446744073709551616", "4"), MASTER},
-         "bad_index"},
-        {"nobody", {0}, {WORLD("0", "0"), MASTER}, "bad_world_size"},
-        {"a world below 0", {0}, {WORLD("0", "-4"), MASTER}, "bad_world_size"},
+         .expect = "bad_index"},
+        {"nobody", {WORLD("0", "0"), MASTER}, .expect = "bad_world_size"},
+        {"a world below 0",
+         {WORLD("0", "-4"), MASTER},
+         .expect = "bad_world_size"},
         {"a world of words",
-         {0},
          {WORLD("0", "four"), MASTER},
-         "bad_world_size"},
+         .expect = "bad_world_size"},
         {"too large a world",
-         {0},
          {WORLD("0", "99999999999"), MASTER},
-         "bad_world_size"},
+         .expect = "bad_world_size"},
         {"all are ps",
-         {.num_ps = "4"},
          {WORLD("0", "4"), MASTER},
-         "bad_num_ps"},
+         "bad_num_ps",
+         {.num_ps = "4"}},
         {"all are ps by a variable",
-         {0},
          {WORLD("0", "4"), MASTER, {"CAPSTAN_NUM_PS", "4"}},
-         "bad_num_ps"},
+         .expect = "bad_num_ps"},
         {"a word of ps",
-         {.num_ps = "two"},
          {WORLD("0", "4"), MASTER},
-         "bad_num_ps"},
-        {"no address", {0}, {WORLD("0", "4")}, "master_addr_missing"},
+         "bad_num_ps",
+         {.num_ps = "two"}},
+        {"no address", {WORLD("0", "4")}, .expect = "master_addr_missing"},
         {"local rank past the world",
-         {0},
          {WORLD("0", "4"), MASTER, {"LOCAL_RANK", "4"}},
-         "index_out_of_range"},
+         .expect = "index_out_of_range"},
         {"local rank past the host",
-         {0},
          {WORLD("3", "4"),
           MASTER,
           {"LOCAL_RANK", "2"},
           {"LOCAL_WORLD_SIZE", "2"}},
-         "index_out_of_range"},
+         .expect = "index_out_of_range"},
         {"a host larger than the world",
-         {0},
          {WORLD("0", "4"), MASTER, {"LOCAL_WORLD_SIZE", "5"}},
-         "bad_world_size"},
+         .expect = "bad_world_size"},
         {"a local rank of words",
-         {0},
          {WORLD("0", "4"), MASTER, {"LOCAL_RANK", "a"}},
-         "bad_index"},
+         .expect = "bad_index"},
     };
-    check(forms, sizeof forms / sizeof *forms);
+    cluster_case_check_all(forms);
 }
 
 TEST(the_flag_is_equivalent_to_the_variable) {
     static const struct cluster_case forms[] = {
         {"the flag alone",
-         {.local_rank = "1"},
          {WORLD("1", "2"), MASTER},
-         "{'index': 1}"},
+         "{'index': 1}",
+         {.local_rank = "1"}},
         {"both",
-         {.local_rank = "1"},
          {WORLD("1", "2"), MASTER, {"LOCAL_RANK", "1"}},
-         "{'index': 1}"},
+         "{'index': 1}",
+         {.local_rank = "1"}},
         {"both, and different",
-         {.local_rank = "0"},
          {WORLD("1", "2"), MASTER, {"LOCAL_RANK", "1"}},
-         "local_rank_conflict"},
+         "local_rank_conflict",
+         {.local_rank = "0"}},
         {"more than this host has",
-         {.local_rank = "2"},
          {WORLD("1", "2"), MASTER, {"LOCAL_WORLD_SIZE", "2"}},
-         "index_out_of_range"},
+         "index_out_of_range",
+         {.local_rank = "2"}},
         {"the variable more than MPI has here",
-         {0},
          {{"OMPI_COMM_WORLD_RANK", "0"},
           {"OMPI_COMM_WORLD_SIZE", "2"},
           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
           MASTER,
           {"LOCAL_RANK", "7"}},
-         "index_out_of_range"},
+         .expect = "index_out_of_range"},
         {"the flag a word",
-         {.local_rank = "x"},
          {WORLD("1", "2"), MASTER},
-         "bad_index"},
+         "bad_index",
+         {.local_rank = "x"}},
         {"different in another source",
-         {.local_rank = "0"},
          {{"TF_CONFIG", "{}"}, {"LOCAL_RANK", "1"}},
-         "local_rank_conflict"},
+         "local_rank_conflict",
+         {.local_rank = "0"}},
     };
-    check(forms, sizeof forms / sizeof *forms);
+    cluster_case_check_all(forms);
 }
 
 TEST(num_ps_is_for_ranks_alone) {
     static const struct cluster_case forms[] = {
         {"TF_CONFIG lists its ps",
-         {.num_ps = "1"},
          {{"TF_CONFIG", "{\"cluster\": {\"worker\": [\"a:1\"]}}"}},
-         "num_ps_given"},
-        {"alone", {.num_ps = "1"}, {{0}}, "num_ps_given"},
+         "num_ps_given",
+         {.num_ps = "1"}},
+        {"alone", .expect = "num_ps_given", .flags = {.num_ps = "1"}},
     };
-    check(forms, sizeof forms / sizeof *forms);
+    cluster_case_check_all(forms);
 }
 
 TEST(an_address_unknown_to_others_is_omitted) {
