@@ -160,18 +160,16 @@ TEST(an_allocation_without_launch_is_ignored) {
 
 TEST(a_source_takes_precedence_over_other_launchers) {
     const struct cluster_case forms[] = {
-        {"ranks beside Horovod's",
-         {{"RANK", "1"},
-          {"WORLD_SIZE", "2"},
-          {"MASTER_ADDR", "h"},
-          {"HOROVOD_RANK", "1"},
-          {"HOROVOD_SIZE", "2"}},
-         .expect = "{'source': 'torch', 'index': 1}"},
-        {"MPI beside jsrun's",
-         {{"OMPI_COMM_WORLD_RANK", "0"},
-          {"OMPI_COMM_WORLD_SIZE", "1"},
-          {"JSM_NAMESPACE_RANK", "0"}},
-         .expect = "{'source': 'mpi', 'mode': 'local'}"},
+        {"ranks beside Horovod's", .expect = "{'source': 'torch', 'index': 1}",
+         .environment = {{"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "h"},
+                         {"HOROVOD_RANK", "1"},
+                         {"HOROVOD_SIZE", "2"}}},
+        {"MPI beside jsrun's", .expect = "{'source': 'mpi', 'mode': 'local'}",
+         .environment = {{"OMPI_COMM_WORLD_RANK", "0"},
+                         {"OMPI_COMM_WORLD_SIZE", "1"},
+                         {"JSM_NAMESPACE_RANK", "0"}}},
     };
     cluster_case_check_all(forms);
 }
@@ -179,13 +177,13 @@ TEST(a_source_takes_precedence_over_other_launchers) {
 TEST(the_alone_option_overrides_any_source) {
     const struct cluster_case forms[] = {
         {"ranks",
-         {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}},
-         "{'source': 'alone', 'mode': 'local', 'is_chief': true}",
-         {.alone = true}},
-        {"a wrong TF_CONFIG",
-         {{"TF_CONFIG", "{"}},
-         "{'source': 'alone', 'mode': 'local'}",
-         {.alone = true}},
+         .expect = "{'source': 'alone', 'mode': 'local', 'is_chief': true}",
+         .environment = {{"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "1"}},
+         .flags = {.alone = true}},
+        {"a wrong TF_CONFIG", .expect = "{'source': 'alone', 'mode': 'local'}",
+         .environment = {{"TF_CONFIG", "{"}}, .flags = {.alone = true}},
         {"a cluster by flags", .expect = "alone_given",
          .flags = {.alone = true, .worker_hosts = "a:1,b:1"}},
         {"ps by flags", .expect = "num_ps_given",
