@@ -3,7 +3,7 @@
  * requests and gigabytes of weights cost a ps in memory. */
 #define STATE struct cluster_run *run
 
-#include "tests/cluster/cluster_run.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
@@ -24,12 +24,6 @@ static const bool judged = false; /* they keep what is freed */
 #else
 static const bool judged = true;
 #endif
-
-static unsigned soak_count(void) {
-    const char *text = getenv("SOAK_COUNT");
-    int count = text ? atoi(text) : 1;
-    return count > 0 ? (unsigned)count : 1;
-}
 
 static const json_t *measure(struct cluster_run *run,
                              const char *const *arguments) {
@@ -226,7 +220,8 @@ TEST(a_client_that_waits_for_a_ps_names_it) {
 static void expect_no_growth(struct cluster_run *run, unsigned thousands,
                              const char *lane, const char *flag) {
     char count[32];
-    snprintf(count, sizeof count, "%llu", 1000ull * thousands * soak_count());
+    snprintf(count, sizeof count, "%llu",
+             1000ull * thousands * cluster_fixture_repeats(1));
     const char *const arguments[] = {"bench",      "--json", "--sizes", "64",
                                      "--requests", count,    "--lane",  lane,
                                      flag,         NULL};
@@ -236,7 +231,8 @@ static void expect_no_growth(struct cluster_run *run, unsigned thousands,
     double end = number_at(requests, "ps_memory_end");
     print_message("%s requests, %.0f/s: %.2f MiB, then %.2f MiB\n", count,
                   number_at(requests, "requests_s"), start / mib, end / mib);
-    assert_true(number_at(requests, "count") >= 1e3 * thousands * soak_count());
+    assert_true(number_at(requests, "count") >=
+                1e3 * thousands * cluster_fixture_repeats(1));
     assert_true(start > 0 && (!judged || end <= start + mib));
 }
 
@@ -289,7 +285,7 @@ static bool has_room(const struct cluster_run *run, double bytes) {
 /* Over TCP: resident memory counts what a ps shows its client as the client's
  * too. In soak 8 GB where there is room. */
 TEST(a_ps_serves_and_saves_within_its_memory) {
-    bool large = soak_count() >= 10 && has_room(run, 8192 * mib);
+    bool large = cluster_fixture_repeats(1) >= 10 && has_room(run, 8192 * mib);
     double bytes = large ? 8192 * mib : 512 * mib;
     double limit = allowed_share * bytes + credit + besides;
     const char *const arguments[] = {

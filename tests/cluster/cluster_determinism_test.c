@@ -7,7 +7,7 @@
 #include "core/tensor/rule.h"
 #include "tests/lib/test.h"
 
-#include "tests/cluster/cluster_run.h"
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/seed.h"
 
 #include <inttypes.h>
@@ -27,12 +27,6 @@ enum { VALUES = 64 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10 };
     " \"momentum\": 0.9, \"nesterov\": true}}"
 
 static const char short_job[] = "{" MODEL ", " SGD ", \"steps\": 40}";
-
-static unsigned soak_count(void) {
-    const char *text = getenv("SOAK_COUNT");
-    int count = text ? atoi(text) : 1;
-    return count > 0 ? (unsigned)count : 1;
-}
 
 /* Runs the job with 2 workers; its checkpoints go to FOLDER/DIR. */
 static struct cluster_process *start_with(struct cluster_run *run,
@@ -133,7 +127,7 @@ static void slow_at_random(int process) {
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(repeated_runs_end_in_the_same_bits) {
-    unsigned count = soak_count() + 1;
+    unsigned count = cluster_fixture_repeats(1) + 1;
     char dir[32];
     cluster_run_job(run, short_job);
     complete(run, "first", "2");
@@ -208,7 +202,7 @@ TEST(a_slow_worker_changes_no_bits) {
     char dir[32];
     cluster_run_job(run, short_job);
     complete(run, "even", "2");
-    for (unsigned i = 0; i < soak_count(); i++) {
+    for (unsigned i = 0; i < cluster_fixture_repeats(1); i++) {
         snprintf(dir, sizeof dir, "slowed-%u", i);
         struct cluster_process *local = start(run, dir, "2");
         int worker = find_process(local, "worker 1");

@@ -25,16 +25,6 @@ static int find_scripts(void **state) {
 
 GROUP(find_scripts, NULL);
 
-static void write_script(const struct cluster_run *run, const char *name,
-                         const char *text) {
-    const char *path = cluster_run_path(run, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file, "#!/bin/sh\n%s\n", text);
-    assert_int_equal(fclose(file), 0);
-    assert_int_equal(chmod(path, 0755), 0);
-}
-
 /* FOLDER/b with a program that sees the fake GPU, or one that tells of none,
  * tests of one line, and a compute-sanitizer whose racecheck finds something
  * where RACE is set. */
@@ -51,26 +41,27 @@ static void arrange(const struct cluster_run *run, bool gpu) {
     if (gpu)
         assert_int_equal(symlink(target, path), 0);
     else
-        write_script(
+        cluster_run_script(
             run, "b/capstan",
             "printf '{\"name\":\"cuda\",\"available\":false,"
             "\"reason\":\"none here, with %s\"}' \"$LD_LIBRARY_PATH\"");
-    write_script(run, "b/tests/ops_test", "echo ok 1 - ops");
-    write_script(run, "b/gpu/cuda_one_test", "echo ok 1 - one");
-    write_script(run, "bin/compute-sanitizer",
-                 "[ \"$1 $2 $3 $5 $6 $7\" = '--report-api-errors no "
-                 "--error-exitcode --target-processes all --tool' ] || exit 1\n"
-                 "tool=$8 code=$4\n"
-                 "shift 8\n"
-                 "\"$@\" || exit\n"
-                 "[ \"$RACE\" ] && [ $tool = racecheck ] && exit $code\n"
-                 "exit 0");
+    cluster_run_script(run, "b/tests/ops_test", "echo ok 1 - ops");
+    cluster_run_script(run, "b/gpu/cuda_one_test", "echo ok 1 - one");
+    cluster_run_script(
+        run, "bin/compute-sanitizer",
+        "[ \"$1 $2 $3 $5 $6 $7\" = '--report-api-errors no "
+        "--error-exitcode --target-processes all --tool' ] || exit 1\n"
+        "tool=$8 code=$4\n"
+        "shift 8\n"
+        "\"$@\" || exit\n"
+        "[ \"$RACE\" ] && [ $tool = racecheck ] && exit $code\n"
+        "exit 0");
 }
 
 /* A GPU program of FOLDER/b that ends once so many of them as FOLDER/JOBS says
  * have begun, and keeps in FOLDER/seen how many were under way. */
 static void write_counted(const struct cluster_run *run, const char *name) {
-    write_script(
+    cluster_run_script(
         run, name,
         textf("cd %s; mkdir -p under-way; : > under-way/$$; : > begun.$$\n"
               "while [ $(ls begun.* | wc -l) -lt $JOBS ]; do sleep 0.01; done\n"
@@ -133,7 +124,7 @@ TEST(four_programs_share_the_gpu_and_three_under_a_tool) {
     for (int i = 0; i < 2; i++) {
         run = cluster_fixture_reset(state);
         arrange(run, true);
-        write_script(run, "bin/nproc", "echo 16");
+        cluster_run_script(run, "bin/nproc", "echo 16");
         for (char *c = (char[]){"a"}; *c < 'g'; ++*c) {
             write_counted(run, textf("b/gpu/cuda_%s_test", c));
         }
@@ -144,10 +135,11 @@ TEST(four_programs_share_the_gpu_and_three_under_a_tool) {
 
 TEST(what_does_not_fit_into_the_time_is_named_as_not_run) {
     arrange(run, true);
-    write_script(run, "b/tests/ops_test", "exec sleep 1000");
-    write_script(run, "b/gpu/cuda_one_test",
-                 "trap 'echo not ok 1 - x: under way when the program was "
-                 "ended; exit 1' TERM\nsleep 1000 & wait");
+    cluster_run_script(run, "b/tests/ops_test", "exec sleep 1000");
+    cluster_run_script(
+        run, "b/gpu/cuda_one_test",
+        "trap 'echo not ok 1 - x: under way when the program was "
+        "ended; exit 1' TERM\nsleep 1000 & wait");
     const char *said = cluster_run_output(
         check(run, "GPU_CHECK_SECONDS=2", NULL, OUT_OF_TIME));
     assert_contains(said, "training_twice not run: no time was left\n");
@@ -163,7 +155,7 @@ TEST(a_training_that_learns_something_else_fails) {
               "optimizer.params.lr=0.01;; esac\nexec '%s/fake/capstan' \"$@\"",
               built);
     assert_int_equal(unlink(cluster_run_path(run, "b/capstan")), 0);
-    write_script(run, "b/capstan", text);
+    cluster_run_script(run, "b/capstan", text);
     const char *said = cluster_run_output(check(run, "RACE=", "training", 1));
     assert_contains(said, "the CPU's loss is ");
     assert_contains(said, "2 passed, 5 failed, 1 skipped\n");
@@ -199,11 +191,11 @@ TEST(gpu_check_finds_the_cuda_libraries) {
         path = cluster_run_path(run, folders[i]);
         assert_int_equal(mkdir(path, 0700), 0);
     }
-    write_script(run, "b/capstan-cuda.so", "libcudart.so.99");
-    write_script(run, "bin/python3", "echo \"${0%/bin/python3}/site\"");
-    write_script(run, "site/nvidia/cu99/lib/libcudart.so.99", "");
-    write_script(run, "given/libcublas.so.99", "");
-    write_script(run, "given/libcuda.so.1", "");
+    cluster_run_script(run, "b/capstan-cuda.so", "libcudart.so.99");
+    cluster_run_script(run, "bin/python3", "echo \"${0%/bin/python3}/site\"");
+    cluster_run_script(run, "site/nvidia/cu99/lib/libcudart.so.99", "");
+    cluster_run_script(run, "given/libcublas.so.99", "");
+    cluster_run_script(run, "given/libcuda.so.1", "");
     path = cluster_run_path(run, "given");
     struct cluster_process *process =
         check(run, textf("CAPSTAN_CUDA_LIBS=%s", path), NULL, NOT_ALL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ps keeps in memory, and what a process does that has nothing to do. */
+#include "tests/cluster/cluster_fixture.h"
 #include "tests/cluster/cluster_memory_fixture.h"
 #include "tests/lib/test.h"
 
@@ -16,12 +17,6 @@ enum { INPUTS = 64, OUTPUTS = 10, SOME_ROUNDS = 4, MANY_ROUNDS = 500 };
 static const double mib = 1 << 20, credit = 64 << 20;
 static const double allowed_share = 1.15, idle_seconds = 3, idle_share = 0.01,
                     unusual_share = 0.25;
-
-static unsigned soak_count(void) {
-    const char *text = getenv("SOAK_COUNT");
-    int count = text ? atoi(text) : 1;
-    return count > 0 ? (unsigned)count : 1;
-}
 
 /* A job without an end, and without a checkpoint before that. */
 static void write_job(const struct cluster_run *run, unsigned hidden,
@@ -71,7 +66,8 @@ static void expect_within_limit(struct cluster_run *run, double bytes,
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_ps_uses_memory_for_weights_and_credits) {
-    expect_within_limit(*state, (soak_count() < 10 ? 256 : 1024) * mib, 0);
+    expect_within_limit(
+        *state, (cluster_fixture_repeats(1) < 10 ? 256 : 1024) * mib, 0);
 }
 
 TEST(a_ps_uses_memory_for_weights_state_and_credits) {
@@ -90,9 +86,11 @@ TEST(a_ps_does_not_grow_over_many_rounds) {
     struct cluster_memory_fixture cluster =
         start_cluster(*state, mib, 0.9, &empty);
     early = held_in_round(&cluster, MANY_ROUNDS);
-    late = held_in_round(&cluster, 4 * soak_count() * MANY_ROUNDS);
+    late =
+        held_in_round(&cluster, 4 * cluster_fixture_repeats(1) * MANY_ROUNDS);
     print_message("%.2f MiB after %d rounds, %.2f MiB after %u\n", early / mib,
-                  MANY_ROUNDS, late / mib, 4 * soak_count() * MANY_ROUNDS);
+                  MANY_ROUNDS, late / mib,
+                  4 * cluster_fixture_repeats(1) * MANY_ROUNDS);
     assert_true(late <= early + mib);
 }
 

@@ -6,6 +6,7 @@
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/test.h"
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -37,6 +38,14 @@ FILE *cluster_run_create(const struct cluster_run *run, const char *name) {
     if (!file)
         fail_msg("cannot create %s", path);
     return file;
+}
+
+void cluster_run_script(const struct cluster_run *run, const char *name,
+                        const char *text) {
+    FILE *file = cluster_run_create(run, name);
+    fprintf(file, "#!/bin/sh\n%s\n", text);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(cluster_run_path(run, name), 0755), 0);
 }
 
 static void write_set(const struct cluster_run *run, const char *set,

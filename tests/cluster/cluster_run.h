@@ -46,6 +46,10 @@ const char *cluster_run_path(const struct cluster_run *run, const char *name);
 /* Opens FOLDER/NAME to write it; close it with fclose. */
 FILE *cluster_run_create(const struct cluster_run *run, const char *name);
 
+/* Writes FOLDER/NAME, a program of the shell. */
+void cluster_run_script(const struct cluster_run *run, const char *name,
+                        const char *text);
+
 /* Writes FOLDER/job.json: [64, 16, 10], 3 epochs of micro batches of 10, SGD,
  * checkpoints below FOLDER/checkpoint; then CHANGES, a JSON object (NULL:
  * none), merged into it. */
