@@ -642,13 +642,15 @@ enum status chief_run(const struct chief_settings *settings,
     if (run->metrics.began)
         run_find_end_step(run); /* by the members' last heartbeats */
     record_last_members(run, settings->record);
-    point_outlets_end(&run->metrics.outlets, run);
+    json_t *summary = summary_object(run);
+    point_outlets_end(&run->metrics.outlets, run, summary);
     trace_file_finish(run);
     summary_print(run, settings->json);
     if (settings->summary)
         summary_save(run, settings->summary);
     if (run->series && !run->code)
-        run->series->measured = summary_object(run);
+        run->series->measured = json_incref(summary);
+    json_decref(summary);
     status = failure_code_status(run->code);
     if (run->failed_to_start)
         *why = first;

@@ -76,6 +76,7 @@ static const struct {
      "activations that the backward pass recomputes"},
     {"checkpoint", "what a run saves of itself, and where it resumes from"},
     {"tensorboard", "event files for TensorBoard"},
+    {"metrics", "the points of the run in a file"},
     {"export", "the trained weights in one file"},
     {"timeouts", "how long processes wait for each other"},
     {"compare", "the cases that capstan compare measures"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/point.h"
 
+#include "chief/report/json_lines.h"
 #include "chief/report/page_points.h"
 #include "chief/report/tensorboard_outlet.h"
 #include "core/base/time.h"
@@ -10,6 +11,7 @@
 /* In the order of struct point_outlets. */
 static point_outlet_open *const outlet_openers[POINT_OUTLETS] = {
     tensorboard_outlet_open,
+    json_lines_open,
     page_points_attach,
 };
 
@@ -56,10 +58,11 @@ void point_outlets_flush(struct point_outlets *outlets) {
             outlets->list[i].flush(outlets->list[i].self);
 }
 
-void point_outlets_end(struct point_outlets *outlets, const struct run *run) {
+void point_outlets_end(struct point_outlets *outlets, const struct run *run,
+                       json_t *summary) {
     for (int i = 0; i < POINT_OUTLETS; i++)
         if (outlets->list[i].end)
-            outlets->list[i].end(outlets->list[i].self, run);
+            outlets->list[i].end(outlets->list[i].self, run, summary);
 }
 
 void point_outlets_close(struct point_outlets *outlets) {

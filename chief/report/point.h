@@ -8,6 +8,7 @@
 #include "core/base/metric.h"
 #include "core/base/status.h"
 
+#include <jansson.h>
 #include <stdint.h>
 
 struct run;
@@ -35,8 +36,8 @@ struct point_outlet {
                          double value);
     /* Points are complete for now: readers may see them. */
     void (*flush)(void *self);
-    /* The run is over; its summary is complete. */
-    void (*end)(void *self, const struct run *run);
+    /* The run is over: SUMMARY is what --json prints. */
+    void (*end)(void *self, const struct run *run, json_t *summary);
     void (*close)(void *self);
 };
 
@@ -46,7 +47,7 @@ typedef enum status point_outlet_open(struct point_outlet *outlet,
                                       const struct run *run,
                                       struct failure *why) MUST_CHECK;
 
-enum { POINT_OUTLETS = 2 }; /* rows of outlet_openers */
+enum { POINT_OUTLETS = 3 }; /* rows of outlet_openers */
 
 struct point_outlets {
     struct point_outlet list[POINT_OUTLETS];
@@ -63,7 +64,8 @@ void point_outlets_write(struct point_outlets *outlets,
 void point_outlets_write_tagged(struct point_outlets *outlets, const char *tag,
                                 uint64_t step, double value);
 void point_outlets_flush(struct point_outlets *outlets);
-void point_outlets_end(struct point_outlets *outlets, const struct run *run);
+void point_outlets_end(struct point_outlets *outlets, const struct run *run,
+                       json_t *summary);
 void point_outlets_close(struct point_outlets *outlets);
 
 #endif

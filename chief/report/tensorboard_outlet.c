@@ -12,8 +12,9 @@ struct tensorboard_outlet {
     struct tensorboard_writer *writer; /* NULL: it has failed */
 };
 
-static void stop_if(struct tensorboard_outlet *outlet, enum status status,
-                    const struct failure *why) {
+static void tensorboard_outlet_stop(struct tensorboard_outlet *outlet,
+                                    enum status status,
+                                    const struct failure *why) {
     if (!status)
         return;
     log_warning(outlet->log, "tensorboard_write_failed",
@@ -25,10 +26,11 @@ static void tensorboard_outlet_begin(void *self, const struct run *run) {
     struct tensorboard_outlet *outlet = self;
     struct failure why;
     if (run->plan.has_restored && outlet->writer)
-        stop_if(outlet,
-                tensorboard_writer_restart(outlet->writer,
-                                           run->plan.schedule.start + 1, &why),
-                &why);
+        tensorboard_outlet_stop(
+            outlet,
+            tensorboard_writer_restart(outlet->writer,
+                                       run->plan.schedule.start + 1, &why),
+            &why);
 }
 
 static void write_scalar(void *self, const char *tag, uint64_t step,
@@ -36,10 +38,10 @@ static void write_scalar(void *self, const char *tag, uint64_t step,
     struct tensorboard_outlet *outlet = self;
     struct failure why;
     if (outlet->writer && isfinite(value))
-        stop_if(outlet,
-                tensorboard_writer_add_scalar(outlet->writer, tag, step, value,
-                                              &why),
-                &why);
+        tensorboard_outlet_stop(outlet,
+                                tensorboard_writer_add_scalar(
+                                    outlet->writer, tag, step, value, &why),
+                                &why);
 }
 
 static void write_scalars(void *self, const struct metric_point *point) {
@@ -53,7 +55,8 @@ static void tensorboard_outlet_flush(void *self) {
     struct tensorboard_outlet *outlet = self;
     struct failure why;
     if (outlet->writer)
-        stop_if(outlet, tensorboard_writer_flush(outlet->writer, &why), &why);
+        tensorboard_outlet_stop(
+            outlet, tensorboard_writer_flush(outlet->writer, &why), &why);
 }
 
 static void tensorboard_outlet_close(void *self) {

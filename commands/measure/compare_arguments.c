@@ -67,8 +67,8 @@ static void set_strategy(struct compare_arguments *command,
 static void set_all(struct compare_arguments *command,
                     const struct options *flags,
                     const struct compare_arguments_request *request) {
-    static const char *const off[] = {"checkpoint", "tensorboard", "export",
-                                      "compare"};
+    static const char *const off[] = {"checkpoint", "tensorboard", "metrics",
+                                      "export", "compare"};
     for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
         compare_arguments_set(command, "%s=null", off[i]);
     if (!command->overrides_only && !flags->command)

@@ -235,7 +235,8 @@ struct job {
     struct job_checkpoint checkpoint;
     bool tensorboard;
     char *tensorboard_path, *tensorboard_name; /* output_path, job_name */
-    char *events_dir; /* output_path/job_name; NULL unless `tensorboard` */
+    char *events_dir;    /* output_path/job_name; NULL unless `tensorboard` */
+    char *metrics_jsonl; /* metrics.jsonl, or NULL */
     char *export_path, *init; /* or NULL */
     uint32_t steps_per_print;
     bool nan_skip; /* on_nan: skip */

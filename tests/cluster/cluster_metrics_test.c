@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What TensorBoard and the log tell of a run by its steps: at each multiple of
- * steps_per_print and at the last step, once, whatever happens on the way. */
+/* What TensorBoard, JSON lines and the log tell of a run by its steps: at each
+ * multiple of steps_per_print and at the last step, once, whatever happens on
+ * the way. */
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/event_files.h"
 #include "tests/lib/test.h"
 
+#include <math.h>
 #include <signal.h>
 
 enum { MAXIMUM = 20000, KILLED = 128 + SIGKILL };
 
 static const char job[] =
     "{\"tensorboard\": {\"enabled\": true, \"output_path\": \"events\"},"
+    " \"metrics\": {\"jsonl\": \"m.jsonl\"},"
     " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
     " \"checkpoint\": {\"resume\": \"auto\"}}";
 
@@ -32,6 +35,35 @@ static void expect_points(const struct cluster_run *run, const char *tag,
                  (unsigned long long)last);
 }
 
+/* Fails unless the JSON lines of RUN have the losses of TensorBoard, in its
+ * order, between a first line for each of RUNS and the summary. */
+static void expect_lines(const struct cluster_run *run, unsigned runs) {
+    static struct event_point points[MAXIMUM];
+    static char line[1 << 16];
+    unsigned count = event_files_read(cluster_run_path(run, "events"),
+                                      "train/loss", points, MAXIMUM);
+    unsigned heads = 0, losses = 0;
+    bool ended = false;
+    FILE *file = fopen(cluster_run_path(run, "m.jsonl"), "re");
+    assert_non_null(file);
+    for (; fgets(line, sizeof line, file);
+         ended = strstr(line, "{\"summary\"")) {
+        long long step;
+        double loss;
+        assert_false(ended);
+        heads += !strncmp(line, "{\"run\"", 6);
+        if (sscanf(line, "{\"step\":%lld,\"time\":%*f,\"train_loss\":%lf",
+                   &step, &loss) != 2)
+            continue;
+        assert_true(losses < count && points[losses].step == step);
+        assert_true(fabs(points[losses++].value - loss) <= 1e-6 * loss);
+    }
+    fclose(file);
+    assert_true(ended);
+    assert_int_equal(losses, count);
+    assert_int_equal(heads, runs);
+}
+
 /* 90 rounds, or pushes. */
 static void expect_metrics_by_steps(struct cluster_run *run,
                                     const char *staleness, uint64_t every) {
@@ -42,6 +74,7 @@ static void expect_metrics_by_steps(struct cluster_run *run,
         run, 2, 2, 0, staleness, setting, "epochs=null", "steps=90");
     expect_points(run, "train/loss", every, 90);
     expect_points(run, "train/learning_rate", every, 90);
+    expect_lines(run, 1);
     for (uint64_t step = every; step <= 90; step += every) {
         snprintf(line, sizeof line, "step %u/90 (", (unsigned)step);
         cluster_fixture_expect_logged(local, line);
@@ -92,6 +125,7 @@ TEST(a_resumed_run_logs_each_step_once) {
         cluster_run_expect(local, 0, 2 * CLUSTER_RUN_DEADLINE);
         cluster_fixture_expect_logged(local, "resuming from");
         expect_points(run, "train/loss", 1, 3000);
+        expect_lines(run, 2);
     }
 }
 

@@ -65,7 +65,8 @@ TEST(a_command_follows_what_its_cluster_gets) {
     spell(&flags, request, text);
     assert_string_equal(
         text, "capstan local --json --ps=2 --workers=3 --lane=tcp --set "
-              "checkpoint=null --set tensorboard=null --set export=null --set "
+              "checkpoint=null --set tensorboard=null --set metrics=null "
+              "--set export=null --set "
               "compare=null --set strategy.type=ps --set strategy.staleness=0 "
               "--set steps=20 -- python train.py --set ");
     flags.job = "job.json";
@@ -95,7 +96,8 @@ TEST(given_flags_are_forwarded_before_ours) {
     spell(&flags, request, text);
     expect(text, "--set checkpoint.dir=a --deepspeed_config=ds.json --lane=tcp "
                  "--link-gbits=2.5 --set checkpoint=null --set "
-                 "tensorboard=null --set export=null --set compare=null --set "
+                 "tensorboard=null --set metrics=null --set export=null --set "
+                 "compare=null --set "
                  "chief=coordinate ");
     assert_null(strstr(text, "data.test"));
     assert_null(strstr(text, " steps="));
@@ -111,6 +113,7 @@ TEST(settings_alone_do_not_change_the_chief) {
     static const char *const argv[] = {"seed=7",
                                        "checkpoint=null",
                                        "tensorboard=null",
+                                       "metrics=null",
                                        "export=null",
                                        "compare=null",
                                        "strategy.type=ps",

@@ -3,6 +3,8 @@
 
 #include "tests/lib/test.h"
 
+#include <stdlib.h>
+
 static void expect_name(enum metric metric, const char *expected) {
     char name[64];
     metric_prometheus_name(metric, name, sizeof name);
@@ -31,4 +33,57 @@ TEST(names_are_their_own_and_of_small_letters) {
         for (int other = 0; other < m; other++)
             assert_string_not_equal(names[other], names[m]);
     }
+}
+
+/* "chief, trainer" */
+static void list_sources(unsigned sources, char *text, size_t size) {
+    static const struct {
+        unsigned source;
+        const char *name;
+    } names[] = {{METRIC_OF_POINT, "points"},
+                 {METRIC_OF_CHIEF, "chief"},
+                 {METRIC_OF_PS, "ps"},
+                 {METRIC_OF_TRAINER, "trainer"},
+                 {METRIC_OF_EVALUATOR, "evaluator"},
+                 {METRIC_OF_PROCESS, "every process"}};
+    size_t length = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (sources & names[i].source)
+            length += (size_t)snprintf(text + length, size - length, "%s%s",
+                                       length ? ", " : "", names[i].name);
+}
+
+/* The table of docs/metrics.md; the caller frees it. */
+static char *print_table(void) {
+    char *text = NULL, name[64], sources[64], tag[64];
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    fprintf(out, "| name | in Prometheus | in TensorBoard | from | what it is "
+                 "|\n|---|---|---|---|---|\n");
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        const struct metric_row *row = &metric_rows[m];
+        metric_prometheus_name(m, name, sizeof name);
+        list_sources(row->sources, sources, sizeof sources);
+        snprintf(tag, sizeof tag, "`%s`", row->tag ? row->tag : "");
+        fprintf(out, "| `%s` | `%s` | %s | %s%s | %s |\n", row->name, name,
+                row->tag ? tag : "", sources, row->by_rank ? ", by rank" : "",
+                row->help);
+    }
+    fclose(out);
+    return text;
+}
+
+TEST(the_documentation_has_the_table_of_the_rows) {
+    static char page[65536];
+    char *table = print_table();
+    FILE *file = fopen("docs/metrics.md", "r");
+    assert_non_null(file);
+    page[fread(page, 1, sizeof page - 1, file)] = 0;
+    fclose(file);
+    bool found = strstr(page, table);
+    if (!found)
+        printf("docs/metrics.md does not have this table:\n%s\n", table);
+    assert_true(found);
+    free(table);
 }

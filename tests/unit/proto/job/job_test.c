@@ -173,6 +173,7 @@ static const struct setting {
     {"tensorboard.enabled=true", "tensorboard.enabled=1", NULL},
     {"tensorboard.output_path=x", "tensorboard.output_path=1", NULL},
     {"tensorboard.job_name=x", "tensorboard.job_name=1", NULL},
+    {"metrics.jsonl=x", "metrics.jsonl=1", "metrics.jsonl="},
     {"export.path=m.npz", "export.path=1", "export.path=m.onnx"},
     {"init=w.safetensors", "init=1", "init=w.npz"},
     {"steps_per_print=1", "steps_per_print=x", "steps_per_print=0"},
