@@ -14,9 +14,17 @@ static const double LATE_FRACTION = 0.75;
 
 struct health {
     int64_t filled_at; /* role's thread only */
+    bool is_chiefs;
     pthread_mutex_t mutex;
     int64_t reported_at; /* 0: never, or the loop was left since */
     struct health_report report;
+    char waited_for[sizeof((struct health_report *)0)->waiting_for];
+    int64_t waited_since; /* of the last report; 0: it waited for nothing */
+    /* Reports of all processes: how many were asked for, and the count that the
+     * newest, `answer`, is for. */
+    uint64_t asked, answered;
+    char *answer;
+    struct event_ring events;
 };
 
 static void clear_report(struct health_report *report) {
@@ -24,6 +32,7 @@ static void clear_report(struct health_report *report) {
     report->run = report->step = report->total_steps = 0;
     report->rank = HEALTH_NONE;
     report->waiting_for[0] = 0;
+    report->waiting_since = 0;
     report->deadline = (struct deadline){.until = TIME_NEVER};
     report->num_peers = report->num_samples = 0;
 }
@@ -34,6 +43,7 @@ struct health *health_open(const char *role, int index) {
         return NULL;
     health->report.role = role;
     health->report.index = index;
+    health->is_chiefs = !strcmp(role, "chief");
     pthread_mutex_init(&health->mutex, NULL);
     clear_report(&health->report);
     return health;
@@ -47,6 +57,7 @@ void health_close(struct health **where) {
     pthread_mutex_destroy(&health->mutex);
     free(health->report.peers);
     free(health->report.samples);
+    free(health->answer);
     free(health);
 }
 
@@ -59,7 +70,22 @@ struct health_report *health_begin(struct health *health, int64_t now) {
     return &health->report;
 }
 
+/* A wait that goes on since an earlier report began there. */
+static void date_wait(struct health *health) {
+    struct health_report *report = &health->report;
+    bool same = !strcmp(report->waiting_for, health->waited_for);
+    if (!report->waiting_for[0])
+        report->waiting_since = 0;
+    else if (!report->waiting_since)
+        report->waiting_since = same && health->waited_since
+                                    ? health->waited_since
+                                    : health->filled_at;
+    health->waited_since = report->waiting_since;
+    memcpy(health->waited_for, report->waiting_for, sizeof health->waited_for);
+}
+
 void health_end(struct health *health) {
+    date_wait(health);
     pthread_mutex_unlock(&health->mutex);
 }
 
@@ -70,6 +96,7 @@ void health_leave_loop(struct health *health, enum health_state state) {
     health->reported_at = health->filled_at = 0;
     health->report.state = state;
     health->report.waiting_for[0] = 0;
+    health->report.waiting_since = health->waited_since = 0;
     health->report.deadline = (struct deadline){.until = TIME_NEVER};
     pthread_mutex_unlock(&health->mutex);
 }
@@ -79,6 +106,52 @@ int64_t health_silence(struct health *health, int64_t now) {
     int64_t reported_at = health->reported_at;
     pthread_mutex_unlock(&health->mutex);
     return !reported_at ? -1 : now > reported_at ? now - reported_at : 0;
+}
+
+void health_note(struct health *health, enum event_kind kind, uint64_t number,
+                 const char *role, uint32_t peer) {
+    if (health)
+        event_ring_add(&health->events,
+                       (struct event){time_now(), kind, number, role, peer});
+}
+
+unsigned health_events(struct health *health, struct event *events) {
+    return event_ring_read(&health->events, events);
+}
+
+bool health_is_chiefs(struct health *health) {
+    return health->is_chiefs;
+}
+
+uint64_t health_ask(struct health *health) {
+    pthread_mutex_lock(&health->mutex);
+    uint64_t ticket = ++health->asked;
+    pthread_mutex_unlock(&health->mutex);
+    return ticket;
+}
+
+bool health_is_asked(struct health *health) {
+    pthread_mutex_lock(&health->mutex);
+    bool asked = health->asked > health->answered;
+    pthread_mutex_unlock(&health->mutex);
+    return asked;
+}
+
+void health_answer(struct health *health, char *text) {
+    pthread_mutex_lock(&health->mutex);
+    free(health->answer);
+    health->answer = text;
+    health->answered = health->asked;
+    pthread_mutex_unlock(&health->mutex);
+}
+
+char *health_take_answer(struct health *health, uint64_t ticket) {
+    pthread_mutex_lock(&health->mutex);
+    char *text = health->answer && health->answered >= ticket
+                     ? strdup(health->answer)
+                     : NULL;
+    pthread_mutex_unlock(&health->mutex);
+    return text;
 }
 
 /* ITEMS, of SIZE bytes each, with room for one behind COUNT; NULL: no memory,

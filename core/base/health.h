@@ -7,6 +7,7 @@
 #ifndef CAPSTAN_HEALTH_H
 #define CAPSTAN_HEALTH_H
 
+#include "core/base/event_ring.h"
 #include "core/base/metric.h"
 #include "core/base/time.h"
 
@@ -52,6 +53,9 @@ struct health_report {
     uint64_t step;         /* that the run, or here the role, has completed */
     uint64_t total_steps;  /* 0: not known; UINT64_MAX: without an end */
     char waiting_for[512]; /* "": nothing */
+    /* Since when it waits; 0: health_end sets it, to the first report with the
+     * same text. */
+    int64_t waiting_since;
     /* Of all deadlines that were added the one of which the largest fraction
      * has passed; `until` TIME_NEVER: there is none. Its strings are below. */
     struct deadline deadline;
@@ -84,6 +88,33 @@ void health_leave_loop(struct health *health, enum health_state state);
 /* Any thread: the time since the last report at NOW; -1: there is none yet, or
  * the role's thread has left its loop. */
 int64_t health_silence(struct health *health, int64_t now);
+
+/* Any thread: an event for the ring, now; NUMBER and the peer as of struct
+ * event. HEALTH may be NULL. */
+void health_note(struct health *health, enum event_kind kind, uint64_t number,
+                 const char *role, uint32_t peer);
+
+/* The ring's events, as event_ring_read. */
+unsigned health_events(struct health *health, struct event *events);
+
+/* Is it the chief's? */
+bool health_is_chiefs(struct health *health);
+
+/* Any thread: asks the chief's thread for a report of all processes, which it
+ * gives within HEALTH_ANSWER_S seconds; a ticket for health_answer. */
+enum { HEALTH_ANSWER_S = 2 };
+uint64_t health_ask(struct health *health);
+
+/* Chief's thread: was a report asked for since the last one was given? */
+bool health_is_asked(struct health *health);
+
+/* Chief's thread: the report asked for until now; TEXT is malloc's, and
+ * HEALTH's from now on. */
+void health_answer(struct health *health, char *text);
+
+/* A copy of the report for TICKET, which the caller frees; NULL: it is not
+ * there. */
+char *health_take_answer(struct health *health, uint64_t ticket);
 
 /* Adds a peer; its strings are copied except ROLE and STATE. Without memory it
  * is left out. */

@@ -5,6 +5,9 @@
 #include "tests/lib/test.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const int64_t NOW = 1000 * TIME_S;
 
@@ -145,4 +148,48 @@ TEST(a_counter_never_falls) {
         assert_true(sample(*state, METRIC_STEPS) == expected[i]);
         assert_true(sample(*state, METRIC_TRAINERS) == given[i]);
     }
+}
+
+static int64_t awaited_since(struct health *health, int64_t now,
+                             const char *text) {
+    struct health_report *report = begin(health, now);
+    snprintf(report->waiting_for, sizeof report->waiting_for, "%s", text);
+    health_end(health);
+    int64_t since = health_lock(health)->waiting_since;
+    health_unlock(health);
+    return since;
+}
+
+TEST(a_wait_is_as_old_as_the_first_report_of_it) {
+    assert_int_equal(awaited_since(*state, NOW, "ps 0"), NOW);
+    assert_int_equal(awaited_since(*state, NOW + 2 * TIME_S, "ps 0"), NOW);
+    assert_int_equal(awaited_since(*state, NOW + 4 * TIME_S, "ps 1"),
+                     NOW + 4 * TIME_S);
+    assert_int_equal(awaited_since(*state, NOW + 6 * TIME_S, ""), 0);
+    assert_int_equal(awaited_since(*state, NOW + 8 * TIME_S, "ps 1"),
+                     NOW + 8 * TIME_S);
+}
+
+TEST(an_answer_is_for_those_who_asked_before_it) {
+    assert_false(health_is_asked(*state));
+    uint64_t first = health_ask(*state);
+    assert_true(health_is_asked(*state));
+    assert_null(health_take_answer(*state, first));
+    health_answer(*state, strdup("one"));
+    assert_false(health_is_asked(*state));
+    uint64_t second = health_ask(*state);
+    char *text = health_take_answer(*state, first);
+    assert_string_equal(text, "one");
+    free(text);
+    assert_null(health_take_answer(*state, second));
+    health_answer(*state, NULL); /* no memory */
+    assert_null(health_take_answer(*state, second));
+}
+
+TEST(without_health_nothing_is_noted) {
+    health_note(NULL, EVENT_JOINED, 0, NULL, 0);
+    struct event events[EVENT_RING_SIZE];
+    health_note(*state, EVENT_CLOSED, 3, NULL, 0);
+    assert_int_equal(health_events(*state, events), 1);
+    assert_int_equal(events[0].number, 3);
 }
