@@ -11,8 +11,10 @@
  * end a ps. */
 #include "ps/ps.h"
 
+#include "core/base/health.h"
 #include "core/base/limits.h"
 #include "core/base/time.h"
+#include "proto/messages/process_report.h"
 #include "ps/ps_internal.h"
 #include "ps/thread_pool.h"
 
@@ -64,7 +66,9 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->table_counts = calloc(ROW_SHARD_COUNTS * plan->layout->num_tables + 1,
                               sizeof *ps->table_counts);
     ps->rule_steps = calloc(ps->num_blocks + 1, sizeof *ps->rule_steps);
-    if (!ps->table_counts || !ps->rule_steps)
+    ps->noted_clocks = calloc(plan->num_ranks + 1, sizeof *ps->noted_clocks);
+    ps->noted_round = plan->run_schedule.start;
+    if (!ps->table_counts || !ps->rule_steps || !ps->noted_clocks)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)
@@ -111,6 +115,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         status = open_server(ps, why);
     if (status)
         return status;
+    health_note(ps->process.health, EVENT_PLANNED, 0, NULL, 0);
     ps->shard_init = (struct shard_init){.units = *server_units(ps->server),
                                          .seed = ps->job->seed,
                                          .folder = ps->plan->restore_folder,
@@ -128,6 +133,7 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
     if (status)
         return status;
     ps->chief = welcome->chief_incarnation;
+    health_note(ps->process.health, EVENT_JOINED, 0, NULL, 0);
     if (ps->member->own_job && strcmp(ps->member->own_job, welcome->job))
         log_warning(ps->process.log, "job_ignored",
                     "the job given here is not read and differs from the "
@@ -142,6 +148,7 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
 static enum status take_view(struct ps *ps, const Capstan__View *view,
                              struct failure *why) {
     struct gate_slot slots[PLAN_MAX_TRAINERS] = {0};
+    uint32_t live = 0;
     enum status status = message_check_view(view, ps->plan->num_ranks, why);
     if (status)
         return status;
@@ -150,6 +157,11 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
                                .from = view->slots[r]->from_clock,
                                .live = view->slots[r]->live};
+    for (size_t r = 0; r < view->n_slots; r++)
+        live += slots[r].live;
+    health_note(ps->process.health, EVENT_VIEW, view->number, NULL, live);
+    if (!ps->round_since)
+        ps->round_since = time_now();
     link_limit_rate(ps->link, view->link_gbits, ps->plan->num_ranks);
     update_core_set_view(server_update_core(ps->server), view->number, slots);
     control_client_heartbeat(ps->control_client)->view = view->number;
@@ -161,6 +173,7 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
 static enum status take_stop(struct ps *ps, const Capstan__Stop *stop,
                              struct failure *why) {
     ps->stopped = true;
+    health_note(ps->process.health, EVENT_STOPPED, 0, NULL, 0);
     return control_client_handle_stop(ps->control_client, stop, why);
 }
 
@@ -188,12 +201,19 @@ static enum status ps_control_handle(struct ps *ps,
     case CAPSTAN__CONTROL__BODY_NORM:
         return server_set_norm(ps->server, command->norm->round,
                                command->norm->norm, why);
+    case CAPSTAN__CONTROL__BODY_SNAPSHOT:
+        health_note(ps->process.health, EVENT_SNAPSHOT,
+                    command->snapshot->round ? command->snapshot->round
+                                             : command->snapshot->step,
+                    NULL, 0);
+        return snapshot_agent_handle(ps->snapshot_agent, command, why);
     default:
         return snapshot_agent_handle(ps->snapshot_agent, command, why);
     }
 }
 
 enum { FRAMES_PER_TURN = 64 };
+static const int64_t SHOWN_WAIT = TIME_S; /* for pushes, in the report */
 /* Trainers connect when a view lists them and send at once. */
 static const int64_t FIRST_MESSAGE_LIMIT = 30 * TIME_S;
 
@@ -240,6 +260,7 @@ static void ps_close_all(struct ps *ps) {
     free(ps->ids);
     free(ps->table_counts);
     free(ps->rule_steps);
+    free(ps->noted_clocks);
 }
 
 static void ps_send_ready(struct ps *ps) {
@@ -271,6 +292,7 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
                                   ps->rule_steps[b]);
     ps->reported_step = ps->plan->run_schedule.start;
     listen_shm(ps);
+    health_note(ps->process.health, EVENT_READY, 0, NULL, 0);
     ps_send_ready(ps);
     return STATUS_OK;
 }
@@ -312,6 +334,28 @@ static bool handle_discovery(struct ps *ps, struct link_frame *frame,
     return true;
 }
 
+/* Of the messages of a push the first. */
+static void note_push(struct ps *ps, const Capstan__DataHeader *header) {
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH ||
+        header->rank >= ps->plan->num_ranks ||
+        ps->noted_clocks[header->rank] >= header->clock ||
+        !update_core_is_current(server_update_core(ps->server), header->rank,
+                                header->incarnation))
+        return;
+    ps->noted_clocks[header->rank] = header->clock;
+    health_note(ps->process.health, EVENT_RECEIVED, header->clock, NULL,
+                header->rank);
+}
+
+static void note_rounds(struct ps *ps) {
+    uint64_t highest = update_core_highest(server_update_core(ps->server));
+    if (ps->job->staleness || highest <= ps->noted_round)
+        return;
+    ps->noted_round = highest;
+    ps->round_since = time_now();
+    health_note(ps->process.health, EVENT_CLOSED, highest, NULL, 0);
+}
+
 /* A frame that cannot be parsed costs its sender the connection and one log
  * line. */
 static enum status serve_frame(struct ps *ps, struct link_frame *frame,
@@ -332,7 +376,10 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
         link_release(frame);
         return STATUS_OK;
     }
-    return server_handle(ps->server, frame, header, why);
+    note_push(ps, header);
+    enum status status = server_handle(ps->server, frame, header, why);
+    note_rounds(ps);
+    return status;
 }
 
 static bool holds_first_block(const struct ps *ps) {
@@ -436,6 +483,24 @@ static bool keeps_serving(struct ps *ps) {
            time_now() - ps->polled < TIME_MS;
 }
 
+/* The ranks whose contributions the open round lacks. */
+static void report_round(const struct ps *ps, struct health_report *report) {
+    struct update_core *core = server_update_core(ps->server);
+    char *text = report->waiting_for;
+    size_t used = 0, size = sizeof report->waiting_for;
+    uint64_t round;
+    if (ps->polled - ps->round_since < SHOWN_WAIT)
+        return;
+    for (uint32_t r = 0; r < ps->plan->num_ranks && used < size; r++)
+        if (update_core_awaits(core, r, &round))
+            used += (size_t)snprintf(text + used, size - used, "%s%u",
+                                     used ? ", " : "the pushes of rank ", r);
+    if (used && used < size)
+        snprintf(text + used, size - used, " for round %llu",
+                 (unsigned long long)round);
+    report->waiting_since = ps->round_since;
+}
+
 static void ps_report_health(struct ps *ps) {
     struct health_report *report = health_begin(ps->process.health, ps->polled);
     if (!report)
@@ -448,8 +513,14 @@ static void ps_report_health(struct ps *ps) {
                  "its weights to be set");
     if (ps->server) {
         report->step = update_core_highest(server_update_core(ps->server));
-        if (update_core_gate(server_update_core(ps->server))->view)
+        if (update_core_gate(server_update_core(ps->server))->view) {
             report->state = HEALTH_TRAINING;
+            if (!ps->job->staleness)
+                report_round(ps, report);
+        } else if (!ps->init_task) {
+            snprintf(report->waiting_for, sizeof report->waiting_for,
+                     "the first view of the chief");
+        }
     }
     if (ps->interrupted || ps->stopped)
         report->state = HEALTH_ENDING;
@@ -520,6 +591,8 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
                    link_port(ps->link));
     while (!status && !ps->stopped)
         status = ps_run_once(ps, why);
+    if (status && why->code == FAILURE_PEER_SILENT)
+        process_report_log(ps->process.log, ps->process.health, time_now());
     health_leave_loop(ps->process.health, HEALTH_ENDING);
     if (ps->interrupted && (status == STATUS_OK || ps->stopped)) {
         status = end_by_signal(ps->interrupted, why);

@@ -10,6 +10,7 @@
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "proto/messages/control_client.h"
+#include "proto/messages/process_report.h"
 #include "proto/plan/plan.h"
 #include "worker/bandwidth_meter.h"
 #include "worker/discovery_listener.h"
@@ -44,7 +45,10 @@ struct worker {
     uint64_t chief;                /* the chief's incarnation */
     uint32_t rank, num_ranks;
     int64_t points_sent_at;
+    uint64_t step_seen; /* the last step that it has finished, */
+    int64_t step_since; /* and since when; 0: it has not begun */
     bool stopped, leaving;
+    bool declared;                 /* the model was sent to the chief */
     bool finished;                 /* the trainer has left the loop */
     int64_t leaves_at;             /* then it stops; 0: not set */
     enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
@@ -168,6 +172,7 @@ static enum status worker_control_handle_welcome(
     if (status)
         return status;
     worker->chief = welcome->chief_incarnation;
+    health_note(worker->process.health, EVENT_JOINED, 0, NULL, 0);
     worker->rank = welcome->rank;
     worker->num_ranks = welcome->trainers;
     discovery_listener_stop_queries(worker->discovery_listener);
@@ -261,9 +266,15 @@ static enum status worker_control_handle_view(struct worker *worker,
         if (!status)
             exchange = client_exchange(worker->client);
     }
-    if (!status)
+    if (!status) {
+        uint32_t live = 0;
+        for (size_t r = 0; r < view->n_slots; r++)
+            live += view->slots[r]->live;
+        health_note(worker->process.health, EVENT_VIEW, view->number, NULL,
+                    live);
         trainer_begin(worker->trainer, exchange, worker->plan,
                       own_slot->from_clock);
+    }
     return status;
 }
 
@@ -340,6 +351,7 @@ static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
         status = plan_check_trainers(worker->plan, worker->num_ranks, why);
     if (!status)
         status = worker_control_check_descriptors(worker->plan, why);
+    health_note(worker->process.health, EVENT_PLANNED, 0, NULL, 0);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
     return status;
@@ -388,6 +400,7 @@ static enum status worker_control_handle_stop(struct worker *worker,
                                               const Capstan__Stop *stop,
                                               struct failure *why) {
     worker->stopped = true;
+    health_note(worker->process.health, EVENT_STOPPED, 0, NULL, 0);
     worker_report_points(worker);
     return control_client_handle_stop(worker->control_client, stop, why);
 }
@@ -396,6 +409,8 @@ static void handle_evaluate(struct worker *worker,
                             const Capstan__Evaluate *evaluate) {
     struct trainer_evaluation_request command = {
         evaluate->id, evaluate->step, evaluate->part, evaluate->parts};
+    health_note(worker->process.health, EVENT_EVALUATED, evaluate->step, NULL,
+                0);
     if (worker_is_training(worker) && command.part < command.parts)
         trainer_request_evaluation(worker->trainer, &command);
 }
@@ -713,6 +728,8 @@ static void forward_report(struct worker *worker,
         send_visible_devices(worker, report);
         break;
     case TRAINER_DECLARED:
+        health_note(worker->process.health, EVENT_DECLARED, 0, NULL, 0);
+        worker->declared = true;
         worker_send_model_spec(worker, report);
         break;
     case TRAINER_EPOCH:
@@ -851,10 +868,53 @@ static void report_ps(const struct worker *worker, struct health_report *report,
         return;
     snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
              deadline.peer);
+    report->waiting_since = deadline.since;
     health_add_deadline(report, &deadline, now);
 }
 
+/* The step that it has finished last: when that changed. */
+static void follow_step(struct worker *worker, int64_t now) {
+    uint64_t step = control_client_heartbeat(worker->control_client)->clock;
+    if (!worker_is_training(worker) ||
+        (worker->step_since && step == worker->step_seen))
+        return;
+    if (worker->step_since)
+        health_note(worker->process.health, EVENT_STEPPED, step, NULL, 0);
+    worker->step_seen = step;
+    worker->step_since = now;
+}
+
+/* What it waits for where no ps and no chief is late. */
+static const char *own_wait(const struct worker *worker) {
+    bool external = worker->settings->external != NULL;
+    if (!worker->job || worker->finished)
+        return worker->finished ? "the end of the run, or an evaluation" : NULL;
+    if (!worker->declared)
+        return external ? "its caller to declare the model"
+                        : "its data to be read";
+    if (!worker->plan)
+        return "the plan of the chief, which needs all members";
+    if (!worker_is_training(worker))
+        return "the first view of the chief";
+    if (worker->allreduce &&
+        reducer_is_reducing(allreduce_reducer(worker->allreduce)))
+        return "the gradients of the other ranks";
+    return external ? "its caller's next step" : "its own computation";
+}
+
+static void report_own_wait(const struct worker *worker,
+                            struct health_report *report, int64_t now) {
+    const char *text = report->waiting_for[0] ? NULL : own_wait(worker);
+    bool trains = worker_is_training(worker) && !worker->finished;
+    if (!text || (trains && now - worker->step_since < SHOWN_WAIT))
+        return;
+    snprintf(report->waiting_for, sizeof report->waiting_for, "%s", text);
+    if (trains)
+        report->waiting_since = worker->step_since;
+}
+
 static void report_health(struct worker *worker, int64_t now) {
+    follow_step(worker, now);
     struct health_report *report = health_begin(worker->process.health, now);
     if (!report)
         return;
@@ -874,6 +934,7 @@ static void report_health(struct worker *worker, int64_t now) {
         report->state = HEALTH_ENDING;
     if (worker->client)
         report_ps(worker, report, now);
+    report_own_wait(worker, report, now);
     health_end(worker->process.health);
 }
 
@@ -918,6 +979,9 @@ enum status worker_run(const struct worker_settings *settings,
     enum status status = worker_open_links(worker, why);
     while (!status && !worker->stopped)
         status = worker_run_once(worker, why);
+    if (status && why->code == FAILURE_PEER_SILENT)
+        process_report_log(worker->process.log, worker->process.health,
+                           time_now());
     health_leave_loop(worker->process.health, HEALTH_ENDING);
     if (worker->leaving && worker->control_client) {
         control_client_leave(worker->control_client);

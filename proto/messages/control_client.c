@@ -12,6 +12,7 @@
 #include "core/net/link/resolve.h"
 #include "proto/messages/channel.h"
 #include "proto/messages/launch_record.h"
+#include "proto/messages/process_report.h"
 #include "proto/messages/trace_sender.h"
 
 #include <stdio.h>
@@ -751,6 +752,22 @@ static bool accept(struct control_client *client,
     return control->seq && channel_accept(&client->channel, control->seq);
 }
 
+static void send_own_report(void *client, Capstan__Control *control) {
+    control_client_send_reliable(client, control);
+}
+
+/* What this process does is asked for whatever its role is. */
+static bool answers_request(struct control_client *client,
+                            const Capstan__Control *command, int64_t now) {
+    struct health *health = client->process->health;
+    if (command->body_case != CAPSTAN__CONTROL__BODY_REPORT_REQUEST)
+        return false;
+    if (health && client->joined)
+        process_report_send(health, command->report_request->id, now,
+                            send_own_report, client);
+    return true;
+}
+
 enum status control_client_receive(struct control_client *client, int64_t now,
                                    const Capstan__Control **command,
                                    struct failure *why) {
@@ -767,7 +784,8 @@ enum status control_client_receive(struct control_client *client, int64_t now,
             warn_malformed(client, index, &bad);
             continue;
         }
-        if (accept(client, client->command, index, now)) {
+        if (accept(client, client->command, index, now) &&
+            !answers_request(client, client->command, now)) {
             *command = client->command;
             break;
         }

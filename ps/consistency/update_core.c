@@ -569,6 +569,23 @@ struct ledger *update_core_ledger(struct update_core *x) {
     return &x->ledger;
 }
 
+bool update_core_awaits(const struct update_core *x, uint32_t rank,
+                        uint64_t *round) {
+    const struct gate_slot *slot = &x->gate.slots[rank];
+    *round = UINT64_MAX;
+    for (uint32_t b = 0; b < x->settings.num_blocks; b++)
+        if (x->blocks[b].version < *round)
+            *round = x->blocks[b].version;
+    if ((*round)++ == UINT64_MAX)
+        return false;
+    for (uint32_t b = 0; b < x->settings.num_blocks; b++)
+        if (x->blocks[b].version + 1 == *round && slot->live &&
+            slot->from <= *round &&
+            gate_clock(&x->gate, &x->ledger, b, rank) < *round)
+            return true;
+    return false;
+}
+
 const struct gate *update_core_gate(const struct update_core *x) {
     return &x->gate;
 }

@@ -188,6 +188,11 @@ void update_core_ledger_row(const struct update_core *core, uint32_t block,
 /* The ledger, borrowed. */
 struct ledger *update_core_ledger(struct update_core *core);
 
+/* Synchronous: does the lowest round that is open, *ROUND, wait for RANK's
+ * contribution to some block? */
+bool update_core_awaits(const struct update_core *core, uint32_t rank,
+                        uint64_t *round);
+
 /* The gate with the current view, borrowed. */
 const struct gate *update_core_gate(const struct update_core *core);
 

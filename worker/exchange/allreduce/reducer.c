@@ -962,6 +962,11 @@ bool reducer_failed(struct reducer *reducer, struct failure *why) {
     return failed;
 }
 
+bool reducer_is_reducing(struct reducer *reducer) {
+    return !reducer->settings.resident && sequence_value(&reducer->announced) >
+                                              sequence_value(&reducer->updated);
+}
+
 /* A device does not report the time of single operations. */
 void reducer_times(struct reducer *reducer, struct reducer_times *times) {
     bool resident = reducer->settings.resident;

@@ -145,6 +145,10 @@ void reducer_save_now(struct reducer *reducer);
 /* Polls readable when reducer_failed has something to report. */
 int reducer_descriptor(const struct reducer *reducer);
 
+/* Is a round announced whose weights are not there? Then it waits for the
+ * other ranks. Of a resident reducer false. */
+bool reducer_is_reducing(struct reducer *reducer);
+
 /* True if a collective, a load or a save has failed: WHY has the reason, and
  * the run cannot continue. */
 bool reducer_failed(struct reducer *reducer, struct failure *why);

@@ -649,6 +649,8 @@ static void log_wait(struct client *client, int64_t now) {
         now - deadline.since < after)
         return;
     client->logged_wait = deadline.since;
+    health_note(client->settings.process->health, EVENT_WARNED, 0,
+                "a ps that does not answer", EVENT_NO_INDEX);
     deadline_text(&deadline, now, text, sizeof text);
     log_warning(client->settings.process->log, "waiting_for_ps", "%s", text);
 }

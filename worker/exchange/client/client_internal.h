@@ -3,6 +3,7 @@
 #ifndef CAPSTAN_CLIENT_INTERNAL_H
 #define CAPSTAN_CLIENT_INTERNAL_H
 
+#include "core/base/health.h"
 #include "core/base/time.h"
 #include "core/base/waiter.h"
 #include "proto/messages/ps_links.h"
@@ -49,6 +50,7 @@ struct client_peer {
     int64_t back;          /* since when it has a connection; 0: it has none */
     bool flaps;            /* connections since the loss have ended soon */
     uint64_t received;     /* blocks, at the last step */
+    uint64_t pushed, answered; /* clocks that health has as such */
 };
 
 struct client {

@@ -437,6 +437,15 @@ static void client_take_rows(struct client *client,
     }
 }
 
+/* Of the messages of a step with PS the first of a kind. */
+static void note_once(struct client *client, enum event_kind kind,
+                      uint64_t clock, uint32_t ps, uint64_t *noted) {
+    if (clock <= *noted)
+        return;
+    *noted = clock;
+    health_note(client->settings.process->health, kind, clock, "ps", ps);
+}
+
 static bool client_messages_send_request(struct client *client,
                                          struct window_request *request) {
     static const Capstan__DataHeader__Kind kinds[] = {
@@ -474,8 +483,12 @@ static bool client_messages_send_request(struct client *client,
         client_add_values(client, request, &header);
         add_epoch(client, &header);
     }
-    return fill_payload(client, request, &payload) &&
-           send_traced(client, request->ps, start, &header, &payload);
+    bool sent = fill_payload(client, request, &payload) &&
+                send_traced(client, request->ps, start, &header, &payload);
+    if (sent && header.kind == CAPSTAN__DATA_HEADER__KIND__PUSH)
+        note_once(client, EVENT_PUSHED, header.clock, request->ps,
+                  &client->peers[request->ps].pushed);
+    return sent;
 }
 
 /* Stored before waiting threads are woken. */
@@ -571,6 +584,10 @@ static void handle_reply(struct client *client, uint32_t ps,
     int64_t start = header->snapshot || header->tensor
                         ? 0
                         : trace_begin(client->exchange.trace, header->clock);
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__WEIGHTS &&
+        !header->snapshot && !header->tensor)
+        note_once(client, EVENT_ANSWERED, header->clock, ps,
+                  &client->peers[ps].answered);
     switch (header->kind) {
     case CAPSTAN__DATA_HEADER__KIND__WEIGHTS:
         store_answer(client, header, frame->payload.data, now);

@@ -351,3 +351,22 @@ TEST(a_message_of_blocks_is_checked_in_half_a_millisecond) {
     assert_int_equal(message_group_bytes(100), 1 << 20);
     assert_int_equal(message_group_bytes(0), 1 << 20);
 }
+
+TEST(a_report_that_no_process_sends_is_refused) {
+    Capstan__Report report = CAPSTAN__REPORT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT, *back;
+    unsigned char bytes[4096];
+    char wait[2048];
+    memset(wait, 'w', sizeof wait - 1);
+    wait[sizeof wait - 1] = 0;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_REPORT;
+    control.report = &report;
+    size_t size = capstan__control__pack(&control, bytes);
+    assert_ok(message_read_control(&back, bytes, size, &failure));
+    message_free_control(&back);
+    report.waiting_for = wait;
+    size = capstan__control__pack(&control, bytes);
+    assert_error(message_read_control(&back, bytes, size, &failure),
+                 FAILURE_BAD_MESSAGE);
+}

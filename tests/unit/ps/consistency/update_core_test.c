@@ -640,3 +640,30 @@ TEST(the_lowest_live_rank_of_the_round_is_asked) {
     assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, NULL), 1);
     assert_false(update_core_want_again(core));
 }
+
+static bool is_awaited(uint32_t rank, uint64_t expected) {
+    uint64_t round;
+    bool awaits =
+        update_core_awaits(update_core_fixture.update_core, rank, &round);
+    assert_int_equal(round, expected);
+    return awaits;
+}
+
+TEST(the_lowest_open_round_tells_whom_it_awaits) {
+    update_core_fixture_synchronous(2, 3);
+    for (uint32_t r = 0; r < 3; r++)
+        assert_true(is_awaited(r, 1));
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_true(is_awaited(0, 1)); /* to the other block */
+    update_core_fixture_push(1, 0, 1, 2);
+    assert_false(is_awaited(0, 1));
+    for (uint32_t r = 1; r < 3; r++)
+        update_core_fixture_push(0, r, 1, 3);
+    assert_true(is_awaited(1, 1)); /* block 1 is the lowest */
+    update_core_fixture.slots[1].live = false;
+    update_core_fixture_set_view();
+    assert_false(is_awaited(1, 1));
+    update_core_fixture.slots[2] = (struct gate_slot){900, 5, true};
+    update_core_fixture_set_view(); /* it begins later */
+    assert_false(is_awaited(2, 2));
+}
