@@ -9,6 +9,7 @@
 #include "chief/plan/model_spec.h"
 #include "chief/plan/planning.h"
 #include "chief/report/evaluations.h"
+#include "chief/report/hang_report.h"
 #include "chief/report/metrics.h"
 #include "chief/report/summary.h"
 #include "chief/report/trace_file.h"
@@ -94,6 +95,7 @@ static enum status open_run(struct run *run,
                             const struct chief_settings *settings,
                             struct failure *why) {
     *run = (struct run){.log = settings->log,
+                        .health = settings->health,
                         .job = settings->job,
                         .model_memory = settings->model_memory,
                         .zmq = settings->zmq,
@@ -187,6 +189,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
 
 static void close_run(struct run *run) {
     trace_file_close(run);
+    hang_report_close(run);
     weights_io_close(run);
     checkpoint_policy_close(run);
     progress_close(&run->metrics.progress);
@@ -431,6 +434,8 @@ static void receive_messages(struct run *run) {
         else if (control->body_case == CAPSTAN__CONTROL__BODY_INTERRUPTED)
             shutdown_receive_interrupted(run, incoming.slot,
                                          control->interrupted);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_REPORT)
+            hang_report_receive(run, incoming.slot, control->report);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
             membership_receive_exit(run, incoming.slot, control->exit_report);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE)
@@ -452,6 +457,8 @@ static void read_interrupt(struct run *run, int descriptor) {
         return;
     if (number == SIGUSR1)
         snapshot_coordinator_receive_signal(run, "SIGUSR1");
+    else if (number == SIGQUIT)
+        hang_report_print(run, time_now());
     else
         shutdown_interrupt(run, failure_code_of_signal((int)number),
                            "ended by a signal");
@@ -466,6 +473,7 @@ static void chief_report_wait(const struct run *run,
     bool names = !strncmp(text, words, sizeof words - 1);
     snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
              text + (names ? sizeof words - 1 : 0));
+    report->waiting_since = run->stall.since;
 }
 
 /* What the chief knows of the member of SLOT. */
@@ -564,6 +572,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     planning_step(run);
     evaluations_step(run);
     watchdog_step(run, now);
+    hang_report_step(run, now);
     snapshot_coordinator_step(run, now);
     run_series_step(run, now);
     metrics_show(run, now);

@@ -84,8 +84,14 @@ uint32_t run_count_live(const struct run *run) {
 }
 
 void run_enter_phase(struct run *run, enum run_phase phase) {
+    static const char *const names[] = {
+        [RUN_JOINING] = "joining",   [RUN_READYING] = "readying",
+        [RUN_TRAINING] = "training", [RUN_FINISHING] = "finishing",
+        [RUN_STOPPING] = "stopping", [RUN_OVER] = "its end",
+    };
     run->phase = phase;
     run->phase_since = time_now();
+    health_note(run->health, EVENT_PHASE, 0, names[phase], EVENT_NO_INDEX);
 }
 
 enum failure_code run_code_of_members(enum failure_code code) {

@@ -11,6 +11,7 @@
 #include "chief/plan/device_replicas.h"
 #include "chief/plan/planning.h"
 #include "chief/report/evaluations.h"
+#include "chief/report/hang_report.h"
 #include "chief/report/metrics.h"
 #include "chief/report/stall.h"
 #include "chief/report/trace_file.h"
@@ -96,6 +97,7 @@ struct run {
     const struct log *log;
     struct run_series *series;       /* of this run, or NULL; borrowed */
     struct page_points *page_points; /* likewise */
+    struct health *health;           /* borrowed; NULL: nobody asks for it */
     void *zmq;
     const char *address;           /* as of struct process (member.h) */
     const struct cluster *cluster; /* from the chief's configuration */
@@ -124,6 +126,7 @@ struct run {
     struct run_evaluations evaluations;
     struct run_metrics metrics;
     struct run_stall stall;
+    struct run_hang_report hang_report;
     struct run_shutdown shutdown;
     struct run_trace trace;
 

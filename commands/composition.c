@@ -64,9 +64,7 @@ static struct role *add_role(struct composition *composition,
         roles_add(&composition->roles, kind, name, index, quiet);
     role->log.silent = composition->process_settings.silent;
     role->log.terminal &= !role->log.silent;
-    if (composition->process_settings.metrics.port ||
-        composition->process_settings.notify)
-        role->health = open_health(kind, index);
+    role->health = open_health(kind, index);
     return role;
 }
 

@@ -216,6 +216,8 @@ static void node_launch_forward_signal(struct node_launch *launch, int number) {
     if (!launch->ending)
         launch->exit_code = 128 + number;
     begin_termination(launch, number);
+    if (number == SIGQUIT) /* processes of a run log a report and go on */
+        signal_all(launch, SIGTERM);
 }
 
 static void node_launch_supervise(struct node_launch *launch) {

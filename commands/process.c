@@ -8,10 +8,12 @@
 #include "commands/composition.h"
 #include "commands/launch/children.h"
 #include "commands/launch/launch.h"
+#include "commands/report_board.h"
 #include "commands/status_server.h"
 #include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
+#include "proto/messages/process_report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,12 +35,14 @@
  * runs; a role receives a signal through its pipe, with its other events. */
 
 enum { END_WITH_CHIEF_MS = 500 };
+static const int64_t STANDS_STILL = 2 * TIME_S; /* of a loop */
 
 static sigset_t handled_signals(void) {
     sigset_t signals;
     sigemptyset(&signals);
     children_add_termination_signals(&signals);
     sigaddset(&signals, SIGUSR1);
+    sigaddset(&signals, SIGQUIT);
     return signals;
 }
 
@@ -66,11 +70,11 @@ static void roles_close(struct roles *roles) {
     roles->done = roles->signals = -1;
 }
 
-/* Takes the signals of children_add_termination_signals and SIGUSR1, also in
- * every thread started later, and ignores signals that a lost peer or a full
- * disk raises. With INTERRUPTS (-1: none) the process's signals are left alone,
- * and their numbers are read from there. STATUS_RETRY if there is no descriptor
- * left, STATUS_FAILED if the system refuses one. */
+/* Takes the signals of children_add_termination_signals, SIGUSR1 and SIGQUIT,
+ * also in every thread started later, and ignores signals that a lost peer or a
+ * full disk raises. With INTERRUPTS (-1: none) the process's signals are left
+ * alone, and their numbers are read from there. STATUS_RETRY if there is no
+ * descriptor left, STATUS_FAILED if the system refuses one. */
 static enum status roles_open(struct roles *roles, int interrupts,
                               struct failure *why) {
     *roles = (struct roles){.embedded = interrupts >= 0};
@@ -116,6 +120,21 @@ static void stop_from(struct roles *roles, unsigned from, unsigned started) {
             eventfd_write(roles->list[i].interrupt_writer, SIGTERM);
 }
 
+/* The chief asks all members and logs it. If its loop stands still, or another
+ * role is the first, the roles of this process are told of from here. */
+static void report_roles(const struct roles *roles) {
+    const struct role *first = &roles->list[0];
+    int64_t now = time_now();
+    int64_t silence = first->health ? health_silence(first->health, now) : -1;
+    if (first->kind == ROLE_CHIEF && silence >= 0 && silence < STANDS_STILL) {
+        eventfd_write(first->interrupt_writer, SIGQUIT);
+        return;
+    }
+    for (unsigned i = 0; i < roles->count; i++)
+        if (roles->list[i].kind != ROLE_BENCH)
+            process_report_log(&roles->list[i].log, roles->list[i].health, now);
+}
+
 /* A signal goes to the first role; SIGUSR1 only to a chief, because a user who
  * signals all processes of a job wants the one checkpoint that the chief
  * starts. A closing terminal may send SIGHUP twice, and systemd sends SIGHUP
@@ -123,6 +142,10 @@ static void stop_from(struct roles *roles, unsigned from, unsigned started) {
 static void roles_forward_signal(struct roles *roles, int number) {
     const struct role *first = &roles->list[0];
     bool saves = number == SIGUSR1;
+    if (number == SIGQUIT) {
+        report_roles(roles);
+        return;
+    }
     if (saves && first->kind != ROLE_CHIEF) {
         if (!roles->usr1_ignored)
             log_info(
@@ -413,6 +436,16 @@ static void log_refusal(const struct composition *composition,
         log_failure(&composition->roles.list[0].log, &why);
 }
 
+/* Fills HEALTHS[ROLES_MAX]; returns how many there are. */
+static unsigned list_healths(const struct roles *roles,
+                             struct health **healths) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < roles->count; i++)
+        if (roles->list[i].health)
+            healths[count++] = roles->list[i].health;
+    return count;
+}
+
 /* Serves what the roles tell of themselves, if that is asked for. */
 static enum status process_open_status(const struct composition *composition,
                                        struct status_server **server,
@@ -421,11 +454,8 @@ static enum status process_open_status(const struct composition *composition,
     const struct roles *roles = &composition->roles;
     struct health *healths[ROLES_MAX];
     struct page_points *points = NULL; /* the chief is the first role */
-    unsigned count = 0;
+    unsigned count = list_healths(roles, healths);
     char text[300];
-    for (unsigned i = 0; i < roles->count; i++)
-        if (roles->list[i].health)
-            healths[count++] = roles->list[i].health;
     if (roles->count)
         points = roles->list[0].page_points;
     if (!count || !address->port)
@@ -435,7 +465,8 @@ static enum status process_open_status(const struct composition *composition,
     cluster_address(address, text, sizeof text);
     if (!status)
         log_info(&roles->list[0].log, "status_served",
-                 "serving http://%s/ (a page), /healthz and /status", text);
+                 "serving http://%s/ (a page), /healthz, /status and /report",
+                 text);
     return status;
 }
 
@@ -453,8 +484,14 @@ static enum status process_run_once(struct composition *composition,
         if (status && composition->process_settings.external)
             log_refusal(composition, *why);
     }
-    if (composed)
+    if (composed) {
+        struct health *healths[ROLES_MAX];
+        struct report_board *board = composition->process_settings.board;
+        report_board_set(board, healths,
+                         list_healths(&composition->roles, healths));
         status = run_roles(composition, why);
+        report_board_set(board, NULL, 0);
+    }
     status_server_close(&server);
     close_process(composition);
     if (composed || !cluster_expects_joins(cluster) || composition->series_run)

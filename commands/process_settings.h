@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+struct report_board;
 struct service_notify;
 
 /* What `capstan local` adds to the job of a command: the job's path, of a
@@ -47,7 +48,8 @@ struct process_settings {
     /* The library's process, whose signals and memory are the caller's: */
     struct external *external; /* the caller's model; NULL: the program's own */
     int interrupts; /* readable: the number of a signal, in 8 bytes */
-    bool silent;    /* nothing is logged */
+    struct report_board *board; /* borrowed; has the roles while they run */
+    bool silent;                /* nothing is logged */
 };
 
 /* For a command whose processes are all on this machine, before their settings

@@ -3,13 +3,15 @@
  * reason. A request is answered at once, from memory. A connection is for one
  * request and has a deadline, as libmicrohttpd's timeout begins anew at each
  * byte. Where there are too many, of an address or in all, the oldest ends: so
- * slow clients keep no probe out, wherever it comes from. */
+ * slow clients keep no probe out, wherever it comes from. Only a request for
+ * the report of all processes waits, suspended, while the chief asks them. */
 #include "commands/status_server.h"
 
 #include "commands/host_header.h"
 #include "commands/page.h"
 #include "core/base/fork_guard.h"
 #include "core/base/time.h"
+#include "proto/messages/process_report.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -32,11 +34,19 @@ enum { MAX_CONNECTIONS = 32, MAX_OF_ADDRESS = 8 };
 /* Of a connection that has ended libmicrohttpd learns later. */
 enum { MAX_ACCEPTED = 2 * MAX_CONNECTIONS };
 static const int64_t REQUEST_LIMIT = 5 * TIME_S;
+/* The chief's loop may take a while to see the question, and its members two
+ * seconds to answer it. */
+static const int64_t REPORT_LIMIT = (HEALTH_ANSWER_S + 1) * TIME_S;
+enum { REPORT_TICK_MS = 20 };
 
 struct http_client {
     int64_t since; /* 0: no connection */
     int descriptor;
     bool ended; /* this side has shut it down */
+    struct MHD_Connection
+        *suspended;  /* it awaits the report; NULL: it doesn't */
+    uint64_t ticket; /* of health_ask */
+    int64_t asked_at;
     char address[64];
 };
 
@@ -247,6 +257,77 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection,
     return result;
 }
 
+static struct http_client *client_of(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* True: CONNECTION waits for the report, and is answered when it is there. */
+static bool suspend_for_report(struct status_server *server,
+                               struct MHD_Connection *connection) {
+    struct http_client *client = client_of(connection);
+    if (!client || !health_is_chiefs(server->healths[0]))
+        return false;
+    client->ticket = health_ask(server->healths[0]);
+    client->asked_at = time_now();
+    client->suspended = connection;
+    MHD_suspend_connection(connection);
+    return true;
+}
+
+static bool is_report_due(const struct status_server *server,
+                          const struct http_client *client, int64_t now) {
+    char *text = health_take_answer(server->healths[0], client->ticket);
+    bool due = text || client->ended || now - client->asked_at >= REPORT_LIMIT;
+    free(text);
+    return due;
+}
+
+/* Lets those go on whose report is there, or overdue, or ALL. True: there is
+ * one that waits or is being answered, which takes turns of the loop that no
+ * event of its socket brings. */
+static bool resume_clients(struct status_server *server, bool all) {
+    bool waits = false;
+    for (unsigned i = 0; i < MAX_ACCEPTED; i++) {
+        struct http_client *client = &server->clients[i];
+        waits |= client->since && client->ticket;
+        if (!client->suspended ||
+            (!all && !is_report_due(server, client, time_now())))
+            continue;
+        struct MHD_Connection *connection = client->suspended;
+        client->suspended = NULL;
+        MHD_resume_connection(connection);
+    }
+    return waits;
+}
+
+/* A chief's is of all processes, unless its loop stands still; another one's of
+ * this process. */
+static void answer_report(struct status_server *server,
+                          struct http_answer *answer) {
+    json_t *object =
+        process_report_of_roles(server->healths, server->count, time_now());
+    answer->code = MHD_HTTP_OK;
+    answer->type = "application/json";
+    answer->text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    json_decref(object);
+}
+
+static void answer_report_of(struct status_server *server,
+                             struct MHD_Connection *connection,
+                             struct http_answer *answer) {
+    const struct http_client *client = client_of(connection);
+    char *text = client && client->ticket
+                     ? health_take_answer(server->healths[0], client->ticket)
+                     : NULL;
+    answer_report(server, answer);
+    if (!text)
+        return;
+    free(answer->text);
+    answer->text = text;
+}
+
 /* A probe asks by any name; what a run tells is for those who ask by one that
  * no other site can have. */
 static const struct http_path {
@@ -254,10 +335,9 @@ static const struct http_path {
     void (*answer)(struct status_server *server, struct http_answer *answer);
     bool is_open; /* whatever the request calls this host */
 } paths[] = {
-    {"/", answer_page, false},
-    {"/healthz", answer_healthz, true},
-    {"/points", answer_points, false},
-    {"/status", answer_status, false},
+    {"/", answer_page, false},         {"/healthz", answer_healthz, true},
+    {"/points", answer_points, false}, {"/status", answer_status, false},
+    {"/report", answer_report, false},
 };
 
 static const struct http_path *find_path(const char *text) {
@@ -297,7 +377,7 @@ static void refuse_request(struct status_server *server,
     const char *text = NULL;
     if (!path) {
         answer->code = MHD_HTTP_NOT_FOUND;
-        text = "there are /, /healthz, /points and /status\n";
+        text = "there are /, /healthz, /points, /report and /status\n";
     } else if (!reads) {
         answer->code = MHD_HTTP_METHOD_NOT_ALLOWED;
         text = "GET only\n";
@@ -321,9 +401,16 @@ static enum MHD_Result answer_request(void *context,
     struct status_server *server = context;
     struct http_answer answer = {.type = "text/plain; charset=utf-8"};
     const struct http_path *found = find_path(path);
-    (void)version, (void)upload, (void)upload_size, (void)state;
+    (void)version, (void)upload, (void)upload_size;
     refuse_request(server, connection, found, method, &answer);
-    if (!answer.code)
+    bool reports = !answer.code && found->answer == answer_report;
+    if (reports && !*state && suspend_for_report(server, connection)) {
+        *state = server; /* the next call has the answer */
+        return MHD_YES;
+    }
+    if (reports)
+        answer_report_of(server, connection, &answer);
+    else if (!answer.code)
         found->answer(server, &answer);
     return send_answer(connection, &answer);
 }
@@ -463,6 +550,9 @@ static void *serve(void *context) {
     while (!ready[1].revents) {
         MHD_UNSIGNED_LONG_LONG wanted;
         int wait = end_late_clients(server);
+        if (resume_clients(server, false) &&
+            (wait < 0 || wait > REPORT_TICK_MS))
+            wait = REPORT_TICK_MS;
         if (MHD_get_timeout(server->daemon, &wanted) == MHD_YES &&
             (wait < 0 || wanted < (unsigned)wait))
             wait = (int)wanted;
@@ -486,10 +576,11 @@ static bool start_daemon(struct status_server *server, int listener) {
     server->stop = eventfd(0, EFD_CLOEXEC);
     if (server->stop >= 0)
         server->daemon = MHD_start_daemon(
-            MHD_USE_EPOLL, 0, NULL, NULL, answer_request, server,
-            MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
-            (unsigned)MAX_ACCEPTED, MHD_OPTION_NOTIFY_CONNECTION,
-            notice_connection, server, MHD_OPTION_END);
+            MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+            answer_request, server, MHD_OPTION_LISTEN_SOCKET, listener,
+            MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_ACCEPTED,
+            MHD_OPTION_NOTIFY_CONNECTION, notice_connection, server,
+            MHD_OPTION_END);
     if (server->daemon && start_serving(server))
         return true;
     if (server->daemon)
@@ -537,6 +628,7 @@ void status_server_close(struct status_server **where) {
         return;
     eventfd_write(server->stop, 1);
     pthread_join(server->thread, NULL);
+    resume_clients(server, true);
     MHD_stop_daemon(server->daemon);
     close(server->stop);
     fork_guard_remove_port(server->port);

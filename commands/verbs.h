@@ -70,6 +70,11 @@ enum status report_command(const struct options *options,
 enum status run_command(const struct options *options,
                         struct failure *why) MUST_CHECK;
 
+/* What the processes of a running job do and wait for, asked over HTTP.
+ * STATUS_RETRY: the address does not answer. */
+enum status status_command(const struct options *options,
+                           struct failure *why) MUST_CHECK;
+
 /* The JSON Schema of jobs, or what is wrong with a job. */
 enum status schema_command(const struct options *options,
                            struct failure *why) MUST_CHECK;

@@ -7,9 +7,11 @@
 
 #include "commands/process.h"
 #include "commands/process_settings.h"
+#include "commands/report_board.h"
 #include "core/base/fork_guard.h"
 #include "core/base/time.h"
 #include "core/base/version.h"
+#include "proto/messages/process_report.h"
 #include "worker/train/external.h"
 
 #include <errno.h>
@@ -29,6 +31,7 @@ struct capstan_run {
     struct cluster *cluster;
     struct process_settings settings;
     struct external *external;
+    struct report_board *board;
     int interrupt_writer;
     bool trains;
     pthread_t thread;
@@ -108,6 +111,7 @@ static enum status resolve(capstan_run *run, unsigned flags,
     if (!status)
         status = open_interrupts(run, why);
     run->settings.external = run->external;
+    run->settings.board = run->board;
     run->settings.silent = !(flags & CAPSTAN_LOG);
     if (!status)
         status =
@@ -164,7 +168,8 @@ PUBLIC int capstan_open(capstan_run **out, const char *job,
     run->generation = fork_guard_generation();
     run->settings.interrupts = run->interrupt_writer = -1;
     run->external = external_open();
-    if (!run->external) {
+    run->board = report_board_open();
+    if (!run->external || !run->board) {
         capstan_close(run);
         return STATUS_FAILED;
     }
@@ -534,6 +539,30 @@ PUBLIC void capstan_interrupt(capstan_run *run, int number) {
     errno = saved;
 }
 
+struct report_text {
+    char *text;
+    size_t used, size;
+};
+
+static void add_line(void *context, const char *line) {
+    struct report_text *to = context;
+    size_t left = to->used < to->size ? to->size - to->used : 0;
+    to->used +=
+        (size_t)snprintf(left ? to->text + to->used : NULL, left, "%s\n", line);
+}
+
+PUBLIC int capstan_report(capstan_run *run, char *text, size_t size) {
+    struct report_text to = {text, 0, size};
+    if (size)
+        text[0] = 0;
+    json_t *object = is_forked(run) ? NULL : report_board_read(run->board);
+    if (!object)
+        return CAPSTAN_AGAIN;
+    process_report_each_line(object, add_line, &to);
+    json_decref(object);
+    return to.used < size ? 0 : STATUS_CONFIG;
+}
+
 PUBLIC int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
                        double seconds) {
     int64_t until = until_of(seconds);
@@ -560,6 +589,7 @@ PUBLIC void capstan_close(capstan_run *run) {
         pthread_join(run->thread, NULL);
     }
     external_close(&run->external);
+    report_board_close(&run->board);
     cluster_free(&run->cluster);
     if (run->interrupt_writer >= 0)
         close(run->interrupt_writer);

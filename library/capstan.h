@@ -338,8 +338,18 @@ int capstan_step(capstan_run *run, double loss, uint64_t samples,
 int capstan_epoch(capstan_run *run, uint64_t number);
 
 /* Does what the program does on signal NUMBER: a worker leaves, or the run
- * writes a checkpoint and ends. Async-signal-safe. */
+ * writes a checkpoint and ends; SIGQUIT: with CAPSTAN_LOG what capstan_report
+ * tells is logged, and the run goes on. Async-signal-safe. */
 void capstan_interrupt(capstan_run *run, int number);
+
+/* Writes to TEXT, of SIZE bytes and ended by 0, a line for each role of this
+ * process: what it does and waits for, since when, its step and its last
+ * events. In the process that leads it asks all processes of the run first, for
+ * about 2 s, and writes a line for each; one that has not answered is named. 0;
+ * 2 if TEXT is too small, which has the beginning then; CAPSTAN_AGAIN before
+ * the process has begun, or after its part has ended. It never ends the run,
+ * and may be called while another thread waits. */
+int capstan_report(capstan_run *run, char *text, size_t size);
 
 /* How this rank ends. */
 enum capstan_end {

@@ -48,6 +48,8 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     control_server_bind_peer(run->control_server, slot, peer);
     control_server_send(run->control_server, slot, &control);
     roster_name(slot, name, sizeof name);
+    health_note(run->health, EVENT_MEMBER_JOINED, 0,
+                cluster_role_name(slot->role), slot->index);
     log_info(run->log, "member_joined", "%s joined from %s, pid %u", name,
              slot->host, slot->pid);
 }
@@ -511,6 +513,8 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
                          const char *how, const char *since) {
     char departed[DEPARTURE];
     bool ps = slot->role == CLUSTER_PS;
+    health_note(run->health, EVENT_MEMBER_GONE, 0,
+                cluster_role_name(slot->role), slot->index);
     describe_departure(slot, how, departed, sizeof departed);
     if (!ps) {
         run->membership.trainer_died = true;
@@ -539,6 +543,7 @@ void membership_remove(struct run *run, struct roster_slot *slot,
         snprintf(how, sizeof how,
                  "is gone since this chief itself stood still for %.0f s",
                  time_to_seconds(run->suspension.total));
+    run->membership.silence_passed = true;
     declare_dead(run, slot, how, text);
 }
 

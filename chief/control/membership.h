@@ -20,6 +20,8 @@ struct run_membership {
     uint64_t death_step;      /* the run's step when the last trainer died */
     int64_t refused_at;       /* when a late joiner was refused, 0: none */
     int64_t no_trainer_since; /* since when no trainer is left, 0: one is */
+    bool silence_passed;  /* a member was declared dead for its silence, which
+                             hang_report.c has not logged */
     int64_t peer_lost_at; /* all-reduce: when a trainer reported a lost peer, 0:
                              none */
     char lost_reason[512]; /* its text */

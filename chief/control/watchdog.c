@@ -134,6 +134,8 @@ static void check_step_deadline(struct run *run, int64_t now) {
     else if (stalled > limit / 10 &&
              run->logged_slow_at != trainer->last_progress) {
         run->logged_slow_at = trainer->last_progress;
+        health_note(run->health, EVENT_WARNED, 0, cluster_role_name(slot->role),
+                    slot->index);
         log_warning(run->log, "trainer_stalled",
                     "%s on host %s is alive but has not finished a step for "
                     "%.0f s; at %.0f s (timeouts.step) the run ends",
@@ -230,6 +232,8 @@ static void report_silence(const struct run *run, struct roster_slot *slot,
         now - slot->last_seen < deadline_warn_after(run->roster.peer_limit))
         return;
     slot->silent_since = slot->last_seen;
+    health_note(run->health, EVENT_WARNED, 0, cluster_role_name(slot->role),
+                slot->index);
     log_warning(run->log, "heartbeat_missed",
                 "no heartbeat from %s on host %s for %.0f s; at %.0f s "
                 "(timeouts.peer) it is declared dead",

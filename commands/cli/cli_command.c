@@ -202,6 +202,19 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          CLI_COMMAND_INFO, 0, 0, SHORT_EXITS "\n\n" LOOPS,
          "capstan info\n"
          "capstan info --json"},
+    [CLI_COMMAND_STATUS] =
+        {"status", "HOST:PORT",
+         "Shows what the processes of a running job wait for.",
+         "HOST:PORT, or PORT of this machine, is that of --metrics-port of a "
+         "process. The chief asks all processes and tells of each what it does, "
+         "what it waits for and since when, its step, and its last events, or "
+         "that it has not answered within 2 s; another process tells of "
+         "itself. kill -QUIT writes the same to the process's log.",
+         CLI_COMMAND_STATUS, 1, 1,
+         "Exit codes: 0 done; 1 what answers is no process of a run; 2 bad "
+         "command line; 138 nothing answers within 2 s.",
+         "capstan status 2290\n"
+         "capstan status --json 127.0.0.1:2290"},
     [CLI_COMMAND_BENCH] =
         {"bench", "[JOB.json]",
          "Measures how fast vectors move between a client and ps.",

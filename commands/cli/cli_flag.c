@@ -195,6 +195,7 @@ enum {
     EVAL = 1 << CLI_COMMAND_EVAL,
     PREDICT = 1 << CLI_COMMAND_PREDICT,
     INFO = 1 << CLI_COMMAND_INFO,
+    STATUS = 1 << CLI_COMMAND_STATUS,
     BENCH = 1 << CLI_COMMAND_BENCH,
     COMPARE = 1 << CLI_COMMAND_COMPARE,
     REPORT = 1 << CLI_COMMAND_REPORT,
@@ -205,8 +206,8 @@ enum {
 #define BY_DEFAULT(value) " (default: " value ")", .standard = value
 #define BYTES_SUFFIXES "; K, M and G are powers of 1024: 1M is 1MiB, 1048576"
 #define METRICS(rest)                                                          \
-    "serve a page of the run, /healthz and /status over HTTP on this port of " \
-    "127.0.0.1, or on ADDRESS:PORT; 0: off" rest
+    "serve a page of the run, /healthz, /status and /report over "             \
+    "HTTP on this port of 127.0.0.1, or on ADDRESS:PORT; 0: off" rest
 #define INTERFACE(otherwise)                                                   \
     "the network for all traffic: an interface, such as ib0, or the one with " \
     "an address in a CIDR, such as 10.1.0.0/16; the same as "                  \

@@ -85,8 +85,7 @@ FLAG(COUNT, repeats, COMPARE, "repeats", "N",
 FLAG(REAL, limit, COMPARE, "limit", "SECONDS",
      "longest time of one run" BY_DEFAULT("600"), .min = 1, .max = 1e6)
 
-FLAG(TEXT, output, REPORT, "output", "FILE", "the page to write",
-     .letter = 'o')
+FLAG(TEXT, output, REPORT, "output", "FILE", "the page to write", .letter = 'o')
 FLAG(COUNT, rows, DATA | DATA_PEEK, "rows", "N",
      "peek: samples to print" BY_DEFAULT("5"), .noun = "a count", .min = 1,
      .max = 1000000)
@@ -114,7 +113,8 @@ FLAG(REAL, latency_us, COMPARE, "latency-us", "US",
      "latency between two hosts in microseconds" BY_DEFAULT("50"), .max = 1e6)
 FLAG(SWITCH, json,
      RUN | LOCAL | CLUSTER | CKPT | CKPT_LS | CKPT_VERIFY | CKPT_EXPORT | DATA |
-         DATA_PEEK | DATA_BENCH | EVAL | PREDICT | INFO | BENCH | COMPARE,
+         DATA_PEEK | DATA_BENCH | EVAL | PREDICT | INFO | STATUS | BENCH |
+         COMPARE,
      "json", NULL,
      "print one JSON object, and nothing else, on standard output",
      .handed = LOCAL)

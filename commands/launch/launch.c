@@ -333,12 +333,15 @@ struct preparation {
 };
 
 /* Runs in the child. SIGUSR1 stays blocked until the process handles it, so
- * that an early one does not kill it. */
+ * that an early one does not kill it. SIGQUIT goes to a command only when it
+ * has a handler. */
 static void launch_start_prepare(void *context) {
     const struct preparation *preparation = context;
     sigset_t waiting;
     sigemptyset(&waiting);
     sigaddset(&waiting, SIGUSR1);
+    if (!launch_runs_command(preparation->launch, preparation->process))
+        sigaddset(&waiting, SIGQUIT);
     sigprocmask(SIG_BLOCK, &waiting, NULL);
     set_environment(preparation->launch, preparation->process);
     if (launch_runs_command(preparation->launch, preparation->process))
@@ -629,11 +632,48 @@ static void launch_reap(struct launch *launch) {
     }
 }
 
+/* Has PID a handler for SIGQUIT? A fork of this process has none. */
+static bool handles_quit(pid_t pid) {
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "SigCgt: %llx", &caught) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return caught >> (SIGQUIT - 1) & 1;
+}
+
+/* The leader asks all others for what they wait for. Where it has no handler
+ * for SIGQUIT, which would end it, each other process tells of itself. */
+static void launch_report(const struct launch *launch) {
+    for (unsigned i = 0; i < launch->count; i++) {
+        const struct launch_process *process = &launch->processes[i];
+        if (!process->pid)
+            continue;
+        if (!launch_runs_command(launch, process) ||
+            handles_quit(process->pid)) {
+            kill(process->pid, SIGQUIT);
+            if (i == 0)
+                return;
+        } else {
+            log_warning(launch->options->log, "hang_report",
+                        "%s (pid %d) is not asked: its program has no handler "
+                        "for SIGQUIT, which would end it",
+                        process->name, (int)process->pid);
+        }
+    }
+}
+
 /* A closing terminal may send SIGHUP twice: that is not a second request. */
 static void launch_handle_signal(struct launch *launch, int number) {
     pid_t chief = launch->processes[0].pid;
     if (number == SIGCHLD)
         launch_reap(launch);
+    else if (number == SIGQUIT)
+        launch_report(launch);
     else if (number == SIGUSR1 && chief)
         kill(chief, number);
     else if (number == SIGUSR1 ||
@@ -708,8 +748,8 @@ enum status launch_run(const struct launch_settings *options, int *exit_code,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "out of memory for %u processes", launch.count);
     launch_name_processes(&launch);
-    const int saves = SIGUSR1;
-    status = children_open(&launch.children, &saves, 1, why);
+    const int more[] = {SIGUSR1, SIGQUIT};
+    status = children_open(&launch.children, more, 2, why);
     if (!status)
         status = launch_configure(&launch, why);
     if (!status)

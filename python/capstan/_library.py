@@ -119,6 +119,7 @@ _FUNCTIONS = {
     "due": [_RUN, c_int],
     "checkpoint": [_RUN],
     "interrupt": [_RUN, c_int],
+    "report": [_RUN, c_char_p, c_size_t],
     "end": [_RUN, c_int, c_char_p, c_double],
     "close": [_RUN],
     "error": [_RUN],

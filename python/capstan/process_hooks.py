@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -23,10 +24,11 @@ _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGUSR1: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
 }
 taken: set[str] = set()  # by init(), out of os.environ
 _runs: list[Run] = []  # those that are open
-_installed: list[signal.Signals] = []
+_installed: dict[signal.Signals, int] = {}  # with the handler's address
 _signalled = 0  # the signal that ends the runs
 _previous_excepthook: Any = None
 
@@ -71,13 +73,24 @@ def status_of(error: Error) -> int:
     return error.status
 
 
+def _handler_of(number: signal.Signals) -> int:
+    """The address of NUMBER's handler, 0: the default.
+
+    Python does not know of handlers such as those of faulthandler.
+    """
+    action = (ctypes.c_void_p * 32)()  # more than a struct sigaction
+    ctypes.CDLL(None).sigaction(int(number), None, action)
+    return action[0] or 0
+
+
 def _install_handlers() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     for number, default in _DEFAULTS.items():
-        if signal.getsignal(number) is default:
+        foreign = default is signal.SIG_DFL and _handler_of(number) != 0
+        if signal.getsignal(number) is default and not foreign:
             signal.signal(number, _on_signal)
-            _installed.append(number)
+            _installed[number] = _handler_of(number)
     # `capstan local` starts it blocked, so that an early one does not kill.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
@@ -86,17 +99,19 @@ def _restore_handlers() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     while _installed:
-        number = _installed.pop()
-        if signal.getsignal(number) is _on_signal:
+        number, address = _installed.popitem()
+        ours = _handler_of(number) == address
+        if ours and signal.getsignal(number) is _on_signal:
             signal.signal(number, _DEFAULTS[number])
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """SIGUSR1 cuts a checkpoint; others end the run, a second one at once."""
+    """SIGUSR1 cuts a checkpoint, SIGQUIT logs a report; others end the run, a
+    second one at once."""
     global _signalled
     for run in _runs:
         run.interrupt(number)
-    if number == signal.SIGUSR1:
+    if number in (signal.SIGUSR1, signal.SIGQUIT):
         return
     if _signalled:
         code = "INTERRUPTED" if number == signal.SIGINT else "TERMINATED"

@@ -569,6 +569,21 @@ class Run:
         if self._open is not None:
             _c.capstan_interrupt(self._open, number)
 
+    def report(self) -> str:
+        """What this process does and waits for, its last events: a line.
+
+        In the process that leads: a line for each process of the run, which it
+        asks and waits for, about 2 s. "" where the run is over.
+        """
+        size = 1 << 16
+        while self._open is not None:
+            text = ctypes.create_string_buffer(size)
+            result = _c.capstan_report(self._open, text, size)
+            if result <= 0:
+                return text.value.decode(errors="replace")
+            size *= 4
+        return ""
+
     def close(self, early: bool = False) -> None:
         """Ends this process's part with success and waits for the run's end.
 

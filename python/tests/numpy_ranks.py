@@ -2,6 +2,8 @@
 """What the processes of test_numpy.py do."""
 
 import atexit
+import faulthandler
+import functools
 import itertools
 import json
 import os
@@ -14,6 +16,7 @@ import numpy as np
 import processes
 
 import capstan
+from capstan import process_hooks
 
 SGD = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
 BATCH = 12  # of all ranks together
@@ -404,6 +407,49 @@ def stopped(plain):
     except KeyboardInterrupt as error:
         assert isinstance(error, capstan.Interrupted)
         print(json.dumps({"status": error.status}), flush=True)
+
+
+def reported():
+    """Prints the report after a step."""
+    with capstan.init() as run:
+        number = run.declare("a", np.zeros(3, np.float32))
+        run.start()
+        for _ in run.steps(2):
+            run.push(number, np.ones(3, np.float32))
+            run.step()
+            run.wait()
+            if run.position.step == 1:
+                time.sleep(1)  # what it tells is up to 0.1 s old
+                print(run.report(), end="", flush=True)
+    print(f"over: {run.report()!r}")
+
+
+def one_step(do=lambda: None):
+    with capstan.init() as run:
+        run.declare("a", np.zeros(3, np.float32))
+        run.start()
+        do()
+        run.push(0, np.ones(3, np.float32))
+        run.step()
+        run.wait()
+
+
+def handled():
+    """Who handles SIGQUIT in a run and after it."""
+    quit_by = functools.partial(process_hooks._handler_of, signal.SIGQUIT)
+    faulthandler.register(signal.SIGQUIT)
+    theirs = quit_by()
+    one_step(lambda: print("faulthandler's" if quit_by() == theirs else "?"))
+    faulthandler.unregister(signal.SIGQUIT)
+    one_step(lambda: faulthandler.register(signal.SIGQUIT))
+    print("later" if quit_by() == theirs else "?")
+    faulthandler.unregister(signal.SIGQUIT)
+    signal.signal(signal.SIGQUIT, print)
+    one_step(lambda: print("script's" * (signal.getsignal(3) is print)))
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    found = []
+    one_step(lambda: found.append(quit_by()))
+    print("default" if found[0] and not quit_by() else "?")
 
 
 def within():

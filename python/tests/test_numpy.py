@@ -504,6 +504,41 @@ class Failing(unittest.TestCase):
             expected = {"ps0": 138, "worker0": 130, "worker1": 138}
             self.assertEqual(run.wait(), expected, run.error("worker0"))
 
+    def test_sigquit_at_the_leader_logs_who_waits_and_the_run_goes_on(self):
+        for ps in 1, 0:
+            cluster = ranks("train", ps, 2, steps=60, sleep=0.05)
+            with self.subTest(ps=ps), cluster as run:
+                run.wait_for("worker0", "started")
+                run.processes["worker0"].send_signal(signal.SIGQUIT)
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                log = run.error("worker0")
+                self.assertIn("warning: chief (pid ", log)
+                self.assertIn("warning: worker 1 (rank 1, ", log)
+                if ps:
+                    self.assertIn("warning: ps 0 (", log)
+
+    def test_the_report_names_every_process_at_the_leader_alone(self):
+        with ranks("reported", 1, 2) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            lead = run.path("worker0.out").read_text().splitlines()
+            names = [line.split(" (")[0] for line in lead]
+            expected = ["chief", "worker 0", "worker 1", "ps 0", "over: ''"]
+            self.assertEqual(names, expected)
+            other = run.path("worker1.out").read_text().splitlines()
+            self.assertEqual(len(other), 2)
+            self.assertRegex(other[0], r"worker 1 \(rank 1, pid \d+\): ")
+
+    def test_a_handler_of_sigquit_stays(self):
+        with ranks("handled", 0, 1) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            printed = run.path("worker0.out").read_text().split()
+            self.assertEqual(
+                printed, ["faulthandler's", "later", "script's", "default"]
+            )
+
     def test_sigusr1_at_the_leader_writes_a_checkpoint(self):
         # As `capstan local` starts it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})

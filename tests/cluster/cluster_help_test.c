@@ -14,7 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { INTERRUPTED = 130, PORT_IN_USE = 138, LONG_MS = 4000, EXAMPLE = 1024 };
+enum {
+    INTERRUPTED = 130,
+    PORT_IN_USE = 138,
+    NOBODY_THERE = 138,
+    LONG_MS = 4000,
+    EXAMPLE = 1024
+};
 
 /* 500 steps over columns of which e1 is a table. */
 static const char job[] =
@@ -93,8 +99,11 @@ static void expect_works(struct cluster_run *run, const char *example) {
     bool other_has_port =
         code == PORT_IN_USE &&
         cluster_fixture_has_logged(process, "is in use on this machine");
+    bool asks_nobody =
+        code == NOBODY_THERE && cluster_fixture_has_logged(process, "refused");
     print_message("# %s: %d\n", example, code);
-    if (code && (ended || code != INTERRUPTED) && !other_has_port)
+    if (code && (ended || code != INTERRUPTED) && !other_has_port &&
+        !asks_nobody)
         fail_msg("%s: exit code %d\n%s", example, code,
                  cluster_run_errors(process));
 }
