@@ -164,7 +164,8 @@ JOB = {"model": {"type": "mlp", "layers": [64, 16, 4]},
        "steps": 10000000, "steps_per_epoch": 2000, "steps_per_print": 50,
        "train_micro_batch_size_per_gpu": 10, "seed": 1,
        "optimizer": {"type": "SGD", "params": {"lr": 0.001}},
-       "checkpoint": {"dir": "checkpoint", "every_steps": 3000}}
+       "checkpoint": {"dir": "checkpoint", "every_steps": 3000},
+       "metrics": {"jsonl": "run.jsonl"}}
 
 
 def free_ports():
@@ -263,6 +264,11 @@ def check_run(capstan, browser, folder, pictures):
         run.wait()
     browser.until("document.getElementById('state').textContent == 'no answer'", "the end")
     browser.events = []
+    subprocess.run([capstan, "report", "run.jsonl", "-o", "run.html"], cwd=folder,
+                   check=True)
+    look_at(browser, f"file://{folder}/run.html", "report of the run",
+            "document.querySelectorAll('#charts path').length > 1 && "
+            "!document.getElementById('causes').hidden", pictures)
     server = serve_hostile(page, status, points)
     look_at(browser, f"http://127.0.0.1:{server.server_port}/", "hostile",
             "document.querySelectorAll('#charts path').length > 1 && "

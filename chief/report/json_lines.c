@@ -131,9 +131,10 @@ static void append_line(struct json_lines *lines, const char *line,
             lines, background_file_append(lines->file, line, size, &why), &why);
 }
 
-/* OBJECT, which it takes, and a newline. */
-static void append_object(struct json_lines *lines, json_t *object) {
-    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+/* OBJECT, which it takes, with numbers of so many DIGITS, and a newline. */
+static void append_object(struct json_lines *lines, json_t *object,
+                          size_t digits) {
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(digits));
     if (text) {
         size_t length = strlen(text);
         text[length] = '\n'; /* in place of the final NUL */
@@ -158,7 +159,8 @@ static void json_lines_begin(void *self, const struct run *run) {
         append_object(lines,
                       json_pack("{s:s, s:I, s:f, s:o}", "run", id, "start",
                                 (json_int_t)start, "time", time_calendar(),
-                                "job", json_loads(run->job->text, 0, NULL)));
+                                "job", json_loads(run->job->text, 0, NULL)),
+                      15);
 }
 
 /* Whole numbers without an exponent: a count is exact. */
@@ -188,7 +190,7 @@ static void json_lines_end(void *self, const struct run *run, json_t *summary) {
     struct json_lines *lines = self;
     (void)run;
     if (lines->file)
-        append_object(lines, json_pack("{s:O}", "summary", summary));
+        append_object(lines, json_pack("{s:O}", "summary", summary), 9);
 }
 
 static void json_lines_close(void *self) {
