@@ -121,10 +121,10 @@ static void take_records(struct trace_file *file, struct member *member,
     }
     if (count)
         memcpy(to, piece->records.data, piece->records.len);
-    for (size_t i = 0; i < count; i++)
-        to[i].start += piece->offset;
-    for (size_t i = 0; i < count; i++) /* a clock may be a boot ahead */
-        to[i].start = to[i].start > 0 ? to[i].start : 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t start = to[i].start + piece->offset;
+        to[i].start = start > 0 ? start : 0; /* the file has no other times */
+    }
     member->count += count;
     file->count += count;
 }

@@ -80,7 +80,7 @@ def read(path):
     """(processes by name, slices): a slice has process, track, name, begin, end,
     flows, ends (flows that end there) and its arguments."""
     tracks, names, argument_names = {}, {}, {}
-    processes, slices, open_slices = {}, [], {}
+    processes, slices, open_slices, last = {}, [], {}, {}
     data = open(path, "rb").read()
     for number, packet in fields(data):
         assert number == 1, f"field {number} in Trace"
@@ -105,6 +105,8 @@ def read(path):
         assert event[11] in tracks, "an event before its track"
         process, track = tracks[event[11]]
         stack = open_slices.setdefault(event[11], [])
+        assert last.get(event[11], 0) <= of[8], "events of a track out of order"
+        last[event[11]] = of[8]
         if event[9] == INSTANT:
             processes[process].update(arguments(event[4], argument_names))
         elif event[9] == BEGIN:
@@ -112,7 +114,6 @@ def read(path):
                            "name": names[event[10]], "begin": of[8], "end": None,
                            "flows": event[47], "ends": event[48],
                            **arguments(event[4], argument_names)})
-            assert not stack or stack[-1]["begin"] <= of[8], "slices out of order"
             stack.append(slices[-1])
         else:
             stack.pop()["end"] = of[8]
@@ -176,6 +177,7 @@ def check_steps(slices, first, last, names):
     for process in {one["process"] for one in slices if one["name"] == "forward"}:
         own = [one for one in slices
                if one["process"] == process and one["name"] in names]
+        assert len({one["lane"] for one in own}) == 1, "passes and waits nest"
         begins = {one["step"]: one["begin"] for one in reversed(own)
                   if one["name"] == "forward"}
         assert sorted(begins) == list(range(first, last + 1)), sorted(begins)

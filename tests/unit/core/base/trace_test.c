@@ -32,6 +32,7 @@ TEST(steps_outside_and_no_trace_are_not_recorded) {
     assert_int_equal(trace_begin(trace, 4), 0);
     assert_int_equal(trace_begin(trace, 7), 0);
     assert_true(trace_begin(trace, 5) > 0);
+    assert_true(trace_begin(trace, 6) > 0);
     trace_end(trace, 0, TRACE_PUSH, 5, 1);
     trace_end(trace, time_now(), TRACE_WAIT, 5, 1); /* it did not wait */
     trace_end(trace, time_now() - TIME_MS, TRACE_WAIT, 6, 2);
