@@ -245,6 +245,11 @@ static void log_lacks(const struct run *run) {
                         file->path, (unsigned long long)process->dropped,
                         process->name);
     }
+    if (run->plan.schedule.start >= file->steps.first)
+        log_warning(run->log, "trace_incomplete",
+                    "%s %s: the run began after step %llu", file->path,
+                    file->count ? "lacks steps" : "has no step",
+                    (unsigned long long)run->plan.schedule.start);
     if (!file->requested && run->end_step < file->steps.last)
         log_warning(run->log, "trace_incomplete",
                     "%s %s: the run ended %s step %llu", file->path,

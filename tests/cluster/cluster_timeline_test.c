@@ -153,6 +153,22 @@ TEST(a_run_that_ends_before_says_so) {
     expect_timeline(run, "run.pftrace", "5000:5001", "empty");
 }
 
+TEST(a_resumed_run_that_begins_later_says_so) {
+    cluster_run_job(run, NULL);
+    cluster_fixture_run(run, 1, 2, 0, NULL);
+    cluster_run_job(run, "{\"epochs\": 4}");
+    struct cluster_process *process =
+        trace(run, 1, 2, "10:14", WORDS("seed=1"));
+    cluster_run_expect_soon(process, 0);
+    cluster_fixture_expect_logged(process,
+                                  "has no step: the run began after step 90");
+    expect_timeline(run, "run.pftrace", "10:14", "empty");
+    process = trace(run, 1, 2, "118:123", WORDS("epochs=5"));
+    cluster_run_expect_soon(process, 0);
+    cluster_fixture_expect_logged(process,
+                                  "lacks steps: the run began after step 120");
+}
+
 /* 2^21 records in all are a sixth of that for each process, and a step has some
  * 300 at the ps. */
 TEST(records_without_room_are_counted) {
