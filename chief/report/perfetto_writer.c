@@ -45,6 +45,7 @@ static const struct {
 } kinds[TRACE_KINDS] = {
     [TRACE_FORWARD] = {"forward", TRACK_COMPUTE, FLOW_NONE},
     [TRACE_BACKWARD] = {"backward", TRACK_COMPUTE, FLOW_NONE},
+    [TRACE_INPUT] = {"input", TRACK_COMPUTE, FLOW_NONE},
     [TRACE_WAIT] = {"wait", TRACK_COMPUTE, FLOW_NONE},
     [TRACE_PUSH] = {"push", TRACK_COMMUNICATION, FLOW_ON},
     [TRACE_LOOKUP] = {"lookup", TRACK_COMMUNICATION, FLOW_NONE},

@@ -19,7 +19,8 @@ enum trace_kind {
     TRACE_NONE,
     TRACE_FORWARD,    /* trainer: the forward pass of a micro batch */
     TRACE_BACKWARD,   /* trainer: its backward pass */
-    TRACE_WAIT,       /* trainer: the compute thread waits */
+    TRACE_INPUT,      /* trainer: the compute thread waits for samples */
+    TRACE_WAIT,       /* trainer: it waits for what other processes have */
     TRACE_PUSH,       /* trainer: a message with gradients is handed over */
     TRACE_LOOKUP,     /* trainer: one that asks for rows; ps: rows are read */
     TRACE_ROWS,       /* trainer: rows are stored */
@@ -66,12 +67,13 @@ static inline int64_t trace_begin(const struct trace *trace, uint64_t step) {
 void trace_add(struct trace *trace, const struct trace_record *record);
 
 /* Adds what began at START (0: nothing, as trace_begin says) and ends now; a
- * wait only if it took a microsecond. */
+ * wait, also for input, only if it took a microsecond. */
 static inline void trace_end(struct trace *trace, int64_t start,
                              enum trace_kind kind, uint64_t step,
                              uint32_t block) {
     int64_t duration = start ? time_now() - start : 0;
-    if (start && (kind != TRACE_WAIT || duration >= TIME_US))
+    bool waits = kind == TRACE_WAIT || kind == TRACE_INPUT;
+    if (start && (!waits || duration >= TIME_US))
         trace_add(trace, &(struct trace_record){.start = start,
                                                 .duration = duration,
                                                 .step = step,

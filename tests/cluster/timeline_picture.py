@@ -16,6 +16,7 @@ from cluster_timeline import read
 
 WIDTH, LEFT, ROW, GAP = 960, 150, 18, 5
 COLORS = {"forward": "#4c78a8", "backward": "#2f4b7c", "wait": "#d9d9d9",
+          "input": "#bab0ac",
           "push": "#f58518", "queue": "#eeca3b", "sum": "#b279a2",
           "apply": "#54a24b", "reply": "#e45756", "checkpoint": "#9d755d",
           "lookup": "#72b7b2", "rows": "#439894"}

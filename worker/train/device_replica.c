@@ -141,6 +141,7 @@ static void device_replica_done(void *context, uint32_t parameter) {
 /* Starts the upload of the loader's next batch; the view of the one before
  * ends. */
 static enum status prefetch_next(struct device_replica *replica,
+                                 const struct device_replica_step *step,
                                  struct device_replica_result *result,
                                  struct failure *why) {
     struct batch_prefetch *prefetch = &replica->executor.batch_prefetch;
@@ -152,6 +153,8 @@ static enum status prefetch_next(struct device_replica *replica,
     if (!status)
         batch_prefetch_push(prefetch, batch);
     result->input += time_now() - start;
+    if (trace_wants(step->trace, step->clock + 1))
+        trace_end(step->trace, start, TRACE_INPUT, step->clock + 1, 0);
     return status;
 }
 
@@ -229,7 +232,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     struct model_result batch_result;
     enum status status = STATUS_OK;
     if (!batch_prefetch_ready(&executor->batch_prefetch))
-        status = prefetch_next(pass->device_replica, pass->result, why);
+        status = prefetch_next(pass->device_replica, step, pass->result, why);
     if (status)
         return status;
     struct batch batch = *batch_prefetch_pop(&executor->batch_prefetch);
@@ -255,7 +258,7 @@ static enum status run_micro_batch(struct pass *pass, uint32_t k,
     if (step->embedding)
         status = embedding_backward(step->embedding, &batch, why);
     if (async && !status) {
-        status = prefetch_next(pass->device_replica, pass->result, why);
+        status = prefetch_next(pass->device_replica, step, pass->result, why);
         if (!status)
             status =
                 executor->model->settle(executor->instance, &batch_result, why);
@@ -314,7 +317,7 @@ void device_replica_look_ahead(struct device_replica *replica,
     if (!step->embedding || embedding_is_ahead(step->embedding))
         return;
     if (!batch_prefetch_ready(prefetch))
-        status = prefetch_next(replica, &result, why);
+        status = prefetch_next(replica, step, &result, why);
     const struct batch *batch = batch_prefetch_peek(prefetch);
     if (!status && batch->count)
         status =

@@ -419,7 +419,8 @@ static enum status trainer_step_compute(struct trainer *trainer,
 /* Requests the next step's rows. */
 static void look_ahead(struct trainer *trainer) {
     struct device_replica_step step = {.embedding = trainer->embedding,
-                                       .clock = trainer->clock};
+                                       .clock = trainer->clock,
+                                       .trace = trainer->exchange->trace};
     bool last = trainer_is_synchronous(trainer) &&
                 trainer->clock == trainer->plan->run_schedule.total;
     if (!last && !trainer->aborted)
