@@ -200,11 +200,12 @@ def hostile(data):
     return EVIL * 4 if isinstance(data, str) else data
 
 
-def serve_hostile(page, status, points):
+def serve_hostile(page, status, points, report):
     """The page as it is served, with hostile answers; the server."""
     points = dict(points, job={EVIL: EVIL, "name": EVIL + "A" * 1000000})
     answers = {"/": page, "/status": json.dumps(hostile(status)).encode(),
-               "/points": json.dumps(points).encode()}
+               "/points": json.dumps(points).encode(),
+               "/report": json.dumps(hostile(report)).encode()}
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args):
@@ -256,7 +257,7 @@ def check_run(capstan, browser, folder, pictures):
                       "another name")
         browser.problems("http://evil.example")
         page = get(at + "/")[1]
-        status, points = (json.loads(get(at + path)[1]) for path in ("/status", "/points"))
+        data = [json.loads(get(at + path)[1]) for path in ("/status", "/points", "/report")]
         browser.call("Page.navigate", url=at + "/")
         browser.until(DRAWN + "'training'", "the last look")
     finally:
@@ -269,7 +270,7 @@ def check_run(capstan, browser, folder, pictures):
     look_at(browser, f"file://{folder}/run.html", "report of the run",
             "document.querySelectorAll('#charts path').length > 1 && "
             "!document.getElementById('causes').hidden", pictures)
-    server = serve_hostile(page, status, points)
+    server = serve_hostile(page, *data)
     look_at(browser, f"http://127.0.0.1:{server.server_port}/", "hostile",
             "document.querySelectorAll('#charts path').length > 1 && "
             "document.querySelectorAll('#processes tr').length > 1", pictures)
