@@ -10,6 +10,21 @@ struct form {
     uint32_t size, ps; /* 0, 0: refused */
 };
 
+/* Each of FORMS is read, by READ, as the processes that it tells. */
+static void check(enum status read(struct azureml_distribution *, const char *,
+                                   const char *, const char *,
+                                   struct failure *),
+                  const struct form *forms, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct azureml_distribution distribution;
+        if (read(&distribution, forms[i].text, forms[i].instances,
+                 forms[i].num_ps, &failure))
+            fail_msg("%s: %s", forms[i].text, failure.text);
+        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
+        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
+    }
+}
+
 TEST(blocks_of_every_type_are_counted) {
     static const struct form forms[] = {
         {"{\"type\": \"tensorflow\", \"worker_count\": 4, "
@@ -23,14 +38,7 @@ TEST(blocks_of_every_type_are_counted) {
         {"{\"type\": \"pytorch\", \"PROCESS_COUNT_PER_INSTANCE\": null}", "2",
          NULL, 2, 0},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct azureml_distribution distribution;
-        if (azureml_read(&distribution, forms[i].text, forms[i].instances,
-                         forms[i].num_ps, &failure))
-            fail_msg("%s: %s", forms[i].text, failure.text);
-        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
-        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
-    }
+    check(azureml_read, forms, sizeof forms / sizeof *forms);
 }
 
 /* As Azure's pages print them, for Python. */
@@ -50,14 +58,7 @@ TEST(comments_and_trailing_commas_are_no_part_of_a_block) {
          "1", 4, 1},
         {"{type: pytorch, process_count: 6, node_count: 2,}", NULL, NULL, 6, 0},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct azureml_distribution distribution;
-        if (azureml_read(&distribution, forms[i].text, forms[i].instances,
-                         forms[i].num_ps, &failure))
-            fail_msg("%s: %s", forms[i].text, failure.text);
-        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
-        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
-    }
+    check(azureml_read, forms, sizeof forms / sizeof *forms);
 }
 
 /* The block that each refusal names is read, and starts what the class would.
@@ -185,14 +186,7 @@ TEST(files_of_jobs_have_blocks_and_instances) {
          NULL, NULL, 5, 2},
         {"communicator: ParameterServer\n", NULL, NULL, 2, 1},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct azureml_distribution distribution;
-        if (read_file_with(&distribution, forms[i].text, forms[i].instances,
-                           forms[i].num_ps, &failure))
-            fail_msg("%s: %s", forms[i].text, failure.text);
-        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
-        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
-    }
+    check(read_file_with, forms, sizeof forms / sizeof *forms);
 }
 
 TEST(what_a_file_lacks_is_said_with_its_place) {
@@ -328,11 +322,5 @@ TEST(what_sdk_v1_leaves_out_has_its_defaults) {
         {JOB "distribution: {type: pytorch}\nresources: {instance_count: 3}\n",
          NULL, NULL, 3, 0},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct azureml_distribution distribution;
-        if (read_file_with(&distribution, forms[i].text, NULL, NULL, &failure))
-            fail_msg("%s: %s", forms[i].text, failure.text);
-        assert_int_equal(azureml_num_processes(&distribution), forms[i].size);
-        assert_int_equal(azureml_num_ps(&distribution), forms[i].ps);
-    }
+    check(read_file_with, forms, sizeof forms / sizeof *forms);
 }
