@@ -2,6 +2,7 @@
 #include "worker/ops/cuda/cuda_kernels.h"
 
 #include "tests/gpu/cuda_cases.h"
+#include "tests/lib/loss_oracle.h"
 #include "worker/ops/cpu/loss.h"
 
 #include <stdlib.h>
@@ -69,67 +70,12 @@ static void lose(struct batch *batch, enum job_loss kind, float *dz,
                                         batch->loss, batch->correct));
 }
 
-static double exact_softmax(const float *z, uint32_t label, double *dz,
-                            uint32_t out) {
-    double top = -INFINITY, sum = 0;
-    for (uint32_t j = 0; j < out; j++)
-        top = fmax(top, z[j]);
-    for (uint32_t j = 0; j < out; j++)
-        sum += exp(z[j] - top);
-    for (uint32_t j = 0; j < out; j++)
-        dz[j] = exp(z[j] - top) / sum - (j == label);
-    return top + log(sum) - z[label];
-}
-
-/* With one output the label has the target's bits. */
-static double target_of(uint32_t label, uint32_t j, uint32_t out) {
-    float target;
-    memcpy(&target, &label, sizeof target);
-    return out == 1 ? (double)target : j == label;
-}
-
-/* -log of the probability of each output's target. */
-static double exact_sigmoid(const float *z, uint32_t label, double *dz,
-                            uint32_t out) {
-    double sum = 0;
-    for (uint32_t j = 0; j < out; j++) {
-        double target = target_of(label, j, out);
-        sum += fmax(z[j], 0) + log1p(exp(-fabs(z[j]))) - target * z[j];
-        dz[j] = (1 / (1 + exp(-(double)z[j])) - target) / out;
-    }
-    return sum / out;
-}
-
-static double exact_mse(const float *z, uint32_t label, double *dz,
-                        uint32_t out) {
-    double sum = 0;
-    for (uint32_t j = 0; j < out; j++) {
-        double off = z[j] - target_of(label, j, out);
-        sum += off * off;
-        dz[j] = 2 * off / out;
-    }
-    return sum / out;
-}
-
-static double exact(enum job_loss kind, const float *z, uint32_t label,
-                    double *dz, uint32_t out) {
-    switch (kind) {
-    case JOB_SOFTMAX_CROSS_ENTROPY:
-        return exact_softmax(z, label, dz, out);
-    case JOB_SIGMOID_CROSS_ENTROPY:
-        return exact_sigmoid(z, label, dz, out);
-    case JOB_MSE:
-        return exact_mse(z, label, dz, out);
-    }
-    return NAN;
-}
-
 /* The first of the largest is the label's; or the target is on its side. */
 static bool is_first(enum job_loss kind, const float *z, uint32_t label,
                      uint32_t out) {
     uint32_t best = 0;
     if (out == 1 && kind == JOB_SIGMOID_CROSS_ENTROPY)
-        return (*z > 0) == (target_of(label, 0, 1) > 0.5);
+        return (*z > 0) == (loss_oracle_target(label, 0, 1) > 0.5);
     if (out == 1 && kind == JOB_MSE)
         return false;
     for (uint32_t j = 1; j < out; j++)
@@ -145,7 +91,7 @@ static void assert_agrees(const struct batch *batch, enum job_loss kind,
     for (size_t i = 0; i < batch->shape.n; i++) {
         const float *z = batch->z + i * out;
         double weight = batch->weights ? (double)batch->weights[i] : 1;
-        sum += weight * exact(kind, z, batch->labels[i], expected, out);
+        sum += weight * loss_oracle(kind, z, batch->labels[i], expected, out);
         correct += is_first(kind, z, batch->labels[i], out);
         for (uint32_t j = 0; dz && j < out; j++)
             assert_near(dz[i * out + j], weight * scale * expected[j],

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/ops/cpu/loss.h"
 
+#include "tests/lib/loss_oracle.h"
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -10,52 +11,6 @@ enum { MAX_OUT = 1025 };
 typedef double (*loss_function)(const float *z, uint32_t label, float *dz,
                                 uint32_t out, float factor);
 
-/* An oracle gives loss and gradient of one sample in double. */
-typedef double (*oracle_function)(const float *z, uint32_t label, double *dz,
-                                  uint32_t out);
-
-static double softmax_oracle(const float *z, uint32_t label, double *dz,
-                             uint32_t out) {
-    double top = -INFINITY, sum = 0;
-    for (uint32_t j = 0; j < out; j++)
-        top = fmax(top, z[j]);
-    for (uint32_t j = 0; j < out; j++)
-        sum += exp(z[j] - top);
-    for (uint32_t j = 0; j < out; j++)
-        dz[j] = exp(z[j] - top) / sum - (j == label);
-    return top + log(sum) - z[label];
-}
-
-/* With one output the label has the target's bits. */
-static double target_of(uint32_t label, uint32_t j, uint32_t out) {
-    float target;
-    memcpy(&target, &label, sizeof target);
-    return out == 1 ? (double)target : j == label;
-}
-
-static double sigmoid_oracle(const float *z, uint32_t label, double *dz,
-                             uint32_t out) {
-    double sum = 0;
-    for (uint32_t j = 0; j < out; j++) {
-        double p = 1 / (1 + exp(-(double)z[j]));
-        double target = target_of(label, j, out);
-        dz[j] = (p - target) / out;
-        sum += fmax(z[j], 0) + log1p(exp(-fabs(z[j]))) - target * z[j];
-    }
-    return sum / out;
-}
-
-static double mse_oracle(const float *z, uint32_t label, double *dz,
-                         uint32_t out) {
-    double sum = 0;
-    for (uint32_t j = 0; j < out; j++) {
-        double difference = z[j] - target_of(label, j, out);
-        dz[j] = 2 * difference / out;
-        sum += difference * difference;
-    }
-    return sum / out;
-}
-
 static void fill(float *z, uint32_t out, float bound, uint32_t seed) {
     for (uint32_t j = 0; j < out; j++) {
         seed = seed * 1664525 + 1013904223;
@@ -63,12 +18,12 @@ static void fill(float *z, uint32_t out, float bound, uint32_t seed) {
     }
 }
 
-static void assert_agrees(loss_function loss, oracle_function oracle,
+static void assert_agrees(loss_function loss, enum job_loss kind,
                           const float *z, uint32_t label, uint32_t out) {
     const float factor = 0.125f;
     float dz[MAX_OUT];
     double expected_dz[MAX_OUT];
-    double expected = oracle(z, label, expected_dz, out);
+    double expected = loss_oracle(kind, z, label, expected_dz, out);
     double got = loss(z, label, dz, out, factor);
     if (!(fabs(got - expected) <= 1e-6 * (1 + fabs(expected))))
         fail_msg("loss: found %.9g, expected %.17g", got, expected);
@@ -87,7 +42,7 @@ static uint32_t bits_of(float target) {
     return bits;
 }
 
-static void check(loss_function loss, oracle_function oracle) {
+static void check(loss_function loss, enum job_loss kind) {
     static const uint32_t sizes[] = {1, 2, 7, 10, 255, 1025};
     static const float bounds[] = {0, 1e-3f, 1, 30, 1000};
     static const float targets[] = {0, 1, 0.25f, -3};
@@ -98,24 +53,24 @@ static void check(loss_function loss, oracle_function oracle) {
             fill(z, out, bounds[b], 1 + out);
             for (int t = 0;
                  out == 1 && loss != loss_softmax_cross_entropy && t < 4; t++)
-                assert_agrees(loss, oracle, z, bits_of(targets[t]), out);
-            assert_agrees(loss, oracle, z, 0, out);
-            assert_agrees(loss, oracle, z, out / 2, out);
-            assert_agrees(loss, oracle, z, out - 1, out);
+                assert_agrees(loss, kind, z, bits_of(targets[t]), out);
+            assert_agrees(loss, kind, z, 0, out);
+            assert_agrees(loss, kind, z, out / 2, out);
+            assert_agrees(loss, kind, z, out - 1, out);
         }
     }
 }
 
 TEST(softmax_cross_entropy_agrees_with_double) {
-    check(loss_softmax_cross_entropy, softmax_oracle);
+    check(loss_softmax_cross_entropy, JOB_SOFTMAX_CROSS_ENTROPY);
 }
 
 TEST(sigmoid_cross_entropy_agrees_with_double) {
-    check(loss_sigmoid_cross_entropy, sigmoid_oracle);
+    check(loss_sigmoid_cross_entropy, JOB_SIGMOID_CROSS_ENTROPY);
 }
 
 TEST(mse_agrees_with_double) {
-    check(loss_mse, mse_oracle);
+    check(loss_mse, JOB_MSE);
 }
 
 TEST(no_finite_logit_overflows) {
