@@ -5,6 +5,7 @@
  * changed. */
 #include "commands/ckpt_command.h"
 
+#include "commands/ckpt_diff.h"
 #include "commands/verbs.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
@@ -623,9 +624,17 @@ enum status ckpt_command(const struct options *options, struct failure *why) {
         status = ckpt_command_verify(&ckpt, stdout, why);
     else if (!strcmp(options->action, "export") && options->out)
         status = ckpt_command_export(&ckpt, stdout, &log, why);
+    else if (!strcmp(options->action, "diff") && options->out)
+        status = ckpt_diff(
+            &(struct ckpt_diff_options){.a = options->dir,
+                                        .b = options->out,
+                                        .json = options->json,
+                                        .has_step = options->given.step,
+                                        .step = options->step},
+            stdout, why);
     else
         status = status_fail(why, FAILURE_USAGE,
-                             "capstan ckpt takes ls DIR, verify DIR, or export "
-                             "DIR OUT");
+                             "capstan ckpt takes ls DIR, verify DIR, export "
+                             "DIR OUT, or diff A B");
     return status;
 }

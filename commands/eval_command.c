@@ -330,30 +330,6 @@ static enum status load_own_job(struct eval *eval, struct failure *why) {
     return eval_load_job(eval, &sets, why);
 }
 
-/* Splits DIR/step-N, the folder of a checkpoint, in place. False if it is none.
- */
-static bool split_folder(char *dir, uint64_t *step) {
-    uint64_t number;
-    char path[PATH_MAX + 16], *end;
-    struct stat about;
-    size_t length = strlen(dir);
-    snprintf(path, sizeof path, "%s/manifest.json", dir);
-    while (length > 1 && dir[length - 1] == '/')
-        dir[--length] = 0;
-    char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
-    if (stat(path, &about) || strncmp(name, "step-", 5) != 0)
-        return false;
-    number = strtoull(name + 5, &end, 10);
-    if (*end || end == name + 5)
-        return false;
-    *step = number;
-    if (slash)
-        slash[slash == dir] = 0;
-    else
-        strcpy(dir, ".");
-    return true;
-}
-
 static enum status find_directory(struct eval *eval,
                                   struct ckpt_command_options *checkpoint,
                                   struct failure *why) {
@@ -378,7 +354,7 @@ static enum status find_directory(struct eval *eval,
     snprintf(eval->dir, sizeof eval->dir, "%s",
              eval->has_file ? eval->job->checkpoint.dir : name);
     uint64_t step;
-    if (eval->has_file || !split_folder(eval->dir, &step))
+    if (eval->has_file || !checkpoint_split_folder(eval->dir, &step))
         return STATUS_OK;
     if (checkpoint->has_step && checkpoint->step != step)
         return status_fail(why, FAILURE_FLAG_CONFLICT,

@@ -37,6 +37,20 @@ static const struct cli_command ckpt_subcommands[] = {
      "capstan ckpt export --step 500 --state run/checkpoint model.npz\n"
      "capstan ckpt export --table e1 run/checkpoint e1.csv",
      NULL},
+    {"ckpt diff", "A B", "Shows what two checkpoints differ in.",
+     "A and B are each the folder of a step, or a job's checkpoint.dir, whose "
+     "newest step counts. Tensors, the optimizers' state and the rows of "
+     "tables are compared by bits, and how far training was. Files, runs and "
+     "job files are not compared: runs on other numbers of ps may have equal "
+     "checkpoints.",
+     CLI_COMMAND_CKPT_DIFF, 3, 3,
+     "Exit codes: 0 equal; 1 different; 2 one of them is missing or damaged, "
+     "or bad command line.",
+     "capstan ckpt diff one/checkpoint other/checkpoint\n"
+     "capstan ckpt diff run/checkpoint/step-000000500 "
+     "run/checkpoint/step-000001000\n"
+     "capstan ckpt diff --step 500 --json one/checkpoint other/checkpoint",
+     NULL},
     {0}};
 
 /* The subcommands of `capstan data`. */
@@ -129,14 +143,15 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          "\\\n"
          "    --job_name=worker --task_index=1"},
     [CLI_COMMAND_CKPT] =
-        {"ckpt", "ls|verify|export DIR [OUT]",
-         "Lists, verifies or exports the checkpoints in DIR.",
+        {"ckpt", "ls|verify|export|diff DIR [OUT|DIR]",
+         "Lists, verifies, exports or compares checkpoints.",
          "DIR is the job's checkpoint.dir. ls lists its checkpoints; verify "
          "reads each one whole and checks it; export writes the weights of one "
-         "to the file OUT.",
+         "to the file OUT; diff shows what the newest of two directories, or two "
+         "steps, differ in.",
          CLI_COMMAND_CKPT, 2, 3,
-         "`capstan ckpt ls --help`, `capstan ckpt verify --help` and `capstan "
-         "ckpt export --help` show more. " CKPT_EXITS("folder or step"),
+         "`capstan ckpt ls --help` shows more of ls, and so on. " CKPT_EXITS(
+             "folder or step"),
          "capstan ckpt ls run/checkpoint\n"
          "capstan ckpt verify --step 500 run/checkpoint\n"
          "capstan ckpt export run/checkpoint model.safetensors",

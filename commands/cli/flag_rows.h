@@ -112,9 +112,9 @@ FLAG(REAL, link_gbits, COMPARE, "link-gbits", "G",
 FLAG(REAL, latency_us, COMPARE, "latency-us", "US",
      "latency between two hosts in microseconds" BY_DEFAULT("50"), .max = 1e6)
 FLAG(SWITCH, json,
-     RUN | LOCAL | CLUSTER | CKPT | CKPT_LS | CKPT_VERIFY | CKPT_EXPORT | DATA |
-         DATA_PEEK | DATA_BENCH | EVAL | PREDICT | INFO | STATUS | BENCH |
-         COMPARE,
+     RUN | LOCAL | CLUSTER | CKPT | CKPT_LS | CKPT_VERIFY | CKPT_EXPORT |
+         CKPT_DIFF | DATA | DATA_PEEK | DATA_BENCH | EVAL | PREDICT | INFO |
+         STATUS | BENCH | COMPARE,
      "json", NULL,
      "print one JSON object, and nothing else, on standard output",
      .handed = LOCAL)
@@ -138,12 +138,16 @@ FLAG(SWITCH, check, CLUSTER, "check", NULL,
      "connect to every role and name the addresses that do not answer")
 
 SAME(COUNT, step, CKPT, "step", "N",
-     "only this step (default: all; export: the newest that verifies)",
+     "only this step (default: all; export: the newest that verifies; diff: "
+     "the newest)",
      .max = UINT64_MAX, .takes = "a number")
 SAME(COUNT, step, CKPT_LS | CKPT_VERIFY, "step", "N",
      "only this step (default: all)", .max = UINT64_MAX, .takes = "a number")
 SAME(COUNT, step, CKPT_EXPORT, "step", "N",
      "this step (default: the newest that verifies)", .max = UINT64_MAX,
+     .takes = "a number")
+SAME(COUNT, step, CKPT_DIFF, "step", "N",
+     "this step of both (default: the newest of each)", .max = UINT64_MAX,
      .takes = "a number")
 FLAG(TEXT, format, CKPT, "format", "FORMAT",
      "export: safetensors or npz, of a table npz or csv (default: by the "

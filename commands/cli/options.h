@@ -39,6 +39,7 @@ enum cli_command_id {
     CLI_COMMAND_CKPT_LS = CLI_COMMANDS,
     CLI_COMMAND_CKPT_VERIFY,
     CLI_COMMAND_CKPT_EXPORT,
+    CLI_COMMAND_CKPT_DIFF,
     CLI_COMMAND_DATA_PEEK,
     CLI_COMMAND_DATA_BENCH,
 };
@@ -83,7 +84,8 @@ struct options {
     unsigned num_inputs;
     char *const *words;   /* words after the verb, NULL-ended */
     char *const *command; /* a command with its arguments, NULL-ended */
-    const char *action, *dir, *out; /* ckpt; data: action; predict: out */
+    const char *action, *dir, *out; /* ckpt (of diff A is dir, B out); data:
+                                       action; predict: out */
     const char *input;              /* predict */
 #define FLAG(kind, member, ...) CLI_FLAG_TYPE_##kind member;
 #include "commands/cli/flag_rows.h"

@@ -62,6 +62,28 @@ void checkpoint_sibling(const char *folder, uint64_t step, char *path,
         *path = '\0';
 }
 
+bool checkpoint_split_folder(char *dir, uint64_t *step) {
+    uint64_t number;
+    char path[PATH_MAX + 16], *end;
+    struct stat about;
+    size_t length = strlen(dir);
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    while (length > 1 && dir[length - 1] == '/')
+        dir[--length] = 0;
+    char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
+    if (stat(path, &about) || strncmp(name, "step-", 5) != 0)
+        return false;
+    number = strtoull(name + 5, &end, 10);
+    if (*end || end == name + 5)
+        return false;
+    *step = number;
+    if (slash)
+        slash[slash == dir] = 0;
+    else
+        strcpy(dir, ".");
+    return true;
+}
+
 void checkpoint_shard_name(uint32_t index, uint32_t count, uint64_t run,
                            bool delta, char *name, size_t size) {
     snprintf(name, size, "ps-%" PRIu32 "-of-%" PRIu32 "-%016" PRIx64 "%s.mdb",

@@ -19,6 +19,10 @@ void checkpoint_folder(const char *dir, uint64_t step, char *path, size_t size);
 void checkpoint_sibling(const char *folder, uint64_t step, char *path,
                         size_t size);
 
+/* Splits DIR/step-N, the folder of a checkpoint, in place: DIR is the folder
+ * above it. False, and *STEP stays, if there is no checkpoint of that name. */
+bool checkpoint_split_folder(char *dir, uint64_t *step);
+
 /* Writes "ps-0-of-2-RUN.mdb", RUN as 16 hex digits; of a delta
  * "ps-0-of-2-RUN-delta.mdb", so that it is never written over a full one of the
  * same step. */

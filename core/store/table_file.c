@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In each partition the rows of a table ascend by id, so a heap of one cursor a
- * partition merges them (Knuth, TAOCP 5.4.1). npz has all ids before all
- * weights: the rows are merged twice. */
+/* npz has all ids before all weights: the rows are merged twice. */
 #include "core/store/table_file.h"
 
 #include "core/store/atomic_file.h"
 #include "core/store/fs_info.h"
 #include "core/store/npz.h"
-#include "core/store/shard_rows.h"
+#include "core/store/row_merge.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,18 +23,6 @@ enum {
 _Static_assert(ID_CHARACTERS + NUMBER_CHARACTERS * LAYOUT_MAX_DIM < LINE_BUFFER,
                "a line does not fit");
 
-struct cursor {
-    struct shard_rows_cursor rows;
-    const struct row *row; /* the next one */
-};
-
-struct merge {
-    uint32_t table;
-    uint16_t admit;
-    uint32_t count;      /* cursors that have a row */
-    struct cursor *heap; /* the lowest id first */
-};
-
 enum status table_format_of(const char *path, enum table_format *format,
                             struct failure *why) {
     const char *ending = strrchr(path, '.');
@@ -51,66 +37,15 @@ enum status table_format_of(const char *path, enum table_format *format,
         path);
 }
 
-static void merge_sift_down(struct merge *merge, uint32_t at) {
-    struct cursor moved = merge->heap[at];
-    for (uint32_t child; (child = 2 * at + 1) < merge->count; at = child) {
-        const struct cursor *heap = merge->heap;
-        if (child + 1 < merge->count &&
-            heap[child + 1].row->id < heap[child].row->id)
-            child++;
-        if (moved.row->id <= heap[child].row->id)
-            break;
-        merge->heap[at] = merge->heap[child];
-    }
-    merge->heap[at] = moved;
-}
-
-/* Moves CURSOR to its next admitted row of the table; false: there is none. */
-static bool advance_cursor(const struct merge *merge, struct cursor *cursor) {
+/* The next row that is admitted; NULL: the end. */
+static const struct row *next_admitted(struct row_merge *merge,
+                                       const struct table_source *source) {
+    const struct table *table =
+        &source->manifest->layout->tables[source->table];
+    const struct row *row;
     do
-        cursor->row = shard_rows_step(&cursor->rows);
-    while (cursor->row && cursor->row->table == merge->table &&
-           cursor->row->count < merge->admit);
-    return cursor->row && cursor->row->table == merge->table;
-}
-
-static enum status merge_open(struct merge *merge,
-                              const struct table_source *source,
-                              struct failure *why) {
-    const struct layout *layout = source->manifest->layout;
-    const struct table *table = &layout->tables[source->table];
-    *merge = (struct merge){
-        .table = source->table,
-        .admit = (uint16_t)table->admit,
-        .heap = calloc(layout->num_partitions, sizeof *merge->heap)};
-    enum status status = STATUS_OK;
-    if (!merge->heap)
-        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "a table's rows");
-    for (uint32_t p = 0; p < layout->num_partitions && !status; p++) {
-        struct cursor *cursor = &merge->heap[merge->count];
-        struct shard_rows_pair rows;
-        status =
-            checkpoint_reader_rows(source->reader, p, table->stack, &rows, why);
-        if (status)
-            break;
-        shard_rows_seek(&cursor->rows, &rows, source->table, 0);
-        merge->count += advance_cursor(merge, cursor);
-    }
-    for (uint32_t c = merge->count / 2; c-- > 0 && !status;)
-        merge_sift_down(merge, c);
-    return status;
-}
-
-/* The row with the next id; NULL: the end. */
-static const struct row *merge_next(struct merge *merge) {
-    if (!merge->count)
-        return NULL;
-    struct cursor *first = &merge->heap[0];
-    const struct row *row = first->row;
-    if (!advance_cursor(merge, first))
-        *first = merge->heap[--merge->count];
-    if (merge->count)
-        merge_sift_down(merge, 0);
+        row = row_merge_next(merge);
+    while (row && row->count < table->admit);
     return row;
 }
 
@@ -139,18 +74,19 @@ static enum status append_rows(struct npz *npz,
                               .shape = {count, dim},
                               .num_dims = ids ? 1 : 2,
                               .bytes = count * bytes};
-    struct merge merge;
+    struct row_merge merge;
     const struct row *row;
     uint64_t appended = 0;
-    enum status status = merge_open(&merge, source, why);
+    enum status status = row_merge_open(&merge, source->reader,
+                                        source->manifest, source->table, why);
     if (!status)
         status = npz_begin(npz, &array, why);
-    for (; !status && (row = merge_next(&merge)); appended++)
+    for (; !status && (row = next_admitted(&merge, source)); appended++)
         status = appended == count
                      ? check_row_count(source, appended + 1, why)
                      : npz_append(npz, ids ? (const void *)&row->id : row + 1,
                                   bytes, why);
-    free(merge.heap);
+    row_merge_close(&merge);
     return status ? status : check_row_count(source, appended, why);
 }
 
@@ -193,18 +129,19 @@ static enum status write_lines(struct atomic_file *file,
     uint32_t dim = source->manifest->layout->tables[source->table].dim;
     size_t line = ID_CHARACTERS + (size_t)NUMBER_CHARACTERS * dim;
     size_t used = format_names(dim, text);
-    struct merge merge;
+    struct row_merge merge;
     const struct row *row;
     uint64_t count = 0;
-    enum status status = merge_open(&merge, source, why);
-    for (; !status && (row = merge_next(&merge)); count++) {
+    enum status status = row_merge_open(&merge, source->reader,
+                                        source->manifest, source->table, why);
+    for (; !status && (row = next_admitted(&merge, source)); count++) {
         if (used + line > LINE_BUFFER) {
             status = atomic_file_write(file, text, used, why);
             used = 0;
         }
         used += format_row(row, dim, text + used);
     }
-    free(merge.heap);
+    row_merge_close(&merge);
     if (!status)
         status = atomic_file_write(file, text, used, why);
     return status ? status : check_row_count(source, count, why);

@@ -98,7 +98,7 @@ static void flags_of(struct cluster_run *run, const char *verb,
 }
 
 TEST(verbs_and_flags) {
-    static const char *const parts[] = {"ls", "verify", "export"};
+    static const char *const parts[] = {"ls", "verify", "export", "diff"};
     const char *text = cluster_run_output(TOOL(run, 0, "--help"));
     char verb[32];
     while ((text = strstr(text, "\n  capstan "))) {
@@ -107,7 +107,7 @@ TEST(verbs_and_flags) {
         flags_of(run, verb, NULL);
         text++;
     }
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 4; i++)
         flags_of(run, "ckpt", parts[i]);
     frozen_expect("verb flag");
 }
@@ -280,6 +280,8 @@ TEST(commands_that_print_an_object) {
                "ckpt verify");
     objects_of(TOOL(run, 0, "ckpt", "export", "--json", "ps", "a.npz"),
                "ckpt export");
+    objects_of(TOOL(run, 1, "ckpt", "diff", "--json", "ps", "fp16"),
+               "ckpt diff");
     objects_of(TOOL(run, 0, "eval", "--json", "ps"), "eval");
     objects_of(TOOL(run, 0, "info", "--json"), "info");
     static const char *const flags[][5] = {

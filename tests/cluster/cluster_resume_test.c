@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <stdlib.h>
 
 enum { FAILED = 1, CONFIG = 2, MAXIMUM = 64 };
 
@@ -205,6 +206,22 @@ TEST(another_number_of_ps_resumes_to_the_same_bits) {
         "checkpoint/step-000000070, epoch 3");
     cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
                                             "undisturbed");
+}
+
+TEST(runs_on_one_and_three_ps_have_equal_checkpoints) {
+    static const char *const kinds[][4] = {
+        {"one", "1", NULL}, {"three", "3", NULL}, {"other", "1", "seed=8"}};
+    cluster_run_job(*state, NULL);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        CLUSTER_FIXTURE_RUN(*state, (unsigned)atoi(kinds[i][1]), 2, 0,
+                            textf("checkpoint.dir=%s", kinds[i][0]),
+                            "epochs=null", "steps=20", kinds[i][2]);
+    cluster_fixture_tool(*state, 0, WORDS("ckpt", "diff", "one", "three"));
+    cluster_fixture_tool(
+        *state, 0,
+        WORDS("ckpt", "diff", "--step=20", "one", "three/step-000000020/"));
+    cluster_fixture_tool(*state, FAILED, WORDS("ckpt", "diff", "one", "other"));
+    cluster_fixture_tool(*state, CONFIG, WORDS("ckpt", "diff", "one", "none"));
 }
 
 /* As `ckpt ls` gives it for the newest. */

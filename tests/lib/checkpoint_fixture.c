@@ -295,7 +295,11 @@ void checkpoint_fixture_write_manifest(const char *dir,
         struct shard_writer *writer;
         char path[2 * PATH_MAX];
         snprintf(path, sizeof path, "%s/%s", folder, manifest->files[f].name);
-        must(shard_writer_open(&writer, path, 2 << 20, 64, &failure), &failure);
+        must(shard_writer_open(&writer, path,
+                               (2 << 20) + 2 * sizeof(float) *
+                                               manifest->layout->elements,
+                               64 + 4 * num_blocks, &failure),
+             &failure);
         for (uint32_t b = f; b < layout_units(manifest->layout); b += num_ps)
             if (b < num_blocks)
                 put_block(writer, manifest, b);

@@ -392,11 +392,16 @@ TEST(ckpt_needs_an_action_and_a_folder) {
     expect_error("ckpt ls",
                  "capstan ckpt ls takes DIR; `capstan ckpt ls --help`");
     expect_error("ckpt export dir", "capstan ckpt export takes DIR OUT;");
-    expect_error("ckpt dir", "capstan ckpt takes ls|verify|export DIR [OUT];");
+    expect_error("ckpt dir",
+                 "capstan ckpt takes ls|verify|export|diff DIR [OUT|DIR];");
     expect_error("ckpt ls dir --state",
                  "unknown flag --state; `capstan ckpt ls");
     expect_code("ckpt verify dir out", FAILURE_USAGE);
     expect_code("ckpt export a b c", FAILURE_USAGE);
+    options = parse_valid("ckpt diff --step 5 a b");
+    assert_string_equal(options->dir, "a");
+    assert_string_equal(options->out, "b");
+    expect_error("ckpt diff a", "capstan ckpt diff takes A B;");
     expect_error("ckpt ls dir --step -5", "not '-5'");
     expect_code("ckpt ls dir --step 18446744073709551616",
                 FAILURE_BAD_FLAG_VALUE);
