@@ -71,7 +71,7 @@ static size_t expect_losses(const struct cluster_run *run, const json_t *data,
     return found;
 }
 
-TEST(a_page_has_what_its_run_has_told) {
+TEST(a_page_has_the_points_and_the_summary_of_its_run) {
     double before = time_calendar();
     cluster_run_job(*state, "{\"steps_per_print\": 1,"
                             " \"metrics\": {\"jsonl\": \"m.jsonl\"}}");
