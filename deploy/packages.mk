@@ -78,7 +78,7 @@ install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	    library/capstan.pc.in > $(LINKS)/pkgconfig/capstan.pc
 	install -m 644 README.md CHANGELOG.md LICENSE $(SHARE)/doc/capstan
 	install -m 644 $(wildcard docs/*.md) $(SHARE)/doc/capstan/docs
-	install -d $(UNITS)/capstan-.service.d $(SHARE)/capstan/{slurm,mpi,systemd}
+	install -d $(UNITS)/capstan-.service.d $(SHARE)/capstan/{slurm,mpi,systemd,prometheus}
 	for unit in $(UNIT_FILES); do \
 	    sed 's|/usr/bin/capstan|$(PREFIX)/bin/capstan|' deploy/systemd/$$unit | \
 	    install -m 644 /dev/stdin $(UNITS)/$$unit || exit; done
@@ -86,6 +86,7 @@ install: all ## install to DESTDIR/PREFIX (PREFIX=/usr/local)
 	install -m 644 deploy/slurm/*.sbatch $(SHARE)/capstan/slurm
 	install -m 644 deploy/mpi/hostfile $(SHARE)/capstan/mpi
 	install deploy/mpi/run.sh $(SHARE)/capstan/mpi
+	install -m 644 deploy/prometheus/* $(SHARE)/capstan/prometheus
 	for job in $(notdir $(wildcard deploy/*.json)); do \
 	    sed -z 's/,\n  "\($(WRITING)\)": {[^\n]*}//g' deploy/$$job | \
 	    install -m 644 /dev/stdin $(SHARE)/capstan/jobs/$$job || exit; done

@@ -164,6 +164,7 @@ CHART_VALUES = {
         "imagePullSecrets": ["pull"],
         "set": {"epochs": 3, "optimizer.params.lr": 0.01},
         "podAnnotations": {"example.com/team": "a"},
+        "monitor": {"app.kubernetes.io/name": "prometheus"},
         "podLabels": {"example.com/cost": "b"},
         "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
         "podSecurityContext": {"runAsGroup": None},

@@ -203,7 +203,8 @@ SCHEMAS = dict([
         "podSelector", podSelector=selector,
         policyTypes=list_of(one_of("Ingress", "Egress")),
         ingress=list_of(record(**{
-            "from": list_of(record("podSelector", podSelector=selector)),
+            "from": list_of(record("podSelector", podSelector=selector,
+                                   namespaceSelector=record())),
             "ports": list_of(record("port", port={
                 "anyOf": [matching(PORT_NAME), port_number]}))})))),
     kind("jobset.x-k8s.io/v1alpha2", "JobSet", metadata(pattern=SERVICE_NAME),
@@ -532,6 +533,10 @@ def network_problems(objects, all_pods):
         if any("podSelector" not in peer for rule in rules
                for peer in rule.get("from") or [{}]):
             yield "network: other pods reach the run's"
+        if any("namespaceSelector" in peer and
+               rule.get("ports") != [{"port": "health"}]
+               for rule in rules for peer in rule.get("from", [])):
+            yield "network: pods of other namespaces reach more than the metrics"
         for pod in all_pods:
             if not controllers.selects(spec["podSelector"], pod.labels):
                 yield f"network: {pod.name} is not protected"
@@ -814,6 +819,9 @@ MUTATIONS = [
      "matchLabels/app.kubernetes.io~component", "worker", "network"),
     ("plain", "NetworkPolicy", "capstan", "spec/ingress", [OWN_PODS, {"ports": [
         {"port": "health"}]}], "network"),
+    ("plain", "NetworkPolicy", "capstan", "spec/ingress", [OWN_PODS, {"from": [
+        {"podSelector": {"matchLabels": {"app": "prometheus"}},
+         "namespaceSelector": {}}]}], "network"),
     ("plain", "NetworkPolicy", "capstan", "spec/podSelector/matchLabels/"
      "app.kubernetes.io~component", "ps", "network"),
     ("plain", "NetworkPolicy", "capstan", "spec/policyTypes", ["Egress"],
@@ -928,6 +936,11 @@ def check_chart(program):
         ["template"]["spec"] for role in ("ps", "chief", "worker"))
     for key in ("nodeSelector", "tolerations", "runtimeClassName"):
         assert key in worker and key not in ps and key not in chief, key
+    policy = controllers.find(forms["helm-coordinate"], "NetworkPolicy", "demo")
+    assert policy["spec"]["ingress"][1] == {
+        "from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {
+            "app.kubernetes.io/name": "prometheus"}}}],
+        "ports": [{"port": "health"}]}, policy
     assert "affinity" in ps and "affinity" in chief and "affinity" not in worker
     assert "runAsGroup" not in ps["securityContext"], "null removes no key"
     assert ps["containers"][0]["image"] == \
