@@ -524,6 +524,7 @@ static void chief_report_health(const struct run *run, struct health *health,
     if (run->phase == RUN_TRAINING)
         chief_report_wait(run, report, now);
     watchdog_report(run, report, now);
+    metrics_add_samples(run, report, now);
     health_end(health);
 }
 

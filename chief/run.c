@@ -294,3 +294,23 @@ void run_absence_end(struct run *run, uint32_t rank) {
         absence->steps += step - absence->since;
     absence->is_gone = false;
 }
+
+/* The share follows from the replicas, as in the samplers. */
+static uint64_t share_of(const struct run *run, uint32_t rank,
+                         uint64_t samples) {
+    return samples * run->trainers[rank].replicas / run->plan.num_replicas;
+}
+
+struct run_untrained run_untrained_by(const struct run *run, uint32_t rank,
+                                      uint64_t step) {
+    const struct run_absence *absence = &run->trainers[rank].absence;
+    struct run_untrained untrained = {.steps = absence->steps};
+    uint64_t start = run->plan.schedule.start;
+    if (absence->is_gone && step > absence->since)
+        untrained.steps += step - absence->since;
+    if (untrained.steps && run->job->model.type != JOB_EXTERNAL)
+        untrained.samples = share_of(run, rank,
+                                     run_samples(run, start + untrained.steps) -
+                                         run_samples(run, start));
+    return untrained;
+}

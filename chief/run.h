@@ -260,6 +260,14 @@ bool run_awaits_devices(const struct run *run, uint32_t rank);
 /* Enters PHASE and restarts the phase deadline. */
 void run_enter_phase(struct run *run, enum run_phase phase);
 
+/* What RANK has not trained up to STEP; samples are 0 of a caller's model,
+ * which are not known. */
+struct run_untrained {
+    uint64_t steps, samples;
+};
+struct run_untrained run_untrained_by(const struct run *run, uint32_t rank,
+                                      uint64_t step);
+
 /* The trainer of RANK has its first clock: its share is trained again. */
 void run_absence_end(struct run *run, uint32_t rank);
 

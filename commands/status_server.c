@@ -8,6 +8,7 @@
 #include "commands/status_server.h"
 
 #include "commands/host_header.h"
+#include "commands/metrics_text.h"
 #include "commands/page.h"
 #include "core/base/fork_guard.h"
 #include "core/base/time.h"
@@ -185,6 +186,14 @@ static void answer_healthz(struct status_server *server,
         answer->text = NULL;
 }
 
+static void answer_metrics(struct status_server *server,
+                           struct http_answer *answer) {
+    struct metrics_process process = metrics_process_now();
+    answer->code = MHD_HTTP_OK;
+    answer->type = "text/plain; version=0.0.4; charset=utf-8";
+    answer->text = metrics_text(server->healths, server->count, &process);
+}
+
 static void answer_page(struct status_server *server,
                         struct http_answer *answer) {
     (void)server;
@@ -335,9 +344,9 @@ static const struct http_path {
     void (*answer)(struct status_server *server, struct http_answer *answer);
     bool is_open; /* whatever the request calls this host */
 } paths[] = {
-    {"/", answer_page, false},         {"/healthz", answer_healthz, true},
-    {"/points", answer_points, false}, {"/status", answer_status, false},
-    {"/report", answer_report, false},
+    {"/", answer_page, false},          {"/healthz", answer_healthz, true},
+    {"/metrics", answer_metrics, true}, {"/points", answer_points, false},
+    {"/report", answer_report, false},  {"/status", answer_status, false},
 };
 
 static const struct http_path *find_path(const char *text) {
@@ -377,7 +386,8 @@ static void refuse_request(struct status_server *server,
     const char *text = NULL;
     if (!path) {
         answer->code = MHD_HTTP_NOT_FOUND;
-        text = "there are /, /healthz, /points, /report and /status\n";
+        text = "there are /, /healthz, /metrics, /points, /report and "
+               "/status\n";
     } else if (!reads) {
         answer->code = MHD_HTTP_METHOD_NOT_ALLOWED;
         text = "GET only\n";

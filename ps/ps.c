@@ -501,6 +501,41 @@ static void report_round(const struct ps *ps, struct health_report *report) {
     report->waiting_since = ps->round_since;
 }
 
+/* Pushes of the first block between the fastest and the slowest live trainer.
+ */
+static uint64_t ps_staleness(struct update_core *core) {
+    const struct gate *gate = update_core_gate(core);
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t r = 0; r < gate->num_ranks; r++) {
+        if (!gate->slots[r].live)
+            continue;
+        uint64_t clock = gate_clock(gate, update_core_ledger(core), 0, r);
+        least = clock < least ? clock : least;
+        most = clock > most ? clock : most;
+    }
+    return most > least ? most - least : 0;
+}
+
+static void ps_add_samples(struct ps *ps, struct health_report *report) {
+    const Capstan__Heartbeat *heartbeat =
+        control_client_heartbeat(ps->control_client);
+    struct update_core *core = server_update_core(ps->server);
+    double rows = 0;
+    for (size_t t = 0; t < heartbeat->n_table_rows; t++)
+        rows += (double)heartbeat->table_rows[t];
+    health_add_sample(report, METRIC_UPDATES, HEALTH_NONE,
+                      (double)update_core_highest(core));
+    health_add_sample(report, METRIC_UPDATE_TIME, HEALTH_NONE,
+                      server_update_seconds(ps->server));
+    health_add_sample(report, METRIC_QUEUE, HEALTH_NONE,
+                      server_queue(ps->server));
+    if (update_core_gate(core)->view && ps->num_blocks)
+        health_add_sample(report, METRIC_STALENESS, HEALTH_NONE,
+                          (double)ps_staleness(core));
+    if (heartbeat->n_table_rows)
+        health_add_sample(report, METRIC_ROWS, HEALTH_NONE, rows);
+}
+
 static void ps_report_health(struct ps *ps) {
     struct health_report *report = health_begin(ps->process.health, ps->polled);
     if (!report)
@@ -521,6 +556,7 @@ static void ps_report_health(struct ps *ps) {
             snprintf(report->waiting_for, sizeof report->waiting_for,
                      "the first view of the chief");
         }
+        ps_add_samples(ps, report);
     }
     if (ps->interrupted || ps->stopped)
         report->state = HEALTH_ENDING;

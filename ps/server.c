@@ -577,3 +577,7 @@ enum status server_handle(struct server *server, struct link_frame *frame,
 double server_update_seconds(const struct server *server) {
     return time_to_seconds(server->update_ns);
 }
+
+uint32_t server_queue(const struct server *server) {
+    return work_items_in_use(server->work_items);
+}

@@ -119,4 +119,7 @@ enum status server_set_norm(struct server *server, uint64_t round, double norm,
 /* Seconds spent in updates since the start, summed over threads. */
 double server_update_seconds(const struct server *server);
 
+/* Sums, updates and replies that wait or are being done. */
+uint32_t server_queue(const struct server *server);
+
 #endif

@@ -14,6 +14,7 @@ struct work_items {
     struct work_items_settings settings;
     struct thread_pool *thread_pool;
     struct work_item *free_list; /* linked by task.next */
+    uint32_t in_use;
     pthread_mutex_t mutex;
     struct failure why; /* the mutex is held */
 };
@@ -151,6 +152,7 @@ struct work_item *work_items_alloc(struct work_items *items,
         item = allocate_item(items);
     if (!item)
         return NULL;
+    items->in_use++;
     item->task.block = action->block;
     item->action = *action;
     item->ack_only = item->mean = false;
@@ -181,6 +183,11 @@ struct work_item *work_items_completed(struct work_items *items) {
 void work_items_recycle(struct work_items *items, struct work_item *item) {
     item->task.next = (struct thread_pool_task *)items->free_list;
     items->free_list = item;
+    items->in_use--;
+}
+
+uint32_t work_items_in_use(const struct work_items *items) {
+    return items->in_use;
 }
 
 const struct failure *work_items_failure(const struct work_items *items) {

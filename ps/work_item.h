@@ -80,6 +80,9 @@ struct work_item *work_items_completed(struct work_items *items);
 /* Returns ITEM for reuse. */
 void work_items_recycle(struct work_items *items, struct work_item *item);
 
+/* How many items were taken and not recycled: they wait, or are being done. */
+uint32_t work_items_in_use(const struct work_items *items);
+
 /* The first failure of an update. Read it after that item has completed. */
 const struct failure *work_items_failure(const struct work_items *items);
 

@@ -913,6 +913,20 @@ static void report_own_wait(const struct worker *worker,
         report->waiting_since = worker->step_since;
 }
 
+static void add_samples(const Capstan__Heartbeat *heartbeat,
+                        struct health_report *report) {
+    const struct health_sample samples[] = {
+        {METRIC_STEPS, HEALTH_NONE, (double)heartbeat->clock},
+        {METRIC_EXAMPLES, HEALTH_NONE, (double)heartbeat->samples},
+        {METRIC_INPUT_TIME, HEALTH_NONE, heartbeat->input_s},
+        {METRIC_COMPUTE_TIME, HEALTH_NONE, heartbeat->compute_s},
+        {METRIC_WAITING_TIME, HEALTH_NONE, heartbeat->wire_s},
+    };
+    for (size_t s = 0; s < sizeof samples / sizeof *samples; s++)
+        health_add_sample(report, samples[s].metric, samples[s].rank,
+                          samples[s].value);
+}
+
 static void report_health(struct worker *worker, int64_t now) {
     follow_step(worker, now);
     struct health_report *report = health_begin(worker->process.health, now);
@@ -935,6 +949,8 @@ static void report_health(struct worker *worker, int64_t now) {
     if (worker->client)
         report_ps(worker, report, now);
     report_own_wait(worker, report, now);
+    if (worker->trainer)
+        add_samples(heartbeat, report);
     health_end(worker->process.health);
 }
 

@@ -363,6 +363,16 @@ static void add_row_figures(const struct run *run,
     point->values[METRIC_ROW_BYTES] = facts->row_bytes;
 }
 
+static void take_point(struct run *run, const struct metric_point *point) {
+    struct metric_point *latest = &run->metrics.latest;
+    if (!latest->unix_ms)
+        *latest = *point;
+    for (int m = 0; m < METRIC_COUNT; m++)
+        if (!isnan(point->values[m]))
+            latest->values[m] = point->values[m];
+    point_outlets_write(&run->metrics.outlets, point);
+}
+
 /* The last step's numbers of tables come when the ps leave. */
 static void write_last_rows(struct run *run) {
     uint64_t step = run->plan.schedule.total;
@@ -371,7 +381,7 @@ static void write_last_rows(struct run *run) {
     write_table_rows(run, step);
     add_row_figures(run, &facts, &point);
     if (has_tables(run))
-        point_outlets_write(&run->metrics.outlets, &point);
+        take_point(run, &point);
 }
 
 static void write_point(struct run *run) {
@@ -395,7 +405,7 @@ static void write_point(struct run *run) {
         add_row_figures(run, &facts, &point);
         write_table_rows(run, step);
     }
-    point_outlets_write(&run->metrics.outlets, &point);
+    take_point(run, &point);
     progress_point(&run->metrics.progress, &shown);
     *sums = (struct run_point){0};
 }
@@ -551,7 +561,7 @@ static void take_evaluation(struct run *run, uint64_t step,
     point.values[METRIC_TEST_ACCURACY] = run->evaluations.accuracy;
     point.values[METRIC_TEST_LOSS] = run->evaluations.test_loss;
     rate_scores(run, step, result, scores, &point);
-    point_outlets_write(&run->metrics.outlets, &point);
+    take_point(run, &point);
     point_outlets_flush(&run->metrics.outlets);
 }
 
@@ -589,4 +599,81 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     shown.share = (double)(result->count + result->bad_lines) /
                   (double)run->plan.test_samples;
     progress_epoch(&run->metrics.progress, &shown);
+}
+
+/* What the latest points have told; below is what is newer. */
+static void add_latest_point(const struct run *run,
+                             struct health_report *report) {
+    const struct metric_point *latest = &run->metrics.latest;
+    static const enum metric newer[] = {METRIC_EXAMPLES, METRIC_TRAINERS,
+                                        METRIC_ROWS};
+    for (enum metric m = 0; latest->unix_ms && m < METRIC_COUNT; m++) {
+        bool is_newer = false;
+        for (size_t n = 0; n < sizeof newer / sizeof *newer; n++)
+            is_newer |= newer[n] == m;
+        if (!is_newer)
+            health_add_sample(report, m, HEALTH_NONE, latest->values[m]);
+    }
+}
+
+static void add_checkpoint_samples(const struct run *run,
+                                   struct health_report *report, int64_t now) {
+    const struct run_checkpoints *checkpoints = &run->checkpoints;
+    if (!run->job || !run->job->checkpoint.dir)
+        return;
+    health_add_sample(report, METRIC_CHECKPOINTS, HEALTH_NONE,
+                      (double)checkpoints->written);
+    if (checkpoints->has_saved)
+        health_add_sample(report, METRIC_CHECKPOINT_STEP, HEALTH_NONE,
+                          (double)checkpoints->saved);
+    int64_t since = checkpoints->complete_at ? checkpoints->complete_at
+                                             : checkpoints->saved_at;
+    if (since && run->phase >= RUN_TRAINING)
+        health_add_sample(report, METRIC_CHECKPOINT_AGE, HEALTH_NONE,
+                          time_to_seconds(now - since));
+    if (checkpoints->written)
+        health_add_sample(report, METRIC_CHECKPOINT_DURATION, HEALTH_NONE,
+                          checkpoints->saved_seconds);
+}
+
+static void add_trainer_samples(const struct run *run,
+                                struct health_report *report, int64_t now) {
+    struct run_untrained untrained = {0};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct roster_slot *slot = &run->roster.slots[r];
+        struct run_untrained by = run_untrained_by(run, r, run_step(run));
+        untrained.steps += by.steps;
+        untrained.samples += by.samples;
+        if (!slot->incarnation)
+            continue;
+        health_add_sample(report, METRIC_TRAINER_STEP, r,
+                          (double)run->trainers[r].heartbeat.clock);
+        health_add_sample(report, METRIC_TRAINER_SILENCE, r,
+                          time_to_seconds(now - slot->last_seen));
+    }
+    health_add_sample(report, METRIC_ROUNDS_WITHOUT_TRAINER, HEALTH_NONE,
+                      (double)untrained.steps);
+    if (run->job->model.type != JOB_EXTERNAL)
+        health_add_sample(report, METRIC_UNTRAINED_SAMPLES, HEALTH_NONE,
+                          (double)untrained.samples);
+}
+
+void metrics_add_samples(const struct run *run, struct health_report *report,
+                         int64_t now) {
+    if (run->phase < RUN_READYING || !run->plan.layout)
+        return;
+    struct run_facts facts = metrics_facts(run, run_step(run));
+    uint64_t total = run->plan.schedule.total;
+    add_latest_point(run, report);
+    health_add_sample(report, METRIC_STEPS, HEALTH_NONE, (double)run_step(run));
+    health_add_sample(report, METRIC_EXAMPLES, HEALTH_NONE,
+                      (double)facts.total.samples);
+    health_add_sample(report, METRIC_TOTAL_STEPS, HEALTH_NONE,
+                      total && total != UINT64_MAX ? (double)total : NAN);
+    health_add_sample(report, METRIC_TRAINERS, HEALTH_NONE,
+                      run_count_live(run));
+    if (has_tables(run))
+        health_add_sample(report, METRIC_ROWS, HEALTH_NONE, (double)facts.rows);
+    add_checkpoint_samples(run, report, now);
+    add_trainer_samples(run, report, now);
 }

@@ -8,6 +8,7 @@
 #include "chief/report/evaluations.h"
 #include "chief/report/point.h"
 #include "chief/report/progress.h"
+#include "core/base/health.h"
 #include "core/tensor/binary_scores.h"
 #include "proto/messages/message.h"
 
@@ -55,6 +56,7 @@ struct run_metrics {
     bool diverged;                         /* a loss was NaN */
     struct progress progress;
     struct point_outlets outlets;
+    struct metric_point latest; /* values of all points; unix_ms 0: none yet */
 };
 
 /* Call it once there is a plan. */
@@ -88,6 +90,11 @@ void metrics_end(struct run *run);
 void metrics_report_evaluation(struct run *run, uint64_t step,
                                const struct evaluation_split_result *result,
                                struct binary_scores *scores);
+
+/* Adds to REPORT what the run tells at NOW: its latest points, and what changes
+ * between them. */
+void metrics_add_samples(const struct run *run, struct health_report *report,
+                         int64_t now);
 
 /* Mean loss per sample between FROM and TO; NAN: no samples. */
 double metrics_mean_loss(struct run_point from, struct run_point to);

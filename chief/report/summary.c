@@ -212,37 +212,14 @@ static void summary_add_rows(json_t *object, const struct run *run) {
     json_decref(tables);
 }
 
-/* What RANK has not trained: SAMPLES are not known of a caller's model. */
-struct untrained {
-    uint64_t steps, samples;
-};
-
-/* The share follows from the replicas, as in the samplers. */
-static uint64_t share_of(const struct run *run, uint32_t rank,
-                         uint64_t samples) {
-    return samples * run->trainers[rank].replicas / run->plan.num_replicas;
-}
-
-static struct untrained untrained_by(const struct run *run, uint32_t rank) {
-    const struct run_absence *absence = &run->trainers[rank].absence;
-    struct untrained untrained = {.steps = absence->steps};
-    uint64_t start = run->plan.schedule.start;
-    if (absence->is_gone && run->end_step > absence->since)
-        untrained.steps += run->end_step - absence->since;
-    if (!time_breakdown_is_external(run) && untrained.steps)
-        untrained.samples = share_of(run, rank,
-                                     run_samples(run, start + untrained.steps) -
-                                         run_samples(run, start));
-    return untrained;
-}
-
 static void untrained_add(json_t *object, const struct run *run) {
     json_t *list = json_array();
     uint64_t samples = 0;
     bool unknown = false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct roster_slot *slot = &run->roster.slots[r];
-        struct untrained untrained = untrained_by(run, r);
+        struct run_untrained untrained =
+            run_untrained_by(run, r, run->end_step);
         if (!untrained.steps)
             continue;
         samples += untrained.samples;
@@ -266,7 +243,8 @@ static void untrained_add(json_t *object, const struct run *run) {
 static void untrained_log(const struct run *run) {
     uint64_t start = run->plan.schedule.start, steps = run->end_step - start;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        struct untrained untrained = untrained_by(run, r);
+        struct run_untrained untrained =
+            run_untrained_by(run, r, run->end_step);
         char name[64], samples[96] = "";
         if (!untrained.steps)
             continue;

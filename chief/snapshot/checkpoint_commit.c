@@ -244,6 +244,8 @@ static void record_written(struct run *run,
     log_info(run->log, "checkpoint_written", "checkpoint %s: %s in %.2f s%s",
              commit->folder, size, snapshot->seconds, delta);
     run->checkpoints.saved_seconds = snapshot->seconds;
+    run->checkpoints.complete_at = time_now();
+    run->checkpoints.written++;
     if (!snapshot->delta) {
         run->checkpoints.has_base = true;
         run->checkpoints.base = (struct manifest_name){commit->manifest.step,

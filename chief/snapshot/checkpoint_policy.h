@@ -19,6 +19,8 @@ struct run_checkpoints {
     uint64_t saved;            /* step of the newest complete checkpoint */
     bool has_saved;
     double saved_seconds; /* from the first holder's copy of it to its end */
+    int64_t complete_at;  /* when it was complete; 0: in an earlier run */
+    uint64_t written;     /* how many this run has completed */
     int64_t saved_at;     /* the newest full one, or its request */
     char folder[4096];    /* of that checkpoint */
     bool requested; /* a full one, by a signal and the like, not taken yet */

@@ -654,6 +654,9 @@ void control_client_report(const struct control_client *client,
         snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
                  client->chief_name);
     health_add_peer(report, chief);
+    if (chief.last_seen)
+        health_add_sample(report, METRIC_CHIEF_SILENCE, HEALTH_NONE,
+                          time_to_seconds(now - chief.last_seen));
     health_add_deadline(report, &deadline, now);
 }
 

@@ -8,6 +8,7 @@
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -248,6 +249,86 @@ TEST(all_reduce_tells_the_same) {
     release_ports(PORTS, held);
 }
 
+static int code_for(unsigned port, const char *path, const char *headers) {
+    return exchange("127.0.0.1", port,
+                    textf("GET %s HTTP/1.1\r\n%s\r\n", path, headers))
+        ->code;
+}
+
+/* The value of the sample that begins with NAME and "{LABELS" on the page of
+ * PORT; NAN: there is none. */
+static double sample_of(unsigned port, const char *name, const char *labels) {
+    const struct answer *answer = get(port, "/metrics");
+    assert_int_equal(answer->code, 200);
+    assert_contains(answer->text, "Content-Type: text/plain; version=0.0.4;");
+    const char *start = textf("\n%s{%s", name, labels);
+    const char *found = strstr(answer->body, start);
+    return found ? strtod(strchr(found, '}') + 1, NULL) : NAN;
+}
+
+/* Waits until the sample is at least LEAST, and returns it. */
+static double await_sample(unsigned port, const char *name, const char *labels,
+                           double least) {
+    double value = NAN;
+    for (unsigned i = 0; i < TRIES; i++) {
+        value = sample_of(port, name, labels);
+        if (value >= least)
+            return value;
+        cluster_fixture_sleep(PAUSE);
+    }
+    fail_msg("%s{%s}: %g, not %g", name, labels, value, least);
+    return NAN;
+}
+
+static pid_t pid_of(unsigned port) {
+    json_t *status = read_status(port);
+    json_int_t pid = json_integer_value(json_object_get(status, "pid"));
+    json_decref(status);
+    return (pid_t)pid;
+}
+
+/* Each round brings the weights of the ps to each worker, and its gradients
+ * back; messages have headers beside them. */
+TEST(each_role_tells_its_metrics) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    start_local(*state, port, "1", &local);
+    double before =
+        await_sample(port, "capstan_steps_total", "role=\"chief\"", 500);
+    await_sample(port, "capstan_train_loss", "role=\"chief\"", 0);
+    await_sample(port, "capstan_examples_per_second", "role=\"chief\"", 1);
+    assert_true(sample_of(port, "capstan_total_steps", "role=") == 1000000);
+    assert_true(sample_of(port, "capstan_trainers", "role=") == 2);
+    assert_true(
+        sample_of(port, "capstan_rounds_without_trainer_total", "role=") == 0);
+    await_sample(port + 1, "capstan_updates_total", "role=\"ps\",index=\"0\"",
+                 before);
+    assert_true(
+        sample_of(port + 1, "capstan_update_time_seconds_total", "role=") > 0);
+    assert_true(sample_of(port + 1, "capstan_staleness", "role=") <= 1);
+    for (unsigned w = 0; w < 2; w++) {
+        unsigned at = port + 2 + w;
+        const char *labels = textf("role=\"worker\",index=\"%u\"", w);
+        double sent = sample_of(at, "capstan_sent_bytes_total", labels);
+        double steps = await_sample(at, "capstan_steps_total", labels, before);
+        assert_true(
+            sample_of(at, "capstan_compute_time_seconds_total", labels) > 0);
+        assert_true(sample_of(at, "capstan_memory_bytes", labels) > 1e6);
+        assert_true(sent > 0 && steps >= before);
+    }
+    assert_true(isnan(sample_of(port, "capstan_gpu_utilization", "role=")));
+    assert_int_equal(code_for(port, "/metrics", "Host: a.example\r\n"), 200);
+    assert_int_equal(kill(pid_of(port + 3), SIGKILL), 0);
+    await_sample(port, "capstan_rounds_without_trainer_total", "role=", 1);
+    await_sample(port, "capstan_untrained_samples", "role=", 1);
+    assert_true(sample_of(port, "capstan_trainers", "role=") == 1);
+    assert_true(isnan(sample_of(port, "capstan_trainer_silence_seconds",
+                                "role=\"chief\",index=\"0\",rank=\"1\"")));
+    end_local(local);
+    release_ports(PORTS, held);
+}
+
 TEST(a_stopped_worker_is_named_before_it_is_declared_dead) {
     struct cluster_fixture fixture;
     int held;
@@ -307,12 +388,6 @@ TEST(only_loopback_is_served_by_default) {
     assert_int_equal(request("127.0.0.2", port, "GET", "/healthz")->code, 200);
     end_local(alone);
     release_ports(1, &held);
-}
-
-static int code_for(unsigned port, const char *path, const char *headers) {
-    return exchange("127.0.0.1", port,
-                    textf("GET %s HTTP/1.1\r\n%s\r\n", path, headers))
-        ->code;
 }
 
 /* The page of another site can make a browser ask by that site's name. */

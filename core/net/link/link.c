@@ -381,6 +381,20 @@ static struct link_reply *free_reply(struct link *link, uint32_t peer) {
     return found->buffer ? found : NULL;
 }
 
+/* Of all links: roles of one process share them. */
+static _Atomic uint64_t bytes_sent, bytes_received;
+
+static void add_traffic(_Atomic uint64_t *counter, uint64_t bytes) {
+    atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
+}
+
+struct link_traffic link_traffic(void) {
+    return (struct link_traffic){
+        .sent = atomic_load_explicit(&bytes_sent, memory_order_relaxed),
+        .received = atomic_load_explicit(&bytes_received, memory_order_relaxed),
+    };
+}
+
 bool link_reply(struct link *link, uint32_t peer, const void *header,
                 size_t bytes) {
     struct link_payload message;
@@ -394,8 +408,10 @@ bool link_reply(struct link *link, uint32_t peer, const void *header,
     link_borrow(&message, reply->buffer, 0, bytes);
     if (make_message(&message) && send_peer(link, peer) &&
         zmq_msg_send(link_message(&message.storage), link->socket,
-                     ZMQ_DONTWAIT) >= 0)
+                     ZMQ_DONTWAIT) >= 0) {
+        add_traffic(&bytes_sent, bytes);
         return true;
+    }
     link_drop(&message);
     return false;
 }
@@ -428,8 +444,8 @@ static bool commit_tcp(struct link *link, uint32_t peer, const void *header,
     return sent;
 }
 
-bool link_commit(struct link *link, uint32_t peer, const void *header,
-                 size_t bytes, struct link_payload *payload) {
+static bool commit_by(struct link *link, uint32_t peer, const void *header,
+                      size_t bytes, struct link_payload *payload) {
     struct shm_connection *shm_connection = link_shm_connection(link, peer);
     if (shm_connection)
         return commit_shm(shm_connection, header, bytes, payload);
@@ -438,6 +454,14 @@ bool link_commit(struct link *link, uint32_t peer, const void *header,
     if (payload)
         link_drop(payload);
     return false;
+}
+
+bool link_commit(struct link *link, uint32_t peer, const void *header,
+                 size_t bytes, struct link_payload *payload) {
+    size_t all = bytes + (payload ? payload->bytes : 0);
+    bool left = commit_by(link, peer, header, bytes, payload);
+    add_traffic(&bytes_sent, left ? all : 0);
+    return left;
 }
 
 void link_limit_rate(struct link *link, double gbits, unsigned connections) {
@@ -975,7 +999,7 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
 
 /* Shared memory first, as polling it costs no system call. TCP has its turn
  * after SHM_FRAMES_PER_TURN frames. */
-bool link_view(struct link *link, struct link_frame *frame) {
+static bool view_any(struct link *link, struct link_frame *frame) {
     if (link->shm_endpoint && link->shm_frames < SHM_FRAMES_PER_TURN &&
         view_shm(link, frame)) {
         link->shm_frames++;
@@ -987,6 +1011,13 @@ bool link_view(struct link *link, struct link_frame *frame) {
         return true;
     }
     return link->shm_endpoint && view_shm(link, frame);
+}
+
+bool link_view(struct link *link, struct link_frame *frame) {
+    if (!view_any(link, frame))
+        return false;
+    add_traffic(&bytes_received, frame->header.size + frame->payload.size);
+    return true;
 }
 
 void link_release(struct link_frame *frame) {

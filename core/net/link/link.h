@@ -255,6 +255,13 @@ void link_drop(struct link_payload *payload);
 bool link_commit(struct link *link, uint32_t peer, const void *header,
                  size_t bytes, struct link_payload *payload);
 
+/* Bytes of all messages that this process has sent and received by links since
+ * its start, headers included; of any thread. */
+struct link_traffic {
+    uint64_t sent, received;
+};
+struct link_traffic link_traffic(void);
+
 /* Server: sends HEADER (copied), at most 2048 bytes, to a peer that may not be
  * admitted. Sent only while the peer reads its earlier replies, so that unread
  * ones cannot pile up. False: not sent. */
