@@ -152,15 +152,19 @@ static uint64_t total_size(const struct manifest *manifest) {
     return size;
 }
 
-/* Seconds since the manifest in FOLDER was written. */
-static double age_of(const char *folder) {
+/* When the manifest in FOLDER was written, in seconds of the calendar. */
+static double written_at(const char *folder) {
     char path[PATH_MAX];
     struct stat about;
     if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= PATH_MAX ||
         stat(path, &about))
-        return 0;
-    double age = time_calendar() - (double)about.st_mtim.tv_sec -
-                 (double)about.st_mtim.tv_nsec * 1e-9;
+        return time_calendar();
+    return (double)about.st_mtim.tv_sec + (double)about.st_mtim.tv_nsec * 1e-9;
+}
+
+/* Seconds since then. */
+static double age_of(const char *folder) {
+    double age = time_calendar() - written_at(folder);
     return age > 0 ? age : 0;
 }
 
@@ -231,13 +235,31 @@ static void print_row(const struct manifest *manifest, double age, FILE *to) {
     print_table_rows(manifest, to);
 }
 
+/* The file of each ps, by its number; the host is null if all share it. */
+static json_t *shards_of(const struct manifest *manifest) {
+    json_t *all = json_array();
+    for (uint32_t f = 0; f < manifest->num_files; f++) {
+        const struct shard_info *file = &manifest->files[f];
+        json_array_append_new(all,
+                              json_pack("{s:s, s:I, s:s?}", "name", file->name,
+                                        "bytes", (json_int_t)file->size, "host",
+                                        *file->host ? file->host : NULL));
+    }
+    return all;
+}
+
 static json_t *row_json(const struct manifest *manifest, const char *folder) {
     json_t *base = manifest->is_delta
                        ? json_integer((json_int_t)manifest->base_name.step)
                        : json_null();
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:f, s:s, s:o}",
-                     "step", (json_int_t)manifest->step, "epoch",
-                     (json_int_t)manifest->epoch, "samples",
+    char run[17];
+    snprintf(run, sizeof run, "%016" PRIx64, manifest->run);
+    return json_pack("{s:s, s:f, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:o, "
+                     "s:f, s:s, s:o}",
+                     "run", run, "time", written_at(folder), "epoch_step",
+                     (json_int_t)manifest->epoch_step, "shards",
+                     shards_of(manifest), "step", (json_int_t)manifest->step,
+                     "epoch", (json_int_t)manifest->epoch, "samples",
                      (json_int_t)manifest->samples, "size",
                      (json_int_t)total_size(manifest), "files",
                      (json_int_t)manifest->num_files, "final", manifest->final,

@@ -3,6 +3,7 @@
 #define STATE struct place *place
 
 #include "commands/ckpt_command.h"
+#include "core/base/time.h"
 #include "core/store/checkpoint.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
@@ -119,6 +120,23 @@ TEST(ls_json_is_one_object) {
     assert_true(json_integer_value(json_object_get(row, "size")) > 1000000);
     assert_true(json_is_false(json_object_get(row, "final")));
     assert_true(json_number_value(json_object_get(row, "age")) < 600);
+    assert_string_equal(json_string_value(json_object_get(row, "run")),
+                        "0000000000abcdef");
+    assert_int_equal(json_integer_value(json_object_get(row, "epoch_step")), 0);
+    double age =
+        time_calendar() - json_number_value(json_object_get(row, "time"));
+    assert_true(age > -600 && age < 600);
+    const json_t *shards = json_object_get(row, "shards");
+    const json_t *last = json_array_get(shards, 1);
+    assert_int_equal(json_array_size(shards), 2);
+    assert_string_equal(json_string_value(json_object_get(last, "name")),
+                        "ps-1-of-2-0000000000abcdef.mdb");
+    assert_true(json_is_null(json_object_get(last, "host")));
+    json_int_t size = json_integer_value(json_object_get(row, "size"));
+    for (size_t f = 0; f < 2; f++)
+        size -= json_integer_value(
+            json_object_get(json_array_get(shards, f), "bytes"));
+    assert_int_equal(size, 0);
     assert_int_equal(json_array_size(json_object_get(object, "damaged")), 1);
     json_decref(object);
 }
