@@ -71,7 +71,10 @@ static void tell_missing(const struct run *run, const struct roster_slot *slot,
     if (slot->state == ROSTER_ABSENT)
         snprintf(text, size, "has not joined");
     else if (slot->state == ROSTER_VACATED)
-        snprintf(text, size, "has left the run, or was declared dead");
+        snprintf(text, size,
+                 "has left the run, or was declared dead; last heard from "
+                 "%.1f s ago",
+                 silent);
     else if (hang->asked_at)
         snprintf(text, size,
                  "did not answer within %.1f s; last heard from %.1f s ago",

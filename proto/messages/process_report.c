@@ -3,6 +3,7 @@
 
 #include "core/base/time.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,8 +27,12 @@ static void take_deadline(struct process_report *report,
                           const struct deadline *deadline, int64_t now) {
     if (deadline->until == TIME_NEVER || !report->waiting_for[0])
         return;
+    size_t length = strlen(deadline->peer);
+    bool other = strncmp(report->waiting_for, deadline->peer, length) != 0 ||
+                 isdigit((unsigned char)report->waiting_for[length]);
     snprintf(report->deadline, sizeof report->deadline,
-             "gives up on %.48s in %.1f s (%.32s)", deadline->peer,
+             "gives up%s%.48s in %.1f s (%.32s)", other ? " on " : "",
+             other ? deadline->peer : "",
              fmax(0, time_to_seconds(deadline->until - now)), deadline->limit);
 }
 

@@ -44,7 +44,7 @@ static void assert_line(const struct process_report *report) {
     process_report_line(report, text, sizeof text);
     snprintf(expected, sizeof expected,
              "worker 1 (rank 2, pid %d): training, step 311, waiting 12.5 s "
-             "for ps 0 at a:1, gives up on ps 0 at a:1 in 17.5 s "
+             "for ps 0 at a:1, gives up in 17.5 s "
              "(timeouts.step); last: began to push step 312 to ps 0 ",
              (int)getpid());
     text[strlen(expected)] = 0; /* the event's age is the machine's */
