@@ -46,10 +46,9 @@ static const struct cli_command ckpt_subcommands[] = {
      CLI_COMMAND_CKPT_DIFF, 3, 3,
      "Exit codes: 0 equal; 1 different; 2 one of them is missing or damaged, "
      "or bad command line.",
-     "capstan ckpt diff one/checkpoint other/checkpoint\n"
-     "capstan ckpt diff run/checkpoint/step-000000500 "
-     "run/checkpoint/step-000001000\n"
-     "capstan ckpt diff --step 500 --json one/checkpoint other/checkpoint",
+     "capstan ckpt diff run/checkpoint other/checkpoint\n"
+     "capstan ckpt diff run/checkpoint/step-000000500 other/checkpoint\n"
+     "capstan ckpt diff --step 500 --json run/checkpoint other/checkpoint",
      NULL},
     {0}};
 

@@ -55,7 +55,7 @@ static void write_command(const struct cluster_run *run, const char *name,
 }
 
 /* What the examples name: capstan and python on PATH, a job with its data, its
- * checkpoint, a script. */
+ * checkpoint and that of an equal run, a script. */
 static void write_all(struct cluster_run *run) {
     char folder[PATH_MAX];
     FILE *file = cluster_run_create(run, "job.json");
@@ -78,6 +78,7 @@ static void write_all(struct cluster_run *run) {
           file);
     fclose(file);
     cluster_fixture_run(run, 1, 1, 0, NULL);
+    cluster_fixture_run(run, 1, 1, 0, WORDS("checkpoint.dir=other/checkpoint"));
 }
 
 /* Runs EXAMPLE, ends it after a while, and fails unless all went well. */
