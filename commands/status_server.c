@@ -119,13 +119,20 @@ static json_t *describe_health_deadline(const struct health_report *report,
                      seconds_between(now, deadline->until));
 }
 
+static json_t *sample_or_null(const struct health_report *report,
+                              enum metric metric) {
+    double value = health_sample(report, metric);
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 static json_t *describe_role(struct health *health, int64_t now) {
     char run[24];
     const struct health_report *report = health_lock(health);
     snprintf(run, sizeof run, "%016llx", (unsigned long long)report->run);
     json_t *role = json_pack(
-        "{s:s, s:o, s:o, s:i, s:s?, s:I, s:o, s:s, s:o, s:s?, s:o}", "role",
-        report->role, "index", number_or_null(report->index), "rank",
+        "{s:s, s:o, s:o, s:i, s:s?, s:I, s:o, s:s, s:o, s:s?, s:o, s:o, s:o, "
+        "s:o}",
+        "role", report->role, "index", number_or_null(report->index), "rank",
         number_or_null(report->rank), "pid", (int)getpid(), "run",
         report->run ? run : NULL, "step", (json_int_t)report->step,
         "total_steps",
@@ -134,7 +141,10 @@ static json_t *describe_role(struct health *health, int64_t now) {
         "state", health_state_name(report->state), "peers",
         describe_health_peers(report, now), "waiting_for",
         report->waiting_for[0] ? report->waiting_for : NULL, "deadline",
-        describe_health_deadline(report, now));
+        describe_health_deadline(report, now), "train_loss",
+        sample_or_null(report, METRIC_TRAIN_LOSS), "steps_per_second",
+        sample_or_null(report, METRIC_STEPS_PER_SECOND), "examples_per_second",
+        sample_or_null(report, METRIC_EXAMPLES_PER_SECOND));
     health_unlock(health);
     return role;
 }

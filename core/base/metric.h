@@ -20,7 +20,6 @@ enum metric_source {
     METRIC_OF_CHIEF = 1,
     METRIC_OF_PS = 2,
     METRIC_OF_TRAINER = 4,
-    METRIC_OF_EVALUATOR = 8,
     METRIC_OF_PROCESS = 16, /* each, once, whatever its roles are */
     METRIC_OF_POINT = 32,   /* the points of the run (docs/running.md), and
                                METRIC_OF_CHIEF */
@@ -50,20 +49,20 @@ enum metric_source {
         "share of the trainers' time that went into waiting for weights")      \
     ROW(ROW_BYTES, "row_bytes", "bytes", GAUGE, POINT_AND_CHIEF, false,        \
         "train/row_bytes", "bytes of table rows that a trainer sends a step")  \
-    ROW(TEST_ACCURACY, "test_accuracy", "", GAUGE, EVALUATION, false,          \
+    ROW(TEST_ACCURACY, "test_accuracy", "", GAUGE, POINT_AND_CHIEF, false,          \
         "test/accuracy", "share of the test set that is classified correctly") \
-    ROW(TEST_LOSS, "test_loss", "", GAUGE, EVALUATION, false, "test/loss",     \
+    ROW(TEST_LOSS, "test_loss", "", GAUGE, POINT_AND_CHIEF, false, "test/loss",     \
         "mean loss of the test set")                                           \
-    ROW(TEST_AUC, "test_auc", "", GAUGE, EVALUATION, false, "test/auc",        \
+    ROW(TEST_AUC, "test_auc", "", GAUGE, POINT_AND_CHIEF, false, "test/auc",        \
         "area under the ROC curve of the test set")                            \
-    ROW(TEST_LOGLOSS, "test_logloss", "", GAUGE, EVALUATION, false,            \
+    ROW(TEST_LOGLOSS, "test_logloss", "", GAUGE, POINT_AND_CHIEF, false,            \
         "test/logloss", "mean log loss of the test set, of two classes")       \
-    ROW(TEST_CALIBRATION, "test_calibration", "", GAUGE, EVALUATION, false,    \
+    ROW(TEST_CALIBRATION, "test_calibration", "", GAUGE, POINT_AND_CHIEF, false,    \
         "test/calibration", "mean prediction over mean label of the test set") \
     ROW(STEPS, "steps", "", COUNTER,                                           \
-        METRIC_OF_CHIEF | METRIC_OF_TRAINER | METRIC_OF_EVALUATOR, false,      \
+        METRIC_OF_CHIEF | METRIC_OF_TRAINER, false,      \
         NULL, "steps completed: of the run at the chief, those pushed at a "   \
-        "trainer, the last one evaluated at an evaluator")                     \
+        "trainer")                     \
     ROW(EXAMPLES, "examples", "", COUNTER,                                     \
         POINT_AND_CHIEF | METRIC_OF_TRAINER, false, NULL,                      \
         "samples trained since the start")                                     \

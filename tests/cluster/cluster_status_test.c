@@ -287,6 +287,38 @@ static pid_t pid_of(unsigned port) {
     return (pid_t)pid;
 }
 
+static void expect_rates(unsigned port, bool known) {
+    static const char *const keys[] = {"train_loss", "steps_per_second",
+                                       "examples_per_second"};
+    json_t *status = read_status(port);
+    for (int i = 0; i < 3; i++) {
+        json_t *value = json_object_get(status, keys[i]);
+        assert_true(known ? json_number_value(value) > 0 : json_is_null(value));
+    }
+    json_decref(status);
+}
+
+/* Without rounds a worker is behind by what the other one has pushed. */
+TEST(a_ps_tells_how_far_a_stopped_worker_is_behind) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    cluster_run_job(*state, long_job);
+    local = cluster_run_start(
+        *state, "local",
+        WORDS("local", "--ps", "1", "--workers", "2", "--metrics-port",
+              textf("%u", port), "--set", "strategy.staleness=inf", "job.json"),
+        NULL);
+    cluster_run_await_soon(local, "%)");
+    pid_t stopped = pid_of(port + 3);
+    assert_int_equal(kill(stopped, SIGSTOP), 0);
+    double first = await_sample(port + 1, "capstan_staleness", "role=", 50);
+    await_sample(port + 1, "capstan_staleness", "role=", first + 50);
+    assert_int_equal(kill(stopped, SIGCONT), 0);
+    end_local(local);
+    release_ports(PORTS, held);
+}
+
 /* Each round brings the weights of the ps to each worker, and its gradients
  * back; messages have headers beside them. */
 TEST(each_role_tells_its_metrics) {
@@ -298,6 +330,9 @@ TEST(each_role_tells_its_metrics) {
         await_sample(port, "capstan_steps_total", "role=\"chief\"", 500);
     await_sample(port, "capstan_train_loss", "role=\"chief\"", 0);
     await_sample(port, "capstan_examples_per_second", "role=\"chief\"", 1);
+    await_sample(port, "capstan_steps_per_second", "role=\"chief\"", 1);
+    expect_rates(port, true);
+    expect_rates(port + 1, false);
     assert_true(sample_of(port, "capstan_total_steps", "role=") == 1000000);
     assert_true(sample_of(port, "capstan_trainers", "role=") == 2);
     assert_true(

@@ -44,7 +44,6 @@ static void list_sources(unsigned sources, char *text, size_t size) {
                  {METRIC_OF_CHIEF, "chief"},
                  {METRIC_OF_PS, "ps"},
                  {METRIC_OF_TRAINER, "trainer"},
-                 {METRIC_OF_EVALUATOR, "evaluator"},
                  {METRIC_OF_PROCESS, "every process"}};
     size_t length = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
