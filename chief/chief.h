@@ -4,6 +4,7 @@
 #ifndef CAPSTAN_CHIEF_H
 #define CAPSTAN_CHIEF_H
 
+#include "chief/report/mlflow_settings.h"
 #include "chief/report/trace_file.h"
 #include "chief/run_series.h"
 #include "core/base/health.h"
@@ -43,6 +44,7 @@ struct chief_settings {
     struct trace_steps trace_steps;
     int record;     /* for the launcher (launch_record.h); 0: none */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */
+    struct mlflow_settings mlflow; /* what it has of MLflow */
     struct health *health; /* where the chief tells of itself; NULL: nowhere */
     struct page_points
         *page_points; /* for the page; NULL: nobody asks for it */

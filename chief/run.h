@@ -98,6 +98,7 @@ struct run {
     struct run_series *series;       /* of this run, or NULL; borrowed */
     struct page_points *page_points; /* likewise */
     struct health *health;           /* borrowed; NULL: nobody asks for it */
+    const struct mlflow_settings *mlflow; /* likewise */
     void *zmq;
     const char *address;           /* as of struct process (member.h) */
     const struct cluster *cluster; /* from the chief's configuration */

@@ -366,12 +366,19 @@ static enum status add_chief(struct composition *composition,
         return status;
     if (settings->metrics.port)
         role->page_points = page_points_open();
+    struct mlflow_settings mlflow = {0};
+    if (reports)
+        status = mlflow_settings_read(&mlflow, job, process_settings_getenv,
+                                      NULL, &role->log, why);
+    if (status)
+        return status;
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .address = process_settings_address(&composition->process_settings),
         .log = &role->log,
         .page_points = role->page_points,
         .job = composition->job,
+        .mlflow = mlflow,
         .model_memory = model_memory(&job->model),
         .cluster = cluster,
         .inproc = inside_chief,

@@ -77,6 +77,7 @@ static const struct {
     {"checkpoint", "what a run saves of itself, and where it resumes from"},
     {"tensorboard", "event files for TensorBoard"},
     {"metrics", "the points of the run in a file"},
+    {"mlflow", "the server of MLflow that gets the metrics"},
     {"export", "the trained weights in one file"},
     {"timeouts", "how long processes wait for each other"},
     {"compare", "the cases that capstan compare measures"},

@@ -22,6 +22,7 @@ demo-sparse: deps ## the same with deepfm and linear on a click log, their table
 $(BUILD)/python/ready: python/tests/requirements.txt
 $(BUILD)/wheel/tools/ready: deploy/wheel-requirements.txt
 $(BUILD)/tensorboard/ready: tests/metrics/requirements.txt
+$(BUILD)/mlflow/ready: tests/metrics/mlflow-requirements.txt
 $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready: $(BUILD)/%/ready: tests/%-requirements.txt
 $(BUILD)/%/ready:
 	@echo "pypi $(@D)"

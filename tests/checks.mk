@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests, benches and checks. The Makefile includes this.
-.PHONY: check-azureml check-docker check-fresh check-metrics check-page check-systemd check-python \
+.PHONY: check-azureml check-docker check-fresh check-metrics check-mlflow check-page check-systemd check-python \
     check-wheel gpu-kernels gpu-check gpu-bench fuzz build-tests check check-all unit mutants soak \
     bench check-deb format lint
 
@@ -258,6 +258,9 @@ check-azureml: $(BUILD)/capstan $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/re
 check-metrics: all $(FAKE) $(BUILD)/tensorboard/ready ## judge metrics, alerts and board by Prometheus, HParams by TensorBoard from PyPI
 	@tests/metrics/check_metrics.py $(BUILD) || [ $$? = 77 ]
 	@$(BUILD)/tensorboard/bin/python tests/metrics/check_hparams.py $(BUILD)
+
+check-mlflow: $(BUILD)/capstan $(BUILD)/mlflow/ready ## tell MLflow's server from PyPI of two runs, and ask it what stands there
+	@$(BUILD)/mlflow/bin/python tests/metrics/check_mlflow.py $(BUILD)
 
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \

@@ -2,6 +2,7 @@
 #include "chief/report/point.h"
 
 #include "chief/report/json_lines.h"
+#include "chief/report/mlflow_outlet.h"
 #include "chief/report/page_points.h"
 #include "chief/report/tensorboard_outlet.h"
 #include "core/base/time.h"
@@ -13,6 +14,7 @@ static point_outlet_open *const outlet_openers[POINT_OUTLETS] = {
     tensorboard_outlet_open,
     json_lines_open,
     page_points_attach,
+    mlflow_outlet_open,
 };
 
 struct metric_point metric_point_start(uint64_t step) {

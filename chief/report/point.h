@@ -47,7 +47,7 @@ typedef enum status point_outlet_open(struct point_outlet *outlet,
                                       const struct run *run,
                                       struct failure *why) MUST_CHECK;
 
-enum { POINT_OUTLETS = 3 }; /* rows of outlet_openers */
+enum { POINT_OUTLETS = 4 }; /* rows of outlet_openers */
 
 struct point_outlets {
     struct point_outlet list[POINT_OUTLETS];

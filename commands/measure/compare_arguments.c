@@ -71,6 +71,8 @@ static void set_all(struct compare_arguments *command,
                                       "export", "compare"};
     for (unsigned i = 0; i < sizeof off / sizeof *off; i++)
         compare_arguments_set(command, "%s=null", off[i]);
+    /* Also where the environment names a run. */
+    compare_arguments_set(command, "mlflow.tracking_uri=");
     if (!command->overrides_only && !flags->command)
         compare_arguments_set(command, "chief=coordinate");
     set_strategy(command, &request->spec);

@@ -171,6 +171,11 @@ struct job_timeouts {
     double join, peer, step, grace, stop;
 };
 
+/* NULL: not given; a tracking_uri of "": off. */
+struct job_mlflow {
+    char *tracking_uri, *experiment, *run_name;
+};
+
 /* Numbers of processes, ascending. */
 struct job_counts {
     unsigned values[JOB_MAX_COUNTS], count;
@@ -237,6 +242,7 @@ struct job {
     char *tensorboard_path, *tensorboard_name; /* output_path, job_name */
     char *events_dir;    /* output_path/job_name; NULL unless `tensorboard` */
     char *metrics_jsonl; /* metrics.jsonl, or NULL */
+    struct job_mlflow mlflow;
     char *export_path, *init; /* or NULL */
     uint32_t steps_per_print;
     bool nan_skip; /* on_nan: skip */

@@ -6,6 +6,7 @@
 #include "proto/job/job_schema.h"
 #include "proto/job/job_tree.h"
 #include "proto/job/job_value.h"
+#include "proto/job/mlflow_uri.h"
 
 #include <regex.h>
 #include <stdio.h>
@@ -225,6 +226,21 @@ static void fill_events(struct job *job, const struct job_input *input) {
         job->events_dir = NULL;
 }
 
+static void check_mlflow(const struct job_mlflow *mlflow,
+                         struct diagnostics *diagnostics) {
+    char url[2048], problem[512];
+    if (mlflow->tracking_uri && *mlflow->tracking_uri &&
+        !mlflow_uri_read(mlflow->tracking_uri, url, sizeof url, problem,
+                         sizeof problem))
+        diagnostics_add(diagnostics, "mlflow.tracking_uri", "%s", problem);
+    if (mlflow->experiment && !*mlflow->experiment)
+        diagnostics_add(diagnostics, "mlflow.experiment",
+                        "found \"\"; allowed: a name");
+    if (mlflow->run_name && !*mlflow->run_name)
+        diagnostics_add(diagnostics, "mlflow.run_name",
+                        "found \"\"; allowed: a name");
+}
+
 static void check_defaults(const struct job *job, const struct job_input *input,
                            struct diagnostics *diagnostics) {
     if (job->tf_defaults && input->deepspeed)
@@ -373,6 +389,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
     job_rules_check_schedule(job, input->log);
     warn_of_scaling(job, input->log);
     check_deltas(&job->checkpoint, diagnostics);
+    check_mlflow(&job->mlflow, diagnostics);
     choose_precision(job);
     job->model.seed = job->seed;
     job->zero.offload |= job->zero.cpu_offload;

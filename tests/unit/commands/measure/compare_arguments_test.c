@@ -67,7 +67,8 @@ TEST(a_command_follows_what_its_cluster_gets) {
         text, "capstan local --json --ps=2 --workers=3 --lane=tcp --set "
               "checkpoint=null --set tensorboard=null --set metrics=null "
               "--set export=null --set "
-              "compare=null --set strategy.type=ps --set strategy.staleness=0 "
+              "compare=null --set mlflow.tracking_uri= --set strategy.type=ps "
+              "--set strategy.staleness=0 "
               "--set steps=20 -- python train.py --set ");
     flags.job = "job.json";
     request.steps = 0;
@@ -97,7 +98,7 @@ TEST(given_flags_are_forwarded_before_ours) {
     expect(text, "--set checkpoint.dir=a --deepspeed_config=ds.json --lane=tcp "
                  "--link-gbits=2.5 --set checkpoint=null --set "
                  "tensorboard=null --set metrics=null --set export=null --set "
-                 "compare=null --set "
+                 "compare=null --set mlflow.tracking_uri= --set "
                  "chief=coordinate ");
     assert_null(strstr(text, "data.test"));
     assert_null(strstr(text, " steps="));
@@ -116,6 +117,7 @@ TEST(settings_alone_do_not_change_the_chief) {
                                        "metrics=null",
                                        "export=null",
                                        "compare=null",
+                                       "mlflow.tracking_uri=",
                                        "strategy.type=ps",
                                        "strategy.staleness=inf",
                                        "train_batch_size=null",

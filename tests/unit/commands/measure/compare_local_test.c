@@ -136,6 +136,7 @@ TEST(cases_take_turns_with_the_same_batch) {
         WORDS("local --json --ps=0 --workers=2 --set seed=7 "
               "--lane=tcp --set checkpoint=null --set tensorboard=null "
               "--set metrics=null --set export=null --set compare=null --set "
+              "mlflow.tracking_uri= --set "
               "chief=coordinate",
               "strategy.type=allreduce", "staleness=null"));
     for (int lap = 0; lap < 2; lap++) {
