@@ -11,6 +11,7 @@
 #include "proto/plan/encoding.h"
 
 #include <math.h>
+#include <string.h>
 
 static const int64_t SHOW_INTERVAL = TIME_S;
 
@@ -236,6 +237,19 @@ static void add_shares(struct metric_point *point,
     point->values[METRIC_WAITING_SHARE] = facts->seconds.waiting / all;
 }
 
+/* What trainers that are gone have not trained so far. */
+static void add_absences(const struct run *run, struct metric_point *point) {
+    struct run_untrained all = {0};
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_untrained one = run_untrained_by(run, r, run_step(run));
+        all.steps += one.steps;
+        all.samples += one.samples;
+    }
+    point->values[METRIC_ROUNDS_WITHOUT_TRAINER] = (double)all.steps;
+    if (run->job->model.type != JOB_EXTERNAL)
+        point->values[METRIC_UNTRAINED_SAMPLES] = (double)all.samples;
+}
+
 /* What of a point is the same whenever it is asked; loss and rates are those of
  * the steps since another one. */
 static void add_facts(const struct run *run, const struct run_facts *facts,
@@ -251,6 +265,11 @@ static void add_facts(const struct run *run, const struct run_facts *facts,
     values[METRIC_EPOCH] = (double)epoch_of(run, point->step);
     values[METRIC_BOUND] = facts->network_limit;
     values[METRIC_TRAINERS] = run_count_live(run);
+    add_absences(run, point);
+    if (run->job->checkpoint.dir)
+        values[METRIC_CHECKPOINTS] = (double)run->checkpoints.written;
+    if (run->checkpoints.written)
+        values[METRIC_CHECKPOINT_DURATION] = run->checkpoints.saved_seconds;
 }
 
 /* The rates of POINT, from FROM to TO. */
@@ -601,49 +620,10 @@ void metrics_report_evaluation(struct run *run, uint64_t step,
     progress_epoch(&run->metrics.progress, &shown);
 }
 
-/* What the latest points have told; below is what is newer. */
-static void add_latest_point(const struct run *run,
-                             struct health_report *report) {
-    const struct metric_point *latest = &run->metrics.latest;
-    static const enum metric newer[] = {METRIC_EXAMPLES, METRIC_TRAINERS,
-                                        METRIC_ROWS};
-    for (enum metric m = 0; latest->unix_ms && m < METRIC_COUNT; m++) {
-        bool is_newer = false;
-        for (size_t n = 0; n < sizeof newer / sizeof *newer; n++)
-            is_newer |= newer[n] == m;
-        if (!is_newer)
-            health_add_sample(report, m, HEALTH_NONE, latest->values[m]);
-    }
-}
-
-static void add_checkpoint_samples(const struct run *run,
-                                   struct health_report *report, int64_t now) {
-    const struct run_checkpoints *checkpoints = &run->checkpoints;
-    if (!run->job || !run->job->checkpoint.dir)
-        return;
-    health_add_sample(report, METRIC_CHECKPOINTS, HEALTH_NONE,
-                      (double)checkpoints->written);
-    if (checkpoints->has_saved)
-        health_add_sample(report, METRIC_CHECKPOINT_STEP, HEALTH_NONE,
-                          (double)checkpoints->saved);
-    int64_t since = checkpoints->complete_at ? checkpoints->complete_at
-                                             : checkpoints->saved_at;
-    if (since && run->phase >= RUN_TRAINING)
-        health_add_sample(report, METRIC_CHECKPOINT_AGE, HEALTH_NONE,
-                          time_to_seconds(now - since));
-    if (checkpoints->written)
-        health_add_sample(report, METRIC_CHECKPOINT_DURATION, HEALTH_NONE,
-                          checkpoints->saved_seconds);
-}
-
 static void add_trainer_samples(const struct run *run,
                                 struct health_report *report, int64_t now) {
-    struct run_untrained untrained = {0};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct roster_slot *slot = &run->roster.slots[r];
-        struct run_untrained by = run_untrained_by(run, r, run_step(run));
-        untrained.steps += by.steps;
-        untrained.samples += by.samples;
         if (!slot->incarnation)
             continue;
         health_add_sample(report, METRIC_TRAINER_STEP, r,
@@ -651,29 +631,40 @@ static void add_trainer_samples(const struct run *run,
         health_add_sample(report, METRIC_TRAINER_SILENCE, r,
                           time_to_seconds(now - slot->last_seen));
     }
-    health_add_sample(report, METRIC_ROUNDS_WITHOUT_TRAINER, HEALTH_NONE,
-                      (double)untrained.steps);
-    if (run->job->model.type != JOB_EXTERNAL)
-        health_add_sample(report, METRIC_UNTRAINED_SAMPLES, HEALTH_NONE,
-                          (double)untrained.samples);
 }
 
+/* What only the present has. */
+static void add_present(const struct run *run, struct metric_point *point,
+                        int64_t now) {
+    const struct run_checkpoints *checkpoints = &run->checkpoints;
+    int64_t since = checkpoints->complete_at ? checkpoints->complete_at
+                                             : checkpoints->saved_at;
+    uint64_t total = run->plan.schedule.total;
+    point->values[METRIC_STEPS] = (double)point->step;
+    if (total && total != UINT64_MAX)
+        point->values[METRIC_TOTAL_STEPS] = (double)total;
+    if (!run->job->checkpoint.dir)
+        return;
+    if (checkpoints->has_saved)
+        point->values[METRIC_CHECKPOINT_STEP] = (double)checkpoints->saved;
+    if (since && run->phase >= RUN_TRAINING)
+        point->values[METRIC_CHECKPOINT_AGE] = time_to_seconds(now - since);
+}
+
+/* Losses and rates are those of the latest points, so that every outlet has the
+ * same at a step. */
 void metrics_add_samples(const struct run *run, struct health_report *report,
                          int64_t now) {
     if (run->phase < RUN_READYING || !run->plan.layout)
         return;
-    struct run_facts facts = metrics_facts(run, run_step(run));
-    uint64_t total = run->plan.schedule.total;
-    add_latest_point(run, report);
-    health_add_sample(report, METRIC_STEPS, HEALTH_NONE, (double)run_step(run));
-    health_add_sample(report, METRIC_EXAMPLES, HEALTH_NONE,
-                      (double)facts.total.samples);
-    health_add_sample(report, METRIC_TOTAL_STEPS, HEALTH_NONE,
-                      total && total != UINT64_MAX ? (double)total : NAN);
-    health_add_sample(report, METRIC_TRAINERS, HEALTH_NONE,
-                      run_count_live(run));
-    if (has_tables(run))
-        health_add_sample(report, METRIC_ROWS, HEALTH_NONE, (double)facts.rows);
-    add_checkpoint_samples(run, report, now);
+    struct metric_point point = metric_point_start(run_step(run));
+    struct run_facts facts = metrics_facts(run, point.step);
+    if (run->metrics.latest.unix_ms)
+        memcpy(point.values, run->metrics.latest.values, sizeof point.values);
+    add_facts(run, &facts, &point);
+    add_row_figures(run, &facts, &point);
+    add_present(run, &point, now);
+    for (enum metric m = 0; m < METRIC_COUNT; m++)
+        health_add_sample(report, m, HEALTH_NONE, point.values[m]);
     add_trainer_samples(run, report, now);
 }

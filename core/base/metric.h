@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every figure that a process tells of a run, in one row each. Each outlet names
- * it by one rule: the log's JSON lines, MLflow and the page by the base name,
- * Prometheus by metric_prometheus_name, TensorBoard by the tag of the row.
- * docs/metrics.md is printed from the rows. */
+/* Every figure that a process tells of a run, in one row each. Each outlet
+ * names it by one rule: the log's JSON lines, MLflow and the page by the base
+ * name, Prometheus by metric_prometheus_name, TensorBoard by the tag of the
+ * row. docs/metrics.md is printed from the rows. */
 #ifndef CAPSTAN_METRIC_H
 #define CAPSTAN_METRIC_H
 
@@ -30,7 +30,8 @@ enum metric_source {
  * order is that in which the outlets write them. */
 #define METRIC_ROWS(ROW)                                                       \
     ROW(TRAIN_LOSS, "train_loss", "", GAUGE, POINT_AND_CHIEF, false,           \
-        "train/loss", "mean loss of the training samples since the last point")\
+        "train/loss",                                                          \
+        "mean loss of the training samples since the last point")              \
     ROW(EXAMPLES_PER_SECOND, "examples_per_second", "", GAUGE,                 \
         POINT_AND_CHIEF, false, "train/examples_per_second",                   \
         "samples that all trainers train in a second")                         \
@@ -43,26 +44,28 @@ enum metric_source {
     ROW(INPUT_SHARE, "input_share", "", GAUGE, POINT_AND_CHIEF, false,         \
         "time/input", "share of the trainers' time that went into data")       \
     ROW(COMPUTE_SHARE, "compute_share", "", GAUGE, POINT_AND_CHIEF, false,     \
-        "time/compute", "share of the trainers' time that went into computing")\
+        "time/compute",                                                        \
+        "share of the trainers' time that went into computing")                \
     ROW(WAITING_SHARE, "waiting_share", "", GAUGE, POINT_AND_CHIEF, false,     \
         "time/waiting_for_weights",                                            \
         "share of the trainers' time that went into waiting for weights")      \
     ROW(ROW_BYTES, "row_bytes", "bytes", GAUGE, POINT_AND_CHIEF, false,        \
         "train/row_bytes", "bytes of table rows that a trainer sends a step")  \
-    ROW(TEST_ACCURACY, "test_accuracy", "", GAUGE, POINT_AND_CHIEF, false,          \
+    ROW(TEST_ACCURACY, "test_accuracy", "", GAUGE, POINT_AND_CHIEF, false,     \
         "test/accuracy", "share of the test set that is classified correctly") \
-    ROW(TEST_LOSS, "test_loss", "", GAUGE, POINT_AND_CHIEF, false, "test/loss",     \
-        "mean loss of the test set")                                           \
-    ROW(TEST_AUC, "test_auc", "", GAUGE, POINT_AND_CHIEF, false, "test/auc",        \
+    ROW(TEST_LOSS, "test_loss", "", GAUGE, POINT_AND_CHIEF, false,             \
+        "test/loss", "mean loss of the test set")                              \
+    ROW(TEST_AUC, "test_auc", "", GAUGE, POINT_AND_CHIEF, false, "test/auc",   \
         "area under the ROC curve of the test set")                            \
-    ROW(TEST_LOGLOSS, "test_logloss", "", GAUGE, POINT_AND_CHIEF, false,            \
+    ROW(TEST_LOGLOSS, "test_logloss", "", GAUGE, POINT_AND_CHIEF, false,       \
         "test/logloss", "mean log loss of the test set, of two classes")       \
-    ROW(TEST_CALIBRATION, "test_calibration", "", GAUGE, POINT_AND_CHIEF, false,    \
-        "test/calibration", "mean prediction over mean label of the test set") \
-    ROW(STEPS, "steps", "", COUNTER,                                           \
-        METRIC_OF_CHIEF | METRIC_OF_TRAINER, false,      \
-        NULL, "steps completed: of the run at the chief, those pushed at a "   \
-        "trainer")                     \
+    ROW(TEST_CALIBRATION, "test_calibration", "", GAUGE, POINT_AND_CHIEF,      \
+        false, "test/calibration",                                             \
+        "mean prediction over mean label of the test set")                     \
+    ROW(STEPS, "steps", "", COUNTER, METRIC_OF_CHIEF | METRIC_OF_TRAINER,      \
+        false, NULL,                                                           \
+        "steps completed: of the run at the chief, those pushed at a "         \
+        "trainer")                                                             \
     ROW(EXAMPLES, "examples", "", COUNTER,                                     \
         POINT_AND_CHIEF | METRIC_OF_TRAINER, false, NULL,                      \
         "samples trained since the start")                                     \
@@ -85,13 +88,14 @@ enum metric_source {
     ROW(CHECKPOINT_STEP, "checkpoint_step", "", GAUGE, METRIC_OF_CHIEF, false, \
         NULL, "step of the newest checkpoint of this run")                     \
     ROW(CHECKPOINT_AGE, "checkpoint_age", "seconds", GAUGE, METRIC_OF_CHIEF,   \
-        false, NULL, "time since the newest checkpoint was complete; before "  \
+        false, NULL,                                                           \
+        "time since the newest checkpoint was complete; before "               \
         "the first since training began")                                      \
     ROW(CHECKPOINT_DURATION, "checkpoint_duration", "seconds", GAUGE,          \
         POINT_AND_CHIEF, false, NULL,                                          \
         "time from the order of the newest checkpoint until it was complete")  \
     ROW(ROUNDS_WITHOUT_TRAINER, "rounds_without_trainer", "", COUNTER,         \
-        POINT_AND_CHIEF | METRIC_OF_PS, false, NULL,                           \
+        POINT_AND_CHIEF, false, NULL,                                          \
         "steps that lacked a trainer which had left, each of them counted")    \
     ROW(UNTRAINED_SAMPLES, "untrained_samples", "", GAUGE, POINT_AND_CHIEF,    \
         false, NULL, "samples of trainers that left, which nobody trains")     \
@@ -113,7 +117,8 @@ enum metric_source {
     ROW(COMPUTE_TIME, "compute_time", "seconds", COUNTER, METRIC_OF_TRAINER,   \
         false, NULL, "time that the trainer computed")                         \
     ROW(WAITING_TIME, "waiting_time", "seconds", COUNTER, METRIC_OF_TRAINER,   \
-        false, NULL, "time that the trainer waited for weights, or in "        \
+        false, NULL,                                                           \
+        "time that the trainer waited for weights, or in "                     \
         "all-reduce for sums of gradients")                                    \
     ROW(UPDATES, "updates", "", COUNTER, METRIC_OF_PS, false, NULL,            \
         "rounds of the block that is furthest; with staleness pushes of it")   \
@@ -126,12 +131,11 @@ enum metric_source {
     ROW(CHIEF_SILENCE, "chief_silence", "seconds", GAUGE,                      \
         METRIC_OF_PS | METRIC_OF_TRAINER, false, NULL,                         \
         "time since the process heard of the chief")                           \
-    ROW(SENT, "sent", "bytes", COUNTER,                                        \
-        METRIC_OF_CHIEF | METRIC_OF_PS | METRIC_OF_TRAINER, false, NULL,       \
-        "bytes of messages sent to other roles")                               \
-    ROW(RECEIVED, "received", "bytes", COUNTER,                                \
-        METRIC_OF_CHIEF | METRIC_OF_PS | METRIC_OF_TRAINER, false, NULL,       \
-        "bytes of messages received from other roles")                         \
+    ROW(SENT, "sent", "bytes", COUNTER, METRIC_OF_PROCESS, false, NULL,        \
+        "bytes of messages sent; sums of all-reduce are not among them")       \
+    ROW(RECEIVED, "received", "bytes", COUNTER, METRIC_OF_PROCESS, false,      \
+        NULL,                                                                  \
+        "bytes of messages received; sums of all-reduce are not among them")   \
     ROW(MEMORY, "memory", "bytes", GAUGE, METRIC_OF_PROCESS, false, NULL,      \
         "resident memory of the process")
 
