@@ -348,6 +348,16 @@ static bool of_one_rank(unsigned kind) {
     return kind == TRACE_QUEUE || kind == TRACE_REPLY || kind == TRACE_LOOKUP;
 }
 
+/* Of COUNT records of one slice, which are sorted: an update has one for each
+ * rank. */
+static size_t blocks_of_slice(const struct trace_record *records,
+                              size_t count) {
+    size_t blocks = 1;
+    for (size_t i = 1; i < count; i++)
+        blocks += records[i].block != records[i - 1].block;
+    return blocks;
+}
+
 /* COUNT records of one message or update as one slice. */
 static void write_slice(struct writer *writer,
                         const struct perfetto_process *process,
@@ -375,8 +385,9 @@ static void write_slice(struct writer *writer,
     }
     annotate_number(&arguments, ARGUMENT_STEP, records->step);
     annotate_number(&arguments, ARGUMENT_BLOCK, records->block);
-    if (count > 1)
-        annotate_number(&arguments, ARGUMENT_BLOCKS, count);
+    size_t blocks = blocks_of_slice(records, count);
+    if (blocks > 1)
+        annotate_number(&arguments, ARGUMENT_BLOCKS, blocks);
     if (!process->trainer && of_one_rank(records->kind))
         annotate_number(&arguments, ARGUMENT_RANK, records->rank);
     write_track_event(writer, records->start, &event, &arguments);

@@ -156,6 +156,8 @@ def check_queue(slices):
             applied.setdefault((one["process"], one["block"]), set()).add(one["begin"])
     queued = [one for one in slices if one["name"] == "queue"]
     assert queued, "nothing waits"
+    shared = [one for one in slices if "blocks" in one and one["track"] == "update"]
+    assert not shared, shared  # an update is of one block, for several ranks
     for one in queued:
         assert one["end"] in applied[one["process"], one["block"]], one
 
