@@ -22,6 +22,9 @@ struct member {
     uint64_t dropped;                  /* by those that held the slot before, */
     uint64_t incarnation, dropped_now; /* and by the last one */
     bool ended;                        /* it has sent all */
+    uint64_t removed; /* who held the slot and was noticed to be gone last */
+    bool lost;        /* one of these had not, and was in the steps */
+    uint64_t asked;   /* who held the slot at the request */
     bool has_offset;
     int64_t offset;
     uint64_t bound;
@@ -36,7 +39,8 @@ struct trace_file {
     uint64_t looked,
         due;            /* the last round that was looked at, and that saves */
     int64_t past_since; /* trainers are past the last step; 0: they are not */
-    bool requested, written;
+    uint64_t before;    /* the trainers' first step less 1 */
+    bool began, requested, written;
     struct member *members;
     struct perfetto_trace trace;
     struct background_task *task; /* it writes; or NULL */
@@ -173,6 +177,8 @@ static void add_checkpoint(struct run *run) {
 /* Why SLOT's process has no records, or lacks some; NULL: it does not. */
 static const char *missing(const struct member *member,
                            const struct roster_slot *slot) {
+    if (member->ended && member->lost)
+        return "an earlier process of it ended before it had sent all";
     if (member->ended)
         return NULL;
     if (slot->state == ROSTER_ABSENT)
@@ -230,8 +236,20 @@ static enum status write_trace(void *context, int cancel, struct failure *why) {
     return perfetto_write(file->path, &file->trace, why);
 }
 
+/* The step with which the trainers ended. */
+static uint64_t last_traced_step(const struct run *run) {
+    uint64_t step = 0;
+    if (run_synchronous(run))
+        return run->end_step;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].heartbeat.clock > step)
+            step = run->trainers[r].heartbeat.clock;
+    return step;
+}
+
 static void log_lacks(const struct run *run) {
     const struct trace_file *file = run->trace.file;
+    uint64_t end = last_traced_step(run);
     for (uint32_t i = 0; i < file->num_members; i++) {
         const struct perfetto_process *process = &file->trace.processes[i];
         if (process->missing)
@@ -245,18 +263,17 @@ static void log_lacks(const struct run *run) {
                         file->path, (unsigned long long)process->dropped,
                         process->name);
     }
-    if (run->plan.schedule.start >= file->steps.first)
+    if (file->before >= file->steps.first)
         log_warning(run->log, "trace_incomplete",
                     "%s %s: the run began after step %llu", file->path,
                     file->count ? "lacks steps" : "has no step",
-                    (unsigned long long)run->plan.schedule.start);
-    if (!file->requested && run->end_step < file->steps.last)
-        log_warning(run->log, "trace_incomplete",
-                    "%s %s: the run ended %s step %llu", file->path,
-                    file->count ? "lacks steps" : "has no step",
-                    file->count ? "with" : "before",
-                    (unsigned long long)(file->count ? run->end_step
-                                                     : file->steps.first));
+                    (unsigned long long)file->before);
+    if (!file->requested && end < file->steps.last)
+        log_warning(
+            run->log, "trace_incomplete", "%s %s: the run ended %s step %llu",
+            file->path, file->count ? "lacks steps" : "has no step",
+            file->count ? "with" : "before",
+            (unsigned long long)(file->count ? end : file->steps.first));
 }
 
 static void end_writing(struct run *run, enum status status,
@@ -289,6 +306,36 @@ static bool are_past(const struct run *run, uint64_t last) {
     return past > 0;
 }
 
+/* With staleness the run's step is the number of an update, and a trainer's its
+ * push. */
+static void look_at_begin(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    uint64_t first = UINT64_MAX;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->trainers[r].from && run->trainers[r].from < first)
+            first = run->trainers[r].from;
+    if (file->began || first == UINT64_MAX)
+        return;
+    file->began = true;
+    file->before = run_synchronous(run) ? run->plan.schedule.start : first - 1;
+}
+
+/* What a trainer that is gone has not sent is lost. Its last heartbeat is old;
+ * in a synchronous run the others are as far as it was. */
+static void look_at_removed(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    uint64_t step = run_synchronous(run) ? run_step(run) : 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct member *member = &file->members[r];
+        uint64_t removed = run->roster.slots[r].removed;
+        uint64_t clock = run->trainers[r].heartbeat.clock;
+        bool sent = member->ended && member->incarnation == removed;
+        if (removed != member->removed && !sent)
+            member->lost |= (clock > step ? clock : step) >= file->steps.first;
+        member->removed = removed;
+    }
+}
+
 /* Of planned checkpoints nothing is heard before they are written. */
 static void look_at_rounds(struct run *run) {
     struct trace_file *file = run->trace.file;
@@ -315,12 +362,29 @@ static bool are_over(struct run *run, int64_t now) {
            (!file->due || saved || now - file->past_since > MOST_WAIT);
 }
 
-/* Has every process sent what it has? */
-static bool are_here(const struct run *run) {
+static void request(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    Capstan__TraceRequest request = CAPSTAN__TRACE_REQUEST__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_TRACE_REQUEST;
+    control.trace_request = &request;
+    file->requested = true;
     for (uint32_t i = 0; i < run->roster.count; i++)
-        if (run->roster.slots[i].state == ROSTER_HELD &&
-            !run->trace.file->members[i].ended)
+        file->members[i].asked = run->roster.slots[i].incarnation;
+    control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
+}
+
+/* Has every process sent what it has? One that joined after the request is past
+ * the last step. */
+static bool are_here(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        const struct member *member = &run->trace.file->members[i];
+        bool ended = member->ended && member->incarnation == slot->incarnation;
+        if (slot->state == ROSTER_HELD && slot->incarnation == member->asked &&
+            !ended)
             return false;
+    }
     return true;
 }
 
@@ -330,6 +394,8 @@ void trace_file_step(struct run *run, int64_t now) {
     enum status status;
     if (!file || file->written || run->phase < RUN_TRAINING)
         return;
+    look_at_begin(run);
+    look_at_removed(run);
     look_at_rounds(run);
     if (!file->task)
         add_checkpoint(run);
@@ -338,12 +404,7 @@ void trace_file_step(struct run *run, int64_t now) {
         end_writing(run, status, &why);
     } else if (!file->requested && run->phase == RUN_TRAINING &&
                are_over(run, now)) {
-        Capstan__TraceRequest request = CAPSTAN__TRACE_REQUEST__INIT;
-        Capstan__Control control = CAPSTAN__CONTROL__INIT;
-        control.body_case = CAPSTAN__CONTROL__BODY_TRACE_REQUEST;
-        control.trace_request = &request;
-        file->requested = true;
-        control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
+        request(run);
     } else if (file->requested && !file->task && are_here(run)) {
         describe_processes(run);
         if (background_task_open(&file->task, write_trace, file, &why))

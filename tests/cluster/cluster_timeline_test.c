@@ -169,6 +169,25 @@ TEST(a_resumed_run_that_begins_later_says_so) {
                                   "lacks steps: the run began after step 120");
 }
 
+/* The chief's steps are then updates, of which there are more than pushes. */
+TEST(with_staleness_steps_that_lack_are_named_by_pushes) {
+    cluster_run_job(run, "{\"steps\": 100}");
+    struct cluster_process *process =
+        trace(run, 1, 2, "80:82", WORDS("strategy.staleness=2"));
+    cluster_run_expect_soon(process, 0);
+    cluster_fixture_expect_logged(process,
+                                  "has no step: the run ended before step 80");
+    process =
+        trace(run, 1, 2, "70:72", WORDS("strategy.staleness=2", "steps=200"));
+    cluster_run_expect_soon(process, 0);
+    assert_null(strstr(cluster_run_errors(process), "lacks steps"));
+    expect_timeline(run, "run.pftrace", "70:72", "ps");
+    process =
+        trace(run, 1, 2, "2:3", WORDS("strategy.staleness=2", "steps=250"));
+    cluster_run_expect_soon(process, 0);
+    cluster_fixture_expect_logged(process, "has no step: the run began after");
+}
+
 /* 2^21 records in all are a sixth of that for each process, and a step has some
  * 300 at the ps. */
 TEST(records_without_room_are_counted) {
