@@ -121,7 +121,8 @@ static void log_line(void *context, const char *text) {
     log_warning(context, "hang_report", "%s", text);
 }
 
-static void print(const struct run *run, const json_t *object) {
+static void print(struct run *run, const json_t *object, int64_t now) {
+    run->hang_report.logged_at = now;
     (void)process_report_each_line(object, log_line, (void *)run->log);
 }
 
@@ -131,7 +132,7 @@ static void complete(struct run *run, int64_t now) {
     hang->newest = describe_all(run, now);
     hang->made_at = now;
     if (hang->prints)
-        print(run, hang->newest);
+        print(run, hang->newest, now);
     if (run->health)
         health_answer(
             run->health,
@@ -164,7 +165,7 @@ static bool ends_by_deadline(const struct run *run) {
 }
 
 /* A member that died of its silence is in the newest report as one that did not
- * answer. */
+ * answer, and so are others that die of it just behind. */
 static void log_deadline(struct run *run, int64_t now) {
     struct run_hang_report *hang = &run->hang_report;
     bool ends = ends_by_deadline(run) && !hang->end_logged;
@@ -172,12 +173,15 @@ static void log_deadline(struct run *run, int64_t now) {
         return;
     hang->end_logged |= ends;
     run->membership.silence_passed = false;
+    bool logged = hang->logged_at && now - hang->logged_at < FRESH;
+    if (logged && (!ends || hang->made_at <= hang->logged_at))
+        return;
     if (!hang->asked_at && hang->newest && now - hang->made_at < FRESH) {
-        print(run, hang->newest);
+        print(run, hang->newest, now);
         return;
     }
     json_t *object = describe_all(run, now);
-    print(run, object);
+    print(run, object, now);
     json_decref(object);
 }
 

@@ -25,6 +25,7 @@ struct run_hang_report {
                           last */
     json_t *newest;    /* NULL: there was none */
     int64_t made_at;   /* the newest */
+    int64_t logged_at; /* the last one; 0: none */
     bool end_logged;   /* the end of the run is a deadline's, and logged */
 };
 

@@ -107,3 +107,27 @@ TEST(a_second_answer_takes_the_place_of_the_first) {
                    "ps 0");
     hang_report_close(&measured->run);
 }
+
+/* Of a rack that is lost they are found within one heartbeat, not at once. */
+TEST(members_that_are_silent_together_have_one_report) {
+    static const struct log log = {.silent = true};
+    struct run_hang_report *hang = asked(measured);
+    measured->run.log = &log;
+    answer(measured, 0, 7);
+    hang_report_step(&measured->run, at(2));
+    assert_int_equal(hang->logged_at, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        measured->run.membership.silence_passed = true;
+        hang_report_step(&measured->run, at(2.5 + 0.1 * i));
+        assert_false(measured->run.membership.silence_passed);
+        assert_int_equal(hang->logged_at, at(2.5));
+    }
+    measured->run.membership.silence_passed = true;
+    hang_report_step(&measured->run, at(13));
+    assert_int_equal(hang->logged_at, at(13));
+    measured->run.phase = RUN_STOPPING;
+    measured->run.code = FAILURE_PEER_SILENT;
+    hang_report_step(&measured->run, at(14)); /* it is in the log */
+    assert_int_equal(hang->logged_at, at(13));
+    hang_report_close(&measured->run);
+}
