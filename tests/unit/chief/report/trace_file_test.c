@@ -24,8 +24,8 @@ static void send_last(struct run *run, uint32_t rank) {
 /* Of two trainers the second is gone at step CLOCK of a trace of steps 5 to 6,
  * after it has sent what it had if SENDS, and another takes its place. Does the
  * file say that records are lost? */
-static bool is_told(struct metrics_fixture *measured, uint64_t clock,
-                    bool sends) {
+static bool says_lost(struct metrics_fixture *measured, uint64_t clock,
+                      bool sends) {
     struct run *run = &measured->run;
     static const struct log log = {.silent = true};
     char path[64], bytes[4096] = "";
@@ -61,8 +61,8 @@ static bool is_told(struct metrics_fixture *measured, uint64_t clock,
     return memmem(bytes, size, earlier, sizeof earlier - 1);
 }
 
-TEST(records_of_a_process_that_was_replaced_are_told_to_be_lost) {
-    assert_true(is_told(measured, 5, false));
-    assert_false(is_told(measured, 4, false)); /* it was not in the steps */
-    assert_false(is_told(measured, 5, true));
+TEST(records_of_a_process_that_was_replaced_are_lost) {
+    assert_true(says_lost(measured, 5, false));
+    assert_false(says_lost(measured, 4, false)); /* it was not in the steps */
+    assert_false(says_lost(measured, 5, true));
 }
