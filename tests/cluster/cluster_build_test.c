@@ -350,7 +350,7 @@ TEST(bash_completes_verbs_flags_words_and_files) {
         {"capstan local --la", "--lane="},
         {"capstan local --lane = ''", "auto tcp"},
         {"capstan local --lane t", "tcp"},
-        {"capstan ckpt ''", "ls verify export"},
+        {"capstan ckpt ''", "ls verify export diff"},
         {"capstan ckpt export --format = n", "npz"},
         {"capstan run --set = data.shuffle_", "data.shuffle_buffer="},
         {"capstan run --set data.shuffle = ''", "true false"},

@@ -78,7 +78,9 @@ static void write_all(struct cluster_run *run) {
           file);
     fclose(file);
     cluster_fixture_run(run, 1, 1, 0, NULL);
-    cluster_fixture_run(run, 1, 1, 0, WORDS("checkpoint.dir=other/checkpoint"));
+    cluster_fixture_run(run, 1, 1, 0,
+                        WORDS("checkpoint.dir=other/checkpoint",
+                              "metrics.jsonl=metrics.jsonl"));
 }
 
 /* Runs EXAMPLE, ends it after a while, and fails unless all went well. */

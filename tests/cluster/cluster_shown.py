@@ -39,6 +39,7 @@ LEFT_OUT = {
     "capstan compare --ps": "measures",
     "capstan compare --steps": "measures",
     "capstan bench --simulate": "measures",
+    "capstan ckpt diff": "two runs of the reader's",
     "capstan local --ps 1 --workers 2 --metrics-port": "a moment of a run",
     "capstan data peek --rows 1": "data of the reader's",
     "capstan local --set strategy.ty": "keys of the shell",
@@ -56,6 +57,7 @@ VARIES = [
     (r"\bfrom \S+, pid \d+", "from HOST, pid N"),
     (r"\bhost \S+, pid \d+", "host HOST, pid N"),
     (r"\bport \d+", "port N"),
+    (r"\bcapstan-[0-9a-f]{16}\.", "capstan-RUN."),
     (r"\bin [\d.]+ s\b", "in N s"),
     (r" +\d+ s$", " N s"),
     (r'"((?:steps|examples)_per_second|wall_seconds|input|compute|update'
