@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -100,6 +101,8 @@ class Run:
         self.logs = log
         self.error: Error | None = None  # the end of the run, if it failed
         self._open: ctypes.c_void_p | None = handle
+        # Another thread may be in report() when this one ends the run.
+        self._reporting = threading.RLock()
         self._end_watch: Callable[[], None] = lambda: None
         self._closed_because = "the run is closed"
         self._names: list[str] = []
@@ -576,12 +579,13 @@ class Run:
         asks and waits for, about 2 s. "" where the run is over.
         """
         size = 1 << 16
-        while self._open is not None:
-            text = ctypes.create_string_buffer(size)
-            result = _c.capstan_report(self._open, text, size)
-            if result <= 0:
-                return text.value.decode(errors="replace")
-            size *= 4
+        with self._reporting:
+            while self._open is not None:
+                text = ctypes.create_string_buffer(size)
+                result = _c.capstan_report(self._open, text, size)
+                if result <= 0:
+                    return text.value.decode(errors="replace")
+                size *= 4
         return ""
 
     def close(self, early: bool = False) -> None:
@@ -623,12 +627,14 @@ class Run:
     def _free(self) -> None:
         self.ended = True
         process_hooks.remove(self)
-        handle, self._open = self._open, None
-        _c.capstan_close(handle)
+        with self._reporting:
+            handle, self._open = self._open, None
+            _c.capstan_close(handle)
         self._pushed.clear()
 
     def forget(self) -> None:
         """In a forked child: the run is the parent's."""
+        self._reporting = threading.RLock()  # a thread there may have it
         self._open = None
         self._closed_because = "the run belongs to the parent process"
 

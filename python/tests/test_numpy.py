@@ -2,13 +2,18 @@
 """The package with NumPy alone; processes are started for real."""
 
 import csv
+import ctypes
 import json
 import math
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import numpy_ranks
@@ -529,6 +534,30 @@ class Failing(unittest.TestCase):
             other = run.path("worker1.out").read_text().splitlines()
             self.assertEqual(len(other), 2)
             self.assertRegex(other[0], r"worker 1 \(rank 1, pid \d+\): ")
+
+    def test_a_run_is_not_freed_while_a_thread_reports(self):
+        inside, calls = threading.Event(), []
+
+        class Library:
+            def capstan_report(self, *_):
+                inside.set()
+                time.sleep(0.2)
+                calls.append("reported")
+                return 0
+
+            def capstan_close(self, _):
+                calls.append("freed")
+
+        module = sys.modules["capstan.run"]
+        with mock.patch.object(module, "_c", Library()):
+            run = capstan.Run(ctypes.c_void_p(1), False)
+            thread = threading.Thread(target=run.report)
+            thread.start()
+            inside.wait()
+            run._free()
+            thread.join()
+            self.assertEqual(run.report(), "")
+        self.assertEqual(calls, ["reported", "freed"])
 
     def test_a_handler_of_sigquit_stays(self):
         with ranks("handled", 0, 1) as run:
