@@ -84,12 +84,14 @@ void process_report_send(struct health *health, uint64_t id, int64_t now,
     send(context, &control);
 }
 
-/* It is printed where people read, perhaps on a terminal. */
+/* It is printed where people read, perhaps on a terminal, which may obey U+0080
+ * to U+009F too. */
 static bool is_plain(const char *text, size_t size) {
     if (strlen(text) >= size)
         return false;
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++)
+        if (*at < ' ' || *at == 0x7f ||
+            (at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f))
             return false;
     return true;
 }
@@ -140,18 +142,33 @@ void process_report_take(struct process_report *report,
     }
 }
 
+/* TEXT, of at most 511 bytes; JSON has no bytes that are not UTF-8. */
+static json_t *plain_text_json(const char *text) {
+    char plain[512];
+    json_t *string = json_string(text);
+    if (string)
+        return string;
+    snprintf(plain, sizeof plain, "%s", text);
+    for (char *at = plain; *at; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    return json_string(plain);
+}
+
 static json_t *text_or_null(const char *text) {
-    return text[0] ? json_string(text) : json_null();
+    return text[0] ? plain_text_json(text) : json_null();
 }
 
 static json_t *known_json(const struct process_report *report) {
     json_t *events = json_array();
     for (unsigned i = 0; i < report->num_events; i++)
-        json_array_append_new(events, json_pack("{s:f, s:s}", "seconds_ago",
-                                                report->events[i].age, "text",
-                                                report->events[i].text));
-    return json_pack("{s:s, s:I, s:o, s:f, s:o, s:o}", "state", report->state,
-                     "step", (json_int_t)report->step, "waiting_for",
+        json_array_append_new(
+            events,
+            json_pack("{s:f, s:o}", "seconds_ago", report->events[i].age,
+                      "text", plain_text_json(report->events[i].text)));
+    return json_pack("{s:o, s:I, s:o, s:f, s:o, s:o}", "state",
+                     plain_text_json(report->state), "step",
+                     (json_int_t)report->step, "waiting_for",
                      text_or_null(report->waiting_for), "waiting_seconds",
                      report->waiting, "deadline",
                      text_or_null(report->deadline), "events", events);

@@ -111,6 +111,24 @@ TEST(a_process_that_did_not_answer_has_nothing_else) {
     json_decref(object);
 }
 
+/* As JSON has no other bytes; names of hosts and folders may. */
+TEST(what_is_not_utf8_hides_no_process) {
+    struct process_report back, report = {.name = "worker 0",
+                                          .address = "h\xff:1",
+                                          .rank = HEALTH_NONE,
+                                          .state = "training",
+                                          .waiting_for = "a file in b\xe9",
+                                          .num_events = 1};
+    char text[PROCESS_REPORT_LINE];
+    snprintf(report.events[0].text, EVENT_TEXT, "closed\xc3");
+    json_t *object = process_report_json(&report);
+    assert_true(process_report_of_json(&back, object));
+    process_report_line(&back, text, sizeof text);
+    assert_string_equal(text, "worker 0 (h?:1): training, step 0, waiting 0.0 "
+                              "s for a file in b?; last: closed? 0.0 s ago");
+    json_decref(object);
+}
+
 /* A good message, which each case below spoils. */
 static Capstan__Report__Event events[EVENT_RING_SIZE + 1];
 static Capstan__Report__Event *list[EVENT_RING_SIZE + 1];
@@ -148,6 +166,9 @@ TEST(a_message_that_no_process_sends_is_refused) {
     assert_refused(&message, "text is too long");
     message = good();
     message.deadline = "\x1b[2J";
+    assert_refused(&message, "not plain");
+    message.deadline = "\xc2\x9b"
+                       "2J"; /* the same in one character */
     assert_refused(&message, "not plain");
     message = good();
     message.waiting = NAN;
