@@ -47,6 +47,7 @@ struct worker {
     int64_t points_sent_at;
     uint64_t step_seen; /* the last step that it has finished, */
     int64_t step_since; /* and since when; 0: it has not begun */
+    int64_t ps_since;   /* a ps owes it an answer; 0: none does */
     bool stopped, leaving;
     bool declared;                 /* the model was sent to the chief */
     bool finished;                 /* the trainer has left the loop */
@@ -864,11 +865,12 @@ static void report_ps(const struct worker *worker, struct health_report *report,
                  worker->plan->ps[i].address);
         health_add_peer(report, peer);
     }
-    if (deadline.until == TIME_NEVER || now - deadline.since < SHOWN_WAIT)
+    if (deadline.until == TIME_NEVER || !worker->ps_since ||
+        now - worker->ps_since < SHOWN_WAIT)
         return;
     snprintf(report->waiting_for, sizeof report->waiting_for, "%s",
              deadline.peer);
-    report->waiting_since = deadline.since;
+    report->waiting_since = worker->ps_since;
     health_add_deadline(report, &deadline, now);
 }
 
@@ -882,6 +884,20 @@ static void follow_step(struct worker *worker, int64_t now) {
         health_note(worker->process.health, EVENT_STEPPED, step, NULL, 0);
     worker->step_seen = step;
     worker->step_since = now;
+}
+
+/* A ps that waits for other trainers answers questions meanwhile, and each
+ * answer begins its deadline anew; this wait goes on until it owes nothing, or
+ * a step is finished. */
+static void follow_ps(struct worker *worker) {
+    struct deadline deadline = client_silent(worker->client);
+    int64_t since = deadline.since;
+    if (since < worker->step_since)
+        since = worker->step_since;
+    if (deadline.until == TIME_NEVER)
+        worker->ps_since = 0;
+    else if (!worker->ps_since || worker->ps_since < worker->step_since)
+        worker->ps_since = since;
 }
 
 /* What it waits for where no ps and no chief is late. */
@@ -929,6 +945,8 @@ static void add_samples(const Capstan__Heartbeat *heartbeat,
 
 static void report_health(struct worker *worker, int64_t now) {
     follow_step(worker, now);
+    if (worker->client)
+        follow_ps(worker);
     struct health_report *report = health_begin(worker->process.health, now);
     if (!report)
         return;

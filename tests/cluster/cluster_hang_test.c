@@ -95,6 +95,24 @@ TEST(a_stopped_ps_is_who_did_not_answer_and_the_run_goes_on) {
     end_hang(&hang);
 }
 
+/* Also between the ps's answers to its questions, one a second. */
+static void assert_waits_for_ps(const struct hang *hang) {
+    unsigned i = cluster_fixture_find(&hang->fixture, "worker", 0);
+    struct cluster_process *other = hang->fixture.tasks[i].process;
+    cluster_fixture_sleep(2);
+    for (i = 0; i < 10; i++) {
+        double seconds = 0;
+        cluster_run_signal(other, SIGQUIT);
+        const char *line =
+            cluster_run_await_soon(other, ": worker 0 (rank 0, ");
+        assert_contains(line, " s for ps 0 at 127.0.0.1:");
+        assert_int_equal(
+            sscanf(strstr(line, "waiting "), "waiting %lf", &seconds), 1);
+        assert_true(seconds >= 2);
+        cluster_fixture_sleep(0.23);
+    }
+}
+
 TEST(a_stopped_worker_is_whom_the_ps_waits_for) {
     struct hang hang;
     start_hang(&hang, *state, endless);
@@ -104,6 +122,7 @@ TEST(a_stopped_worker_is_whom_the_ps_waits_for) {
         await_line(hang.chief, ": ps 0 (", "the pushes of rank 1 for");
     assert_contains(line, "s for the pushes of rank 1 for round ");
     assert_contains(line, "got the first push of step ");
+    assert_waits_for_ps(&hang);
     cluster_run_signal(hang.worker, SIGCONT);
     cluster_run_await_soon(hang.chief, "%)");
     end_hang(&hang);
