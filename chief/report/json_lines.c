@@ -6,6 +6,7 @@
 #include "core/base/time.h"
 #include "core/store/fs_info.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,8 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the first line of each run; then its start step. */
-static const char HEAD[] = "{\"run\":\"";
+/* Of the first line of each run, up to its start step; a 0 is any hexadecimal
+ * digit. */
+static const char HEAD[] = "{\"run\":\"0000000000000000\",\"start\":";
 
 struct json_lines {
     const struct log *log;
@@ -208,8 +210,13 @@ static void json_lines_close(void *self) {
 static bool is_of_lines(int descriptor) {
     char start[sizeof HEAD - 1];
     ssize_t size = pread(descriptor, start, sizeof start, 0);
-    return size <= 0 || !is_regular(descriptor) ||
-           !memcmp(start, HEAD, (size_t)size);
+    if (!is_regular(descriptor))
+        return true;
+    for (ssize_t i = 0; i < size; i++)
+        if (HEAD[i] == '0' ? !isxdigit((unsigned char)start[i])
+                           : start[i] != HEAD[i])
+            return false;
+    return true;
 }
 
 static enum status open_file(const char *path, int *descriptor,

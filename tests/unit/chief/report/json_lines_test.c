@@ -148,12 +148,17 @@ TEST(a_file_of_something_else_is_refused) {
     write_file("{\"ru"); /* torn */
     outlet = begun(measured, 0);
     outlet.close(outlet.self);
-    write_file("{\"model\": {}}\n");
-    assert_error(json_lines_open(&outlet, &measured->run, &failure),
-                 FAILURE_OUTPUT_UNUSABLE);
-    assert_contains(failure.text, "metrics.jsonl: /tmp/");
-    assert_contains(failure.text, "its first line is not that of a run");
-    assert_string_equal(lines_of_file(), "{\"model\": {}}\n");
+    static const char *const others[] = {
+        "{\"model\": {}}\n", "{\"run\":\"mine\",\"loss\":1}\n",
+        "{\"run\":\"0000000000000abc\",\"loss\":1}\n", "{\n"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        write_file(others[i]);
+        assert_error(json_lines_open(&outlet, &measured->run, &failure),
+                     FAILURE_OUTPUT_UNUSABLE);
+        assert_contains(failure.text, "metrics.jsonl: /tmp/");
+        assert_contains(failure.text, "its first line is not that of a run");
+        assert_string_equal(lines_of_file(), others[i]);
+    }
 }
 
 TEST(a_folder_that_cannot_be_made_is_refused) {
