@@ -30,17 +30,26 @@ struct json_lines {
     const char *path; /* of the job */
 };
 
-/* Does LINE, whole or torn at its end, tell of nothing past step START? A run
- * that began there or later has nothing left. */
-static bool stays_at(const char *line, size_t length, uint64_t start) {
+/* Where a run resumes. */
+struct resumption {
+    uint64_t start;
+    bool evaluates; /* its first step, anew, as that is the last one */
+};
+
+/* Does LINE, whole or torn at its end, tell of nothing past OF? A run that
+ * began there or later has nothing left. */
+static bool stays_at(const char *line, size_t length,
+                     const struct resumption *of) {
     uint64_t step;
     if (!length || line[length - 1] != '\n')
         return false;
     if (sscanf(line, "{\"step\":%" SCNu64, &step) == 1)
-        return step <= start;
+        return step < of->start ||
+               (step == of->start &&
+                !(of->evaluates && strstr(line, ",\"test_")));
     return sscanf(line, "{\"run\":\"%*16[0-9a-f]\",\"start\":%" SCNu64,
                   &step) == 1 &&
-           step < start;
+           step < of->start;
 }
 
 /* What of a file is kept although something before it is not. */
@@ -61,14 +70,15 @@ static bool keep_line(struct kept_lines *kept, const char *line,
     return true;
 }
 
-static bool sort_lines(FILE *file, uint64_t start, struct kept_lines *kept) {
+static bool sort_lines(FILE *file, const struct resumption *of,
+                       struct kept_lines *kept) {
     char *line = NULL;
     size_t capacity = 0;
     off_t offset = 0;
     bool read = true;
     for (ssize_t n; read && (n = getline(&line, &capacity, file)) > 0;
          offset += n) {
-        bool before = stays_at(line, (size_t)n, start);
+        bool before = stays_at(line, (size_t)n, of);
         if (!before && kept->end < 0)
             kept->end = offset;
         if (before && kept->end >= 0)
@@ -94,24 +104,35 @@ static bool is_regular(int descriptor) {
     return !fstat(descriptor, &found) && S_ISREG(found.st_mode);
 }
 
-/* Cuts what lies past step START. */
-static enum status cut_lines(int descriptor, const char *path, uint64_t start,
-                             struct failure *why) {
+/* Cuts what lies past OF. */
+static enum status cut_past(int descriptor, const char *path,
+                            const struct resumption *of, struct failure *why) {
     struct kept_lines kept = {.end = -1};
     if (!is_regular(descriptor))
         return STATUS_OK;
     FILE *file = fopen(path, "re");
     errno = file ? 0 : errno;
-    enum status status = file && sort_lines(file, start, &kept)
+    enum status status = file && sort_lines(file, of, &kept)
                              ? write_rest(descriptor, &kept)
                              : STATUS_FAILED;
     int error = errno;
     if (file)
         fclose(file);
     free(kept.bytes);
-    return status ? status_errno(why, FAILURE_FILE_UNWRITABLE, error,
-                                 "cutting %s after step %" PRIu64, path, start)
-                  : STATUS_OK;
+    return status
+               ? status_errno(why, FAILURE_FILE_UNWRITABLE, error,
+                              "cutting %s after step %" PRIu64, path, of->start)
+               : STATUS_OK;
+}
+
+static enum status cut_lines(int descriptor, const char *path, uint64_t start,
+                             struct failure *why) {
+    return cut_past(descriptor, path, &(struct resumption){start, false}, why);
+}
+
+static enum status cut_evaluation(int descriptor, const char *path,
+                                  uint64_t start, struct failure *why) {
+    return cut_past(descriptor, path, &(struct resumption){start, true}, why);
 }
 
 static void json_lines_stop(struct json_lines *lines, enum status status,
@@ -149,13 +170,17 @@ static void append_object(struct json_lines *lines, json_t *object,
 static void json_lines_begin(void *self, const struct run *run) {
     struct json_lines *lines = self;
     uint64_t start = run->plan.schedule.start;
+    bool ended = start == run->plan.schedule.total;
     struct failure why;
     char id[24];
     snprintf(id, sizeof id, "%016" PRIx64, run->id);
-    json_lines_stop(lines,
-                    background_file_open(&lines->file, lines->descriptor,
-                                         lines->path, cut_lines, start, &why),
-                    &why);
+    json_lines_stop(
+        lines,
+        background_file_open(&lines->file, lines->descriptor, lines->path,
+                             ended && run->plan.test_samples ? cut_evaluation
+                                                             : cut_lines,
+                             start, &why),
+        &why);
     lines->descriptor = -1;
     if (lines->file)
         append_object(lines,

@@ -118,6 +118,28 @@ TEST(a_run_that_resumes_cuts_what_it_takes_again) {
                             HEAD_OF("20") POINT("30"));
 }
 
+/* It was over when it resumed, and evaluates its last step again. */
+TEST(a_run_that_was_over_has_one_last_evaluation) {
+    struct point_outlet outlet = begun(measured, 0);
+    measured->run.plan.schedule.total = 20;
+    measured->run.plan.test_samples = 1;
+    for (int i = 0; i < 2; i++) {
+        struct metric_point point = metric_point_start(20);
+        if (i)
+            outlet = begun(measured, 20);
+        else
+            write_point(&outlet, 20, 2.5);
+        point.unix_ms = 1500;
+        point.values[METRIC_TEST_LOSS] = 1 + i;
+        outlet.write(outlet.self, &point);
+        outlet.close(outlet.self);
+    }
+    assert_string_equal(
+        lines_of_file(),
+        HEAD_OF("0") POINT("20")
+            HEAD_OF("20") "{\"step\":20,\"time\":1.500,\"test_loss\":2}\n");
+}
+
 TEST(a_torn_line_and_an_old_summary_are_cut) {
     struct point_outlet outlet = begun(measured, 0);
     write_point(&outlet, 10, 2.5);
