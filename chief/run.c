@@ -91,6 +91,8 @@ void run_enter_phase(struct run *run, enum run_phase phase) {
     };
     run->phase = phase;
     run->phase_since = time_now();
+    if (phase == RUN_TRAINING)
+        run->training_since = run->phase_since;
     health_note(run->health, EVENT_PHASE, 0, names[phase], EVENT_NO_INDEX);
 }
 

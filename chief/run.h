@@ -115,6 +115,7 @@ struct run {
     bool failed_to_start; /* it failed before any process could join */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;
+    int64_t training_since;       /* 0: it has not begun */
     struct run_trainer *trainers; /* [num_ranks] */
     struct run_ps *ps; /* [num_ps], then rank 0 as holder in all-reduce */
 

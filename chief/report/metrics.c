@@ -638,7 +638,7 @@ static void add_present(const struct run *run, struct metric_point *point,
                         int64_t now) {
     const struct run_checkpoints *checkpoints = &run->checkpoints;
     int64_t since = checkpoints->complete_at ? checkpoints->complete_at
-                                             : checkpoints->saved_at;
+                                             : run->training_since;
     uint64_t total = run->plan.schedule.total;
     point->values[METRIC_STEPS] = (double)point->step;
     if (total && total != UINT64_MAX)
@@ -647,7 +647,7 @@ static void add_present(const struct run *run, struct metric_point *point,
         return;
     if (checkpoints->has_saved)
         point->values[METRIC_CHECKPOINT_STEP] = (double)checkpoints->saved;
-    if (since && run->phase >= RUN_TRAINING)
+    if (since)
         point->values[METRIC_CHECKPOINT_AGE] = time_to_seconds(now - since);
 }
 

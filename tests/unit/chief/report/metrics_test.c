@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char folder[] = "/tmp/measures-test-XXXXXX";
+
 static void shows(struct metrics_fixture *measured, double seconds,
                   double loss) {
     metrics_show(&measured->run, (int64_t)(seconds * (double)TIME_S));
@@ -53,7 +55,33 @@ TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
     heartbeat_and_show(measured, 200, 250, 12.1, 0.5);
 }
 
-static char folder[] = "/tmp/measures-test-XXXXXX";
+/* What the chief tells at NOW of METRIC. */
+static double sample_at(struct metrics_fixture *measured, int64_t now,
+                        enum metric metric) {
+    struct health *health = health_open("chief", HEALTH_NONE);
+    struct health_report *report = health_begin(health, now);
+    metrics_add_samples(&measured->run, report, now);
+    double value = health_sample(report, metric);
+    health_end(health);
+    health_close(&health);
+    return value;
+}
+
+/* Also while one after the other fails. */
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          a_checkpoint_that_is_asked_for_makes_none_younger) {
+    struct run *run = &measured->run;
+    struct layout layout = {.elements = 1};
+    int64_t now = time_now() + 100 * TIME_S;
+    run->plan.layout = &layout;
+    measured->job.checkpoint.dir = folder;
+    run_enter_phase(run, RUN_TRAINING);
+    run->checkpoints.saved_at = now - 10 * TIME_S; /* its request */
+    double age = sample_at(measured, now, METRIC_CHECKPOINT_AGE);
+    assert_true(age > 99 && age <= 100);
+    run->checkpoints.complete_at = now - 5 * TIME_S;
+    assert_true(sample_at(measured, now, METRIC_CHECKPOINT_AGE) == 5);
+}
 
 /* A second trainer, and TensorBoard. */
 static void adds_trainer(struct metrics_fixture *measured) {
