@@ -382,6 +382,15 @@ static void add_row_figures(const struct run *run,
     point->values[METRIC_ROW_BYTES] = facts->row_bytes;
 }
 
+/* Of steps whose losses were all none (on_nan: skip) it is told as the greatest
+ * number, lest the one before them stays. */
+static double latest_loss(const struct run *run,
+                          const struct metric_point *point) {
+    double loss = point->values[METRIC_TRAIN_LOSS];
+    return isnan(loss) && run->job->model.type != JOB_EXTERNAL ? INFINITY
+                                                               : loss;
+}
+
 static void take_point(struct run *run, const struct metric_point *point) {
     struct metric_point *latest = &run->metrics.latest;
     if (!latest->unix_ms)
@@ -389,6 +398,8 @@ static void take_point(struct run *run, const struct metric_point *point) {
     for (int m = 0; m < METRIC_COUNT; m++)
         if (!isnan(point->values[m]))
             latest->values[m] = point->values[m];
+    if (!isnan(point->values[METRIC_EXAMPLES])) /* a point of training */
+        latest->values[METRIC_TRAIN_LOSS] = latest_loss(run, point);
     point_outlets_write(&run->metrics.outlets, point);
 }
 

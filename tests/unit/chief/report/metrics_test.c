@@ -95,11 +95,12 @@ static void adds_trainer(struct metrics_fixture *measured) {
     metrics_begin(&measured->run);
 }
 
-/* Trainer RANK has reached STEP: 4 samples of LOSS each since its last. */
+/* Trainer RANK has reached STEP: 4 samples of LOSS each since its last; NAN:
+ * none of a finite loss. */
 static void reaches(struct metrics_fixture *measured, uint32_t rank,
                     uint64_t step, double loss) {
-    uint64_t samples = 4;
-    double sum = 4 * loss, seconds = (double)step / 2;
+    uint64_t samples = isnan(loss) ? 0 : 4;
+    double sum = isnan(loss) ? 0 : 4 * loss, seconds = (double)step / 2;
     Capstan__Points points = CAPSTAN__POINTS__INIT;
     points.n_step = points.n_loss_sum = points.n_samples = points.n_training_s =
         1;
@@ -114,6 +115,21 @@ static void reaches(struct metrics_fixture *measured, uint32_t rank,
 
 static void expect_losses(const char *expected) {
     assert_string_equal(event_files_text(folder, "train/loss"), expected);
+}
+
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          a_loss_that_is_none_takes_the_place_of_the_last) {
+    struct layout layout = {.elements = 1};
+    measured->run.plan.layout = &layout;
+    measured->trainers[0].from = 1;
+    metrics_begin(&measured->run);
+    reaches(measured, 0, 10, 2);
+    assert_true(sample_at(measured, time_now(), METRIC_TRAIN_LOSS) == 2);
+    reaches(measured, 0, 20, NAN);
+    assert_true(isinf(sample_at(measured, time_now(), METRIC_TRAIN_LOSS)));
+    measured->job.model.type = JOB_EXTERNAL; /* which need not tell any */
+    reaches(measured, 0, 30, NAN);
+    assert_true(isnan(sample_at(measured, time_now(), METRIC_TRAIN_LOSS)));
 }
 
 TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
