@@ -184,6 +184,8 @@ void health_add_sample(struct health_report *report, enum metric metric,
         report->samples = samples;
     if (!samples || isnan(value))
         return;
+    if (!strcmp(metric_rows[metric].unit, "seconds"))
+        value = fmax(value, 0);
     if (metric_rows[metric].kind == METRIC_COUNTER)
         value = report->counters[metric] =
             fmax(report->counters[metric], value);

@@ -121,8 +121,8 @@ char *health_take_answer(struct health *health, uint64_t ticket);
 void health_add_peer(struct health_report *report, struct health_peer peer);
 
 /* Adds METRIC's VALUE, nothing for a NAN; of a counter that has been higher the
- * highest. RANK: HEALTH_NONE unless it is by rank. Without memory it is left
- * out. */
+ * highest; of seconds since what came after the report's time 0. RANK:
+ * HEALTH_NONE unless it is by rank. Without memory it is left out. */
 void health_add_sample(struct health_report *report, enum metric metric,
                        int64_t rank, double value);
 

@@ -138,6 +138,16 @@ TEST(samples_are_those_of_the_last_report) {
     assert_true(isnan(sample(*state, METRIC_TRAIN_LOSS)));
 }
 
+/* A message that came while the report was made. */
+TEST(no_silence_is_below_zero) {
+    struct health_report *report = begin(*state, NOW);
+    health_add_sample(report, METRIC_CHIEF_SILENCE, HEALTH_NONE, -1e-5);
+    health_add_sample(report, METRIC_TRAIN_LOSS, HEALTH_NONE, -1);
+    health_end(*state);
+    assert_true(sample(*state, METRIC_CHIEF_SILENCE) == 0);
+    assert_true(sample(*state, METRIC_TRAIN_LOSS) == -1);
+}
+
 TEST(a_counter_never_falls) {
     static const double given[] = {5, 3, 7}, expected[] = {5, 5, 7};
     for (int i = 0; i < 3; i++) {
