@@ -629,15 +629,17 @@ static void refuse_params(struct mlflow_run *run) {
 }
 
 /* The server has read the request and says ERROR, a word of MLflow's. */
-static void take_refusal(struct mlflow_run *run, long code, const char *error) {
+static void take_refusal(struct mlflow_run *run, int64_t now, long code,
+                         const char *error) {
     bool missing = !strcmp(error, MISSING);
     bool denied = code == 401 || code == 403;
     if (run->step == FIND_EXPERIMENT && missing)
         run->step = MAKE_EXPERIMENT;
     else if (run->step == MAKE_EXPERIMENT &&
-             !strcmp(error, "RESOURCE_ALREADY_EXISTS"))
-        run->step = FIND_EXPERIMENT;
-    else if (run->step == HISTORY && missing) { /* of a metric never told */
+             !strcmp(error, "RESOURCE_ALREADY_EXISTS")) {
+        run->step = FIND_EXPERIMENT; /* where it may be hidden from us */
+        run->not_before = now + FIRST_PAUSE;
+    } else if (run->step == HISTORY && missing) { /* of a metric never told */
         run->name++;
         next_history(run);
     } else if (run->step == PARAMS && !denied && !missing)
@@ -711,7 +713,7 @@ void mlflow_run_answer(struct mlflow_run *run, int64_t now,
         note_problem(run, answer);
     if (!taken && error) {
         run->facts.failures = 0;
-        take_refusal(run, answer->code, error);
+        take_refusal(run, now, answer->code, error);
     } else if (!taken) {
         run->step = step;
         try_again(run, now, answer);

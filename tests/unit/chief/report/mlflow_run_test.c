@@ -20,6 +20,7 @@ struct model_server {
     struct philox_sequence chance;
     uint32_t faults;     /* of 100 requests */
     json_t *experiments; /* names */
+    bool hides;          /* them, from who asks by name */
     json_t *runs;        /* objects as MLflow's */
     json_t *metrics;     /* of all runs: log-batch's, in order */
     char refused[32];    /* a parameter that it does not take; "": none */
@@ -67,7 +68,7 @@ static json_t *serve_experiments(struct model_server *server, const char *path,
     bool known = json_object_get(server->experiments, name);
     if (creates && known)
         return error_of("RESOURCE_ALREADY_EXISTS", code);
-    if (!creates && !known)
+    if (!creates && (!known || server->hides))
         return error_of("RESOURCE_DOES_NOT_EXIST", code);
     if (creates)
         json_object_set_new(server->experiments, name, json_true());
@@ -495,6 +496,23 @@ TEST(a_server_that_is_away_is_asked_ever_more_rarely) {
     assert_in_range(server.requests, 6, 7);
     talk(&server, run, &now, 660 * TIME_S);
     assert_in_range(server.requests, 15, 18);
+    mlflow_run_close(&run);
+    server_close(&server);
+}
+
+TEST(an_experiment_that_is_hidden_is_asked_for_with_pauses) {
+    const struct mlflow_run_settings none = {0};
+    struct model_server server;
+    int64_t now = TIME_S;
+    server_open(&server, 0);
+    server.hides = true;
+    json_object_set_new(server.experiments, "mnist", json_true());
+    struct mlflow_run *run = open_run(&none, 1);
+    talk(&server, run, &now, now + 60 * TIME_S);
+    assert_in_range(server.requests, 4, 130);
+    server.hides = false;
+    talk(&server, run, &now, now + 2 * TIME_S);
+    assert_string_equal(mlflow_run_facts(run)->experiment_id, "7");
     mlflow_run_close(&run);
     server_close(&server);
 }
