@@ -515,12 +515,13 @@ bool metrics_write_until(struct run *run, uint64_t step) {
 
 void metrics_end(struct run *run) {
     uint64_t total = run->plan.schedule.total, count;
+    bool trained = total > run->plan.schedule.start; /* else it had them */
     if (!run->shutdown.interrupted)
         write_points(run, UINT64_MAX);
     else if (run->checkpoints.has_saved)
         write_points(run, run->checkpoints.saved);
     count = run->metrics.points.next;
-    if (count && point_step(run, count - 1) == total)
+    if (trained && count && point_step(run, count - 1) == total)
         write_last_rows(run);
 }
 

@@ -132,6 +132,21 @@ TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
     assert_true(isnan(sample_at(measured, time_now(), METRIC_TRAIN_LOSS)));
 }
 
+TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
+          a_run_that_was_over_tells_of_no_rows_again) {
+    struct table table = {.name = "t", .dim = 1};
+    struct layout layout = {.elements = 1, .tables = &table, .num_tables = 1};
+    struct run *run = &measured->run;
+    run->plan.layout = &layout;
+    run->plan.schedule.start = run->plan.schedule.total;
+    metrics_begin(run);
+    metrics_end(run);
+    assert_int_equal(run->metrics.latest.unix_ms, 0);
+    run->plan.schedule.start = 0;
+    metrics_end(run);
+    assert_int_not_equal(run->metrics.latest.unix_ms, 0);
+}
+
 TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);
