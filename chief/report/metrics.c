@@ -667,7 +667,7 @@ static void add_present(const struct run *run, struct metric_point *point,
  * same at a step. */
 void metrics_add_samples(const struct run *run, struct health_report *report,
                          int64_t now) {
-    if (run->phase < RUN_READYING || !run->plan.layout)
+    if (!run->plan.schedule.epoch_batches) /* there is no schedule yet */
         return;
     struct metric_point point = metric_point_start(run_step(run));
     struct run_facts facts = metrics_facts(run, point.step);

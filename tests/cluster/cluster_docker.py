@@ -121,12 +121,18 @@ def check_scripts(path, rest, copied):
 
 
 def check_installed(path, rest, taken):
-    """The final image has what make deb made, and what PACKAGES says."""
+    """The final image has what make deb made, what these packages recommend, and
+    what PACKAGES says."""
+    with open("deploy/packaging/debian/control") as file:
+        recommended = re.findall(r"[\w.-]+", re.search(
+            r"^Recommends: (.*)", file.read(), flags=re.M)[1])
     for line in re.findall(r"apt-get -q install ([^&]*)", rest):
         for word in line.split():
             made = word.replace("/tmp/", "/capstan/build/") in taken
-            if not made and not re.fullmatch(r"-\S+|\$PACKAGES", word):
-                fail(f"{path}: {word} is not of the packages that make deb makes")
+            if not made and word not in recommended \
+                    and not re.fullmatch(r"-\S+|\$PACKAGES", word):
+                fail(f"{path}: {word} is not of the packages that make deb makes "
+                     "or recommends")
 
 
 def check_dockerfile(path, files):
