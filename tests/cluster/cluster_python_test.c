@@ -6,7 +6,7 @@
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
-enum { SECONDS = 200 };
+enum { SECONDS = 600 };
 
 TEST_WITH(cluster_run_setup, cluster_run_teardown,
           the_package_trains_numpy_models) {
