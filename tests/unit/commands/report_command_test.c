@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define STATE struct folder *folder
 
+#include "chief/report/page_points.h"
 #include "commands/page.h"
 #include "commands/verbs.h"
-#include "chief/report/page_points.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/file_bytes.h"
@@ -38,7 +38,8 @@ static int teardown(void **state) {
 
 FIXTURE(setup, teardown);
 
-#define BEGIN "{\"run\": \"00ab\", \"job\": {\"steps\": 9}, \"start\": 0, \"time\": 1.5}\n"
+#define BEGIN                                                                  \
+    "{\"run\": \"00ab\", \"job\": {\"steps\": 9}, \"start\": 0, \"time\": 1.5}\n"
 
 static void write_file(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
