@@ -7,7 +7,7 @@ Usage: cluster_timeline.py FILE FIRST:LAST KIND... [NAME=VALUE...]
        cluster_timeline.py FILE                       (prints the events as JSON)
 
 KIND: ps, allreduce or tables, and what else is to be there: checkpoint, wait,
-dropped, missing, empty. offset=NS: the clock of one process differs by so much,
+dropped, missing, empty, repeated (a reply). offset=NS: the clock of one process differs by so much,
 and no process's by more than its bound. Knows nothing of Capstan's own code: the
 format is decoded here a second time.
 """
@@ -125,20 +125,30 @@ def read(path):
 
 
 def check_flows(slices, allowed):
-    """Every push of a block goes to one update, one reply of a ps, and arrives."""
+    """Every push of a block goes to one update, one reply of a ps, and arrives. After
+    a second without an answer the ps is asked again, and may reply again: the number
+    of such replies."""
     found = {}
     for one in slices:
         for flow in one["flows"] + one["ends"]:
             found.setdefault(flow, []).append(one)
     assert found, "no flows"
+    repeated = 0
     for flow, chain in found.items():
+        chain.sort(key=lambda one: one["end"])
         at = [(one["name"], one["process"].startswith("ps")) for one in chain]
         order = [("push", False), ("apply", True), ("reply", True), ("reply", False)]
-        assert sorted(at) == sorted(order), at
+        repeats = (len(at) - len(order)) // 2
+        assert sorted(at) == sorted(order + repeats * order[2:]), at
+        arrived = [one for one, place in zip(chain, at) if place == order[3]]
+        pushed = chain[at.index(order[0])]
+        for one in arrived[1:]:
+            assert one["end"] - pushed["end"] >= 1e9, (pushed, one)
+        repeated += repeats
+        assert all(flow in one["ends"] for one in arrived), "a flow that does not end"
         chain = [chain[at.index(place)] for place in order]
         assert chain[0]["process"] == chain[3]["process"], chain
         assert chain[1]["process"] == chain[2]["process"], chain
-        assert flow in chain[-1]["ends"], "a flow that does not end"
         assert len({one["step"] for one in chain}) == 1, chain
         for before, after in zip(chain, chain[1:]):
             assert before["begin"] <= after["begin"] + allowed, (before, after)
@@ -146,6 +156,7 @@ def check_flows(slices, allowed):
     pushes = [one for one in slices if one["name"] == "push"]
     blocks = sum(one.get("blocks", 1) for one in pushes)
     assert blocks == len(found), (blocks, len(found))
+    return repeated
 
 
 def check_queue(slices):
@@ -229,7 +240,8 @@ def main(path, steps, *wanted):
     if lost or absent:
         return
     if "ps" in kinds:
-        check_flows(slices, 2 * bound if offset else 0)
+        repeated = check_flows(slices, 2 * bound if offset else 0)
+        assert repeated or "repeated" not in kinds, "no reply came twice"
         check_queue(slices)
     if "allreduce" in kinds:
         assert {"sum", "apply"} <= names and "push" not in names, names

@@ -9,6 +9,7 @@
 #include "tests/lib/test.h"
 
 #include <glob.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -201,6 +202,28 @@ TEST(records_without_room_are_counted) {
     struct stat file;
     assert_int_equal(stat(cluster_run_path(run, "run.pftrace"), &file), 0);
     assert_in_range(file.st_size, 1 << 20, 128 << 20);
+}
+
+/* A worker asks a ps again that has not answered for a second. */
+TEST(a_reply_that_was_asked_for_again_is_a_slice_of_its_own) {
+    cluster_run_job(run,
+                    "{\"epochs\": 100000, \"checkpoint\": {\"dir\": null}}");
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 0, 1, 2);
+    setenv("CAPSTAN_TRACE_STEPS", "20:5000", 1);
+    setenv("CAPSTAN_TRACE_FILE", "run.pftrace", 1);
+    cluster_fixture_start_all(&fixture);
+    unsetenv("CAPSTAN_TRACE_STEPS");
+    unsetenv("CAPSTAN_TRACE_FILE");
+    struct cluster_process *leader = fixture.tasks[0].process;
+    struct cluster_process *ps =
+        fixture.tasks[cluster_fixture_find(&fixture, "ps", 0)].process;
+    cluster_run_await_soon(leader, "step 100/");
+    cluster_run_signal(ps, SIGSTOP);
+    poll(NULL, 0, 2500);
+    cluster_run_signal(ps, SIGCONT);
+    cluster_run_await_soon(leader, "run.pftrace, for ui.perfetto.dev");
+    expect_timeline(run, "run.pftrace", "20:5000", "ps wait repeated");
 }
 
 /* The member whose clock is ahead is the second worker. */
