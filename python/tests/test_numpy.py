@@ -510,6 +510,9 @@ class Failing(unittest.TestCase):
             self.assertEqual(run.wait(), expected, run.error("worker0"))
 
     def test_sigquit_at_the_leader_logs_who_waits_and_the_run_goes_on(self):
+        # What a shell starts beside it ignores SIGQUIT, and so would the ranks.
+        before = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        self.addCleanup(signal.signal, signal.SIGQUIT, before)
         for ps in 1, 0:
             cluster = ranks("train", ps, 2, steps=60, sleep=0.05)
             with self.subTest(ps=ps), cluster as run:
