@@ -75,11 +75,15 @@ bool run_trainers_keep_weights(const struct run *run) {
     return run->job->optimizer.type == OPTIMIZER_NONE && !run->allreduce;
 }
 
+bool run_is_live(const struct run *run, uint32_t rank) {
+    return run->roster.slots[rank].state == ROSTER_HELD &&
+           run->trainers[rank].from && !run->trainers[rank].finished;
+}
+
 uint32_t run_count_live(const struct run *run) {
     uint32_t live = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        live += run->roster.slots[r].state == ROSTER_HELD &&
-                run->trainers[r].from && !run->trainers[r].finished;
+        live += run_is_live(run, r);
     return live;
 }
 

@@ -170,6 +170,9 @@ bool run_is_endless(const struct run *run);
  * taken. */
 bool run_trainers_keep_weights(const struct run *run);
 
+/* The trainer is in the training loop. */
+bool run_is_live(const struct run *run, uint32_t rank);
+
 /* Number of trainers in the training loop. */
 uint32_t run_count_live(const struct run *run);
 

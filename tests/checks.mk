@@ -50,7 +50,7 @@ $(BUILD)/fake/capstan-cuda.so: $(PLUGIN_COMMON) \
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^
 
-# Its use is reported by this library (tests/bench/gpu_use.h).
+# Its use is reported by this library (worker/ops/nvml.h).
 $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	@mkdir -p $(@D)
 	$(call say,cc)

@@ -17,9 +17,11 @@
 #include "worker/exchange/allreduce/allreduce.h"
 #include "worker/exchange/client/client.h"
 #include "worker/models/model.h"
+#include "worker/ops/gpu_watch.h"
 #include "worker/train/external.h"
 #include "worker/train/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +42,7 @@ struct worker {
     struct trainer *trainer;
     struct client *client;         /* with ps */
     struct allreduce *allreduce;   /* with all-reduce */
+    struct gpu_watch *gpu_watch;   /* NULL: it has no GPU of its own */
     uint64_t *table_counts;        /* rank 0's, for heartbeats; NULL: none */
     struct bandwidth_meter *probe; /* bandwidth probe, or NULL */
     uint64_t chief;                /* the chief's incarnation */
@@ -64,6 +67,7 @@ static bool worker_is_training(const struct worker *worker) {
 static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
     struct reducer_times times = {0};
+    struct gpu_watch_use use = {0};
     Capstan__Heartbeat *heartbeat =
         control_client_heartbeat(worker->control_client);
     if (!worker->trainer)
@@ -89,6 +93,8 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->update_s = times.update_s;
     heartbeat->rows = progress.rows;
     heartbeat->row_bytes = progress.row_bytes;
+    heartbeat->gpus = gpu_watch_read(worker->gpu_watch, &use);
+    heartbeat->gpu_utilization = use.utilization;
     if (worker->client)
         client_report_lost(worker->client, time_now(), heartbeat);
     if (worker->table_counts)
@@ -482,6 +488,7 @@ static void worker_close_all(struct worker *worker) {
     if (worker->allreduce)
         allreduce_cancel(worker->allreduce);
     trainer_close(&worker->trainer);
+    gpu_watch_close(&worker->gpu_watch);
     client_close(&worker->client);
     allreduce_close(&worker->allreduce);
     bandwidth_meter_close(&worker->probe);
@@ -718,6 +725,15 @@ static bool is_still_needed(const struct worker *worker) {
            (external && external_keeps(external));
 }
 
+static void watch_gpus(struct worker *worker,
+                       const struct trainer_report *report) {
+    const char *ids[JOB_MAX_DEVICES];
+    for (uint32_t i = 0; i < report->num_devices; i++)
+        ids[i] = report->devices[i].id;
+    gpu_watch_close(&worker->gpu_watch);
+    worker->gpu_watch = gpu_watch_open(ids, report->num_devices);
+}
+
 static void forward_report(struct worker *worker,
                            const struct trainer_report *report) {
     worker_fill_heartbeat(worker);
@@ -731,6 +747,7 @@ static void forward_report(struct worker *worker,
     case TRAINER_DECLARED:
         health_note(worker->process.health, EVENT_DECLARED, 0, NULL, 0);
         worker->declared = true;
+        watch_gpus(worker, report);
         worker_send_model_spec(worker, report);
         break;
     case TRAINER_EPOCH:
@@ -930,13 +947,17 @@ static void report_own_wait(const struct worker *worker,
 }
 
 static void add_samples(const Capstan__Heartbeat *heartbeat,
-                        struct health_report *report) {
+                        struct gpu_watch *watch, struct health_report *report) {
+    struct gpu_watch_use use = {.utilization = NAN, .memory = NAN};
+    (void)gpu_watch_read(watch, &use);
     const struct health_sample samples[] = {
         {METRIC_STEPS, HEALTH_NONE, (double)heartbeat->clock},
         {METRIC_EXAMPLES, HEALTH_NONE, (double)heartbeat->samples},
         {METRIC_INPUT_TIME, HEALTH_NONE, heartbeat->input_s},
         {METRIC_COMPUTE_TIME, HEALTH_NONE, heartbeat->compute_s},
         {METRIC_WAITING_TIME, HEALTH_NONE, heartbeat->wire_s},
+        {METRIC_GPU_UTILIZATION, HEALTH_NONE, use.utilization},
+        {METRIC_GPU_MEMORY, HEALTH_NONE, use.memory},
     };
     for (size_t s = 0; s < sizeof samples / sizeof *samples; s++)
         health_add_sample(report, samples[s].metric, samples[s].rank,
@@ -968,7 +989,7 @@ static void report_health(struct worker *worker, int64_t now) {
         report_ps(worker, report, now);
     report_own_wait(worker, report, now);
     if (worker->trainer)
-        add_samples(heartbeat, report);
+        add_samples(heartbeat, worker->gpu_watch, report);
     health_end(worker->process.health);
 }
 

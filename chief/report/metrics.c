@@ -250,6 +250,22 @@ static void add_absences(const struct run *run, struct metric_point *point) {
         point->values[METRIC_UNTRAINED_SAMPLES] = (double)all.samples;
 }
 
+/* Of the trainers in the loop that tell of their GPUs; NAN: none does. */
+static void add_gpu_use(const struct run *run, struct metric_point *point) {
+    double sum = 0, least = NAN;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
+        if (!heartbeat->gpus || !run_is_live(run, r))
+            continue;
+        sum += heartbeat->gpu_utilization;
+        least = fmin(least, heartbeat->gpu_utilization);
+        count++;
+    }
+    point->values[METRIC_GPU_UTILIZATION] = count ? sum / count : NAN;
+    point->values[METRIC_GPU_UTILIZATION_LEAST] = least;
+}
+
 /* What of a point is the same whenever it is asked; loss and rates are those of
  * the steps since another one. */
 static void add_facts(const struct run *run, const struct run_facts *facts,
@@ -266,6 +282,7 @@ static void add_facts(const struct run *run, const struct run_facts *facts,
     values[METRIC_BOUND] = facts->network_limit;
     values[METRIC_TRAINERS] = run_count_live(run);
     add_absences(run, point);
+    add_gpu_use(run, point);
     if (run->job->checkpoint.dir)
         values[METRIC_CHECKPOINTS] = (double)run->checkpoints.written;
     if (run->checkpoints.written)

@@ -57,6 +57,10 @@ static bool has_durations(const Capstan__Heartbeat *heartbeat) {
     return true;
 }
 
+static bool has_utilization(const Capstan__Heartbeat *heartbeat) {
+    return heartbeat->gpu_utilization >= 0 && heartbeat->gpu_utilization <= 100;
+}
+
 /* Whole records of known kinds, whose times can be added. */
 static bool has_records(const Capstan__Trace *trace) {
     const int64_t most = INT64_MAX / 8;
@@ -95,6 +99,11 @@ static enum status check_control(const Capstan__Control *control,
         !has_durations(control->heartbeat))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a ps out of reach for a time that is none");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT &&
+        !has_utilization(control->heartbeat))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "GPUs used at %g %%, which is not from 0 to 100",
+                           control->heartbeat->gpu_utilization);
     if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE &&
         !has_records(control->trace))
         return status_fail(why, FAILURE_BAD_MESSAGE,

@@ -271,9 +271,9 @@ static enum status measure(struct gpu_table *table, struct local_device *device,
     if (status)
         return status;
     if (is_gpu)
-        gpu_use_open(use, id);
+        (void)nvml_open(&use->device, id);
     status = measure_cluster(table, &cluster, choices, job, why);
-    gpu_use_close(use);
+    nvml_close(&use->device);
     return status;
 }
 
@@ -295,7 +295,7 @@ static enum status bench(const struct choices *choices, struct gpu_table *table,
     if (!status) {
         memcpy(name, device.name, sizeof name);
         table->device = name;
-        table->reason = use->reason;
+        table->reason = use->device.reason;
         status = measure(table, &device, choices, job, use, why);
     }
     local_device_close(&device);

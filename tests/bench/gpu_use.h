@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How busy a GPU is, as NVIDIA's management library (libnvidia-ml) tells: the
- * share of the last moments in which it ran a kernel. */
+/* How busy a GPU (worker/ops/nvml.h) was meanwhile. */
 #ifndef CAPSTAN_GPU_USE_H
 #define CAPSTAN_GPU_USE_H
 
-#include <stdbool.h>
+#include "worker/ops/nvml.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,18 +16,12 @@ struct gpu_use_sample {
 };
 
 struct gpu_use {
-    void *library, *device;
-    char reason[256]; /* why it cannot be told, or empty */
+    struct nvml_device device;
     struct gpu_use_sample samples[GPU_USE_MAX_SAMPLES]; /* the newest */
     size_t count;                                       /* of all taken */
 };
 
-/* ID is the device's, as in device_head.h. Without the library `reason` says
- * so, and nothing is sampled. */
-void gpu_use_open(struct gpu_use *use, const char *id);
-void gpu_use_close(struct gpu_use *use);
-
-/* Takes one sample, of now. */
+/* Takes one sample, of now; none of a device that does not tell. */
 void gpu_use_sample(struct gpu_use *use);
 
 /* Mean percent of the samples between START and END, of time_now; NAN: there

@@ -5,9 +5,11 @@
 #include "commands/launch/port.h"
 #include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -360,6 +362,57 @@ TEST(each_role_tells_its_metrics) {
     assert_true(sample_of(port, "capstan_trainers", "role=") == 1);
     assert_true(isnan(sample_of(port, "capstan_trainer_silence_seconds",
                                 "role=\"chief\",index=\"0\",rank=\"1\"")));
+    end_local(local);
+    release_ports(PORTS, held);
+}
+
+/* The last number of KEY in the file of points; NAN: none has it. */
+static double point_of(struct cluster_run *run, const char *key) {
+    char line[65536];
+    double value = NAN;
+    FILE *file = fopen(cluster_run_path(run, "m.jsonl"), "re");
+    while (file && fgets(line, sizeof line, file)) {
+        json_t *point = json_loads(line, 0, NULL);
+        const json_t *number = json_object_get(point, key);
+        if (json_is_number(number))
+            value = json_number_value(number);
+        json_decref(point);
+    }
+    if (file)
+        fclose(file);
+    return value;
+}
+
+/* Each worker has a GPU of its own: the numbers are nvml_on_cpu.c's. */
+TEST(gpus_tell_their_use_by_nvml) {
+    int held[PORTS];
+    char built[PATH_MAX];
+    unsigned port = hold_ports(PORTS, held);
+    (void)build_folder_find(built);
+    cluster_run_job(*state, long_job);
+    struct cluster_process *local = cluster_run_program(
+        *state, "local", textf("%s/fake/capstan", built),
+        WORDS("local", "--ps", "1", "--workers", "2", "--metrics-port",
+              textf("%u", port), "--set", "device=cuda", "--set",
+              "metrics.jsonl=m.jsonl", "job.json"),
+        WORDS("CAPSTAN_FAKE_DEVICE=devices=2",
+              textf("LD_LIBRARY_PATH=%s/fake", built)));
+    cluster_run_await_soon(local, "%)");
+    for (unsigned w = 0; w < 2; w++) {
+        double use = await_sample(port + 2 + w, "capstan_gpu_utilization",
+                                  "role=\"worker\"", 37);
+        assert_true(use == 37 + 10 * w);
+        assert_true(sample_of(port + 2 + w, "capstan_gpu_memory_bytes",
+                              "role=") == (w + 1) * (double)(1 << 30));
+    }
+    await_sample(port, "capstan_gpu_utilization", "role=\"chief\"", 42);
+    assert_true(sample_of(port, "capstan_gpu_utilization_least", "role=") ==
+                37);
+    for (unsigned i = 0;
+         i < TRIES && !(point_of(*state, "gpu_utilization") == 42); i++)
+        cluster_fixture_sleep(PAUSE);
+    assert_true(point_of(*state, "gpu_utilization") == 42);
+    assert_true(point_of(*state, "gpu_utilization_least") == 37);
     end_local(local);
     release_ports(PORTS, held);
 }

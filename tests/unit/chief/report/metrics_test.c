@@ -158,6 +158,37 @@ TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
     expect_losses("10:2.5 20:1 ");
 }
 
+static void tells_use(struct metrics_fixture *measured, uint32_t rank,
+                      uint32_t gpus, double percent) {
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    heartbeat.gpus = gpus;
+    heartbeat.gpu_utilization = percent;
+    measured->trainers[rank].in_view = true;
+    metrics_receive_heartbeat(&measured->run, &measured->run.roster.slots[rank],
+                              &heartbeat, 0);
+}
+
+TEST(the_use_of_gpus_is_the_mean_and_the_least_of_the_trainers_in_the_loop) {
+    adds_trainer(measured);
+    reaches(measured, 0, 10, 2);
+    reaches(measured, 1, 10, 2);
+    assert_string_equal(event_files_text(folder, "gpu_utilization"), "");
+    tells_use(measured, 0, 1, 90);
+    reaches(measured, 0, 20, 1);
+    reaches(measured, 1, 20, 1);
+    tells_use(measured, 1, 2, 0);
+    reaches(measured, 0, 30, 1);
+    reaches(measured, 1, 30, 1);
+    roster_remove(&measured->run.roster.slots[1]);
+    reaches(measured, 0, 40, 1);
+    tells_use(measured, 0, 0, 0);
+    reaches(measured, 0, 50, 1);
+    assert_string_equal(event_files_text(folder, "gpu_utilization"),
+                        "20:90 30:45 40:90 ");
+    assert_string_equal(event_files_text(folder, "gpu_utilization_least"),
+                        "20:90 30:0 40:90 ");
+}
+
 TEST(dead_and_departed_trainers_are_not_waited_for) {
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);

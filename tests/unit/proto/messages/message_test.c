@@ -162,6 +162,22 @@ TEST(metrics_without_a_number_are_refused) {
                          points.n_training_s == 2 ? STATUS_OK : STATUS_FAILED);
 }
 
+TEST(a_use_of_gpus_that_is_no_percentage_is_refused) {
+    static const double uses[] = {0, 100, 37.5, -0.5, 107, -NAN, INFINITY, NAN};
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_HEARTBEAT;
+    control.heartbeat = &heartbeat;
+    heartbeat.gpus = 1;
+    for (int i = 0; i < 8; i++) {
+        heartbeat.gpu_utilization = uses[i];
+        assert_int_equal(read_status(&control, &failure),
+                         i < 3 ? STATUS_OK : STATUS_FAILED);
+    }
+    assert_contains(failure.text, "not from 0 to 100");
+}
+
 TEST(records_that_are_none_are_refused) {
     Capstan__Trace trace = CAPSTAN__TRACE__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
