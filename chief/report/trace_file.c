@@ -4,6 +4,7 @@
 #include "chief/report/perfetto_writer.h"
 #include "chief/run.h"
 #include "core/base/background_task.h"
+#include "core/base/health.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_PATH = 4096 };
+enum { MAX_PATH = 4096, SLICE_MS = 100 };
 static const int64_t MOST_WAIT = 10 * TIME_S;
 
 /* Of one slot, or the chief's own behind them. */
@@ -84,17 +85,22 @@ enum status trace_file_open(struct run *run, const struct trace_steps *steps,
     return check_folder(file->path, why);
 }
 
+static void free_file(void *context) {
+    struct trace_file *file = context;
+    for (uint32_t i = 0; file->members && i < file->num_members; i++)
+        free(file->members[i].records);
+    free(file->members);
+    free(file->trace.processes);
+    free(file);
+}
+
 void trace_file_close(struct run *run) {
     struct trace_file *file = run->trace.file;
     run->trace.file = NULL;
     if (!file)
         return;
     background_task_close(&file->task);
-    for (uint32_t i = 0; file->members && i < file->num_members; i++)
-        free(file->members[i].records);
-    free(file->members);
-    free(file->trace.processes);
-    free(file);
+    free_file(file);
 }
 
 /* Processes that were restarted send more than a part. */
@@ -388,10 +394,28 @@ static bool are_here(const struct run *run) {
     return true;
 }
 
-void trace_file_step(struct run *run, int64_t now) {
+static void begin_writing(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    struct failure why;
+    describe_processes(run);
+    if (background_task_open(&file->task, write_trace, file, &why))
+        end_writing(run, failure_code_status(why.code), &why);
+}
+
+/* True if it has ended. */
+static bool poll_writing(struct run *run) {
     struct trace_file *file = run->trace.file;
     struct failure why;
     enum status status;
+    if (!background_task_poll(file->task, &status, &why))
+        return false;
+    background_task_close(&file->task);
+    end_writing(run, status, &why);
+    return true;
+}
+
+void trace_file_step(struct run *run, int64_t now) {
+    struct trace_file *file = run->trace.file;
     if (!file || file->written || run->phase < RUN_TRAINING)
         return;
     look_at_begin(run);
@@ -399,38 +423,68 @@ void trace_file_step(struct run *run, int64_t now) {
     look_at_rounds(run);
     if (!file->task)
         add_checkpoint(run);
-    if (file->task && background_task_poll(file->task, &status, &why)) {
-        background_task_close(&file->task);
-        end_writing(run, status, &why);
-    } else if (!file->requested && run->phase == RUN_TRAINING &&
-               are_over(run, now)) {
+    if (file->task)
+        poll_writing(run);
+    else if (!file->requested && run->phase == RUN_TRAINING &&
+             are_over(run, now))
         request(run);
-    } else if (file->requested && !file->task && are_here(run)) {
-        describe_processes(run);
-        if (background_task_open(&file->task, write_trace, file, &why))
-            end_writing(run, failure_code_status(why.code), &why);
+    else if (file->requested && are_here(run))
+        begin_writing(run);
+}
+
+static void report_writing(const struct run *run) {
+    struct health_report *report = health_begin(run->health, time_now());
+    if (!report)
+        return;
+    report->state = HEALTH_ENDING;
+    report->run = run->id;
+    snprintf(report->waiting_for, sizeof report->waiting_for,
+             "the disk to take %.400s", run->trace.file->path);
+    health_end(run->health);
+}
+
+static int64_t stop_limit(const struct run *run) {
+    int64_t limit = time_from_seconds(run->job->timeouts.stop);
+    return limit > MOST_WAIT ? limit : MOST_WAIT;
+}
+
+/* Time for which this process, or its whole machine, stands still is not the
+ * disk's. */
+static bool await_writing(struct run *run) {
+    struct pollfd over = {background_task_descriptor(run->trace.file->task),
+                          POLLIN, 0};
+    for (int64_t left = stop_limit(run); left > 0; left -= SLICE_MS * TIME_MS) {
+        report_writing(run);
+        poll(&over, 1, SLICE_MS);
+        if (poll_writing(run))
+            return true;
     }
+    return false;
+}
+
+/* The thread frees the file when its disk lets it go on. */
+static void abandon_writing(struct run *run) {
+    struct trace_file *file = run->trace.file;
+    run->trace.file = NULL;
+    log_error(run->log, "trace_not_written",
+              "%s: its disk has not taken it within %lld s (timeouts.stop, at "
+              "least 10); the run ends without it: give --trace-file a place "
+              "on another disk, or trace fewer steps",
+              file->path, (long long)(stop_limit(run) / TIME_S));
+    background_task_abandon(&file->task, free_file);
 }
 
 void trace_file_finish(struct run *run) {
     struct trace_file *file = run->trace.file;
-    struct failure why;
-    enum status status;
     if (!file || file->written)
         return;
     if (!file->task) {
         if (!run->metrics.began)
             return;
         add_checkpoint(run);
-        describe_processes(run);
-        status = write_trace(file, -1, &why);
-        end_writing(run, status, &why);
-        return;
+        begin_writing(run);
     }
-    struct pollfd over = {background_task_descriptor(file->task), POLLIN, 0};
-    do
-        poll(&over, 1, -1);
-    while (!background_task_poll(file->task, &status, &why));
-    background_task_close(&file->task);
-    end_writing(run, status, &why);
+    if (file->task && !await_writing(run))
+        abandon_writing(run);
+    health_leave_loop(run->health, HEALTH_ENDING);
 }

@@ -46,7 +46,8 @@ void trace_file_receive(struct run *run, const struct roster_slot *slot,
 void trace_file_step(struct run *run, int64_t now);
 
 /* At the end of a run that has a plan: writes what there is, unless it is
- * written. */
+ * written. Waits for its disk for timeouts.stop, at least 10 s; then the run
+ * ends without it, which the log says. */
 void trace_file_finish(struct run *run);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,14 +15,9 @@ struct background_task {
     int done, cancel; /* eventfds */
     enum status status;
     struct failure why;
+    void (*release)(void *context); /* for the later of the two that set: */
+    atomic_bool left;               /* the thread, and its owner, without it */
 };
-
-static void *background_task_run(void *argument) {
-    struct background_task *task = argument;
-    task->status = task->work(task->context, task->cancel, &task->why);
-    eventfd_write(task->done, 1);
-    return NULL;
-}
 
 static void background_task_destroy(struct background_task *task) {
     if (task->done >= 0)
@@ -29,6 +25,21 @@ static void background_task_destroy(struct background_task *task) {
     if (task->cancel >= 0)
         close(task->cancel);
     free(task);
+}
+
+static void leave(struct background_task *task) {
+    if (!atomic_exchange(&task->left, true))
+        return;
+    task->release(task->context);
+    background_task_destroy(task);
+}
+
+static void *background_task_run(void *argument) {
+    struct background_task *task = argument;
+    task->status = task->work(task->context, task->cancel, &task->why);
+    eventfd_write(task->done, 1);
+    leave(task);
+    return NULL;
 }
 
 enum status background_task_open(struct background_task **out,
@@ -67,6 +78,16 @@ void background_task_close(struct background_task **where) {
     background_task_cancel(task);
     pthread_join(task->thread, NULL);
     background_task_destroy(task);
+}
+
+void background_task_abandon(struct background_task **where,
+                             void (*release)(void *context)) {
+    struct background_task *task = *where;
+    *where = NULL;
+    background_task_cancel(task);
+    pthread_detach(task->thread);
+    task->release = release;
+    leave(task);
 }
 
 int background_task_descriptor(const struct background_task *task) {

@@ -28,6 +28,11 @@ void background_task_cancel(struct background_task *task);
  */
 void background_task_close(struct background_task **task);
 
+/* Cancels the task and clears *TASK without waiting for its thread: RELEASE is
+ * called with CONTEXT, once, when the thread no longer uses it. */
+void background_task_abandon(struct background_task **task,
+                             void (*release)(void *context));
+
 /* Becomes readable when the work is done. */
 int background_task_descriptor(const struct background_task *task);
 

@@ -6,6 +6,7 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/paused_file.h"
 #include "tests/lib/test.h"
 
 #include <glob.h>
@@ -142,6 +143,28 @@ TEST(the_file_is_there_while_the_run_goes_on) {
     expect_timeline(run, "run.pftrace", "20:24", "ps wait");
     cluster_run_signal(process, SIGKILL);
     cluster_run_exit(process, CLUSTER_RUN_DEADLINE);
+}
+
+/* Once it hangs since the steps were over, once at the end. */
+TEST(a_disk_that_hangs_holds_the_end_up_for_its_deadline) {
+    static const char *const steps[] = {"20:24", "5000:5001"};
+    struct paused_file held;
+    cluster_run_job(run, NULL);
+    assert_int_equal(mkdir(cluster_run_path(run, "t"), 0777), 0);
+    paused_file_open(&held, run, "t", "run.pftrace");
+    for (unsigned i = 0; i < 2; i++) {
+        struct cluster_process *process = cluster_run_start(
+            run, "local",
+            WORDS("local", "job.json", "--ps", "1", "--trace-steps", steps[i],
+                  "--trace-file", "t/run.pftrace", "--set",
+                  "checkpoint.dir=null"),
+            NULL);
+        cluster_run_expect(process, 0, 4 * CLUSTER_RUN_DEADLINE);
+        cluster_fixture_expect_logged(
+            process, "t/run.pftrace: its disk has not taken it within 10 s");
+    }
+    unsetenv("LD_PRELOAD");
+    unlink(held.path);
 }
 
 TEST(a_run_that_ends_before_says_so) {
