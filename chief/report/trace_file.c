@@ -21,8 +21,10 @@ struct member {
     struct trace_record *records; /* in the chief's time */
     size_t count, capacity;
     uint64_t dropped;                  /* by those that held the slot before, */
-    uint64_t incarnation, dropped_now; /* and by the last one */
-    bool ended;                        /* it has sent all */
+    uint64_t incarnation, dropped_now; /* and by the last one, */
+    uint64_t sent;                     /* which has sent so many */
+    bool exceeded;    /* one of them sent more than the part of a process */
+    bool ended;       /* it has sent all */
     uint64_t removed; /* who held the slot and was noticed to be gone last */
     bool lost;        /* one of these had not, and was in the steps */
     uint64_t asked;   /* who held the slot at the request */
@@ -35,7 +37,7 @@ struct trace_file {
     struct trace_steps steps;
     char path[MAX_PATH];
     uint32_t num_members; /* slots, and the chief */
-    size_t count, most;   /* records in all */
+    size_t count;         /* records in all */
     uint64_t saved;       /* the last checkpoint that was looked at */
     uint64_t looked,
         due;            /* the last round that was looked at, and that saves */
@@ -74,10 +76,10 @@ enum status trace_file_open(struct run *run, const struct trace_steps *steps,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a trace");
     file->steps = *steps;
     file->num_members = count;
-    file->most = TRACE_BYTES / sizeof(struct trace_record);
     run->trace.first = steps->first;
     run->trace.last = steps->last;
-    run->trace.room = (uint32_t)(file->most / count);
+    run->trace.room =
+        (uint32_t)(TRACE_BYTES / sizeof(struct trace_record) / count);
     snprintf(file->path, sizeof file->path, "capstan-%016llx.pftrace",
              (unsigned long long)run->id);
     if (steps->path)
@@ -103,14 +105,16 @@ void trace_file_close(struct run *run) {
     free_file(file);
 }
 
-/* Processes that were restarted send more than a part. */
-static struct trace_record *room_for(struct trace_file *file,
-                                     struct member *member, size_t count) {
+/* NULL: MEMBER has its part of the records of the run, which is ROOM, however
+ * many processes were it. */
+static struct trace_record *room_for(struct member *member, size_t count,
+                                     size_t room) {
     size_t needed = member->count + count;
-    if (file->count + count > file->most)
+    if (count > room || needed > room)
         return NULL;
     if (needed > member->capacity) {
-        size_t capacity = needed + needed / 2;
+        size_t capacity =
+            needed + needed / 2 < room ? needed + needed / 2 : room;
         struct trace_record *records =
             realloc(member->records, capacity * sizeof *records);
         if (!records)
@@ -121,10 +125,12 @@ static struct trace_record *room_for(struct trace_file *file,
     return member->records + member->count;
 }
 
-static void take_records(struct trace_file *file, struct member *member,
+static void take_records(struct run *run, struct member *member,
                          const Capstan__Trace *piece) {
     size_t count = piece->records.len / sizeof(struct trace_record);
-    struct trace_record *to = room_for(file, member, count);
+    struct trace_record *to = room_for(member, count, run->trace.room);
+    member->sent += count;
+    member->exceeded |= member->sent > run->trace.room;
     if (!to) {
         member->dropped += count;
         return;
@@ -136,7 +142,7 @@ static void take_records(struct trace_file *file, struct member *member,
         to[i].start = start > 0 ? start : 0; /* the file has no other times */
     }
     member->count += count;
-    file->count += count;
+    run->trace.file->count += count;
 }
 
 void trace_file_receive(struct run *run, const struct roster_slot *slot,
@@ -148,6 +154,7 @@ void trace_file_receive(struct run *run, const struct roster_slot *slot,
     if (member->incarnation != slot->incarnation) {
         member->incarnation = slot->incarnation;
         member->dropped += member->dropped_now;
+        member->sent = 0;
         member->ended = false;
     }
     member->dropped_now = piece->dropped;
@@ -155,7 +162,7 @@ void trace_file_receive(struct run *run, const struct roster_slot *slot,
     member->has_offset = piece->has_offset;
     member->offset = piece->offset;
     member->bound = piece->bound;
-    take_records(file, member, piece);
+    take_records(run, member, piece);
 }
 
 /* For a checkpoint of a traced step the chief has a record of its own. */
@@ -170,7 +177,7 @@ static void add_checkpoint(struct run *run) {
         return;
     file->saved = step;
     if (step < file->steps.first || step > file->steps.last ||
-        !(to = room_for(file, own, 1)))
+        !(to = room_for(own, 1, run->trace.room)))
         return;
     *to = (struct trace_record){.start = time_now() - duration,
                                 .duration = duration,
@@ -183,6 +190,8 @@ static void add_checkpoint(struct run *run) {
 /* Why SLOT's process has no records, or lacks some; NULL: it does not. */
 static const char *missing(const struct member *member,
                            const struct roster_slot *slot) {
+    if (member->exceeded)
+        return "it sent more than its part, and what was more is refused";
     if (member->ended && member->lost)
         return "an earlier process of it ended before it had sent all";
     if (member->ended)
