@@ -112,9 +112,18 @@ struct lane {
     unsigned open;
 };
 
+/* Of one lane, or of several. */
+struct lane_ends {
+    int64_t first; /* end of an innermost open slice; TIME_NEVER: none */
+    int64_t last;  /* the last that a further slice may have */
+};
+
+/* Many slices may overlap: lanes are found by a binary tree over them. */
 struct lanes {
-    struct lane *list;
+    struct lane *list; /* [capacity], a power of two; COUNT have a track */
     size_t count, capacity;
+    struct lane_ends *tree; /* [2 * capacity]: 1 is the root, the children of N
+                               are 2 N and 2 N + 1, lane I is CAPACITY + I */
 };
 
 static void no_memory(struct writer *writer) {
@@ -276,43 +285,77 @@ static void write_end(struct writer *writer, struct lane *lane) {
     write_track_event(writer, lane->ends[--lane->open], &event, NULL);
 }
 
-static bool takes(const struct lane *lane, int64_t start, int64_t end) {
-    unsigned open = lane->open;
-    while (open && lane->ends[open - 1] <= start)
-        open--;
-    return open < OPEN_SLICES && (!open || lane->ends[open - 1] >= end);
+static void update_tree(struct lanes *lanes, size_t i) {
+    const struct lane *lane = &lanes->list[i];
+    struct lane_ends *tree = lanes->tree;
+    int64_t end = lane->open ? lane->ends[lane->open - 1] : TIME_NEVER;
+    size_t node = lanes->capacity + i;
+    tree[node].first = end;
+    tree[node].last = lane->open < OPEN_SLICES ? end : -1;
+    while (node /= 2) {
+        const struct lane_ends *left = &tree[2 * node], *right = left + 1;
+        tree[node].first =
+            left->first < right->first ? left->first : right->first;
+        tree[node].last = left->last > right->last ? left->last : right->last;
+    }
 }
 
-/* The lane that takes a slice from START to END, whose earlier slices are
+/* New lanes are without a track, and take any slice. False: no memory. */
+static bool add_lanes(struct writer *writer, struct lanes *lanes) {
+    size_t capacity = lanes->capacity ? lanes->capacity * 2 : 8;
+    struct lane *list = realloc(lanes->list, capacity * sizeof *list);
+    if (list)
+        lanes->list = list;
+    struct lane_ends *tree =
+        realloc(lanes->tree, 2 * capacity * sizeof *lanes->tree);
+    if (tree)
+        lanes->tree = tree;
+    if (!list || !tree) {
+        no_memory(writer);
+        return false;
+    }
+    for (size_t i = 0; i < 2 * capacity; i++)
+        tree[i] = (struct lane_ends){TIME_NEVER, TIME_NEVER};
+    for (size_t i = lanes->capacity; i < capacity; i++)
+        list[i] = (struct lane){.open = 0};
+    lanes->capacity = capacity;
+    for (size_t i = 0; i < lanes->count; i++)
+        update_tree(lanes, i);
+    return true;
+}
+
+/* Ends the slices that are over at NOW. */
+static void end_slices(struct writer *writer, struct lanes *lanes,
+                       int64_t now) {
+    while (lanes->capacity && lanes->tree[1].first <= now) {
+        size_t node = 1;
+        while (node < lanes->capacity)
+            node = 2 * node +
+                   (lanes->tree[2 * node].first > lanes->tree[node].first);
+        write_end(writer, &lanes->list[node - lanes->capacity]);
+        update_tree(lanes, node - lanes->capacity);
+    }
+}
+
+/* The first lane that takes a slice until END, once those that are over are
  * ended; NULL: no memory. */
 static struct lane *find_lane(struct writer *writer, struct lanes *lanes,
-                              const char *name, uint64_t parent, int64_t start,
-                              int64_t end) {
-    size_t i = 0;
-    while (i < lanes->count && !takes(&lanes->list[i], start, end))
-        i++;
-    if (i == lanes->capacity) {
-        size_t capacity = lanes->capacity * 2 + 8;
-        struct lane *list =
-            realloc(lanes->list, capacity * sizeof *lanes->list);
-        if (!list) {
-            no_memory(writer);
-            return NULL;
-        }
-        lanes->list = list;
-        lanes->capacity = capacity;
-    }
-    struct lane *lane = &lanes->list[i];
-    if (i == lanes->count) {
+                              const char *name, uint64_t parent, int64_t end) {
+    if ((!lanes->capacity || lanes->tree[1].last < end) &&
+        !add_lanes(writer, lanes))
+        return NULL;
+    size_t node = 1;
+    while (node < lanes->capacity)
+        node = 2 * node + (lanes->tree[2 * node].last < end);
+    struct lane *lane = &lanes->list[node - lanes->capacity];
+    if (node - lanes->capacity == lanes->count) {
         Perfetto__TrackDescriptor track = PERFETTO__TRACK_DESCRIPTOR__INIT;
         track.name = (char *)name;
         track.parent_uuid = parent;
         write_descriptor(writer, &track);
-        *lane = (struct lane){.uuid = track.uuid};
+        lane->uuid = track.uuid;
         lanes->count++;
     }
-    while (lane->open && lane->ends[lane->open - 1] <= start)
-        write_end(writer, lane);
     return lane;
 }
 
@@ -430,17 +473,18 @@ static size_t write_track(struct writer *writer,
            kinds[process->records[at].kind].track == track) {
         const struct trace_record *record = &process->records[at];
         size_t count = same_slice(record, process->count - at);
-        struct lane *lane =
-            find_lane(writer, &lanes, track_names[track], parent, record->start,
-                      record->start + record->duration);
-        if (lane)
+        end_slices(writer, &lanes, record->start);
+        struct lane *lane = find_lane(writer, &lanes, track_names[track],
+                                      parent, record->start + record->duration);
+        if (lane) {
             write_slice(writer, process, lane, record, count);
+            update_tree(&lanes, (size_t)(lane - lanes.list));
+        }
         at += count;
     }
-    for (size_t i = 0; i < lanes.count; i++)
-        while (lanes.list[i].open)
-            write_end(writer, &lanes.list[i]);
+    end_slices(writer, &lanes, TIME_NEVER - 1);
     free(lanes.list);
+    free(lanes.tree);
     return at;
 }
 
