@@ -407,14 +407,17 @@ static void log_plan(const struct run *run) {
              run->plan.layout->num_blocks,
              log_plural(run->plan.layout->num_blocks), run->plan.num_holders);
     log_info(run->log, "plan_made",
-             "%u tensor%s, %llu value%s %s%s; steps %llu to %s",
+             "%u tensor%s, %llu value%s %s%s; steps %llu to %s, a point each "
+             "%llu",
              run->plan.layout->num_parameters,
              log_plural(run->plan.layout->num_parameters),
              (unsigned long long)run->plan.layout->elements,
              log_plural(run->plan.layout->elements),
              run->allreduce ? "on every trainer" : "in ",
              run->allreduce ? "" : where,
-             (unsigned long long)run->plan.schedule.start, end);
+             (unsigned long long)run->plan.schedule.start, end,
+             (unsigned long long)run_schedule_point_steps(
+                 &run->plan.schedule, run->job->steps_per_print));
 }
 
 /* Warns if the schedule ends before the run: the last steps would train at the

@@ -302,14 +302,19 @@ static void add_rates(const struct run *run, struct run_point from,
         values[METRIC_STEPS_PER_SECOND] / values[METRIC_BOUND];
 }
 
+static uint64_t steps_between_points(const struct run *run) {
+    return run_schedule_point_steps(&run->plan.schedule,
+                                    run->job->steps_per_print);
+}
+
 static uint64_t point_step(const struct run *run, uint64_t number) {
-    return min_step(number * run->job->steps_per_print,
+    return min_step(number * steps_between_points(run),
                     run->plan.schedule.total);
 }
 
 /* The first point at or after STEP. */
 static uint64_t point_number(const struct run *run, uint64_t step) {
-    return (step + run->job->steps_per_print - 1) / run->job->steps_per_print;
+    return (step + steps_between_points(run) - 1) / steps_between_points(run);
 }
 
 static struct run_point *point_sums(const struct run *run, uint64_t number) {
@@ -318,7 +323,7 @@ static struct run_point *point_sums(const struct run *run, uint64_t number) {
 
 void metrics_begin(struct run *run) {
     struct run_points *points = &run->metrics.points;
-    points->next = run->plan.schedule.start / run->job->steps_per_print + 1;
+    points->next = run->plan.schedule.start / steps_between_points(run) + 1;
     points->from.step = points->to.step = points->last.step =
         run->plan.schedule.start;
     point_outlets_begin(&run->metrics.outlets, run);

@@ -25,7 +25,7 @@ struct run_point {
     uint64_t step; /* of points that are written */
 };
 
-/* A point is a multiple of the job's steps_per_print, or the last step. The
+/* A point is a multiple of run_schedule_point_steps, or the last step. The
  * ring holds what trainers have reported for points that are not written yet;
  * seconds 0: nothing. */
 enum { RUN_POINTS = 16384, RUN_DECILES = 10 };

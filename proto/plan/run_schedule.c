@@ -51,6 +51,21 @@ bool run_schedule_evaluates(const struct run_schedule *run_schedule,
            run_schedule_ends_epoch(run_schedule, step);
 }
 
+uint64_t run_schedule_point_steps(const struct run_schedule *run_schedule,
+                                  uint64_t given) {
+    enum { POINTS = 50, WITHOUT_END = 100 };
+    uint64_t most = run_schedule->total / POINTS, steps = 1;
+    if (given)
+        return given;
+    if (run_schedule->total == RUN_SCHEDULE_ENDLESS)
+        return WITHOUT_END;
+    while (steps <= most / 10)
+        steps *= 10;
+    return steps <= most / 5   ? 5 * steps
+           : steps <= most / 2 ? 2 * steps
+                               : steps;
+}
+
 uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
                                     uint64_t every, uint64_t step) {
     uint64_t past = step % every;

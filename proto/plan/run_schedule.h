@@ -56,6 +56,13 @@ bool run_schedule_evaluates(const struct run_schedule *run_schedule,
 uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
                                     uint64_t every, uint64_t step);
 
+/* Steps between two points of the metrics: GIVEN, the job's steps_per_print. If
+ * that is 0, the largest of 1, 2, 5, 10, 20, ... by which the run has 50 points
+ * or more (at most 125; of fewer than 100 steps each), and 100 in a run
+ * without an end. */
+uint64_t run_schedule_point_steps(const struct run_schedule *run_schedule,
+                                  uint64_t given);
+
 /* True if an epoch's end, or a multiple of every_steps or delta_every_steps,
  * lies in (BEFORE, NOW]. */
 bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,

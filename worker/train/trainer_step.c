@@ -244,8 +244,11 @@ bool trainer_step_scale(struct trainer *trainer, struct loss_scaler *scaler) {
 
 void trainer_step_count(struct trainer *trainer, uint64_t step) {
     struct trainer_point *open = &trainer->point;
+    const struct run_schedule *schedule = &trainer->plan->run_schedule;
     uint64_t point = run_schedule_next_multiple(
-        &trainer->plan->run_schedule, trainer->settings.job->steps_per_print,
+        schedule,
+        run_schedule_point_steps(schedule,
+                                 trainer->settings.job->steps_per_print),
         step);
     if (open->step && open->step < point) {
         event_queue_push(&trainer->points, open);

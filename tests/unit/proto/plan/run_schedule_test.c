@@ -173,3 +173,27 @@ TEST(less_than_a_batch_is_empty_when_dropped) {
     assert_int_equal(run_schedule_share_batches(7, 2, 5, true), 0);
     assert_int_equal(run_schedule_share_batches(7, 2, 5, false), 1);
 }
+
+TEST(a_run_has_fifty_points_or_more_if_the_job_gives_no_number) {
+    static const uint64_t cases[][2] = {
+        {0, 1},           {1, 1},
+        {99, 1},          {100, 2},
+        {249, 2},         {250, 5},
+        {499, 5},         {500, 10},
+        {2820, 50},       {5000, 100},
+        {9999, 100},      {10000, 200},
+        {25000, 500},     {50000, 1000},
+        {1000000, 20000}, {RUN_SCHEDULE_ENDLESS, 100},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct run_schedule schedule = {.total = cases[i][0]};
+        assert_int_equal(run_schedule_point_steps(&schedule, 0), cases[i][1]);
+        assert_int_equal(run_schedule_point_steps(&schedule, 7), 7);
+    }
+    for (uint64_t total = 100; total < 100000; total++) {
+        const struct run_schedule schedule = {.total = total};
+        uint64_t each = run_schedule_point_steps(&schedule, 0);
+        uint64_t points = (total + each - 1) / each;
+        assert_true(points >= 50 && points <= 125);
+    }
+}
