@@ -116,9 +116,10 @@ $(BUILD)/%.o: %.c | generated
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-# The page of a run as text of C, with the hashes of its style and its script.
-PAGE := $(BUILD)/commands/page_text.h
-$(PAGE): commands/page.html commands/page.sh
+# The pages of a run and of a comparison as text of C, with the hashes of their styles
+# and scripts.
+PAGE := $(BUILD)/commands/page_text.h $(BUILD)/commands/measure/compare_page_text.h
+$(PAGE): $(BUILD)/%_text.h: %.html commands/page.sh
 	@mkdir -p $(@D)
 	$(Q)commands/page.sh $< > $@.new && mv $@.new $@
 

@@ -7,11 +7,14 @@
 #include "commands/composition.h"
 #include "commands/launch/launch.h"
 #include "commands/measure/compare_cluster.h"
+#include "commands/measure/compare_file.h"
 #include "commands/measure/compare_hparams.h"
 #include "commands/measure/compare_plot.h"
+#include "commands/measure/compare_report.h"
 #include "commands/measure/compare_runs.h"
 #include "commands/measure/compare_table.h"
 #include "commands/measure/predict_command.h"
+#include "commands/page.h"
 #include "commands/process.h"
 #include "worker/models/model.h"
 
@@ -54,6 +57,8 @@ static void apply_job_block(struct options *flags,
         flags->plot = job->plot;
     if (job->tensorboard && !flags->given.tensorboard)
         flags->tensorboard = job->tensorboard;
+    if (job->report && !flags->given.report)
+        flags->report = job->report;
     if (job->link_gbits > 0 && !flags->given.link_gbits)
         flags->link_gbits = job->link_gbits;
     if (job->latency_us > 0 && !flags->given.latency_us)
@@ -77,7 +82,9 @@ static enum status compare_command_print_result(const struct options *options,
                                                 struct failure *why) {
     enum status status = STATUS_OK;
     if (options->json) {
-        char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        char *text = json_dumps(
+            result,
+            JSON_COMPACT | JSON_REAL_PRECISION(COMPARE_REPORT_PRECISION));
         puts(text ? text : "");
         free(text);
     } else {
@@ -90,14 +97,28 @@ static enum status compare_command_print_result(const struct options *options,
         status = compare_plot_draw(result, options->plot, why);
     if (!status && options->tensorboard)
         status = compare_hparams_write(result, options->tensorboard, why);
+    if (!status && options->report)
+        status = compare_report_write(result, options->report, why);
     return status;
 }
 
+/* Is PATH, of an output, the file that --from reads? */
+static bool is_source(const struct options *flags, const char *path) {
+    struct stat source, there;
+    return flags->from && !stat(flags->from, &source) && !stat(path, &there) &&
+           source.st_dev == there.st_dev && source.st_ino == there.st_ino;
+}
+
 /* A file that did not exist before the check does not exist after it. */
-static enum status check_file(const char *flag, const char *path,
-                              struct failure *why) {
+static enum status check_file(const struct options *flags, const char *flag,
+                              const char *path, struct failure *why) {
     struct stat about;
     bool was_there = path && !lstat(path, &about);
+    if (path && is_source(flags, path))
+        return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
+                           "%s %s: that is the file that --from reads; name "
+                           "another one",
+                           flag, path);
     FILE *file = path ? fopen(path, "a") : NULL;
     if (path && !file)
         return status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno, "%s %s", flag,
@@ -116,9 +137,13 @@ static enum status check_files(const struct options *flags,
     if (flags->plot)
         status = compare_plot_check_gnuplot(why);
     if (!status)
-        status = check_file("--csv", flags->csv, why);
+        status = check_file(flags, "--csv", flags->csv, why);
     if (!status)
-        status = check_file("--plot", flags->plot, why);
+        status = check_file(flags, "--plot", flags->plot, why);
+    if (!status && flags->report)
+        status = page_check_path("--report", flags->report, -1, why);
+    if (!status)
+        status = check_file(flags, "--report", flags->report, why);
     if (!status && flags->tensorboard)
         status = compare_hparams_check(flags->tensorboard, why);
     return status;
@@ -173,11 +198,25 @@ static enum status compare_command_measure(const struct options *flags,
     return status;
 }
 
+/* Shows a comparison that was made before. */
+static enum status compare_command_show(const struct options *options,
+                                        struct failure *why) {
+    json_t *result = NULL;
+    enum status status = compare_file_read(&result, options->from, why);
+    if (!status)
+        status = check_files(options, why);
+    if (!status)
+        status = compare_command_print_result(options, result, why);
+    json_decref(result);
+    return status;
+}
+
 enum status compare_command(const struct options *options,
                             struct failure *why) {
     if (options->predict || options_lists_vms(options))
         return predict_command_print(stdout, options, options->json, why);
-    return compare_command_measure(options, why);
+    return options->from ? compare_command_show(options, why)
+                         : compare_command_measure(options, why);
 }
 
 /* composition.c refuses the job of an external model. */

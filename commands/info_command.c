@@ -3,7 +3,7 @@
 
 #include "commands/process_settings.h"
 #include "core/base/collective_head.h"
-#include "core/base/limits.h"
+#include "core/base/machine.h"
 #include "core/base/plugin.h"
 #include "core/base/version.h"
 #include "worker/ops/device.h"
@@ -22,29 +22,13 @@
 #include <zlib.h>
 #include <zmq.h>
 
-/* "model name : Intel(R) ..." of the first processor; x86 has this line. */
-static void processor_name(char *name, size_t size) {
-    char line[512];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(name, size, "unknown processor");
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strstr(line, ": ");
-        if (strncmp(line, "model name", 10) != 0 || !value)
-            continue;
-        value[strcspn(value, "\n")] = 0;
-        snprintf(name, size, "%s", value + 2);
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
 static json_t *describe_cpu(const struct rule_loops *loops) {
-    char name[256];
-    processor_name(name, sizeof name);
+    struct machine machine;
+    machine_describe(&machine);
     return json_pack("{s:s, s:b, s:s, s:i, s:s}", "name", "cpu", "available", 1,
-                     "processor", name, "cores", (int)cores_count(),
-                     "update_rules", rule_variant_name(loops));
+                     "processor", machine.processor, "cores",
+                     (int)machine.cores, "update_rules",
+                     rule_variant_name(loops));
 }
 
 static json_t *describe_plugin(const char *name, const char *symbol,

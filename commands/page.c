@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const char *const page_html = page_text;
 const char *const page_policy = PAGE_POLICY "; frame-ancestors 'none'";
@@ -44,4 +45,20 @@ char *page_with_data(const json_t *data) {
         page = NULL;
     free(json);
     return page;
+}
+
+enum status page_check_path(const char *flag, const char *path, int source,
+                            struct failure *why) {
+    struct stat read, there;
+    if (stat(path, &there))
+        return STATUS_OK;
+    if (!S_ISREG(there.st_mode))
+        return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
+                           "%s %s: that is no regular file", flag, path);
+    if (source >= 0 && !fstat(source, &read) && read.st_dev == there.st_dev &&
+        read.st_ino == there.st_ino)
+        return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
+                           "%s %s: that is the file to read; name another one",
+                           flag, path);
+    return STATUS_OK;
 }

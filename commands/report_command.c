@@ -243,23 +243,6 @@ static enum status write_page(const struct report *report, const char *path,
     return status;
 }
 
-/* The page takes the place of a file, never that of its own source. */
-static enum status check_page_path(const struct report *report,
-                                   const char *path, struct failure *why) {
-    struct stat source, there;
-    if (stat(path, &there))
-        return STATUS_OK;
-    if (!S_ISREG(there.st_mode))
-        return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
-                           "-o %s: that is no regular file", path);
-    if (!fstat(fileno(report->file), &source) &&
-        source.st_dev == there.st_dev && source.st_ino == there.st_ino)
-        return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
-                           "-o %s: that is the file to read; name another one",
-                           path);
-    return STATUS_OK;
-}
-
 static enum status open_report(struct report *report, const char *path,
                                struct failure *why) {
     int descriptor;
@@ -302,7 +285,8 @@ enum status report_command(const struct options *options, struct failure *why) {
                            "page.html");
     enum status status = open_report(&report, options->job, why);
     if (!status)
-        status = check_page_path(&report, options->output, why);
+        status =
+            page_check_path("-o", options->output, fileno(report.file), why);
     if (!status)
         status = read_lines(&report, why);
     if (!status && report.torn)

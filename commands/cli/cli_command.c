@@ -255,6 +255,7 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          CLI_COMMAND_COMPARE, 0, 1, EXITS "\n\n" LOOPS,
          "capstan compare --ps 1,2 --workers 2 --steps 300 job.json\n"
          "capstan compare --steps 300 -- python train.py\n"
+         "capstan compare --from compare.json --report page.html\n"
          "capstan compare --predict --params 25.6M --workers 8 --ps 4 \\\n"
          "    --link-gbits 10 --compute-ms 120"},
     [CLI_COMMAND_REPORT] =

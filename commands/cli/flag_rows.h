@@ -131,6 +131,11 @@ FLAG(TEXT, plot, COMPARE, "plot", "FILE",
      .takes = "a file that ends in .svg or .png")
 FLAG(TEXT, tensorboard, COMPARE, "tensorboard", "DIR",
      "also write each case for TensorBoard, whose tab HParams compares them")
+FLAG(TEXT, report, COMPARE, "report", "FILE",
+     "also write the table, with bars, the machine and the job, as one page of "
+     "HTML")
+FLAG(TEXT, from, COMPARE, "from", "FILE",
+     "run nothing: show, and write, what --json has printed into FILE")
 
 FLAG(SWITCH, explain, CLUSTER, "explain", NULL,
      "say for people which source counts and why, and list every role")

@@ -154,9 +154,9 @@ static const char *check_prediction(const struct options *options,
         return "--predict runs nothing: it takes no job and no command";
     if (options->given.steps || options->given.repeats ||
         options->given.limit || options->given.csv || options->given.plot ||
-        options->given.tensorboard)
-        return "--steps, --repeats, --limit, --csv, --plot and --tensorboard "
-               "need runs; --predict makes none";
+        options->given.tensorboard || options->given.report)
+        return "--steps, --repeats, --limit, --csv, --plot, --tensorboard and "
+               "--report need runs; --predict makes none";
     if (options->parameters == 0)
         return "--predict needs --params, such as 25.6M";
     if (options->link_gbits == 0 && !options->vm)
@@ -170,8 +170,24 @@ bool options_lists_vms(const struct options *options) {
     return options->vm && !strcasecmp(options->vm, "list");
 }
 
+static const char *check_from(const struct options *options, bool has_model) {
+    if (has_model || options->predict)
+        return "--from shows a comparison that was made: it takes no job, no "
+               "command and no --predict";
+    if (options->given.ps || options->given.workers || options->given.steps ||
+        options->given.repeats || options->given.limit || options->num_sets ||
+        options->deepspeed || options->lane || options->given.link_gbits ||
+        options->given.latency_us ||
+        cli_flag_group_given(options, OPTIONAL_GROUP))
+        return "--from runs nothing: it goes with --json, --csv, --plot, "
+               "--tensorboard and --report alone";
+    return NULL;
+}
+
 static const char *compare_error(const struct options *options,
                                  bool has_model) {
+    if (options->from)
+        return check_from(options, has_model);
     if (options_lists_vms(options))
         return has_model
                    ? "--vm list runs nothing: it takes no job and no command"

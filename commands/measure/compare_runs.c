@@ -6,7 +6,9 @@
 #include "commands/measure/ranking.h"
 #include "core/base/byte_size.h"
 #include "core/base/limits.h"
+#include "core/base/machine.h"
 #include "core/base/time.h"
+#include "core/base/version.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -466,6 +468,25 @@ static json_t *common_samples(const struct comparison *comparison) {
                : json_integer((json_int_t)samples);
 }
 
+/* The machine of this process, which is that of all of them if they share one.
+ */
+static json_t *machine_object(void) {
+    struct machine machine;
+    machine_describe(&machine);
+    return json_pack("{s:s, s:I, s:I, s:s}", "processor", machine.processor,
+                     "cores", (json_int_t)machine.cores, "memory_bytes",
+                     (json_int_t)machine.memory, "kernel", machine.kernel);
+}
+
+/* Adds on what, and by which release, it was measured. */
+static void add_origin(json_t *object, const struct job *job) {
+    json_object_set_new(object, "job_text",
+                        job->text ? json_string(job->text) : json_null());
+    json_object_set_new(object, "machine", machine_object());
+    json_object_set_new(object, "version", json_string(VERSION_TEXT));
+    json_object_set_new(object, "commit", json_string(version_commit));
+}
+
 /* Adds how it was measured. */
 static void add_settings(json_t *object, const struct comparison *comparison) {
     const struct compare_runs_settings *options = comparison->options;
@@ -491,6 +512,7 @@ static void add_settings(json_t *object, const struct comparison *comparison) {
     compare_runs_set_count(object, "members", options->members);
     compare_runs_set_real(object, "assumed_link_gbits",
                           options->local ? flags->link_gbits : 0);
+    add_origin(object, options->job);
 }
 
 static struct aggregate aggregate_one(const struct comparison *comparison,

@@ -58,14 +58,14 @@ static void compare_table_print_share(FILE *out, int width, double share) {
         fprintf(out, " %*.0f%%", width - 1, 100 * share);
 }
 
-static const char *mode_text(const json_t *one) {
+const char *compare_table_mode(const json_t *one) {
     const char *mode = text(one, "mode");
     return !strcmp(mode, "ps")         ? "synchronous"
            : !strcmp(mode, "ps-async") ? "asynchronous"
                                        : "all-reduce";
 }
 
-static bool compare_table_failed(const json_t *one) {
+bool compare_table_failed(const json_t *one) {
     return json_is_null(json_object_get(
                json_object_get(one, "examples_per_second"), "mean")) ||
            !json_object_get(one, "examples_per_second");
@@ -78,7 +78,7 @@ static void compare_table_print_name(FILE *out, const json_t *one) {
         fprintf(out, " %3.0f", ps);
     else
         fprintf(out, " %3s", "-");
-    fprintf(out, " %-12s", mode_text(one));
+    fprintf(out, " %-12s", compare_table_mode(one));
 }
 
 /* Wraps CONTENT from column AT on; further lines are indented by INDENT. */
@@ -132,12 +132,14 @@ static double known(const json_t *result, const char *key) {
 }
 
 /* What the table has of the test set: AUC where a case has one. */
-static const char *quality_key(const json_t *result) {
+const char *compare_table_quality_key(const json_t *result) {
     return isnan(known(result, "test_auc")) ? "test_accuracy" : "test_auc";
 }
 
-static const char *quality_name(const json_t *result) {
-    return strcmp(quality_key(result), "test_auc") != 0 ? "accuracy" : "AUC";
+const char *compare_table_quality_name(const json_t *result) {
+    return strcmp(compare_table_quality_key(result), "test_auc") != 0
+               ? "accuracy"
+               : "AUC";
 }
 
 static int by_size(const void *left, const void *right) {
@@ -165,15 +167,25 @@ static bool is_far(const json_t *result, const json_t *one, const char *key) {
     return far;
 }
 
-/* A mark before it if the loss has diverged, or it is far from the others. */
+char compare_table_mark(const json_t *result, const json_t *one) {
+    const char *key = compare_table_quality_key(result);
+    return has_diverged(one) ? '!' : is_far(result, one, key) ? '*' : ' ';
+}
+
 static void print_quality(FILE *out, const json_t *result, const json_t *one) {
-    const char *key = quality_key(result);
+    const char *key = compare_table_quality_key(result);
     double quality = compare_table_number(one, NULL, key);
-    fputc(has_diverged(one) ? '!' : is_far(result, one, key) ? '*' : ' ', out);
+    fputc(compare_table_mark(result, one), out);
     if (isnan(quality))
         fprintf(out, "%8s", "-");
     else
         fprintf(out, "%8.4f", quality);
+}
+
+const char *compare_table_failure(const json_t *one) {
+    return has_diverged(one)                ? "diverged"
+           : json_object_get(one, "tables") ? "tables"
+                                            : "failed";
 }
 
 static void compare_table_print_case(FILE *out, const json_t *result,
@@ -181,11 +193,7 @@ static void compare_table_print_case(FILE *out, const json_t *result,
     static const char speed[] = "examples_per_second";
     compare_table_print_name(out, one);
     if (compare_table_failed(one)) {
-        print_failure(out,
-                      has_diverged(one)                ? "diverged"
-                      : json_object_get(one, "tables") ? "tables"
-                                                       : "failed",
-                      text(one, "error"));
+        print_failure(out, compare_table_failure(one), text(one, "error"));
         return;
     }
     compare_table_print_number(out, 8, 0,
@@ -255,8 +263,9 @@ static const char *subject(const json_t *result) {
     return command[0] ? command : text(result, "job");
 }
 
-static void compare_table_print_title(FILE *out, const json_t *result) {
-    char line[4400], where[64], samples[64] = "";
+void compare_table_title(char line[COMPARE_TABLE_TITLE], const json_t *result) {
+    enum { SIZE = COMPARE_TABLE_TITLE };
+    char where[64], samples[64] = "";
     double each = compare_table_number(result, NULL, "samples_per_step");
     double rounds = compare_table_number(result, NULL, "rounds");
     double members = compare_table_number(result, NULL, "members");
@@ -272,17 +281,16 @@ static void compare_table_print_title(FILE *out, const json_t *result) {
         snprintf(samples, sizeof samples, "%s of %.0f samples a %s",
                  isnan(rounds) ? "," : "", each,
                  compare_table_has_devices(result) ? "device" : "worker");
-    int used = snprintf(line, sizeof line, "%.4096s: ", subject(result));
+    int used = snprintf(line, SIZE, "%.4096s: ", subject(result));
     if (!isnan(rounds))
-        used += snprintf(line + used, sizeof line - (size_t)used, "%.0f rounds",
-                         rounds);
+        used +=
+            snprintf(line + used, SIZE - (size_t)used, "%.0f rounds", rounds);
     else
-        used += snprintf(line + used, sizeof line - (size_t)used, "its %s",
+        used += snprintf(line + used, SIZE - (size_t)used, "its %s",
                          text(result, "command")[0] ? "own steps" : "epochs");
-    snprintf(line + used, sizeof line - (size_t)used,
+    snprintf(line + used, SIZE - (size_t)used,
              "%s; means of %.0f run%s in turns; %s", samples, repeats,
              log_plural((uint64_t)repeats), where);
-    print_wrapped(out, 0, 0, line);
 }
 
 /* Prints a row per case, with the numbers of workers separated; both tables use
@@ -308,7 +316,7 @@ static void print_tables(FILE *out, const json_t *result) {
     fprintf(out, "\n%*s %35s %7s %16s\n", NAME, "", rates, "", "at equal time");
     fprintf(out, "workers  ps %-12s %8s %8s %8s %8s %7s %7s %8s  limit\n", "",
             "mean", "min", "max", "bound", "reached", "loss",
-            quality_name(result));
+            compare_table_quality_name(result));
     print_rows(out, result, compare_table_print_case);
     fprintf(out, "\n%*s%16s%18s\n", NAME, "", "of a step, ms:", "waiting for");
     fprintf(out, "workers  ps %-12s %7s %7s %7s %9s %6s %8s %8s %5s %6s\n", "",
@@ -377,7 +385,7 @@ static void print_diverged(FILE *out, const json_t *result) {
 
 /* Explains the mark of a quality if a row has one. */
 static void print_far(FILE *out, const json_t *result) {
-    const char *key = quality_key(result);
+    const char *key = compare_table_quality_key(result);
     size_t i;
     const json_t *one;
     bool marked = false;
@@ -386,7 +394,7 @@ static void print_far(FILE *out, const json_t *result) {
     if (marked)
         fprintf(out,
                 "* its %s is more than %g from the median of the others'\n",
-                quality_name(result), FAR);
+                compare_table_quality_name(result), FAR);
 }
 
 /* Says that workers compute on the same GPU, in the case where most do. */
@@ -453,18 +461,16 @@ static void print_reported(FILE *out, const json_t *result) {
         char after[COMPARE_TABLE_DIGITS];
         compare_table_digits(after, 3, seconds);
         fprintf(out, "loss%s%s after %s s of training each\n",
-                command ? "" : " and ", command ? "" : quality_name(result),
-                after);
+                command ? "" : " and ",
+                command ? "" : compare_table_quality_name(result), after);
     } else if (command)
         fprintf(out, "the command reports no loss: none is compared\n");
 }
 
-void compare_table_print(FILE *out, const json_t *result) {
+void compare_table_print_notes(FILE *out, const json_t *result) {
     size_t i;
     const json_t *one;
     double gbits = known(result, "link_gbits");
-    compare_table_print_title(out, result);
-    print_tables(out, result);
     if (isnan(gbits))
         fprintf(out, "no link between hosts is known: the bound is that of "
                      "reading, computing and the update rule\n");
@@ -477,6 +483,14 @@ void compare_table_print(FILE *out, const json_t *result) {
     print_far(out, result);
     json_array_foreach(json_object_get(result, "crossover"), i, one)
         print_answers(out, one);
+}
+
+void compare_table_print(FILE *out, const json_t *result) {
+    char title[COMPARE_TABLE_TITLE];
+    compare_table_title(title, result);
+    print_wrapped(out, 0, 0, title);
+    print_tables(out, result);
+    compare_table_print_notes(out, result);
 }
 
 const struct compare_table_column compare_table_columns[COMPARE_TABLE_COLUMNS] =

@@ -4,6 +4,7 @@
 #define CAPSTAN_COMPARE_TABLE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Bytes of a number. */
@@ -28,6 +29,30 @@ extern const struct compare_table_column
  * missing. True is 1, false 0. */
 double compare_table_number(const json_t *object, const char *inside,
                             const char *key);
+
+/* "synchronous", "asynchronous" or "all-reduce". */
+const char *compare_table_mode(const json_t *one);
+
+/* Has no run of ONE finished? And what its error is: "failed", "diverged" or
+ * "tables", which do not fit. */
+bool compare_table_failed(const json_t *one);
+const char *compare_table_failure(const json_t *one);
+
+/* The figure of the test set that the table has: its key and its name. */
+const char *compare_table_quality_key(const json_t *result);
+const char *compare_table_quality_name(const json_t *result);
+
+/* '!': ONE has diverged; '*': its figure of the test set is far from those of
+ * the others; else ' '. */
+char compare_table_mark(const json_t *result, const json_t *one);
+
+/* What was run, how often, and where, in a line. */
+enum { COMPARE_TABLE_TITLE = 4400 };
+void compare_table_title(char line[COMPARE_TABLE_TITLE], const json_t *result);
+
+/* The lines below the tables: a line that begins with four spaces continues the
+ * one before. */
+void compare_table_print_notes(FILE *out, const json_t *result);
 
 /* Writes RESULT, the JSON object of docs/compare.md, as a table. A missing
  * figure is a dash. */

@@ -188,7 +188,7 @@ struct job_compare {
     struct job_counts ps, workers;
     uint64_t steps, repeats;
     double limit;
-    char *csv, *plot, *tensorboard;
+    char *csv, *plot, *tensorboard, *report;
     double link_gbits, latency_us;
 };
 

@@ -523,6 +523,8 @@ static const struct job_key keys[] = {
      .words = WORDS(".svg", ".png")},
     {"compare.tensorboard", "also write each case for TensorBoard's HParams",
      PATH(compare.tensorboard)},
+    {"compare.report", "also write the table, with bars, as one page of HTML",
+     PATH(compare.report)},
     {"compare.link_gbits",
      "bandwidth of a host's link in each direction, 10^9 bits/s",
      REAL(compare.link_gbits, 1e-3, 1e5)},

@@ -3,10 +3,12 @@
 #define STATE struct cluster_run *run
 
 #include "tests/cluster/cluster_clicks.h"
+#include "tests/lib/file_bytes.h"
 #include "tests/lib/json_number.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { TIMEOUT = 120 /* seconds, for a dozen tiny runs */ };
@@ -61,13 +63,32 @@ static void expect_reduced(const json_t *one) {
                         "allreduce");
 }
 
+/* The report a.html of PROCESS, from the object that it printed alone. */
+static void expect_report_again(struct cluster_run *run,
+                                struct cluster_process *process) {
+    FILE *file = cluster_run_create(run, "printed.json");
+    fputs(cluster_run_output(process), file);
+    fclose(file);
+    compare(run,
+            WORDS("compare", "--json", "--from", "printed.json", "--report",
+                  "b.html"),
+            0);
+    size_t size, again;
+    uint8_t *page = file_bytes_read(cluster_run_path(run, "a.html"), &size);
+    uint8_t *same = file_bytes_read(cluster_run_path(run, "b.html"), &again);
+    assert_int_equal(size, again);
+    assert_memory_equal(page, same, size);
+    free(page);
+    free(same);
+}
+
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 TEST(a_comparison_leaves_only_requested_files) {
     static const char *const arguments[] = {
-        "compare",  "--json",    "--steps", "20",    "--repeats",     "2",
-        "--csv",    "table.csv", "--plot",  "a.svg", "--tensorboard", "tb",
-        "job.json", NULL};
+        "compare",  "--json",    "--steps",  "20",    "--repeats",     "2",
+        "--csv",    "table.csv", "--plot",   "a.svg", "--tensorboard", "tb",
+        "--report", "a.html",    "job.json", NULL};
     skip_unless_installed("gnuplot", "gnuplot-nox");
     cluster_run_job(run, "{\"export\":{\"path\":\"model.npz\"},"
                          "\"tensorboard\":{\"enabled\":true,"
@@ -86,6 +107,7 @@ TEST(a_comparison_leaves_only_requested_files) {
     assert_true(last && !strstr(last, "left"));
     assert_true(exists(run, "table.csv") && exists(run, "a.svg"));
     assert_true(exists(run, "tb"));
+    expect_report_again(run, process);
     assert_false(exists(run, "checkpoint") || exists(run, "events") ||
                  exists(run, "model.npz"));
 }

@@ -36,6 +36,14 @@ static const char job[] =
     " \"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.1}},"
     " \"checkpoint\": {\"dir\": \"run/checkpoint\", \"every_steps\": 500}}";
 
+/* What `capstan compare --json` printed. */
+static const char comparison[] =
+    "{\"command\": null, \"date\": \"2026-11-28T21:00:00Z\", \"rounds\": 9,"
+    " \"repeats\": 1, \"unit\": \"examples\", \"samples_per_step\": 8,"
+    " \"cores\": 2, \"members\": null, \"assumed_link_gbits\": null,"
+    " \"equal_seconds\": null, \"first_loss\": null, \"cases\": [],"
+    " \"crossover\": []}";
+
 static void write_records(const struct cluster_run *run, const char *name) {
     FILE *file = cluster_run_create(run, name);
     fputs("click,user,weight\n", file);
@@ -60,6 +68,9 @@ static void write_all(struct cluster_run *run) {
     char folder[PATH_MAX];
     FILE *file = cluster_run_create(run, "job.json");
     fputs(job, file);
+    fclose(file);
+    file = cluster_run_create(run, "compare.json");
+    fputs(comparison, file);
     fclose(file);
     write_records(run, "train.csv");
     write_records(run, "other.csv");

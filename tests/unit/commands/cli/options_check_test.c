@@ -127,6 +127,29 @@ TEST(other_verbs_accept_these_flags) {
     }
 }
 
+TEST(what_was_measured_takes_no_flags_of_runs) {
+    struct options options = no_flags(CLI_COMMAND_COMPARE);
+    options.from = "compare.json";
+    options.json = true;
+    options.report = "page.html";
+    options.given.report = options.given.csv = true;
+    passes(&options);
+    options.given.steps = true;
+    expect_message(&options, "--from runs nothing");
+    options.given.steps = false;
+    options.given.parameters = true;
+    expect_message(&options, "--from runs nothing");
+    options.given.parameters = false;
+    options.num_sets = 1;
+    expect_message(&options, "--from runs nothing");
+    options.num_sets = 0;
+    options.job = "job.json";
+    expect_message(&options, "no command and no --predict");
+    options.job = NULL;
+    options.predict = options.given.predict = true;
+    expect_message(&options, "no command and no --predict");
+}
+
 TEST(flags_of_a_prediction_and_of_runs_do_not_mix) {
     struct options options = no_flags(CLI_COMMAND_COMPARE);
     expect_message(&options, "JOB.json, -- COMMAND, or --predict");

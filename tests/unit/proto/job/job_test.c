@@ -195,6 +195,7 @@ static const struct setting {
     {"compare.csv=a.csv", "compare.csv=1", "compare.csv="},
     {"compare.plot=a.svg", "compare.plot=1", "compare.plot=a.pdf"},
     {"compare.tensorboard=a", "compare.tensorboard=1", "compare.tensorboard="},
+    {"compare.report=a.html", "compare.report=1", "compare.report="},
     {"compare.link_gbits=10", "compare.link_gbits=x", "compare.link_gbits=0"},
     {"compare.latency_us=20", "compare.latency_us=x", "compare.latency_us=-1"},
 };
