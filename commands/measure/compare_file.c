@@ -225,13 +225,15 @@ static enum status bad_value(const struct place *place, const char *key,
     return STATUS_CONFIG;
 }
 
-static enum status check_object(const struct place *place,
-                                const struct field *known, const json_t *object,
-                                struct failure *why);
+static enum status compare_file_check_object(const struct place *place,
+                                             const struct field *known,
+                                             const json_t *object,
+                                             struct failure *why);
 
-static enum status check_list(const struct place *place,
-                              const struct field *field, const json_t *value,
-                              struct failure *why) {
+static enum status compare_file_check_list(const struct place *place,
+                                           const struct field *field,
+                                           const json_t *value,
+                                           struct failure *why) {
     enum status status = STATUS_OK;
     size_t i;
     const json_t *one;
@@ -247,7 +249,8 @@ static enum status check_list(const struct place *place,
         if (!status && !json_is_object(one))
             status = bad_value(place, name, one, allowed[OBJECT], false, why);
         if (!status)
-            status = check_object(&inside, field->members, one, why);
+            status =
+                compare_file_check_object(&inside, field->members, one, why);
     }
     return status;
 }
@@ -259,7 +262,7 @@ static enum status check_value(const struct place *place,
     if (field->null && json_is_null(value))
         return STATUS_OK;
     if (field->list)
-        return check_list(place, field, value, why);
+        return compare_file_check_list(place, field, value, why);
     if (!is_of(field->kind, value))
         return bad_value(place, field->key, value, allowed[field->kind],
                          field->null, why);
@@ -267,12 +270,13 @@ static enum status check_value(const struct place *place,
         return STATUS_OK;
     snprintf(inside.path, sizeof inside.path, "%.64s%.60s.", place->path,
              field->key);
-    return check_object(&inside, field->members, value, why);
+    return compare_file_check_object(&inside, field->members, value, why);
 }
 
-static enum status check_names(const struct place *place,
-                               const struct field *known, const json_t *object,
-                               struct failure *why) {
+static enum status compare_file_check_names(const struct place *place,
+                                            const struct field *known,
+                                            const json_t *object,
+                                            struct failure *why) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)object, name, value) {
@@ -290,10 +294,11 @@ static enum status check_names(const struct place *place,
     return STATUS_OK;
 }
 
-static enum status check_object(const struct place *place,
-                                const struct field *known, const json_t *object,
-                                struct failure *why) {
-    enum status status = check_names(place, known, object, why);
+static enum status compare_file_check_object(const struct place *place,
+                                             const struct field *known,
+                                             const json_t *object,
+                                             struct failure *why) {
+    enum status status = compare_file_check_names(place, known, object, why);
     bool measured = json_integer_value(json_object_get(object, "runs")) > 0;
     for (const struct field *field = known; !status && field->key; field++) {
         const json_t *value = json_object_get(object, field->key);
@@ -320,7 +325,7 @@ enum status compare_file_parse(json_t **out, const char *text, size_t size,
                            "--from %s: line %d, column %d: no JSON: %s", path,
                            error.line, error.column, error.text);
     if (json_is_object(*out))
-        status = check_object(&place, fields, *out, why);
+        status = compare_file_check_object(&place, fields, *out, why);
     else
         status = status_fail(why, FAILURE_BAD_FLAG_VALUE,
                              "--from %s: found no object, which `capstan "

@@ -20,7 +20,7 @@ enum { LENGTH = 1000, FAR_BOUND = 3 };
 
 static const char mark[] = "CONTENT\n"; /* of compare_page.html */
 
-static const char *text(const json_t *object, const char *key) {
+static const char *report_text(const json_t *object, const char *key) {
     const char *found = json_string_value(json_object_get(object, key));
     return found ? found : "";
 }
@@ -80,7 +80,7 @@ static void print_element(FILE *out, const char *open, const char *content,
 }
 
 /* VALUE with DIGITS, or a dash for NAN; a diverged loss has any size. */
-static void print_number(FILE *out, int digits, double value) {
+static void report_number(FILE *out, int digits, double value) {
     char number[COMPARE_TABLE_DIGITS];
     if (isnan(value)) {
         fputs("–", out);
@@ -136,14 +136,14 @@ enum {
     TIMES = sizeof time_columns / sizeof *time_columns
 };
 
-static void print_cell(FILE *out, const json_t *result, const json_t *one,
-                       const struct column *column) {
+static void report_cell(FILE *out, const json_t *result, const json_t *one,
+                        const struct column *column) {
     const char *key =
         column->key ? column->key : compare_table_quality_key(result);
     double value = compare_table_number(one, column->inside, key);
     char at_case = compare_table_mark(result, one);
     fputs("<td>", out);
-    print_number(out, column->digits, column->times * value);
+    report_number(out, column->digits, column->times * value);
     if (!isnan(value))
         fputs(column->unit, out);
     if (!column->key && at_case != ' ')
@@ -151,8 +151,8 @@ static void print_cell(FILE *out, const json_t *result, const json_t *one,
     fputs("</td>", out);
 }
 
-static void print_heading(FILE *out, const json_t *result,
-                          const struct column *columns, int count) {
+static void report_heading(FILE *out, const json_t *result,
+                           const struct column *columns, int count) {
     fputs("<tr><th>workers</th><th>ps</th><th class=\"words\"></th>", out);
     for (int c = 0; c < count; c++)
         fprintf(out, "<th>%s</th>",
@@ -172,38 +172,39 @@ static void print_error(FILE *out, const json_t *one) {
             failed     ? compare_table_failure(one)
             : diverged ? "diverged"
                        : "failed");
-    print_element(out, "", text(one, "error"), "</td>");
+    print_element(out, "", report_text(one, "error"), "</td>");
 }
 
-static void print_row(FILE *out, const json_t *result, const json_t *one,
-                      const struct column *columns, int count) {
+static void report_row(FILE *out, const json_t *result, const json_t *one,
+                       const struct column *columns, int count) {
     double ps = compare_table_number(one, NULL, "ps");
     bool failed = compare_table_failed(one), rates = columns == rate_columns;
     fprintf(out, "<td>%.0f</td><td>",
             compare_table_number(one, NULL, "workers"));
-    print_number(out, 4, ps > 0 ? ps : NAN);
+    report_number(out, 4, ps > 0 ? ps : NAN);
     fprintf(out, "</td><td class=\"words\">%s</td>", compare_table_mode(one));
     for (int c = 0; !failed && c < count; c++)
-        print_cell(out, result, one, &columns[c]);
+        report_cell(out, result, one, &columns[c]);
     if (rates && !failed)
-        print_element(out, "<td class=\"words\">", text(one, "limit"), "</td>");
-    if (failed || (rates && *text(one, "error")))
+        print_element(out, "<td class=\"words\">", report_text(one, "limit"),
+                      "</td>");
+    if (failed || (rates && *report_text(one, "error")))
         print_error(out, one);
 }
 
-static void print_table(FILE *out, const json_t *result,
-                        const struct column *columns, int count) {
+static void report_table(FILE *out, const json_t *result,
+                         const struct column *columns, int count) {
     size_t i;
     const json_t *one;
     double before = NAN;
     fputs("<div class=\"scroll\"><table>", out);
-    print_heading(out, result, columns, count);
+    report_heading(out, result, columns, count);
     json_array_foreach(json_object_get(result, "cases"), i, one) {
         double workers = compare_table_number(one, NULL, "workers");
         if (columns != rate_columns && compare_table_failed(one))
             continue;
         fprintf(out, "<tr%s>", workers == before ? "" : " class=\"first\"");
-        print_row(out, result, one, columns, count);
+        report_row(out, result, one, columns, count);
         fputs("</tr>\n", out);
         before = workers;
     }
@@ -218,8 +219,8 @@ static void print_rectangle(FILE *out, const char *look, double from,
             look, from, length);
 }
 
-static void print_line(FILE *out, const char *look, double x0, double y0,
-                       double x1, double y1) {
+static void report_line(FILE *out, const char *look, double x0, double y0,
+                        double x1, double y1) {
     fprintf(out,
             "<line class=\"%s\" x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" "
             "y2=\"%.0f\"/>",
@@ -232,7 +233,7 @@ static void begin_bar(FILE *out, const json_t *one, double figure,
     fputs("<span>", out);
     print_case_name(out, one);
     fputs("</span><span class=\"figure\">", out);
-    print_number(out, 4, figure);
+    report_number(out, 4, figure);
     fprintf(out,
             "%s</span><svg aria-hidden=\"true\" viewBox=\"0 0 %d 20\" "
             "preserveAspectRatio=\"none\">",
@@ -270,21 +271,22 @@ static void print_rate_bar(FILE *out, const json_t *one, double longest) {
     begin_bar(out, one, mean, "");
     print_rectangle(out, "rate", 0, unit * mean);
     if (high >= low) {
-        print_line(out, "whisker", low, 10, high, 10);
-        print_line(out, "whisker", low, 6, low, 14);
-        print_line(out, "whisker", high, 6, high, 14);
+        report_line(out, "whisker", low, 10, high, 10);
+        report_line(out, "whisker", low, 6, low, 14);
+        report_line(out, "whisker", high, 6, high, 14);
     }
     if (bound <= LENGTH)
-        print_line(out, "bound", bound, 0, bound, 20);
+        report_line(out, "bound", bound, 0, bound, 20);
     fputs("</svg>\n", out);
 }
 
-static void print_rates(FILE *out, const json_t *result) {
+static void report_rates(FILE *out, const json_t *result) {
     const json_t *one, *cases = json_object_get(result, "cases");
     double longest = longest_rate(cases);
     size_t i;
     fputs("<section class=\"card\"><h2>Rates and their bounds, ", out);
-    print_element(out, "", text(result, "unit"), "/s</h2><div class=\"bars\">");
+    print_element(out, "", report_text(result, "unit"),
+                  "/s</h2><div class=\"bars\">");
     json_array_foreach(cases, i, one) {
         if (!compare_table_failed(one))
             print_rate_bar(out, one, longest);
@@ -293,7 +295,7 @@ static void print_rates(FILE *out, const json_t *result) {
           "<span><i class=\"whisker\"></i>least to most of the runs</span>"
           "<span><i class=\"bound\"></i>bound</span></div>\n",
           out);
-    print_table(out, result, rate_columns, RATES);
+    report_table(out, result, rate_columns, RATES);
     fputs("</section>\n", out);
 }
 
@@ -333,7 +335,7 @@ static void print_time_bar(FILE *out, const json_t *one, double longest) {
     fputs("</svg>\n", out);
 }
 
-static void print_times(FILE *out, const json_t *result) {
+static void report_times(FILE *out, const json_t *result) {
     const json_t *one, *cases = json_object_get(result, "cases");
     double longest = 0;
     size_t i;
@@ -351,7 +353,7 @@ static void print_times(FILE *out, const json_t *result) {
         fprintf(out, "<span><i class=\"%s\"></i>%s</span>", causes[i].look,
                 causes[i].name);
     fputs("</div>\n", out);
-    print_table(out, result, time_columns, TIMES);
+    report_table(out, result, time_columns, TIMES);
     fputs("</section>\n", out);
 }
 
@@ -399,27 +401,27 @@ static void print_machine(FILE *out, const json_t *result) {
     if (cores > 0)
         snprintf(number, sizeof number, "%.0f", cores);
     print_fact(out, here ? "processor" : "chief's processor",
-               text(machine, "processor"));
+               report_text(machine, "processor"));
     print_fact(out, here ? "cores" : "chief's cores", number);
     print_fact(out, here ? "memory" : "chief's memory", memory > 0 ? size : "");
     print_fact(out, here ? "kernel" : "chief's kernel",
-               text(machine, "kernel"));
+               report_text(machine, "kernel"));
 }
 
 static void print_facts(FILE *out, const json_t *result) {
     fputs("<section class=\"card\"><h2>Measured with</h2><dl class=\"facts\">",
           out);
-    print_fact(out, "job", text(result, "job"));
-    print_fact(out, "command", text(result, "command"));
-    print_fact(out, "ended", text(result, "date"));
+    print_fact(out, "job", report_text(result, "job"));
+    print_fact(out, "command", report_text(result, "command"));
+    print_fact(out, "ended", report_text(result, "date"));
     print_machine(out, result);
-    print_fact(out, "Capstan", text(result, "version"));
-    print_fact(out, "commit", text(result, "commit"));
+    print_fact(out, "Capstan", report_text(result, "version"));
+    print_fact(out, "commit", report_text(result, "commit"));
     fputs("</dl></section>\n", out);
 }
 
 static void print_job(FILE *out, const json_t *result) {
-    const char *content = text(result, "job_text");
+    const char *content = report_text(result, "job_text");
     json_t *job = json_loads(content, 0, NULL);
     char *shown = job ? json_dumps(job, JSON_INDENT(2)) : NULL;
     json_decref(job);
@@ -437,9 +439,9 @@ static void print_content(FILE *out, const json_t *result) {
     fputs("<section class=\"card\"><h1>Parameter server or all-reduce</h1>",
           out);
     print_element(out, "<p class=\"soft\">", title, "</p></section>\n");
-    print_rates(out, result);
+    report_rates(out, result);
     print_notes(out, result);
-    print_times(out, result);
+    report_times(out, result);
     print_facts(out, result);
     print_job(out, result);
 }
