@@ -18,6 +18,7 @@
 #include "ps/ps_internal.h"
 #include "ps/thread_pool.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -349,10 +350,12 @@ static void note_push(struct ps *ps, const Capstan__DataHeader *header) {
 
 static void note_rounds(struct ps *ps) {
     uint64_t highest = update_core_highest(server_update_core(ps->server));
-    if (ps->job->staleness || highest <= ps->noted_round)
+    if (highest <= ps->noted_round)
         return;
     ps->noted_round = highest;
     ps->round_since = time_now();
+    if (ps->job->staleness)
+        return; /* it is a push, which is noted when it arrives */
     health_note(ps->process.health, EVENT_CLOSED, highest, NULL, 0);
 }
 
@@ -483,21 +486,67 @@ static bool keeps_serving(struct ps *ps) {
            time_now() - ps->polled < TIME_MS;
 }
 
+/* Of a text that grows: SIZE bytes, of which USED are. */
+struct report_text {
+    char *bytes;
+    size_t used, size;
+};
+
+/* Cuts what has no room. */
+PRINTF_LIKE(2, 3)
+static void add_text(struct report_text *text, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    if (text->used < text->size)
+        text->used += (size_t)vsnprintf(
+            text->bytes + text->used, text->size - text->used, format, values);
+    va_end(values);
+}
+
 /* The ranks whose contributions the open round lacks. */
-static void report_round(const struct ps *ps, struct health_report *report) {
+static void report_round(struct ps *ps, struct report_text *text) {
     struct update_core *core = server_update_core(ps->server);
-    char *text = report->waiting_for;
-    size_t used = 0, size = sizeof report->waiting_for;
     uint64_t round;
+    for (uint32_t r = 0; r < ps->plan->num_ranks; r++)
+        if (update_core_awaits(core, r, &round))
+            add_text(text, "%s%u", text->used ? ", " : "the pushes of rank ",
+                     r);
+    if (text->used)
+        add_text(text, " for round %llu", (unsigned long long)round);
+}
+
+/* The ranks that others, which are further ahead than the bound, wait for. */
+static void report_staleness(struct ps *ps, struct report_text *text) {
+    uint32_t num_ranks = ps->plan->num_ranks;
+    uint8_t *marks = malloc(num_ranks);
+    uint64_t step;
+    if (marks &&
+        update_core_waits(server_update_core(ps->server), marks, &step)) {
+        for (uint32_t r = 0; r < num_ranks; r++)
+            if (marks[r] & UPDATE_CORE_BEHIND)
+                add_text(text, "%s%u",
+                         text->used ? ", " : "the pushes of rank ", r);
+        add_text(text, " for step %llu; strategy.staleness holds back rank ",
+                 (unsigned long long)step);
+        const char *between = "";
+        for (uint32_t r = 0; r < num_ranks; r++)
+            if (marks[r] & UPDATE_CORE_AHEAD) {
+                add_text(text, "%s%u", between, r);
+                between = ", ";
+            }
+    }
+    free(marks);
+}
+
+static void report_pushes(struct ps *ps, struct health_report *report) {
+    struct report_text text = {report->waiting_for, 0,
+                               sizeof report->waiting_for};
     if (ps->polled - ps->round_since < SHOWN_WAIT)
         return;
-    for (uint32_t r = 0; r < ps->plan->num_ranks && used < size; r++)
-        if (update_core_awaits(core, r, &round))
-            used += (size_t)snprintf(text + used, size - used, "%s%u",
-                                     used ? ", " : "the pushes of rank ", r);
-    if (used && used < size)
-        snprintf(text + used, size - used, " for round %llu",
-                 (unsigned long long)round);
+    if (ps->job->staleness)
+        report_staleness(ps, &text);
+    else
+        report_round(ps, &text);
     report->waiting_since = ps->round_since;
 }
 
@@ -550,8 +599,7 @@ static void ps_report_health(struct ps *ps) {
         report->step = update_core_highest(server_update_core(ps->server));
         if (update_core_gate(server_update_core(ps->server))->view) {
             report->state = HEALTH_TRAINING;
-            if (!ps->job->staleness)
-                report_round(ps, report);
+            report_pushes(ps, report);
         } else if (!ps->init_task) {
             snprintf(report->waiting_for, sizeof report->waiting_for,
                      "the first view of the chief");

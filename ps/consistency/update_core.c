@@ -22,6 +22,7 @@
 #include "ps/consistency/update_core.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A request that waits for a block's next version. */
 struct reader {
@@ -584,6 +585,57 @@ bool update_core_awaits(const struct update_core *x, uint32_t rank,
             gate_clock(&x->gate, &x->ledger, b, rank) < *round)
             return true;
     return false;
+}
+
+/* The clock of the live rank that is furthest behind in block B; UINT64_MAX:
+ * none is live. */
+static uint64_t slowest_clock(const struct update_core *x, uint32_t b) {
+    uint64_t slowest = UINT64_MAX;
+    for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
+        uint64_t clock = gate_clock(&x->gate, &x->ledger, b, r);
+        if (x->gate.slots[r].live && clock < slowest)
+            slowest = clock;
+    }
+    return slowest;
+}
+
+static bool is_ahead(const struct update_core *x, const struct reader *reader,
+                     uint64_t slowest) {
+    return reader->waiting && reader->clock > slowest &&
+           reader->clock - slowest > x->gate.staleness;
+}
+
+/* Marks the ranks that are ahead in block B; returns the step that the others
+ * have to push for them, 0: none is. */
+static uint64_t mark_ahead(struct update_core *x, uint32_t b, uint8_t *marks) {
+    uint64_t slowest = slowest_clock(x, b), most = 0;
+    for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
+        const struct reader *readers[] = {reader_of(x, b, r),
+                                          lookup_of(x, b, r)};
+        for (unsigned i = 0; i < 2; i++)
+            if (is_ahead(x, readers[i], slowest)) {
+                marks[r] |= UPDATE_CORE_AHEAD;
+                if (readers[i]->clock > most)
+                    most = readers[i]->clock;
+            }
+    }
+    return most ? most - x->gate.staleness : 0;
+}
+
+bool update_core_waits(struct update_core *x, uint8_t *marks, uint64_t *step) {
+    *step = 0;
+    memset(marks, 0, x->settings.num_ranks);
+    for (uint32_t b = 0; !is_synchronous(x) && b < x->settings.num_blocks;
+         b++) {
+        uint64_t wanted = mark_ahead(x, b, marks);
+        for (uint32_t r = 0; wanted && r < x->settings.num_ranks; r++)
+            if (x->gate.slots[r].live &&
+                gate_clock(&x->gate, &x->ledger, b, r) < wanted)
+                marks[r] |= UPDATE_CORE_BEHIND;
+        if (wanted > *step)
+            *step = wanted;
+    }
+    return *step > 0;
 }
 
 const struct gate *update_core_gate(const struct update_core *x) {

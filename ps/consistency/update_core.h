@@ -193,6 +193,13 @@ struct ledger *update_core_ledger(struct update_core *core);
 bool update_core_awaits(const struct update_core *core, uint32_t rank,
                         uint64_t *round);
 
+/* With a bound of staleness: sets MARKS[num_ranks] of who is so far ahead that
+ * a request of it waits, and of the live ones that it waits for, which have not
+ * pushed *STEP. False: no request waits so. */
+enum { UPDATE_CORE_AHEAD = 1, UPDATE_CORE_BEHIND = 2 };
+bool update_core_waits(struct update_core *core, uint8_t *marks,
+                       uint64_t *step);
+
 /* The gate with the current view, borrowed. */
 const struct gate *update_core_gate(const struct update_core *core);
 

@@ -128,6 +128,24 @@ TEST(a_stopped_worker_is_whom_the_ps_waits_for) {
     end_hang(&hang);
 }
 
+/* Worker 0 goes on until it is two steps ahead. */
+TEST(with_staleness_the_ps_tells_who_waits_for_the_stopped_worker) {
+    struct hang hang;
+    start_hang(&hang, *state,
+               "{\"steps\": 1000000000, \"steps_per_epoch\": 1000000,"
+               " \"steps_per_print\": 500, \"chief\": \"coordinate\","
+               " \"strategy\": {\"staleness\": 2},"
+               " \"timeouts\": {\"peer\": 300, \"step\": 300, \"stop\": 1}}");
+    cluster_run_signal(hang.worker, SIGSTOP);
+    const char *line =
+        await_line(hang.chief, ": ps 0 (", "the pushes of rank 1 for step ");
+    assert_contains(line, "; strategy.staleness holds back rank 0, ");
+    await_line(hang.chief, ": worker 0 (rank 0, ", "for ps 0 at 127.0.0.1:");
+    cluster_run_signal(hang.worker, SIGCONT);
+    cluster_run_await_soon(hang.chief, "%)");
+    end_hang(&hang);
+}
+
 static const json_t *process_at(const json_t *object, const char *name) {
     size_t i;
     json_t *each;

@@ -667,3 +667,45 @@ TEST(the_lowest_open_round_tells_whom_it_awaits) {
     update_core_fixture_set_view(); /* it begins later */
     assert_false(is_awaited(2, 2));
 }
+
+/* Of marks a digit for each rank. */
+static unsigned waits(uint64_t expected) {
+    uint8_t marks[UPDATE_CORE_FIXTURE_RANKS];
+    uint64_t step;
+    unsigned digits = 0;
+    bool some =
+        update_core_waits(update_core_fixture.update_core, marks, &step);
+    assert_int_equal(step, expected);
+    for (uint32_t r = 0; r < UPDATE_CORE_FIXTURE_RANKS; r++)
+        digits = 10 * digits + marks[r];
+    assert_int_equal(some, digits > 0);
+    return digits;
+}
+
+TEST(a_bound_of_staleness_tells_who_waits_for_whom) {
+    open_rows(3, 2);
+    assert_int_equal(waits(0), 0);
+    for (uint64_t step = 1; step <= 2; step++)
+        update_core_fixture_push(0, 0, step, step);
+    assert_int_equal(waits(0), 0); /* as far as the bound allows */
+    update_core_fixture_push(0, 0, 3, 3);
+    assert_int_equal(waits(1), 122);
+    update_core_fixture_push(0, 1, 1, 1);
+    assert_int_equal(waits(1), 102);
+    look_up(1, 4, 5); /* of the other block, where nobody has pushed */
+    assert_int_equal(waits(2), 332);
+    update_core_fixture.slots[2].live = false;
+    update_core_fixture_set_view();
+    assert_int_equal(waits(2), 230); /* rank 0 waits for nobody any more */
+}
+
+TEST(without_a_bound_nobody_waits_for_another) {
+    open_rows(3, GATE_ASYNCHRONOUS);
+    for (uint64_t step = 1; step <= 5; step++)
+        update_core_fixture_push(0, 0, step, step);
+    assert_int_equal(waits(0), 0);
+    update_core_fixture_teardown(NULL);
+    update_core_fixture_synchronous(2, 3);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(waits(0), 0);
+}
