@@ -494,7 +494,7 @@ struct report_text {
 
 /* Cuts what has no room. */
 PRINTF_LIKE(2, 3)
-static void add_text(struct report_text *text, const char *format, ...) {
+static void say(struct report_text *text, const char *format, ...) {
     va_list values;
     va_start(values, format);
     if (text->used < text->size)
@@ -509,10 +509,9 @@ static void report_round(struct ps *ps, struct report_text *text) {
     uint64_t round;
     for (uint32_t r = 0; r < ps->plan->num_ranks; r++)
         if (update_core_awaits(core, r, &round))
-            add_text(text, "%s%u", text->used ? ", " : "the pushes of rank ",
-                     r);
+            say(text, "%s%u", text->used ? ", " : "the pushes of rank ", r);
     if (text->used)
-        add_text(text, " for round %llu", (unsigned long long)round);
+        say(text, " for round %llu", (unsigned long long)round);
 }
 
 /* The ranks that others, which are further ahead than the bound, wait for. */
@@ -524,14 +523,13 @@ static void report_staleness(struct ps *ps, struct report_text *text) {
         update_core_waits(server_update_core(ps->server), marks, &step)) {
         for (uint32_t r = 0; r < num_ranks; r++)
             if (marks[r] & UPDATE_CORE_BEHIND)
-                add_text(text, "%s%u",
-                         text->used ? ", " : "the pushes of rank ", r);
-        add_text(text, " for step %llu; strategy.staleness holds back rank ",
-                 (unsigned long long)step);
+                say(text, "%s%u", text->used ? ", " : "the pushes of rank ", r);
+        say(text, " for step %llu; strategy.staleness holds back rank ",
+            (unsigned long long)step);
         const char *between = "";
         for (uint32_t r = 0; r < num_ranks; r++)
             if (marks[r] & UPDATE_CORE_AHEAD) {
-                add_text(text, "%s%u", between, r);
+                say(text, "%s%u", between, r);
                 between = ", ";
             }
     }

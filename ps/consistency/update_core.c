@@ -589,7 +589,7 @@ bool update_core_awaits(const struct update_core *x, uint32_t rank,
 
 /* The clock of the live rank that is furthest behind in block B; UINT64_MAX:
  * none is live. */
-static uint64_t slowest_clock(const struct update_core *x, uint32_t b) {
+static uint64_t least_live_clock(const struct update_core *x, uint32_t b) {
     uint64_t slowest = UINT64_MAX;
     for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
         uint64_t clock = gate_clock(&x->gate, &x->ledger, b, r);
@@ -608,7 +608,7 @@ static bool is_ahead(const struct update_core *x, const struct reader *reader,
 /* Marks the ranks that are ahead in block B; returns the step that the others
  * have to push for them, 0: none is. */
 static uint64_t mark_ahead(struct update_core *x, uint32_t b, uint8_t *marks) {
-    uint64_t slowest = slowest_clock(x, b), most = 0;
+    uint64_t slowest = least_live_clock(x, b), most = 0;
     for (uint32_t r = 0; r < x->settings.num_ranks; r++) {
         const struct reader *readers[] = {reader_of(x, b, r),
                                           lookup_of(x, b, r)};
