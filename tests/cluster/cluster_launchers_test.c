@@ -345,7 +345,7 @@ static void expect_last_checkpoint(const struct cluster_run *run,
 TEST(a_signal_to_the_start_for_mpi_ends_the_run) {
     if (geteuid())
         skip_test("no two hosts here, without root");
-    cluster_run_job(*state, "{\"steps\": 100000000}");
+    cluster_run_job(*state, "{\"steps\": 100000000, \"steps_per_print\": 100}");
     struct cluster_process *process = start_on_two_hosts(*state, "NUM_PS=2");
     cluster_run_await(process, "chief: step ", 2 * CLUSTER_RUN_DEADLINE);
     cluster_run_signal(process, SIGTERM);

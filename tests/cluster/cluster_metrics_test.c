@@ -105,6 +105,19 @@ TEST(all_reduce_logs_metrics_at_the_same_steps) {
     expect_points(*state, "train/loss", 7, 90);
 }
 
+/* By 2 as 2 of 101 steps are at least 50 points and 5 are not. */
+TEST(a_job_that_names_no_steps_has_fifty_points_or_more) {
+    for (unsigned ps = 0; ps < 2; ps++) {
+        struct cluster_run *run = ps ? cluster_fixture_reset(state) : *state;
+        cluster_run_job(run, job);
+        struct cluster_process *local =
+            CLUSTER_FIXTURE_RUN(run, ps, 2, 0, "epochs=null", "steps=101");
+        expect_points(run, "train/loss", 2, 101);
+        expect_lines(run, 1);
+        cluster_fixture_expect_logged(local, "steps 0 to 101, a point each 2");
+    }
+}
+
 static const char *const long_run[] = {"epochs=null", "steps=3000",
                                        "steps_per_print=1",
                                        "checkpoint.every_steps=200", NULL};

@@ -268,7 +268,8 @@ TEST(another_number_of_devices_resumes_the_run) {
 
 /* The round counts on two of it; the other goes on. */
 TEST(a_trainer_that_rejoins_with_fewer_devices_is_refused) {
-    static const char *const changes[] = {"steps=100000", NULL};
+    static const char *const changes[] = {"steps=100000", "steps_per_print=100",
+                                          NULL};
     struct pair pair = start_pair(run, "devices=2", "devices=2", changes);
     struct cluster_process *leader = pair.leader, *other = pair.other;
     cluster_run_await(leader, "step ", CLUSTER_GPUS_DEADLINE);

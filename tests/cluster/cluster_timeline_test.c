@@ -229,8 +229,8 @@ TEST(records_without_room_are_counted) {
 
 /* A worker asks a ps again that has not answered for a second. */
 TEST(a_reply_that_was_asked_for_again_is_a_slice_of_its_own) {
-    cluster_run_job(run,
-                    "{\"epochs\": 100000, \"checkpoint\": {\"dir\": null}}");
+    cluster_run_job(run, "{\"epochs\": 100000, \"steps_per_print\": 100,"
+                         " \"checkpoint\": {\"dir\": null}}");
     struct cluster_fixture fixture;
     cluster_fixture_describe(&fixture, run, 0, 1, 2);
     setenv("CAPSTAN_TRACE_STEPS", "20:5000", 1);
@@ -277,7 +277,7 @@ TEST(times_of_another_clock_are_the_chiefs) {
 }
 
 TEST(a_process_that_dies_is_named) {
-    cluster_run_job(run, "{\"epochs\": 100000}");
+    cluster_run_job(run, "{\"epochs\": 100000, \"steps_per_print\": 100}");
     struct cluster_fixture fixture;
     cluster_fixture_describe(&fixture, run, 0, 1, 2);
     setenv("CAPSTAN_TRACE_STEPS", "20:100000000", 1);

@@ -61,7 +61,7 @@ done
 mkdir bases/step-000000500 # incomplete
 RESTARTS=1 CAPSTAN=$PWD/failing LOCAL_DIR=/mnt/bases SHARED_DIR=$PWD/bases \
     submit failing > /dev/null
-unsaved=$(NUM_PS=0 submit unsaved --set checkpoint.dir=null --set steps=100000000)
+unsaved=$(NUM_PS=0 submit unsaved --set checkpoint.dir=null --set steps=100000000 --set steps_per_print=100)
 until_it 60 says unsaved 'chief: step '
 scancel --batch --signal=USR1 "$unsaved"
 submit ps-quiet > /dev/null
