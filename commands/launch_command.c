@@ -18,6 +18,7 @@
 #include "worker/models/model.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,6 +477,19 @@ static enum status local_script(const struct options *options,
     return status;
 }
 
+/* Only a command's processes read it themselves. */
+static enum status hand_deepspeed(const struct options *options,
+                                  struct failure *why) {
+    char path[PATH_MAX];
+    if (!options->deepspeed)
+        return STATUS_OK;
+    if (!realpath(options->deepspeed, path))
+        return status_errno(why, FAILURE_JOB_UNREADABLE, errno,
+                            "--deepspeed_config %s", options->deepspeed);
+    setenv(SCRIPT_DEEPSPEED, path, 1);
+    return STATUS_OK;
+}
+
 /* The process that leads bounds its last checkpoint by its own job, which is
  * not known here. */
 static const double COMMAND_GRACE = 120, COMMAND_STOP = 5; /* seconds */
@@ -595,6 +609,8 @@ enum status local_command(const struct options *options, struct failure *why) {
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
     bool command = options->command || !options->job;
+    if (!status && command)
+        status = hand_deepspeed(options, why);
     if (!status && command) {
         status = options->azureml_distribution
                      ? local_distributed_command(options, &settings, &log,

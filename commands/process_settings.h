@@ -20,6 +20,10 @@ struct service_notify;
 #define SCRIPT_JOB "CAPSTAN_JOB"
 #define SCRIPT_SETS "CAPSTAN_SET"
 
+/* The path of DeepSpeed's configuration that `capstan local` gives a script of
+ * capstan.deepspeed, which takes it out of the environment. */
+#define SCRIPT_DEEPSPEED "CAPSTAN_DEEPSPEED_CONFIG"
+
 /* Appends the overrides of SCRIPT_SETS to those of OPTIONS, as copies that the
  * caller frees. */
 enum status process_settings_add_sets(struct options *options,

@@ -91,6 +91,11 @@ static enum status set_job(capstan_run *run, const char *job,
                            const char *const *overrides, struct failure *why) {
     struct options *options = &run->options;
     enum status status = STATUS_OK;
+    if (getenv(SCRIPT_DEEPSPEED))
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "--deepspeed_config %s is for a script that imports "
+                           "capstan.deepspeed: leave it out",
+                           getenv(SCRIPT_DEEPSPEED));
     options->cli_command = CLI_COMMAND_RUN;
     if (getenv(SCRIPT_JOB))
         job = getenv(SCRIPT_JOB);

@@ -79,6 +79,8 @@ enum {
  * local -- COMMAND` gives a job and overrides by the variables CAPSTAN_JOB,
  * which replaces JOB, and CAPSTAN_SET, which follow OVERRIDES. CAPSTAN_SUMMARY
  * names a file to which the process that leads writes the run's figures.
+ * CAPSTAN_DEEPSPEED_CONFIG, which only the package's capstan.deepspeed reads,
+ * is refused here.
  *
  * *RUN is NULL only if there is no memory (result 1); else capstan_close frees
  * it, whatever the result. */

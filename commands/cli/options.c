@@ -225,8 +225,8 @@ static const char *check_distribution(const struct options *options) {
     if (runs_command && azureml_is_block(text))
         return "a distribution block has no command: give JOB.json, or a "
                "command after --";
-    if (runs_command && (options->deepspeed || options->link_gbits > 0))
-        return "--deepspeed_config and --link-gbits go with JOB.json";
+    if (runs_command && options->link_gbits > 0)
+        return "figures such as --link-gbits go with JOB.json";
     if (options->num_inputs && !runs_command)
         return "--input goes with the command of --distribution FILE, which "
                "JOB.json and a command after -- replace";
@@ -235,8 +235,8 @@ static const char *check_distribution(const struct options *options) {
 
 static const char *check_local(const struct options *options) {
     bool distributed = options->azureml_distribution;
-    if (options->command && (options->deepspeed || options->link_gbits > 0))
-        return "--deepspeed_config and --link-gbits do not go with a command";
+    if (options->command && options->link_gbits > 0)
+        return "figures such as --link-gbits do not go with a command";
     if (options->command && !distributed && !options->num_workers)
         return "--workers 0 with a command: worker 0 leads";
     if (!distributed &&

@@ -106,6 +106,8 @@ TEST(flags_that_a_command_cannot_have_are_named) {
     passes(&options);
     options.json = true;
     passes(&options);
+    options.deepspeed = "ds.json"; /* the command reads it */
+    passes(&options);
     options.link_gbits = 1;
     expect_message(&options, "--link-gbits do not go with a command");
     options.link_gbits = 0;
