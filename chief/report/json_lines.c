@@ -4,6 +4,7 @@
 #include "chief/run.h"
 #include "core/base/background_file.h"
 #include "core/base/time.h"
+#include "core/store/file_lock.h"
 #include "core/store/fs_info.h"
 
 #include <ctype.h>
@@ -26,6 +27,7 @@ struct json_lines {
     const struct log *log;
     int descriptor;               /* -1: it is the file's */
     struct background_file *file; /* NULL: not begun, or it has failed */
+    int lock;                     /* open until the run is over; or -1 */
     int64_t stop_limit;
     const char *path; /* of the job */
 };
@@ -228,6 +230,7 @@ static void json_lines_close(void *self) {
     json_lines_stop(lines, status, &why);
     if (lines->descriptor >= 0)
         close(lines->descriptor);
+    file_lock_close(&lines->lock);
     free(lines);
 }
 
@@ -244,29 +247,44 @@ static bool is_of_lines(int descriptor) {
     return true;
 }
 
-static enum status open_file(const char *path, int *descriptor,
-                             struct failure *why) {
+/* Two runs would cut each other's lines. Any number may write to a pipe or a
+ * device. */
+static enum status lock_file(struct json_lines *lines, struct failure *why) {
+    if (!is_regular(lines->descriptor))
+        return STATUS_OK;
+    lines->lock = open(lines->path, O_RDWR | O_CLOEXEC);
+    if (lines->lock < 0)
+        return status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno, "opening %s",
+                            lines->path);
+    return file_lock_take(lines->lock, lines->path, lines->log, why);
+}
+
+static enum status open_file(struct json_lines *lines, struct failure *why) {
+    const char *path = lines->path;
     char folder[4096];
     enum status status =
         fs_info_parent_folder(path, folder, sizeof folder, why);
-    *descriptor = -1;
     if (!status)
         status = fs_info_make_folder(folder, why);
     if (!status) {
-        *descriptor = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (*descriptor < 0)
+        lines->descriptor =
+            open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (lines->descriptor < 0)
             status = status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
                                   "opening %s", path);
     }
-    if (!status && !is_of_lines(*descriptor))
+    if (!status && !is_of_lines(lines->descriptor))
         status = status_fail(why, FAILURE_OUTPUT_UNUSABLE,
                              "%s is there, and its first line is not that of "
                              "a run's metrics; choose another file",
                              path);
     if (!status)
+        status = lock_file(lines, why);
+    if (!status)
         return STATUS_OK;
-    if (*descriptor >= 0)
-        close(*descriptor);
+    file_lock_close(&lines->lock);
+    if (lines->descriptor >= 0)
+        close(lines->descriptor);
     why->code = FAILURE_OUTPUT_UNUSABLE;
     status_context(why, "metrics.jsonl");
     return STATUS_CONFIG;
@@ -281,9 +299,11 @@ enum status json_lines_open(struct point_outlet *outlet, const struct run *run,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for metrics");
     *lines = (struct json_lines){
         .log = run->log,
+        .descriptor = -1,
+        .lock = -1,
         .path = run->job->metrics_jsonl,
         .stop_limit = time_from_seconds(run->job->timeouts.stop)};
-    enum status status = open_file(lines->path, &lines->descriptor, why);
+    enum status status = open_file(lines, why);
     if (status) {
         free(lines);
         return status;

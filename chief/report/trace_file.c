@@ -5,12 +5,15 @@
 #include "chief/run.h"
 #include "core/base/background_task.h"
 #include "core/base/health.h"
+#include "core/store/file_lock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_PATH = 4096, SLICE_MS = 100 };
@@ -36,6 +39,8 @@ struct member {
 struct trace_file {
     struct trace_steps steps;
     char path[MAX_PATH];
+    char lock_path[MAX_PATH + 8];
+    int lock; /* while the run may write PATH; -1: PATH is its own by name */
     uint32_t num_members; /* slots, and the chief */
     size_t count;         /* records in all */
     uint64_t saved;       /* the last checkpoint that was looked at */
@@ -61,6 +66,35 @@ static enum status check_folder(const char *path, struct failure *why) {
                         "--trace-file: cannot write %s into %s", path, folder);
 }
 
+static bool is_lock_current(const struct trace_file *file) {
+    struct stat own, found;
+    return !fstat(file->lock, &own) && !stat(file->lock_path, &found) &&
+           own.st_ino == found.st_ino && own.st_dev == found.st_dev;
+}
+
+/* The file itself is replaced when it is written: its lock is a file beside it,
+ * which who has held it removes. */
+static enum status lock_trace(struct trace_file *file, const struct log *log,
+                              struct failure *why) {
+    const int flags = O_CREAT | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    enum status status = STATUS_OK;
+    snprintf(file->lock_path, sizeof file->lock_path, "%s.lock", file->path);
+    for (bool locked = false; !status && !locked;) {
+        file->lock = open(file->lock_path, flags, 0600);
+        if (file->lock < 0)
+            return status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
+                                "--trace-file: cannot write %s",
+                                file->lock_path);
+        status = file_lock_take(file->lock, file->path, log, why);
+        locked = !status && is_lock_current(file);
+        if (!locked)
+            file_lock_close(&file->lock);
+    }
+    if (status)
+        status_context(why, "--trace-file");
+    return status;
+}
+
 enum status trace_file_open(struct run *run, const struct trace_steps *steps,
                             struct failure *why) {
     if (!steps->last)
@@ -72,6 +106,8 @@ enum status trace_file_open(struct run *run, const struct trace_steps *steps,
         file->members = calloc(count, sizeof *file->members);
         file->trace.processes = calloc(count, sizeof *file->trace.processes);
     }
+    if (file)
+        file->lock = -1;
     if (!file || !file->members || !file->trace.processes)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a trace");
     file->steps = *steps;
@@ -84,11 +120,15 @@ enum status trace_file_open(struct run *run, const struct trace_steps *steps,
              (unsigned long long)run->id);
     if (steps->path)
         snprintf(file->path, sizeof file->path, "%s", steps->path);
-    return check_folder(file->path, why);
+    enum status status = check_folder(file->path, why);
+    return status || !steps->path ? status : lock_trace(file, run->log, why);
 }
 
 static void free_file(void *context) {
     struct trace_file *file = context;
+    if (file->lock >= 0)
+        unlink(file->lock_path);
+    file_lock_close(&file->lock);
     for (uint32_t i = 0; file->members && i < file->num_members; i++)
         free(file->members[i].records);
     free(file->members);

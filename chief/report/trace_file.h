@@ -29,7 +29,7 @@ struct trace_steps {
 };
 
 /* Opens RUN's trace of STEPS, if there are any. STATUS_CONFIG or STATUS_FAILED:
- * the file's folder cannot be written. */
+ * the file's folder cannot be written, or another run is to write the file. */
 enum status trace_file_open(struct run *run, const struct trace_steps *steps,
                             struct failure *why) MUST_CHECK;
 

@@ -3,6 +3,7 @@
 
 #include "core/base/fork_guard.h"
 #include "core/store/checkpoint.h"
+#include "core/store/file_lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,11 +30,6 @@ struct dir_lock {
     char path[PATH_MAX], owner[32];
     struct dir_lock_settings settings;
 };
-
-static bool set_lock(int file, short type) {
-    struct flock all = {.l_type = type, .l_whence = SEEK_SET};
-    return !fcntl(file, F_OFD_SETLK, &all);
-}
 
 /* True if another open file holds a lock on FILE. */
 static bool is_locked(int file) {
@@ -108,7 +104,7 @@ static enum status open_lock_file(struct dir_lock *lock, struct failure *why) {
             return status_errno(why, FAILURE_FILE_UNWRITABLE, error,
                                 "cannot write %s", lock->path);
         fork_guard_add_file(lock->file);
-        lock->locked = set_lock(lock->file, F_RDLCK);
+        lock->locked = file_lock_set(lock->file, F_RDLCK);
         if (!lock->locked) {
             log_warning(lock->settings.log, "lock_unavailable",
                         "%s takes no lock (%s): a second run in the same "

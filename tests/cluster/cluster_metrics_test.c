@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <unistd.h>
 
 enum { MAXIMUM = 20000, KILLED = 128 + SIGKILL };
 
@@ -233,4 +234,46 @@ TEST(time_lost_to_a_dead_peer_suggests_no_key) {
                                   "largest cause of lost time: waiting for "
                                   "worker 1, which was silent for ");
     assert_false(cluster_fixture_has_logged(chief, "key: "));
+}
+
+/* The third begins when the first is over. */
+TEST(a_second_run_of_the_same_outlets_is_refused_and_the_first_untouched) {
+    struct cluster_run *run = *state;
+    const char *const words[] = {"local",
+                                 "job.json",
+                                 "--ps",
+                                 "1",
+                                 "--trace-steps",
+                                 "5:6",
+                                 "--trace-file",
+                                 "t.pftrace",
+                                 "--set",
+                                 "epochs=100000",
+                                 "--set",
+                                 "checkpoint.dir=null",
+                                 NULL};
+    cluster_run_job(run, "{\"metrics\": {\"jsonl\": \"m.jsonl\"}}");
+    struct cluster_process *first =
+        cluster_run_start(run, "local", words, NULL);
+    cluster_run_await_soon(first, "%)");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(
+            run, 2, WORDS("run", "job.json", "--set", "checkpoint.dir=null")),
+        "m.jsonl: end that run first");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, 2,
+                             WORDS("run", "job.json", "--set",
+                                   "checkpoint.dir=null", "--set",
+                                   "metrics.jsonl=other.jsonl", "--trace-steps",
+                                   "5:6", "--trace-file", "t.pftrace")),
+        "--trace-file: another run writes t.pftrace: end that run first");
+    cluster_run_signal(first, SIGTERM);
+    cluster_run_expect_soon(first, 128 + SIGTERM);
+    cluster_fixture_tool(run, 0, WORDS("report", "m.jsonl", "-o", "m.html"));
+    assert_int_equal(access(cluster_run_path(run, "t.pftrace"), R_OK), 0);
+    assert_int_equal(access(cluster_run_path(run, "t.pftrace.lock"), F_OK), -1);
+    cluster_fixture_tool(run, 0,
+                         WORDS("run", "job.json", "--set",
+                               "checkpoint.dir=null", "--trace-steps", "5:6",
+                               "--trace-file", "t.pftrace"));
 }

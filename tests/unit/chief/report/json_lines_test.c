@@ -183,6 +183,30 @@ TEST(a_file_of_something_else_is_refused) {
     }
 }
 
+TEST(a_file_that_another_run_writes_is_refused) {
+    struct point_outlet second = {0}, outlet = begun(measured, 0);
+    write_point(&outlet, 10, 2.5);
+    assert_error(json_lines_open(&second, &measured->run, &failure),
+                 FAILURE_OUTPUT_UNUSABLE);
+    assert_contains(failure.text, "metrics.jsonl: another run writes /tmp/");
+    write_point(&outlet, 20, 2.5);
+    outlet.close(outlet.self);
+    assert_string_equal(lines_of_file(), HEAD_OF("0") POINT("10") POINT("20"));
+    second = begun(measured, 20);
+    second.close(second.self);
+    assert_string_equal(lines_of_file(),
+                        HEAD_OF("0") POINT("10") POINT("20") HEAD_OF("20"));
+}
+
+TEST(any_number_of_runs_writes_to_a_device) {
+    struct point_outlet first = {0}, second = {0};
+    measured->job.metrics_jsonl = (char *)"/dev/null";
+    assert_ok(json_lines_open(&first, &measured->run, &failure));
+    assert_ok(json_lines_open(&second, &measured->run, &failure));
+    first.close(first.self);
+    second.close(second.self);
+}
+
 TEST(a_folder_that_cannot_be_made_is_refused) {
     struct point_outlet outlet;
     measured->job.metrics_jsonl = (char *)"/proc/none/m.jsonl";
