@@ -3,14 +3,33 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
 from collections.abc import Iterator
 from typing import Any
 
+from .job_keys import SENTENCES, TYPES
+
 _SHORT = {"clip": "gradient_clipping"}
 _MAIN_KEY = {"strategy": "type", "checkpoint": "dir", "optimizer": "type"}
+
+
+def described(init: Any) -> Any:
+    """INIT(..., **keys), whose help() has each key with type and sentence."""
+    signature = inspect.signature(init)
+    own = [p for p in signature.parameters.values() if p.name != "keys"]
+    keys = [
+        inspect.Parameter(
+            key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
+        )
+        for key, kind in TYPES.items()
+    ]
+    init.__signature__ = signature.replace(parameters=[*own, *keys])
+    lines = "".join(f"\n    {k}: {text}" for k, text in SENTENCES.items())
+    init.__doc__ = f"{inspect.cleandoc(init.__doc__)}\n\nKEYS:\n{lines}\n"
+    return init
 
 
 def overrides(keys: dict[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from . import _library, alone, process_hooks, tables
 from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
-from .overrides import overrides
+from .overrides import described, overrides
 
 # The names of what a rank keeps: its own, and what is alike on all ranks.
 _KEPT, _SHARED = b"python", b"shared"
@@ -686,6 +686,7 @@ def version() -> str:
     return _c.capstan_version().decode()
 
 
+@described
 def init(
     job: str | os.PathLike[str] | None = None,
     *,

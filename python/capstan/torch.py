@@ -53,6 +53,7 @@ from . import (
     Position,
 )
 from . import Run as PlainRun
+from .overrides import described
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
 from .torch_rules import Rule, Server, Worker, has_state, mixed, server_lacks
@@ -152,7 +153,7 @@ class Run(PlainRun):
         """This rank's batches of EPOCH, of LOADER's batch size each."""
         return Shard(self, loader, epoch)
 
-    def share(self, dataset: Any) -> Any:
+    def part(self, dataset: Any) -> Any:
         """This rank's part of DATASET, for a trainer that draws batches.
 
         Sample i is of rank i modulo size. All parts have the same length: the
@@ -165,6 +166,8 @@ class Run(PlainRun):
         if hasattr(dataset, "select"):
             return dataset.select(rows)
         return Subset(dataset, rows)
+
+    share = part  # its older name
 
 
 class Shard:
@@ -228,6 +231,7 @@ class Shard:
             self._run._batch = number + 1
 
 
+@described
 def init(
     job: str | os.PathLike[str] | None = None,
     *,
@@ -276,7 +280,24 @@ def DistributedOptimizer(
     backward() each .grad is the mean over the ranks, and OPTIMIZER applies it.
     LAZY: step() returns at once and each module waits for its own weights.
     SCALER: the GradScaler whose step() calls this one's. With rule "worker"
-    the mean is of the sum of BACKWARD_PASSES_PER_STEP passes.
+    the mean is of the sum of BACKWARD_PASSES_PER_STEP passes. RULE "auto":
+    the ps's where they know the optimiser and no framework is imported.
+
+                      rule "server"              rule "worker"
+    optimiser         SGD, Adam, AdamW,          any of torch.optim.Optimizer
+                      Adagrad, RMSprop
+    it runs           on the ps; by all-reduce   on each rank
+                      in the exchange
+    .grad after       this rank's own, which     the mean over the ranks,
+    backward()        has been sent              which the script may change
+    clipping          init(clip=...)             the script's own, on the mean
+    fp16              scaler=                    the script's GradScaler
+    staleness         each push is an update     refused
+    its state         on the ps; state_dict()    on each rank, alike
+                      fetches it
+    restart           a checkpoint has it        init(checkpoint=...) keeps
+                                                 it; without it a killed
+                                                 worker stays out
     """
     run = torch_run()
     if run.optimizer:

@@ -99,7 +99,7 @@ def train(steps, save=None, resume=None, pause=None, **keys):
     trainer = trainer_of(
         net,
         optimizer,
-        run.share(dataset()),
+        run.part(dataset()),
         steps,
         run.size,
         output_dir=save or "none",

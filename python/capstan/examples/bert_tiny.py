@@ -73,7 +73,7 @@ def main() -> None:
             report_to="none",
             disable_tqdm=run.rank > 0,
         ),
-        train_dataset=run.share(Sentences(arguments.samples)),
+        train_dataset=run.part(Sentences(arguments.samples)),
         optimizers=(optimizer, None),
     )
     result = trainer.train()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What help() says."""
+
+import inspect
+import pydoc
+import unittest
+
+import frameworks
+import job_keys
+
+frameworks.need("torch")
+
+import capstan.torch  # noqa: E402
+from capstan.job_keys import SENTENCES, TYPES  # noqa: E402
+
+
+class Help(unittest.TestCase):
+    def test_keys_are_those_of_the_schema(self):
+        found = job_keys.FILE.read_text()
+        self.assertEqual(
+            found, job_keys.text(), "run python/tests/job_keys.py"
+        )
+
+    def test_init_has_each_key_with_type_and_sentence(self):
+        for init in capstan.init, capstan.torch.init:
+            parameters = inspect.signature(init).parameters
+            text = pydoc.plain(pydoc.render_doc(init))
+            for key, sentence in SENTENCES.items():
+                self.assertEqual(parameters[key].annotation, TYPES[key])
+                self.assertIn(f"{key}: {sentence}", text)
+            self.assertEqual(parameters["keep_env"].default, False)
+            with self.assertRaisesRegex(capstan.ConfigError, "no_such_key"):
+                init(no_such_key=1)
+
+    def test_rules_stand_side_by_side(self):
+        text = pydoc.plain(pydoc.render_doc(capstan.torch.DistributedOptimizer))
+        for row in "it runs", ".grad after", "clipping", "staleness", "restart":
+            self.assertIn(f"\n    {row}  ", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
