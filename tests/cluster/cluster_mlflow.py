@@ -34,7 +34,9 @@ class Server:
         self.random = random.Random(random.randrange(1 << 30))
         self.experiments, self.runs, self.metrics = {}, {}, []
         self.lock = threading.Lock()
-        self.denied = 0
+        self.denied = self.histories = 0
+        self.silence = None  # of the first batch of metrics, until it is set
+        self.silent_to = 0  # the last step of that batch
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -71,6 +73,15 @@ class Server:
                 request.close_connection = True
                 return
             code, said = self.work(request, url.path, query, body)
+            silent = self.silence and body.get('metrics') and \
+                not self.silent_to
+            if silent:
+                self.silent_to = max(metric['step']
+                                     for metric in body['metrics'])
+        if silent:
+            self.silence.wait(DEADLINE)
+            request.close_connection = True
+            return
         if how < 2 * self.faults:
             if how % 2:
                 request.close_connection = True
@@ -141,6 +152,7 @@ class Server:
         return 200, {}
 
     def metrics_get_history(self, asked):
+        self.histories += 1
         return 200, {'metrics': [metric for metric in self.metrics
                                  if metric['key'] == asked['metric_key']]}
 
@@ -222,6 +234,29 @@ class Case(unittest.TestCase):
         self.assertEqual(run['info']['status'], 'FINISHED')
         self.assertEqual(run['info']['run_name'], 'first')
         self.assertEqual(list(self.server.experiments), ['a b'])
+
+    def test_a_server_that_stores_in_silence_is_read_back(self):
+        """It is silent until training is over, and for 12 s at least, of
+        which capstan waits for 10."""
+        steps = 8000
+        self.server = Server()
+        self.server.silence = threading.Event()
+        silence = threading.Timer(12, self.server.silence.set)
+        process = self.start({'tracking_uri':
+                              f'http://127.0.0.1:{self.server.port}'},
+                             steps=steps)
+        seen = ''
+        for line in process.stderr:
+            seen += line
+            if f'epoch {steps // 100}/{steps // 100}: test' in line:
+                break
+        self.assertIn(self.server.silent_to, range(EVERY, steps), seen)
+        silence.start()
+        text = self.finish(process, before=seen)
+        silence.join()
+        self.assertNotIn('"mlflow_incomplete"', text)
+        self.assertGreater(self.server.histories, 0)
+        self.expect_whole(self.server, steps=steps)
 
     def test_a_server_that_comes_later_gets_all(self):
         self.server = Server()

@@ -320,6 +320,69 @@ TEST(each_metric_stands_once_whatever_answers_are_lost) {
     }
 }
 
+static bool has_metrics(const struct mlflow_request *request) {
+    return !strcmp(request->path, "runs/log-batch") &&
+           strstr(request->body, "\"timestamp\"");
+}
+
+/* Answers what RUN asks until it wants to send metrics, or to read their
+ * histories; returns that request, which the caller clears. */
+static struct mlflow_request until_metrics(struct model_server *server,
+                                           struct mlflow_run *run,
+                                           int64_t *now) {
+    struct mlflow_request request;
+    for (int turns = 0; turns < 100; turns++) {
+        int64_t due = mlflow_run_due(run, *now);
+        assert_true(due < TIME_NEVER);
+        *now = due > *now ? due : *now;
+        if (mlflow_run_next(run, *now, &request)) {
+            if (has_metrics(&request) || strstr(request.path, "get-history"))
+                return request;
+            answer_one(server, run, &request, *now);
+        }
+        mlflow_request_clear(&request);
+    }
+    fail_msg("no metrics are sent");
+    return request;
+}
+
+/* It stores the first batch, and says nothing for the 10 s of the outlet. */
+TEST(a_batch_that_was_stored_in_silence_is_read_back_and_not_repeated) {
+    static const char *const silence[] = {"stores it", "loses it"};
+    for (int lost = 0; lost < 2; lost++) {
+        struct model_server server;
+        int64_t now = 0;
+        long code;
+        server_open(&server, 0);
+        struct mlflow_run *run = open_run(&(struct mlflow_run_settings){0}, 1);
+        for (uint64_t step = 1; step <= 10; step++)
+            add_point(run, step);
+        struct mlflow_request request = until_metrics(&server, run, &now);
+        assert_true(has_metrics(&request));
+        json_t *body = json_loads(request.body, 0, NULL);
+        if (!lost)
+            json_decref(serve(&server, request.path, body, &code));
+        json_decref(body);
+        mlflow_request_clear(&request);
+        for (uint64_t step = 11; step <= 20; step++)
+            add_point(run, step);
+        now += 10 * TIME_S;
+        const struct mlflow_answer none = {.outcome = MLFLOW_LOST,
+                                           .text = silence[lost]};
+        mlflow_run_answer(run, now, &none);
+        request = until_metrics(&server, run, &now);
+        assert_non_null(strstr(request.path, "get-history"));
+        answer_one(&server, run, &request, now);
+        mlflow_request_clear(&request);
+        mlflow_run_end(run, now, "FINISHED", 1);
+        talk(&server, run, &now, TIME_NEVER);
+        assert_true(mlflow_run_facts(run)->over);
+        expect_each_once(&server, 20);
+        mlflow_run_close(&run);
+        server_close(&server);
+    }
+}
+
 TEST(a_server_that_answers_gets_as_few_requests_as_the_limits_allow) {
     const struct mlflow_run_settings none = {0};
     struct model_server server;
