@@ -306,6 +306,27 @@ def check_report(capstan, browser, folder, pictures):
     assert browser.value("document.querySelector('#job pre').innerText.length") < 100000
 
 
+def check_losses(capstan, browser, folder, pictures):
+    """Of runs without a finite loss at any step: of a model, and of a script that
+    reports none, whose page says nothing of it."""
+    for model, told in (("mlp", True), ("external", False)):
+        lines = [{"run": "1", "start": 0, "time": 1700000000, "job": {"model": {"type": model}}}]
+        lines += [{"step": step, "time": 1700000000 + step, "learning_rate": 0.1,
+                   "steps_per_second": 10} for step in range(10, 101, 10)]
+        lines.append({"summary": {"exit": 0, "steps": 100, "train_loss": None}})
+        with open(f"{folder}/n.jsonl", "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        subprocess.run([capstan, "report", f"{folder}/n.jsonl", "-o", f"{folder}/n.html"],
+                       check=True)
+        look_at(browser, f"file://{folder}/n.html", f"no loss, {model}",
+                "document.querySelectorAll('#charts path').length > 0", pictures)
+        said = [browser.value(f"document.getElementById('{part}').textContent.includes("
+                              f"'{text}')") for part, text in (
+                                  ("notes", "The loss of step 100 is not finite."),
+                                  ("tiles", "Training lossnot finite"))]
+        assert said == [told, told], f"{model}: {said}"
+
+
 def main():
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if not program:
@@ -318,6 +339,7 @@ def main():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         browser = Browser(program, folder)
         try:
+            check_losses(capstan, browser, folder, pictures)
             check_report(capstan, browser, folder, pictures)
             check_run(capstan, browser, folder, pictures)
         finally:
