@@ -3,6 +3,7 @@
 #include "commands/cli/options.h"
 #include "commands/verbs.h"
 #include "core/base/log.h"
+#include "core/base/output.h"
 #include "core/base/plugin.h"
 #include "core/base/status.h"
 
@@ -39,6 +40,8 @@ int main(int argc, char **argv) {
     log_set_format(options.log_format);
     if (!status && !options.printed_help)
         status = verbs[options.cli_command](&options, &why);
+    if (!status)
+        status = output_finish(stdout, &why);
     if (status && why.text[0])
         log_failure_of_command(&why);
     if (plugin_threads_left(NULL)) {

@@ -7,6 +7,7 @@
 #include "commands/ckpt_diff.h"
 
 #include "core/base/log.h"
+#include "core/base/output.h"
 #include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
 #include "core/store/row_merge.h"
@@ -853,6 +854,8 @@ enum status ckpt_diff(const struct ckpt_diff_options *options, FILE *to,
     } else if (!status) {
         print_report(report, to);
     }
+    if (!status)
+        status = output_finish(to, why);
     if (status)
         status = STATUS_CONFIG;
     else if (!json_is_true(json_object_get(report, "equal")))

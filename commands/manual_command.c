@@ -12,7 +12,6 @@
 #include "worker/models/model.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -562,8 +561,5 @@ enum status manual_command(const struct options *options, struct failure *why) {
         return status_fail(why, FAILURE_USAGE,
                            "no page '%s'; `capstan manual` lists them",
                            options->job);
-    if (fflush(stdout) || ferror(stdout))
-        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
-                            "cannot write the page");
     return STATUS_OK;
 }

@@ -170,6 +170,55 @@ TEST(every_example_of_a_help_works_as_printed) {
     }
 }
 
+/* What is lost on a full disk is no success: 1, or 2 of ckpt diff, whose 1 says
+ * that the checkpoints differ. Texts are shorter and longer than a buffer. */
+TEST(output_that_cannot_be_written_is_a_failure) {
+    static const char *const commands[] = {
+        "--help",
+        "--version",
+        "run --help",
+        "run --json --set checkpoint=null job.json",
+        "local --json --set checkpoint=null job.json",
+        "cluster",
+        "cluster --explain",
+        "cluster --check --json",
+        "ckpt ls run/checkpoint",
+        "ckpt ls --json run/checkpoint",
+        "ckpt verify run/checkpoint",
+        "ckpt verify --json run/checkpoint",
+        "ckpt export run/checkpoint a.npz",
+        "ckpt export --json --table e1 run/checkpoint a.csv",
+        "ckpt diff run/checkpoint other/checkpoint",
+        "ckpt diff --json run/checkpoint other/checkpoint",
+        "data peek job.json",
+        "data peek --json job.json",
+        "data bench job.json",
+        "eval --json run/checkpoint",
+        "predict --json run/checkpoint other.csv a.npz",
+        "schema",
+        "manual",
+        "manual capstan-job",
+        "info",
+        "info --json",
+        "bench --simulate --workers 8 --ps 2 --link-gbits 10 job.json",
+        "compare --from compare.json",
+        "compare --json --from compare.json",
+        "compare --predict --params 25.6M --workers 8 --link-gbits 10"};
+    write_all(*state);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        struct cluster_process *process = cluster_run_program(
+            *state, textf("full-%zu", i), "/bin/bash",
+            WORDS("-c", textf("exec \"$CAPSTAN\" %s > /dev/full", commands[i])),
+            NULL);
+        int wanted = strncmp(commands[i], "ckpt diff", 9) ? 1 : 2;
+        int code = cluster_run_exit(process, CLUSTER_RUN_DEADLINE);
+        if (code != wanted ||
+            !strstr(cluster_run_errors(process), "standard output"))
+            fail_msg("%s: exit code %d, not %d\n%s", commands[i], code, wanted,
+                     cluster_run_errors(process));
+    }
+}
+
 /* Also of subcommands; in a page "-" is "\-". */
 TEST(every_page_of_the_manual_has_an_example) {
     struct cluster_process *manual =
