@@ -28,7 +28,8 @@ struct side {
     char folder[PATH_MAX];
     struct manifest manifest;
     struct checkpoint_reader *reader;
-    float *floats; /* a block */
+    float *floats;        /* a block */
+    uint64_t *rule_steps; /* of each partition of tables */
 };
 
 static enum status find_step(const char *name, const char *dir,
@@ -110,6 +111,7 @@ static void close_side(struct side *side) {
     checkpoint_reader_close(&side->reader);
     manifest_clear(&side->manifest);
     free(side->floats);
+    free(side->rule_steps);
 }
 
 /* A slot of a parameter, block by block. */
@@ -407,7 +409,18 @@ struct table_difference {
                                of pushes */
     uint32_t dim, num_slots;
     struct difference tensors[1 + MANIFEST_MAX_SLOTS];
+    const struct side *sides;
+    const uint32_t *tables;
+    struct rule_steps *steps; /* of the partitions that rows are in */
 };
+
+/* The updates that the optimizer of the row ID has counted on side S. */
+static uint64_t row_rule_step(const struct table_difference *out, int s,
+                              uint64_t id) {
+    const struct side *side = &out->sides[s];
+    return side->rule_steps[layout_partition(
+        side->manifest.layout, layout_row_hash(out->tables[s], id))];
+}
 
 /* A and B are the rows of one id. */
 static void diff_compare_rows(struct table_difference *out, const struct row *a,
@@ -415,6 +428,8 @@ static void diff_compare_rows(struct table_difference *out, const struct row *a,
     const float *floats[2] = {(const float *)(a + 1), (const float *)(b + 1)};
     const struct difference_place place = {.id = a->id};
     bool differ = false;
+    note_rule_steps(out->steps, row_rule_step(out, 0, a->id),
+                    row_rule_step(out, 1, b->id));
     for (uint32_t s = 0; s <= out->num_slots; s++) {
         uint64_t before = out->tensors[s].different;
         difference_add_floats(
@@ -534,12 +549,16 @@ static enum status diff_check_rows(const struct side *side, uint32_t t,
 
 static enum status compare_table(json_t *report, struct side sides[2],
                                  const uint32_t tables[2],
+                                 struct rule_steps *steps,
                                  struct failure *why) {
     struct row_merge merges[2] = {{0}, {0}};
     struct table_difference *table = calloc(1, sizeof *table);
     enum status status = STATUS_OK;
     if (!table)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a table");
+    table->sides = sides;
+    table->tables = tables;
+    table->steps = steps;
     if (!match_tables(report, sides, tables, table)) {
         free(table);
         return STATUS_OK;
@@ -561,51 +580,53 @@ static enum status compare_table(json_t *report, struct side sides[2],
     return status;
 }
 
-/* The numbers of updates that the optimizers of rows have counted lie by
- * partition. */
-static enum status compare_partitions(json_t *report, struct side sides[2],
-                                      struct failure *why) {
-    const struct layout *layouts[2] = {sides[0].manifest.layout,
-                                       sides[1].manifest.layout};
-    struct rule_steps steps = {false};
+static enum status read_rule_steps(struct side *side, struct failure *why) {
+    const struct layout *layout = side->manifest.layout;
     enum status status = STATUS_OK;
-    bool like = layouts[0]->num_partitions == layouts[1]->num_partitions;
-    for (uint32_t p = 0; like && p < layouts[0]->num_partitions && !status;
-         p++) {
-        uint64_t counted[2];
-        for (int i = 0; i < 2 && !status; i++)
-            status = checkpoint_reader_rule_step(
-                sides[i].reader, layouts[i]->num_blocks + p, &counted[i], why);
-        if (!status)
-            note_rule_steps(&steps, counted[0], counted[1]);
-    }
-    if (!like)
-        add_unlike_counts(report, "tables", "partitions",
-                          layouts[0]->num_partitions,
-                          layouts[1]->num_partitions);
-    else if (steps.differ)
-        add_unlike_counts(report, "tables", "counted updates", steps.a,
-                          steps.b);
+    side->rule_steps =
+        calloc(layout->num_partitions + 1, sizeof *side->rule_steps);
+    if (!side->rule_steps)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for partitions");
+    for (uint32_t p = 0; p < layout->num_partitions && !status; p++)
+        status = checkpoint_reader_rule_step(
+            side->reader, layout->num_blocks + p, &side->rule_steps[p], why);
     return status;
+}
+
+/* The optimizers of rows count their updates by partition. Where both sides
+ * have as many, those without rows are compared too. */
+static void note_partitions(struct rule_steps *steps,
+                            const struct side sides[2]) {
+    uint32_t count = sides[0].manifest.layout->num_partitions;
+    if (count != sides[1].manifest.layout->num_partitions)
+        return;
+    for (uint32_t p = 0; p < count; p++)
+        note_rule_steps(steps, sides[0].rule_steps[p], sides[1].rule_steps[p]);
 }
 
 static enum status compare_tables(json_t *report, struct side sides[2],
                                   struct failure *why) {
     const struct layout *a = sides[0].manifest.layout;
     const struct layout *b = sides[1].manifest.layout;
+    struct rule_steps steps = {false};
     enum status status = STATUS_OK;
+    for (int i = 0; i < 2 && a->num_tables && b->num_tables && !status; i++)
+        status = read_rule_steps(&sides[i], why);
+    if (!status && a->num_tables && b->num_tables)
+        note_partitions(&steps, sides);
     for (uint32_t t = 0; t < a->num_tables && !status; t++) {
         const uint32_t tables[2] = {t, find_table_named(b, a->tables[t].name)};
         if (tables[1] == b->num_tables)
             add_only(report, true, a->tables[t].name, NULL);
         else
-            status = compare_table(report, sides, tables, why);
+            status = compare_table(report, sides, tables, &steps, why);
     }
     for (uint32_t t = 0; t < b->num_tables && !status; t++)
         if (find_table_named(a, b->tables[t].name) == a->num_tables)
             add_only(report, false, b->tables[t].name, NULL);
-    if (!status && a->num_tables && b->num_tables)
-        status = compare_partitions(report, sides, why);
+    if (!status && steps.differ)
+        add_unlike_counts(report, "tables", "counted updates", steps.a,
+                          steps.b);
     return status;
 }
 
