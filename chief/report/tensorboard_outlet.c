@@ -3,6 +3,7 @@
 
 #include "chief/report/tensorboard_writer.h"
 #include "chief/run.h"
+#include "core/base/time.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 struct tensorboard_outlet {
     const struct log *log;
     struct tensorboard_writer *writer; /* NULL: it has failed */
+    int64_t stop_limit;
 };
 
 static void tensorboard_outlet_stop(struct tensorboard_outlet *outlet,
@@ -25,6 +27,9 @@ static void tensorboard_outlet_stop(struct tensorboard_outlet *outlet,
 static void tensorboard_outlet_begin(void *self, const struct run *run) {
     struct tensorboard_outlet *outlet = self;
     struct failure why;
+    if (outlet->writer)
+        tensorboard_outlet_stop(
+            outlet, tensorboard_writer_detach(outlet->writer, &why), &why);
     if (run->plan.has_restored && outlet->writer)
         tensorboard_outlet_stop(
             outlet,
@@ -61,7 +66,10 @@ static void tensorboard_outlet_flush(void *self) {
 
 static void tensorboard_outlet_close(void *self) {
     struct tensorboard_outlet *outlet = self;
-    tensorboard_writer_close(&outlet->writer);
+    struct failure why;
+    enum status status = tensorboard_writer_finish(
+        &outlet->writer, time_now() + outlet->stop_limit, &why);
+    tensorboard_outlet_stop(outlet, status, &why);
     free(outlet);
 }
 
@@ -74,6 +82,7 @@ enum status tensorboard_outlet_open(struct point_outlet *out,
     if (!outlet)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
     outlet->log = run->log;
+    outlet->stop_limit = time_from_seconds(run->job->timeouts.stop);
     enum status status =
         tensorboard_writer_open(&outlet->writer, run->job->events_dir, why);
     if (status) {

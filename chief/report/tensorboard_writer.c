@@ -2,56 +2,65 @@
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
+#include "core/base/background_file.h"
 #include "core/base/masked_crc.h"
 #include "core/base/time.h"
 #include "core/store/fs_info.h"
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MAX_PATH = 4096, MAX_TAG = 512, MAX_EVENT = MAX_TAG + 128 };
+enum { HEAD = 12, FRAME = HEAD + 4 }; /* of a record */
 
 struct tensorboard_writer {
-    FILE *file;
+    FILE *file;                         /* or, */
+    struct background_file *background; /* once a thread writes */
     char path[MAX_PATH];
 };
 
-/* Writes one record: length, CRC of the length, bytes, CRC of the bytes; all
- * little-endian. */
-static enum status tensorboard_writer_write_record(
-    struct tensorboard_writer *writer, uint8_t *bytes, size_t size,
-    struct failure *why) {
+static enum status write_framed(struct tensorboard_writer *writer,
+                                const void *bytes, size_t size,
+                                struct failure *why) {
+    if (writer->background)
+        return background_file_append(writer->background, bytes, size, why);
+    return fwrite(bytes, size, 1, writer->file) == 1
+               ? STATUS_OK
+               : status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
+                              writer->path);
+}
+
+/* A record: length, CRC of the length, SIZE bytes, CRC of the bytes; all
+ * little-endian. RECORD has the bytes at their place, and room for the rest. */
+static size_t frame_record(uint8_t *record, size_t size) {
     uint64_t length = htole64(size);
     uint32_t length_crc = htole32(masked_crc(&length, sizeof length));
-    uint32_t crc = htole32(masked_crc(bytes, size));
-    FILE *file = writer->file;
-    if (fwrite(&length, sizeof length, 1, file) != 1 ||
-        fwrite(&length_crc, sizeof length_crc, 1, file) != 1 ||
-        fwrite(bytes, size, 1, file) != 1 ||
-        fwrite(&crc, sizeof crc, 1, file) != 1)
-        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
-                            writer->path);
-    return STATUS_OK;
+    uint32_t crc = htole32(masked_crc(record + HEAD, size));
+    memcpy(record, &length, sizeof length);
+    memcpy(record + sizeof length, &length_crc, sizeof length_crc);
+    memcpy(record + HEAD + size, &crc, sizeof crc);
+    return HEAD + size + sizeof crc;
 }
 
 static enum status write_event(struct tensorboard_writer *writer,
                                Tensorboard__Event *event, struct failure *why) {
-    uint8_t usual[MAX_EVENT], *bytes = usual;
+    uint8_t usual[FRAME + MAX_EVENT], *record = usual;
     event->wall_time = time_calendar();
     size_t size = tensorboard__event__get_packed_size(event);
-    if (size > sizeof usual)
-        bytes = malloc(size);
-    if (!bytes)
+    if (size > MAX_EVENT)
+        record = malloc(FRAME + size);
+    if (!record)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
-    tensorboard__event__pack(event, bytes);
+    tensorboard__event__pack(event, record + HEAD);
     enum status status =
-        tensorboard_writer_write_record(writer, bytes, size, why);
-    if (bytes != usual)
-        free(bytes);
+        write_framed(writer, record, frame_record(record, size), why);
+    if (record != usual)
+        free(record);
     return status;
 }
 
@@ -181,17 +190,44 @@ enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
 
 enum status tensorboard_writer_flush(struct tensorboard_writer *writer,
                                      struct failure *why) {
-    if (fflush(writer->file))
+    if (writer->file && fflush(writer->file))
         return status_errno(why, FAILURE_FILE_UNWRITABLE, errno, "writing %s",
                             writer->path);
     return STATUS_OK;
 }
 
+enum status tensorboard_writer_detach(struct tensorboard_writer *writer,
+                                      struct failure *why) {
+    int descriptor = fcntl(fileno(writer->file), F_DUPFD_CLOEXEC, 0);
+    if (descriptor < 0)
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno, "writing %s",
+                            writer->path);
+    fclose(writer->file);
+    writer->file = NULL;
+    return background_file_open(&writer->background, descriptor, writer->path,
+                                NULL, 0, why);
+}
+
+enum status tensorboard_writer_finish(struct tensorboard_writer **writer,
+                                      int64_t until, struct failure *why) {
+    enum status status = STATUS_OK;
+    if (*writer && (*writer)->background)
+        status = background_file_close(&(*writer)->background, until, why);
+    else if (*writer)
+        status = tensorboard_writer_flush(*writer, why);
+    tensorboard_writer_close(writer);
+    return status;
+}
+
 void tensorboard_writer_close(struct tensorboard_writer **writer) {
+    struct failure ignored;
     if (!*writer)
         return;
     if ((*writer)->file)
         fclose((*writer)->file);
+    enum status status =
+        background_file_close(&(*writer)->background, time_now(), &ignored);
+    (void)status;
     free(*writer);
     *writer = NULL;
 }

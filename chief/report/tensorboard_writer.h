@@ -40,12 +40,24 @@ enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
                                        uint64_t step,
                                        struct failure *why) MUST_CHECK;
 
+/* From now on a thread writes, so that no call waits for the disk. It follows
+ * what is flushed. After a failure: close it. */
+enum status tensorboard_writer_detach(struct tensorboard_writer *writer,
+                                      struct failure *why) MUST_CHECK;
+
 /* Passes the buffer to the kernel, so that readers see it. */
 enum status tensorboard_writer_flush(struct tensorboard_writer *writer,
                                      struct failure *why) MUST_CHECK;
 
+/* Closes *WRITER (may be NULL) once all is written; of a thread that has not
+ * written it by UNTIL the rest is lost. The status is that of all its writes.
+ */
+enum status tensorboard_writer_finish(struct tensorboard_writer **writer,
+                                      int64_t until,
+                                      struct failure *why) MUST_CHECK;
+
 /* Accepts a pointer to NULL. Errors on data that was not flushed are not
- * reported. */
+ * reported, and a thread is not waited for. */
 void tensorboard_writer_close(struct tensorboard_writer **writer);
 
 #endif

@@ -7,7 +7,6 @@
 #include "core/base/time.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/checkpoint_fixture.h"
-#include "tests/lib/event_files.h"
 #include "tests/lib/metrics_fixture.h"
 #include "tests/lib/test.h"
 
@@ -83,11 +82,32 @@ TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
     assert_true(sample_at(measured, now, METRIC_CHECKPOINT_AGE) == 5);
 }
 
-/* A second trainer, and TensorBoard. */
+static struct metric_point taken[64];
+static unsigned num_taken;
+
+static void take_point(void *self, const struct metric_point *point) {
+    (void)self;
+    assert_in_range(num_taken, 0, sizeof taken / sizeof *taken - 1);
+    taken[num_taken++] = *point;
+}
+
+/* "10:2.5 20:2 ": METRIC of the points so far, until the next call. */
+static const char *taken_text(enum metric metric) {
+    static char text[1024];
+    int length = 0;
+    text[0] = '\0';
+    for (unsigned i = 0; i < num_taken; i++)
+        if (isfinite(taken[i].values[metric]))
+            length += snprintf(text + length, sizeof text - (size_t)length,
+                               "%llu:%g ", (unsigned long long)taken[i].step,
+                               taken[i].values[metric]);
+    return text;
+}
+
+/* A second trainer, and an outlet. */
 static void adds_trainer(struct metrics_fixture *measured) {
-    measured->job.events_dir = folder;
-    assert_false(point_outlets_open(&measured->run.metrics.outlets,
-                                    &measured->run, &failure));
+    num_taken = 0;
+    measured->run.metrics.outlets.list[0].write = take_point;
     measured->run.roster.num_ranks = 2;
     measured->run.roster.slots[1] =
         (struct roster_slot){.state = ROSTER_HELD, .rank = 1};
@@ -114,7 +134,7 @@ static void reaches(struct metrics_fixture *measured, uint32_t rank,
 }
 
 static void expect_losses(const char *expected) {
-    assert_string_equal(event_files_text(folder, "train/loss"), expected);
+    assert_string_equal(taken_text(METRIC_TRAIN_LOSS), expected);
 }
 
 TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
@@ -172,7 +192,7 @@ TEST(the_use_of_gpus_is_the_mean_and_the_least_of_the_trainers_in_the_loop) {
     adds_trainer(measured);
     reaches(measured, 0, 10, 2);
     reaches(measured, 1, 10, 2);
-    assert_string_equal(event_files_text(folder, "gpu_utilization"), "");
+    assert_string_equal(taken_text(METRIC_GPU_UTILIZATION), "");
     tells_use(measured, 0, 1, 90);
     reaches(measured, 0, 20, 1);
     reaches(measured, 1, 20, 1);
@@ -183,9 +203,9 @@ TEST(the_use_of_gpus_is_the_mean_and_the_least_of_the_trainers_in_the_loop) {
     reaches(measured, 0, 40, 1);
     tells_use(measured, 0, 0, 0);
     reaches(measured, 0, 50, 1);
-    assert_string_equal(event_files_text(folder, "gpu_utilization"),
+    assert_string_equal(taken_text(METRIC_GPU_UTILIZATION),
                         "20:90 30:45 40:90 ");
-    assert_string_equal(event_files_text(folder, "gpu_utilization_least"),
+    assert_string_equal(taken_text(METRIC_GPU_UTILIZATION_LEAST),
                         "20:90 30:0 40:90 ");
 }
 
