@@ -152,10 +152,10 @@ TEST(a_run_switches_mode_and_keeps_its_loss_scale) {
     assert_true(number(three, "loss_scale") == number(one, "loss_scale"));
 }
 
-/* Scalars are written each second. */
 TEST(tensorboard_shows_the_loss_scale_and_skipped_steps) {
     struct cluster_run *run = *state;
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+                         " \"steps_per_print\": 100,"
                          " \"fp16\": {\"enabled\": true}, \"tensorboard\":"
                          " {\"enabled\": true, \"output_path\": \"events\"}}");
     const char *changes[] = {"checkpoint.every_seconds=3", NULL};
