@@ -51,6 +51,7 @@ from . import (
     Outcome,
     PeerLost,
     Position,
+    torch_needed,  # noqa: F401  before what an older torch lacks
 )
 from . import Run as PlainRun
 from .overrides import described

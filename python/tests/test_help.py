@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What help() says."""
 
+import importlib
 import inspect
 import pydoc
 import unittest
+from unittest import mock
 
 import frameworks
 import job_keys
 
 frameworks.need("torch")
+
+import torch  # noqa: E402
 
 import capstan.torch  # noqa: E402
 from capstan.job_keys import SENTENCES, TYPES  # noqa: E402
@@ -36,6 +40,18 @@ class Help(unittest.TestCase):
         text = pydoc.plain(pydoc.render_doc(capstan.torch.DistributedOptimizer))
         for row in "it runs", ".grad after", "clipping", "staleness", "restart":
             self.assertIn(f"\n    {row}  ", text)
+
+    def test_an_older_torch_is_refused_at_import(self):
+        needed = capstan.torch.torch_needed
+        for version in "2.1.0", "2.6.0+cpu", "2.15.0a0+git1", "3.0":
+            with mock.patch.object(torch, "__version__", version):
+                importlib.reload(needed)
+        for version in "1.13.1", "2.0.1+cu117":
+            with mock.patch.object(torch, "__version__", version):
+                with self.assertRaisesRegex(
+                    capstan.ConfigError, "needs torch 2.1 or newer"
+                ):
+                    importlib.reload(needed)
 
 
 if __name__ == "__main__":
