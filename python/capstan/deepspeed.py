@@ -51,6 +51,7 @@ __all__ = [
 # other scripts than those of this module know no such file.
 _VARIABLE = "CAPSTAN_DEEPSPEED_CONFIG"
 _given_file = os.environ.pop(_VARIABLE, None)
+_joined_keys: dict[str, Any] = {}  # of the configuration, or of the script
 _STATES = "mp_rank_00_model_states.pt"  # a file of a checkpoint
 _LATEST = "latest"
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
@@ -150,10 +151,12 @@ def init_distributed(
                 "before"
             )
         return
-    found = config or _file_of(None)
+    found = config or _given_file or _named_file()
     if found is not None:
         keys = {**configuration.run_keys(configuration.read(found)), **keys}
     run = init(**keys)
+    _joined_keys.clear()
+    _joined_keys.update(keys)
     # DeepSpeed sets them too, and its scripts read them.
     os.environ["RANK"] = str(run.rank)
     os.environ["WORLD_SIZE"] = str(run.size)
@@ -164,36 +167,41 @@ def _is_open() -> bool:
     return runs._current is not None and runs._current._open is not None
 
 
-def _file_of(args: Any) -> str | None:
-    """The configuration's file by `capstan local`, or by --deepspeed_config."""
-    named = getattr(args, "deepspeed_config", None)
-    for place, word in enumerate(sys.argv if args is None else ()):
+def _named_file() -> str | None:
+    """What --deepspeed_config of the command line names."""
+    for place, word in enumerate(sys.argv):
         flag, _, value = word.partition("=")
         if flag == "--deepspeed_config":
-            named = value or "".join(sys.argv[place + 1 : place + 2])
-    if named and _given_file and not os.path.samefile(named, _given_file):
-        raise configuration.refused(
-            f"the script has {named}, and capstan local {_given_file}: leave "
-            "one out"
-        )
-    return named or _given_file
+            return value or "".join(sys.argv[place + 1 : place + 2]) or None
+    return None
 
 
 def _config_of(args: Any, config: Any, older: Any) -> dict[str, Any]:
-    """The one that the script or its command line gives."""
-    config = older if config is None else config
-    found = _file_of(args)
-    if config is not None and found is not None:
-        raise configuration.refused(
-            f"initialize(config=...) and {found} are both given: leave one out"
-        )
-    given = found if config is None else config
-    if given is None:
+    """The one that the script, ARGS or `capstan local` gives."""
+    named = getattr(args, "deepspeed_config", None)
+    given = [f for f in (config, older, named, _given_file) if f is not None]
+    if not given:
         raise configuration.refused(
             "none is given: write initialize(config=...), or "
             "--deepspeed_config FILE"
         )
-    return configuration.read(given)
+    for other in given[1:]:
+        if not _is_same(given[0], other):
+            raise configuration.refused(
+                f"{_name_of(given[0])} and {_name_of(other)} are both given: "
+                "leave one out"
+            )
+    return configuration.read(given[0])
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict) or isinstance(b, dict):
+        return a == b
+    return os.path.realpath(a) == os.path.realpath(b)
+
+
+def _name_of(config: Any) -> str:
+    return "a dictionary" if isinstance(config, dict) else str(config)
 
 
 class _Engined(Worker):
@@ -668,9 +676,10 @@ def initialize(
     tree = _config_of(args, config, config_params)
     if not _is_open():
         init_distributed(config=tree)
-    elif tree.get("tensorboard", {}).get("enabled") and not _file_of(None):
+    events = tree.get("tensorboard", {})
+    if events.get("enabled") and _joined_keys.get("tensorboard") != events:
         raise configuration.refused(
-            "tensorboard: the run was joined before initialize(): write "
+            "tensorboard: the run was joined without it: write "
             "init_distributed(config=...)"
         )
     run = torch_run()

@@ -123,10 +123,12 @@ def _refuse_auto(path: str, value: Any) -> None:
 
 def _program() -> str:
     """The program that was installed with the library."""
-    folder = Path(_library.capstan._name).resolve().parent
-    for path in folder / "capstan", folder.parent / "bin" / "capstan":
-        if path.is_file():
-            return str(path)
+    library = Path(_library.capstan._name)
+    if len(library.parts) > 1:  # else the dynamic linker has found it
+        folder = library.resolve().parent
+        for path in folder / "capstan", folder.parent / "bin" / "capstan":
+            if path.is_file():
+                return str(path)
     found = shutil.which("capstan")
     if not found:
         raise refused(

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of test_deepspeed.py do."""
 
+import argparse
 import contextlib
 import json
 import math
+import os
 import signal
+import sys
 
 import frameworks
 import processes
@@ -171,6 +174,15 @@ def refusals():
     x, y = next(iter(loader))
     loss = nn.functional.cross_entropy(engine(x), y)
     tries("step", optimizer.step)
+    events = config(tensorboard={"enabled": True})
+    tries(
+        "late", lambda: deepspeed.initialize(model=network(), config=events)
+    )
+    args = argparse.Namespace(deepspeed_config="ds.json")
+    tries(
+        "two",
+        lambda: deepspeed.initialize(args, network(), config=config()),
+    )
     tries("backward", lambda: loss.backward())
     found["batch"] = len(x)
     report(found)
@@ -180,6 +192,21 @@ def taken():
     """The configuration is that of `capstan local`."""
     engine, *_ = deepspeed.initialize(model=network())
     report([engine.train_batch_size(), engine.global_rank])
+
+
+def named():
+    """The script reads the flag itself; TensorBoard's files are the run's."""
+    path = f"ds{os.getpid()}.json"
+    events = {"enabled": True, "output_path": "events", "job_name": "run"}
+    with open(path, "w") as file:
+        json.dump(config(tensorboard=events, steps_per_print=1), file)
+    sys.argv += ["--deepspeed_config", path]
+    deepspeed.init_distributed()
+    engine, *_ = deepspeed.initialize(model=network(), config=path)
+    for x, y in batches(engine):
+        engine.backward(nn.functional.cross_entropy(engine(x), y))
+        engine.step()
+    report(engine.global_steps)
 
 
 def differ():
@@ -194,5 +221,5 @@ def differ():
 
 
 if __name__ == "__main__":
-    functions = [plain, train, halves, refusals, taken, differ]
+    functions = [plain, train, halves, refusals, taken, named, differ]
     processes.main({f.__name__: f for f in functions})

@@ -83,6 +83,8 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         self.assertIn("no init_inference", found["name"])
         self.assertIn("no flops_profiler", found["engine"])
         self.assertIn("write engine.step()", found["step"])
+        self.assertIn("tensorboard: the run was joined", found["late"])
+        self.assertIn("a dictionary and ds.json are both", found["two"])
         self.assertIn("write engine.backward(loss)", found["backward"])
         self.assertEqual(found["batch"], frameworks.BATCH)
 
@@ -90,6 +92,14 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         with Cluster(self.program, "differ", 1, 2) as run:
             self.assertNotIn(0, run.wait().values())
             self.assertIn("global_steps by 1024 is", run.error("worker0"))
+
+    def test_a_script_may_name_the_file_of_its_flag(self):
+        with Cluster(self.program, "named", 1, 2) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            self.assertEqual(run.result("worker1"), frameworks.STEPS)
+            events = list(run.path("events").rglob("events.out.*"))
+            self.assertTrue(events)
 
     def run_local(self, *command, flags=()):
         folder = tempfile.TemporaryDirectory()
