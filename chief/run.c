@@ -17,6 +17,11 @@ bool run_is_endless(const struct run *run) {
     return run->plan.schedule.total == RUN_SCHEDULE_ENDLESS;
 }
 
+bool run_tests_again(const struct run *run) {
+    return run->plan.schedule.start == run->plan.schedule.total &&
+           run->plan.test_samples;
+}
+
 static uint64_t slowest_clock(const struct run *run) {
     uint64_t step = UINT64_MAX;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {

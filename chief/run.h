@@ -166,6 +166,9 @@ bool run_synchronous(const struct run *run);
 /* Does it end only when its trainers do? */
 bool run_is_endless(const struct run *run);
 
+/* Was it over when it began? Then it evaluates its last step once more. */
+bool run_tests_again(const struct run *run);
+
 /* By ps with optimizer None: the ps have weights only where a snapshot is
  * taken. */
 bool run_trainers_keep_weights(const struct run *run);

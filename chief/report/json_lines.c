@@ -172,15 +172,13 @@ static void append_object(struct json_lines *lines, json_t *object,
 static void json_lines_begin(void *self, const struct run *run) {
     struct json_lines *lines = self;
     uint64_t start = run->plan.schedule.start;
-    bool ended = start == run->plan.schedule.total;
     struct failure why;
     char id[24];
     snprintf(id, sizeof id, "%016" PRIx64, run->id);
     json_lines_stop(
         lines,
         background_file_open(&lines->file, lines->descriptor, lines->path,
-                             ended && run->plan.test_samples ? cut_evaluation
-                                                             : cut_lines,
+                             run_tests_again(run) ? cut_evaluation : cut_lines,
                              start, &why),
         &why);
     lines->descriptor = -1;

@@ -26,15 +26,17 @@ static void tensorboard_outlet_stop(struct tensorboard_outlet *outlet,
 
 static void tensorboard_outlet_begin(void *self, const struct run *run) {
     struct tensorboard_outlet *outlet = self;
+    uint64_t start = run->plan.schedule.start;
     struct failure why;
     if (outlet->writer)
         tensorboard_outlet_stop(
-            outlet, tensorboard_writer_detach(outlet->writer, &why), &why);
+            outlet,
+            tensorboard_writer_detach(outlet->writer,
+                                      run_tests_again(run) ? start : 0, &why),
+            &why);
     if (run->plan.has_restored && outlet->writer)
         tensorboard_outlet_stop(
-            outlet,
-            tensorboard_writer_restart(outlet->writer,
-                                       run->plan.schedule.start + 1, &why),
+            outlet, tensorboard_writer_restart(outlet->writer, start + 1, &why),
             &why);
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/time.h"
 #include "core/store/fs_info.h"
 
+#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -47,18 +48,22 @@ static size_t frame_record(uint8_t *record, size_t size) {
     return HEAD + size + sizeof crc;
 }
 
+/* RECORD has room for EVENT and its frame. The size of both. */
+static size_t pack_event(uint8_t *record, Tensorboard__Event *event) {
+    event->wall_time = time_calendar();
+    return frame_record(record, tensorboard__event__pack(event, record + HEAD));
+}
+
 static enum status write_event(struct tensorboard_writer *writer,
                                Tensorboard__Event *event, struct failure *why) {
     uint8_t usual[FRAME + MAX_EVENT], *record = usual;
-    event->wall_time = time_calendar();
     size_t size = tensorboard__event__get_packed_size(event);
     if (size > MAX_EVENT)
         record = malloc(FRAME + size);
     if (!record)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
-    tensorboard__event__pack(event, record + HEAD);
     enum status status =
-        write_framed(writer, record, frame_record(record, size), why);
+        write_framed(writer, record, pack_event(record, event), why);
     if (record != usual)
         free(record);
     return status;
@@ -176,16 +181,124 @@ enum status tensorboard_writer_add_plugin(struct tensorboard_writer *writer,
     return write_value(writer, &value, 0, why);
 }
 
-enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
-                                       uint64_t step, struct failure *why) {
+static size_t pack_restart(uint8_t *record, uint64_t step) {
     Tensorboard__SessionLog log = TENSORBOARD__SESSION_LOG__INIT;
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
     log.status = TENSORBOARD__SESSION_LOG__SESSION_STATUS__START;
     event.step = (int64_t)step;
     event.what_case = TENSORBOARD__EVENT__WHAT_SESSION_LOG;
     event.session_log = &log;
-    enum status status = write_event(writer, &event, why);
+    return pack_event(record, &event);
+}
+
+enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
+                                       uint64_t step, struct failure *why) {
+    uint8_t record[FRAME + MAX_EVENT];
+    enum status status =
+        write_framed(writer, record, pack_restart(record, step), why);
     return status ? status : tensorboard_writer_flush(writer, why);
+}
+
+/* The next record of FILE with its frame, which the caller frees; NULL: none
+ * that is whole. */
+static uint8_t *read_record(FILE *file, size_t *size) {
+    enum { LARGEST = 1 << 20 };
+    uint8_t head[HEAD];
+    uint64_t length;
+    uint32_t crc;
+    if (fread(head, sizeof head, 1, file) != 1)
+        return NULL;
+    memcpy(&length, head, sizeof length);
+    memcpy(&crc, head + sizeof length, sizeof crc);
+    *size = le64toh(length);
+    if (le32toh(crc) != masked_crc(&length, sizeof length) || *size > LARGEST)
+        return NULL;
+    uint8_t *record = malloc(FRAME + *size);
+    if (!record)
+        return NULL;
+    memcpy(record, head, sizeof head);
+    bool whole = fread(record + HEAD, *size + sizeof crc, 1, file) == 1;
+    if (whole)
+        memcpy(&crc, record + HEAD + *size, sizeof crc);
+    if (whole && le32toh(crc) == masked_crc(record + HEAD, *size)) {
+        *size += FRAME;
+        return record;
+    }
+    free(record);
+    return NULL;
+}
+
+static bool is_test(const Tensorboard__Summary *summary) {
+    static const char begin[] = "test/";
+    for (size_t i = 0; i < summary->n_value; i++)
+        if (!strncmp(summary->value[i]->tag, begin, sizeof begin - 1))
+            return true;
+    return false;
+}
+
+/* Adds to KEPT what the RECORD of SIZE bytes tells of STEP but for tests, or
+ * takes away what it says is taken again. */
+static void sort_record(FILE *kept, const uint8_t *record, size_t size,
+                        uint64_t step) {
+    Tensorboard__Event *event =
+        tensorboard__event__unpack(NULL, size - FRAME, record + HEAD);
+    if (!event)
+        return;
+    if (event->what_case == TENSORBOARD__EVENT__WHAT_SESSION_LOG &&
+        (uint64_t)event->step <= step)
+        fseek(kept, 0, SEEK_SET);
+    if (event->what_case == TENSORBOARD__EVENT__WHAT_SUMMARY &&
+        (uint64_t)event->step == step && !is_test(event->summary))
+        fwrite(record, size, 1, kept);
+    tensorboard__event__free_unpacked(event, NULL);
+}
+
+static void sort_file(FILE *kept, const char *path, uint64_t step) {
+    FILE *file = fopen(path, "re");
+    size_t size;
+    for (uint8_t *record; file && (record = read_record(file, &size));
+         free(record))
+        sort_record(kept, record, size, step);
+    if (file)
+        fclose(file);
+}
+
+/* What the event files of the folder of PATH have of STEP but for tests. */
+static void sort_folder(FILE *kept, const char *path, uint64_t step) {
+    static const char names[] = "events.out.tfevents.";
+    struct dirent **found;
+    char folder[MAX_PATH], one[MAX_PATH + 256];
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path),
+             path);
+    int count = scandir(folder, &found, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        snprintf(one, sizeof one, "%s/%s", folder, found[i]->d_name);
+        if (!strncmp(found[i]->d_name, names, sizeof names - 1))
+            sort_file(kept, one, step);
+        free(found[i]);
+    }
+    if (count >= 0)
+        free(found);
+}
+
+/* Readers can be told to drop all of a step only: what stays is said again. */
+static enum status replace_tests(int descriptor, const char *path,
+                                 uint64_t step, struct failure *why) {
+    char *bytes = NULL;
+    uint8_t record[FRAME + MAX_EVENT];
+    size_t size, restart = pack_restart(record, step);
+    FILE *kept = open_memstream(&bytes, &size);
+    if (!kept)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory for events");
+    sort_folder(kept, path, step);
+    fclose(kept);
+    bool written = write(descriptor, record, restart) == (ssize_t)restart &&
+                   write(descriptor, bytes, size) == (ssize_t)size;
+    int error = errno;
+    free(bytes);
+    return written ? STATUS_OK
+                   : status_errno(why, FAILURE_FILE_UNWRITABLE, error,
+                                  "writing %s", path);
 }
 
 enum status tensorboard_writer_flush(struct tensorboard_writer *writer,
@@ -197,7 +310,7 @@ enum status tensorboard_writer_flush(struct tensorboard_writer *writer,
 }
 
 enum status tensorboard_writer_detach(struct tensorboard_writer *writer,
-                                      struct failure *why) {
+                                      uint64_t tests_of, struct failure *why) {
     int descriptor = fcntl(fileno(writer->file), F_DUPFD_CLOEXEC, 0);
     if (descriptor < 0)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno, "writing %s",
@@ -205,7 +318,7 @@ enum status tensorboard_writer_detach(struct tensorboard_writer *writer,
     fclose(writer->file);
     writer->file = NULL;
     return background_file_open(&writer->background, descriptor, writer->path,
-                                NULL, 0, why);
+                                tests_of ? replace_tests : NULL, tests_of, why);
 }
 
 enum status tensorboard_writer_finish(struct tensorboard_writer **writer,

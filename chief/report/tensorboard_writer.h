@@ -41,8 +41,11 @@ enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
                                        struct failure *why) MUST_CHECK;
 
 /* From now on a thread writes, so that no call waits for the disk. It follows
- * what is flushed. After a failure: close it. */
+ * what is flushed. TESTS_OF (0: none): a step that is tested again, of which
+ * readers first drop what earlier files of the folder have under test/. After a
+ * failure: close it. */
 enum status tensorboard_writer_detach(struct tensorboard_writer *writer,
+                                      uint64_t tests_of,
                                       struct failure *why) MUST_CHECK;
 
 /* Passes the buffer to the kernel, so that readers see it. */

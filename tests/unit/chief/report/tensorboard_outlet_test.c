@@ -66,6 +66,13 @@ static int find_descriptor(void) {
     return found;
 }
 
+/* Makes place for the next file of this second and process, behind it. */
+static void rename_file(int i) {
+    assert_false(system(textf("cd %s && mv events.*.%d "
+                              "events.out.tfevents.000000000%d",
+                              folder, (int)getpid(), i)));
+}
+
 TEST(what_is_written_is_there_at_the_end) {
     struct point_outlet outlet = opened(measured);
     outlet.begin(outlet.self, &measured->run);
@@ -90,4 +97,28 @@ TEST(a_disk_that_hangs_holds_no_point_up) {
         write_point(&outlet, METRIC_TRAIN_LOSS, step, 2.5);
     outlet.close(outlet.self);
     close(ends[0]); /* its thread ends by EPIPE: SIGPIPE is blocked there */
+}
+
+/* It was over when it resumed, and evaluates its last step again: of that step
+ * the rest stays, once, however often. */
+TEST(a_run_that_was_over_has_one_last_evaluation) {
+    measured->run.plan.test_samples = 1;
+    for (int i = 0; i < 3; i++) {
+        struct point_outlet outlet = opened(measured);
+        outlet.begin(outlet.self, &measured->run);
+        for (uint64_t step = 10; step <= 20 && !i; step += 10)
+            write_point(&outlet, METRIC_TRAIN_LOSS, step, (double)step / 4);
+        if (!i)
+            write_point(&outlet, METRIC_TEST_LOSS, 10, 9);
+        write_point(&outlet, METRIC_TEST_LOSS, 20, 1 + i);
+        outlet.close(outlet.self);
+        measured->run.plan.has_restored = true;
+        measured->run.plan.schedule.start = 20;
+        measured->run.plan.schedule.total = 20;
+        rename_file(i);
+        assert_string_equal(event_files_text(folder, "train/loss"),
+                            "10:2.5 20:5 ");
+        assert_string_equal(event_files_text(folder, "test/loss"),
+                            textf("10:9 20:%d ", 1 + i));
+    }
 }
