@@ -93,6 +93,7 @@ static struct mlflow_run *open_core(const struct mlflow_settings *settings,
         .names = names,
         .num_names = METRIC_COUNT,
         .bytes = MOST_BYTES,
+        .repeats_to = run_tests_again(run) ? run->plan.schedule.start : 0,
     };
     struct mlflow_run *core_run =
         tags && params ? mlflow_run_open(&core) : NULL;

@@ -400,13 +400,18 @@ int64_t mlflow_run_due(const struct mlflow_run *run, int64_t now) {
     return due > now ? due : now;
 }
 
+static void begin_history(struct mlflow_run *run);
+
 bool mlflow_run_next(struct mlflow_run *run, int64_t now,
                      struct mlflow_request *request) {
     *request = (struct mlflow_request){0};
     if (mlflow_run_due(run, now) > now)
         return false;
-    if (run->step == METRICS && !run->batch)
+    if (run->step == METRICS && !run->batch) {
         choose_batch(run);
+        if (point_at(run, 0)->step <= run->settings.repeats_to)
+            begin_history(run);
+    }
     run->params_asked = run->params_batch;
     json_t *body = body_of(run);
     request->method = body ? "POST" : "GET";
@@ -521,10 +526,14 @@ static void forget_params(struct mlflow_run *run, uint32_t count) {
 static void take_metric(struct mlflow_run *run, const json_t *metric) {
     json_int_t at = json_integer_value(json_object_get(metric, "timestamp"));
     json_int_t step = json_integer_value(json_object_get(metric, "step"));
+    double there = json_number_value(json_object_get(metric, "value"));
     for (size_t i = 0; i < run->batch; i++) {
         struct mlflow_point *point = point_at(run, i);
-        if (point->unix_ms == at && point->step == (uint64_t)step)
-            point->values[run->name] = NAN;
+        double *value = &point->values[run->name];
+        bool repeated = point->step <= run->settings.repeats_to &&
+                        fabs(*value - there) <= 1e-6 * fabs(there);
+        if (point->step == (uint64_t)step && (point->unix_ms == at || repeated))
+            *value = NAN;
     }
 }
 

@@ -201,7 +201,7 @@ enum status tensorboard_writer_restart(struct tensorboard_writer *writer,
 
 /* The next record of FILE with its frame, which the caller frees; NULL: none
  * that is whole. */
-static uint8_t *read_record(FILE *file, size_t *size) {
+static uint8_t *read_event_record(FILE *file, size_t *size) {
     enum { LARGEST = 1 << 20 };
     uint8_t head[HEAD];
     uint64_t length;
@@ -256,7 +256,7 @@ static void sort_record(FILE *kept, const uint8_t *record, size_t size,
 static void sort_file(FILE *kept, const char *path, uint64_t step) {
     FILE *file = fopen(path, "re");
     size_t size;
-    for (uint8_t *record; file && (record = read_record(file, &size));
+    for (uint8_t *record; file && (record = read_event_record(file, &size));
          free(record))
         sort_record(kept, record, size, step);
     if (file)

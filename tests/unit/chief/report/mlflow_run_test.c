@@ -446,6 +446,37 @@ TEST(a_run_that_is_resumed_goes_on_in_the_run_of_its_lineage) {
     server_close(&server);
 }
 
+static void tell_all(struct model_server *server,
+                     const struct mlflow_run_settings *settings,
+                     int64_t unix_ms, double test_loss) {
+    const double values[NAMES] = {NAN, NAN, test_loss};
+    int64_t now = TIME_S;
+    struct mlflow_run *run = open_run(settings, 1);
+    mlflow_run_add(run, 20, unix_ms, values);
+    mlflow_run_end(run, now, "FINISHED", 5);
+    talk(server, run, &now, TIME_NEVER);
+    assert_true(mlflow_run_facts(run)->over);
+    mlflow_run_close(&run);
+}
+
+/* It evaluates its last step again, whose result may differ by rounding; that
+ * of other test data is told. */
+TEST(a_run_that_was_over_tells_its_last_evaluation_once) {
+    const struct mlflow_run_settings none = {0}, again = {.repeats_to = 20};
+    for (uint32_t faults = 0; faults <= 50; faults += 50) {
+        struct model_server server;
+        server_open(&server, faults);
+        tell_all(&server, &none, 1000, 0.3);
+        assert_int_equal(json_array_size(server.metrics), 1);
+        tell_all(&server, &again, 2000, 0.3);
+        tell_all(&server, &again, 3000, 0.3 + 1e-9);
+        assert_int_equal(json_array_size(server.metrics), 1);
+        tell_all(&server, &again, 4000, 0.4);
+        assert_int_equal(json_array_size(server.metrics), 2);
+        server_close(&server);
+    }
+}
+
 TEST(a_run_given_by_its_id_is_gone_on_with_and_not_ended) {
     const struct mlflow_run_settings given = {.run_id = "mine"};
     struct model_server server;
