@@ -111,7 +111,8 @@ enum capstan_dtype {
 
 /* What a push of the tensor carries, and what the ranks get back. */
 enum capstan_kind {
-    CAPSTAN_TRAINED = 0,  /* gradients; the updated weights */
+    CAPSTAN_TRAINED = 0,  /* gradients, or changes (capstan_optimizer); the
+                             updated weights */
     CAPSTAN_AVERAGED = 1, /* values; their mean over the ranks (running means).
                              With staleness v += (x - v) / n at each push */
     CAPSTAN_ASSIGNED = 2, /* rank 0's values; other ranks push CAPSTAN_EMPTY */
@@ -128,8 +129,8 @@ struct capstan_tensor {
     uint32_t group; /* of the optimiser; 0: the job's own */
     void *values;   /* where the weights are; set before capstan_start on
                        rank 0, whose values count in a new run */
-    void *mean;     /* optimizer "None", CAPSTAN_TRAINED: where the mean of the
-                       gradients goes; else NULL */
+    void *mean;     /* optimizer "None" without staleness, CAPSTAN_TRAINED:
+                       where the mean of the gradients goes; else NULL */
 };
 
 /* After capstan_join, before capstan_start. *TENSOR numbers the tensors from 0
@@ -142,12 +143,19 @@ int capstan_declare(capstan_run *run, const struct capstan_tensor *tensor,
  * job's, with its defaults: "SGD", "Adam", "AdamW", "Adagrad", "RMSprop",
  * "Ftrl".
  *
- * Or "None", without staleness: after capstan_wait the tensor's MEAN is the
- * mean of the ranks' gradients, and the caller applies what it likes to VALUES,
- * alike on all ranks. MEAN is left unchanged where no rank has brought bytes.
- * VALUES are those after a step from the first push of the next step on, or
- * from capstan_end on, until the next capstan_wait: a checkpoint reads them
- * then. */
+ * Or "None", the caller's own. Without staleness: after capstan_wait the
+ * tensor's MEAN is the mean of the ranks' gradients, and the caller applies
+ * what it likes to VALUES, alike on all ranks. MEAN is left unchanged where no
+ * rank has brought bytes. VALUES are those after a step from the first push of
+ * the next step on, or from capstan_end on, until the next capstan_wait: a
+ * checkpoint reads them then.
+ *
+ * "None" with staleness: MEAN is NULL, and a push brings the change that the
+ * caller's optimiser makes, new weights - VALUES. The ps add it to the bit,
+ * undivided: n ranks' changes add up. After capstan_wait VALUES are the sum. It
+ * is the optimiser SGD of the ps, at rate 1 of minus the change: checkpoints
+ * say so, capstan_set is a wrong call, and gradient_clipping is an error. A
+ * MEAN tells which of the two a caller means; the wrong one ends the run. */
 int capstan_optimizer(capstan_run *run, const char *type);
 
 /* Sets KEY of GROUP: "lr", "momentum", "dampening", "weight_decay", "beta1",

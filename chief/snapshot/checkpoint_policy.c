@@ -83,6 +83,20 @@ static enum status check_parameters(const struct run *run,
         strcmp(was, is) ? "" : ", with other initial values", remedy);
 }
 
+/* A caller's own optimizer is None where it is synchronous, and with staleness
+ * the one that adds its changes. */
+static bool is_callers_own(const struct run *run,
+                           const struct manifest_rule *there,
+                           const struct optimizer *here) {
+    const char *none = rule_name(OPTIMIZER_NONE);
+    bool changes =
+        run->plan.groups && optimizer_group_is_changes(&run->plan.groups[0]);
+    if (here->type == OPTIMIZER_NONE)
+        return !strcmp(there->name, rule_name(OPTIMIZER_SGD)) &&
+               there->num_slots == 0;
+    return changes && !strcmp(there->name, none);
+}
+
 /* The first parameter with another optimizer than in the checkpoint, or with
  * another number of state tensors. */
 static enum status check_rules(const struct run *run,
@@ -95,7 +109,9 @@ static enum status check_rules(const struct run *run,
             optimizer_group_find(run->plan.groups, layout->parameters[p].group,
                                  &run->job->optimizer);
         const char *name = rule_name(here->type);
-        if (!strcmp(there->name, name) && there->num_slots == rule_slots(here))
+        if (is_callers_own(run, there, here) ||
+            (!strcmp(there->name, name) &&
+             there->num_slots == rule_slots(here)))
             continue;
         return status_fail(
             why, FAILURE_CHECKPOINT_INCOMPATIBLE,

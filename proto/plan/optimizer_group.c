@@ -68,6 +68,18 @@ void optimizer_group_put(struct optimizer_group *group, const double *values) {
         *real_at(group, v) = values[v];
 }
 
+struct optimizer_group optimizer_group_changes(void) {
+    struct optimizer_group changes = {
+        .optimizer = {.type = OPTIMIZER_SGD, .maximize = true}, .lr = 1};
+    return changes;
+}
+
+bool optimizer_group_is_changes(const struct optimizer_group *group) {
+    const struct optimizer *rule = &group->optimizer;
+    return rule->type == OPTIMIZER_SGD && rule->maximize && group->lr == 1 &&
+           rule->momentum == 0 && rule->weight_decay == 0;
+}
+
 static bool is_value_allowed(const struct value_row *row, double value) {
     return isfinite(value) && value >= row->min && value <= row->max;
 }

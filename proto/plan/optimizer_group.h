@@ -39,6 +39,10 @@ struct optimizer_group {
 void optimizer_group_get(const struct optimizer_group *group, double *values);
 void optimizer_group_put(struct optimizer_group *group, const double *values);
 
+/* Adds what is pushed to the weights, to the bit: w - 1 * -change. */
+struct optimizer_group optimizer_group_changes(void);
+bool optimizer_group_is_changes(const struct optimizer_group *group);
+
 /* Sets KEY, as in the job's optimizer.params ("lr", "momentum", "beta1", ...;
  * booleans are 0 or 1). STATUS_CONFIG: no such key of this optimizer, or a
  * value that is not allowed. */

@@ -174,8 +174,8 @@ class Run:
         VALUES is an array of float32 (int64 if it is assigned), row-major and
         contiguous, into which the run writes. KIND is "trained", "averaged"
         or "assigned". All ranks declare the same tensors in the same order;
-        rank 0's first values count. MEAN, with optimizer "None", is an array
-        like VALUES, into which the run writes the mean of the gradients; the
+        rank 0's first values count. MEAN, with optimizer "None" and without
+        staleness, is an array like VALUES, into which the run writes the mean of the gradients; the
         script then keeps the weights in VALUES.
         """
         allowed = ("float32", "int64") if kind == "assigned" else ("float32",)
@@ -467,7 +467,9 @@ class Run:
         """Sets the update rule, in place of the job's; before start().
 
         NAME is "SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Ftrl" or "None":
-        then wait() brings means of gradients, which the script applies.
+        then wait() brings means of gradients, which the script applies; with
+        staleness a push is the change that the script's optimiser makes, which
+        the run adds to the weights, and tensors have no MEAN.
         """
         self._check(_c.capstan_optimizer(self._handle, name.encode()))
 

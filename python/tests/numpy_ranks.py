@@ -47,6 +47,43 @@ def gradients(w, x, y):
     return float((error**2).mean()), [x.T @ back, hidden.T @ out]
 
 
+def adam_change(state, gradient, step):
+    """What Adam adds to a weight; STATE is changed."""
+    state[0] += 0.1 * (gradient - state[0])
+    state[1] += 0.001 * (gradient**2 - state[1])
+    scale = np.sqrt(state[1] / (1 - 0.999**step)) + 1e-8
+    return (-0.01 / (1 - 0.9**step) * state[0] / scale).astype(np.float32)
+
+
+def changes(steps, strategy, bad=0):
+    """Adam of this rank's own with staleness; a NaN at step BAD."""
+    run = capstan.init(strategy=strategy, steps=steps)
+    run.set_optimizer("None")
+    w = weights(0)
+    alone = weights(0)
+    numbers = [run.declare(f"w{i}", a) for i, a in enumerate(w)]
+    run.start()
+    x, y = data(steps)
+    states = [
+        [[np.zeros_like(a), np.zeros_like(a)] for a in w] for _ in range(2)
+    ]
+    for step in range(steps):
+        loss, found = gradients(w, x[step], y[step])
+        for number, state, g in zip(numbers, states[0], found):
+            change = adam_change(state, g, step + 1)
+            if step + 1 == bad and number == 1:
+                change[0, 0] = np.nan
+            run.push(number, change)
+        run.step(loss, BATCH)
+        run.wait()
+        _, found = gradients(alone, x[step], y[step])
+        for a, state, g in zip(alone, states[1], found):
+            a += adam_change(state, g, step + 1)
+    away = sum(((a - b) ** 2).sum() for a, b in zip(w, alone))
+    norm = sum((b**2).sum() for b in alone)
+    print(json.dumps({"distance": float(np.sqrt(away / norm))}), flush=True)
+
+
 def train(steps, sleep=0.0, at=-1, do=None, loop=0, **keys):
     """Trains; before step AT rank 1 calls DO(run, numbers)."""
     run = capstan.init(optimizer=SGD, **keys)

@@ -316,6 +316,19 @@ class Training(unittest.TestCase):
                 set(run.wait().values()), {0}, run.error("worker0")
             )
 
+    def test_changes_of_an_own_optimizer_with_one_trainer_are_its_own(self):
+        for staleness in 1, 4, "inf":
+            keys = {"strategy": {"staleness": staleness}, "steps": 200}
+            with self.subTest(staleness), ranks("changes", 1, 1, **keys) as run:
+                self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
+                self.assertLess(run.result("worker0")["distance"], 1e-6)
+
+    def test_a_change_that_is_not_finite_is_named(self):
+        keys = {"strategy": {"staleness": "inf"}, "steps": 200, "bad": 20}
+        with ranks("changes", 1, 1, **keys) as run:
+            self.assertEqual(run.wait()["worker0"], 1)
+            self.assertIn('"w1"', run.error("worker0"))
+
 
 class Costs(unittest.TestCase):
     def test_the_interpreters_lock_is_free_in_a_wait(self):

@@ -540,6 +540,73 @@ TEST(a_rank_that_joins_has_the_state_of_the_others) {
     }
 }
 
+/* Each step adds 3 to weights of 1. */
+static void expect_changes(struct cluster_run *run, const char *staleness) {
+    uint64_t kept[8];
+    assert_int_not_equal(cluster_fixture_checkpoints(run, "kept", kept, 8), 0);
+    struct cluster_process *again =
+        start(run, "1", "2", "changes",
+              SETS("steps=100", staleness, "checkpoint.dir=kept"));
+    cluster_run_expect_soon(again, 0);
+    double sum = 1 + 3 * (double)kept[0];
+    assert_contains(cluster_run_output(again),
+                    textf("begins: %.9g %.9g", sum, sum));
+}
+
+TEST(changes_of_an_optimizer_of_its_own_add_up_with_staleness) {
+    static const char *const settings[] = {"1", "4", "\"inf\""};
+    for (unsigned s = 0; s < 3; s++) {
+        const char *staleness = textf("strategy.staleness=%s", settings[s]);
+        (void)play(state, "2", "3", "changes", 0,
+                   SETS("steps=100", staleness, "checkpoint.dir=kept"));
+        expect_changes(run, staleness);
+        struct cluster_process *ranks[2];
+        play_joiner(cluster_fixture_reset(state), "changes-dies", 1,
+                    textf("steps=100\ncheckpoint.dir=kept\n%s", staleness),
+                    ranks);
+        for (unsigned r = 0; r < 2; r++)
+            cluster_run_expect_soon(ranks[r], 0);
+        expect_changes(run, staleness);
+    }
+}
+
+/* What was trained one way goes on the other way. */
+TEST(an_optimizer_of_its_own_goes_on_with_staleness_and_without) {
+    (void)play(state, "1", "2", "own-plain", 0,
+               SETS("steps=20", "checkpoint.dir=kept"));
+    cluster_run_expect_soon(
+        start(run, "1", "2", "changes",
+              SETS("steps=60", "strategy.staleness=4", "checkpoint.dir=kept")),
+        0);
+    struct cluster_process *local = start(
+        run, "1", "2", "own-plain", SETS("steps=80", "checkpoint.dir=kept"));
+    cluster_run_expect_soon(local, 0);
+    assert_contains(cluster_run_output(local), "from 1 to 80");
+}
+
+TEST(changes_are_not_taken_for_gradients) {
+    static const struct {
+        const char *name, *sets, *text;
+        int code;
+    } cases[] = {
+        {"own-plain", "strategy.staleness=4", "no mean of gradients comes",
+         CONFIG},
+        {"changes", "strategy.staleness=4\ngradient_clipping=1",
+         "pushes are changes of", CONFIG},
+        {"changes", "steps=4", "no memory for the mean", CONFIG},
+        {"changes-first", "strategy.staleness=4", "and rank 0 pushes gradients",
+         FAILED},
+        {"changes-second", "strategy.staleness=4",
+         "and this rank pushes gradients", FAILED},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("CAPSTAN_SET", cases[i].sets, 1);
+        expect_on_every_rank(state, 1, cases[i].name, cases[i].code,
+                             cases[i].text);
+        unsetenv("CAPSTAN_SET");
+    }
+}
+
 TEST(a_rank_that_cannot_join_gets_the_reason) {
     struct cluster_process *ranks[2];
     play_joiner(run, "joins-full", 1, saves, ranks);

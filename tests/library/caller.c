@@ -24,6 +24,7 @@ struct caller {
     uint32_t count;
     float *values[MAX_TENSORS], *gradients[MAX_TENSORS], *means[MAX_TENSORS];
     uint32_t elements[MAX_TENSORS];
+    bool has_no_means;
 };
 
 static int expect(bool holds, const char *what, double found) {
@@ -42,13 +43,14 @@ static int declare(struct caller *caller, const char *name, uint32_t elements,
     caller->elements[n] = elements;
     for (uint32_t i = 0; i < elements; i++)
         values[i] = value;
-    struct capstan_tensor tensor = {.name = name,
-                                    .num_dims = 1,
-                                    .dims = &elements,
-                                    .kind = kind,
-                                    .group = group,
-                                    .values = values,
-                                    .mean = caller->means[n]};
+    struct capstan_tensor tensor = {
+        .name = name,
+        .num_dims = 1,
+        .dims = &elements,
+        .kind = kind,
+        .group = group,
+        .values = values,
+        .mean = caller->has_no_means ? NULL : caller->means[n]};
     int result = capstan_declare(caller->run, &tensor, &number);
     return result ? result : expect(number == n, "tensor number", number);
 }
@@ -522,6 +524,44 @@ static int own(struct caller *caller, bool keeps, uint64_t dies,
     return result;
 }
 
+/* Optimizer None with staleness: adds 3 to all weights in each step. Rank DIES
+ * is killed after 20 steps of its first life, and rank 0 takes 40 before its
+ * second. Rank CULPRIT takes SGD. Rank 0 prints the weights that
+ * the run begins with. */
+static int changes(struct caller *caller, int dies, int culprit) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    uint64_t steps = 0;
+    bool falls = caller->rank == dies && access("lived", F_OK) != 0;
+    int result = capstan_optimizer(caller->run,
+                                   caller->rank == culprit ? "SGD" : "None");
+    caller->has_no_means = true;
+    for (uint32_t n = 0; !result && n < 2; n++)
+        result = declare(caller, n ? "small" : "large", n ? 3 : LARGE,
+                         CAPSTAN_TRAINED, 0, caller->rank ? 9 : 1);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    if (!result && caller->rank == dies && !falls)
+        fclose(fopen("joined", "w"));
+    if (!result && caller->rank == 0)
+        printf("begins: %.9g %.9g\n", (double)caller->values[0][LARGE - 1],
+               (double)caller->values[1][2]);
+    while (!result && outcome == CAPSTAN_GOES_ON) {
+        for (uint32_t n = 0; !result && n < 2; n++)
+            result = push(caller, n, 3, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        steps++;
+        if (falls && steps == 20) {
+            fclose(fopen("lived", "w"));
+            raise(SIGKILL);
+        }
+        while (dies >= 0 && caller->rank == 0 && steps == 40 &&
+               access("joined", F_OK))
+            usleep(1000);
+    }
+    return result;
+}
+
 /* From now on this process cannot write files. */
 static void fill_disk(void) {
     struct rlimit none = {0, 0};
@@ -804,6 +844,14 @@ static int play(struct caller *caller, const char *name) {
         return rows(caller);
     if (!strcmp(name, "own"))
         return own(caller, true, UINT64_MAX, 0);
+    if (!strcmp(name, "changes"))
+        return changes(caller, -1, -1);
+    if (!strcmp(name, "changes-first"))
+        return changes(caller, -1, 0);
+    if (!strcmp(name, "changes-second"))
+        return changes(caller, -1, 1);
+    if (!strcmp(name, "changes-dies"))
+        return changes(caller, 1, -1);
     if (!strcmp(name, "own-plain"))
         return own(caller, false, UINT64_MAX, 0);
     if (!strcmp(name, "own-asks"))

@@ -67,6 +67,7 @@ struct external {
     uint32_t num_groups;
     bool has_optimizer, values_changed;
     bool takes_means;                   /* optimizer None */
+    bool sends_changes;                 /* the same, with staleness */
     struct optimizer_group first_group; /* of groups that are not set */
     uint32_t first; /* ps: of the pushes that wait; reducer: announced from here
                        on */

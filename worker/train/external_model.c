@@ -144,7 +144,13 @@ enum status external_set(struct external *external, uint32_t group,
             (struct optimizer_group){trainer->settings.job->optimizer,
                                      trainer->settings.job->schedule.lr};
     external->has_optimizer = true;
-    enum status status = external_add_group(external, group, why);
+    enum status status = STATUS_OK;
+    if (external->sends_changes)
+        status =
+            status_fail(why, FAILURE_WRONG_CALL,
+                        "\"%s\" of the optimizer: None has no values", key);
+    if (!status)
+        status = external_add_group(external, group, why);
     if (!status)
         status = change_group(external, group, key, value, why);
     if (status == STATUS_CONFIG)
@@ -202,19 +208,43 @@ static enum status check_means(const struct external *external,
     return STATUS_OK;
 }
 
-/* With optimizer None the trainers apply one of their own. */
+/* With optimizer None the trainers apply one of their own. With staleness their
+ * pushes are the changes that it makes, to which the groups are set: no values
+ * of one have been set, as None has none. */
+static enum status settle_changes(struct external *external,
+                                  const struct job *job, struct failure *why) {
+    enum optimizer_type type = external->has_optimizer
+                                   ? external->first_group.optimizer.type
+                                   : job->optimizer.type;
+    if (type != OPTIMIZER_NONE || !job->staleness)
+        return STATUS_OK;
+    if (job->gradient_clipping > 0)
+        return status_fail(why, FAILURE_JOB_INVALID,
+                           "gradient_clipping with optimizer None and "
+                           "strategy.staleness: pushes are changes of the "
+                           "weights, not gradients; clip those before your own "
+                           "optimizer reads them");
+    for (uint32_t p = 0; p < external->count; p++)
+        if (external->means[p])
+            return status_fail(
+                why, FAILURE_JOB_INVALID,
+                "optimizer None (in Python DistributedOptimizer's rule "
+                "\"worker\") with strategy.staleness: no mean of gradients "
+                "comes back for tensor \"%s\"; allowed there: a tensor "
+                "without memory for a mean, whose pushes are changes of its "
+                "weights, or " OPTIMIZER_WORDS,
+                external->parameters[p].name);
+    external->sends_changes = external->has_optimizer = true;
+    external->first_group = optimizer_group_changes();
+    return STATUS_OK;
+}
+
 static enum status settle_means(struct external *external,
                                 const struct job *job, struct failure *why) {
     const struct optimizer *optimizer = external->has_optimizer
                                             ? &external->first_group.optimizer
                                             : &job->optimizer;
     external->takes_means = optimizer->type == OPTIMIZER_NONE;
-    if (external->takes_means && job->staleness)
-        return status_fail(
-            why, FAILURE_JOB_INVALID,
-            "optimizer None (in Python DistributedOptimizer's rule \"worker\") "
-            "with strategy.staleness: each push would need an update of its "
-            "own; allowed there: " OPTIMIZER_WORDS);
     return check_means(external, why);
 }
 
@@ -241,6 +271,8 @@ static enum status send_model(struct external *external,
                                       external->count, why);
     if (!status)
         status = external_add_tables(external, trainer->layout, why);
+    if (!status)
+        status = settle_changes(external, trainer->settings.job, why);
     if (!status)
         status = settle_groups(external, why);
     if (!status)
@@ -272,6 +304,18 @@ static bool differs_from_plan(const struct external *external,
 static enum status take_planned_optimizer(struct external *external,
                                           const struct trainer *trainer,
                                           struct failure *why) {
+    const struct plan *plan = trainer->plan;
+    bool changes =
+        plan->num_groups && optimizer_group_is_changes(&plan->groups[0]);
+    bool alike = external->num_groups &&
+                 optimizer_group_is_changes(&external->groups[0]);
+    if (changes != alike && (changes || external->sends_changes))
+        return status_fail(
+            why, FAILURE_MODEL_INVALID,
+            "%s has optimizer None with strategy.staleness, whose pushes are "
+            "changes of the weights, and %s pushes gradients; all ranks have "
+            "the same",
+            changes ? "rank 0" : "this rank", changes ? "this rank" : "rank 0");
     external->takes_means =
         trainer->settings.job->optimizer.type == OPTIMIZER_NONE;
     return check_means(external, why);
