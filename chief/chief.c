@@ -106,6 +106,7 @@ static enum status open_run(struct run *run,
                         .allreduce = settings->allreduce,
                         .no_restart = settings->no_restart,
                         .series = settings->series,
+                        .lineage = settings->lineage,
                         .page_points = settings->page_points,
                         .mlflow = &settings->mlflow,
                         .bandwidth.gbits = settings->link_gbits,
@@ -156,6 +157,8 @@ static enum status chief_prepare(struct run *run,
         return failure_code_status(why->code);
     }
     enum status status = chief_check_descriptors(settings, why);
+    if (!status)
+        status = rewind_check(run, why);
     if (!status)
         status = checkpoint_policy_open(run, why);
     if (!status)
@@ -538,6 +541,7 @@ static void chief_plan(struct run *run) {
         run_stop(run, why.code, "%s", why.text);
     else if (planning_schedule(run)) {
         metrics_begin(run);
+        rewind_tell(run);
         planning_send(run);
         checkpoint_policy_send_retained(run);
     }
@@ -653,6 +657,11 @@ enum status chief_run(const struct chief_settings *settings,
     if (run->metrics.began)
         run_find_end_step(run); /* by the members' last heartbeats */
     record_last_members(run, settings->record);
+    if (rewind_end(run)) {
+        close_run(run);
+        free(run);
+        return STATUS_OK;
+    }
     json_t *summary = summary_object(run);
     point_outlets_end(&run->metrics.outlets, run, summary);
     trace_file_finish(run);

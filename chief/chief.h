@@ -6,6 +6,7 @@
 
 #include "chief/report/mlflow_settings.h"
 #include "chief/report/trace_file.h"
+#include "chief/rewind.h"
 #include "chief/run_series.h"
 #include "core/base/health.h"
 #include "core/base/log.h"
@@ -41,6 +42,7 @@ struct chief_settings {
     const struct failure *problem; /* why no run can start, or NULL; with it the
                                       chief only refuses those that join */
     struct run_series *series;     /* of this run, or NULL; borrowed */
+    struct rewind_lineage *lineage; /* borrowed; NULL: a run cannot go back */
     struct trace_steps trace_steps;
     int record;     /* for the launcher (launch_record.h); 0: none */
     int interrupts; /* descriptor that delivers signal numbers; -1: none */

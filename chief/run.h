@@ -96,6 +96,7 @@ struct run_ps {
 struct run {
     const struct log *log;
     struct run_series *series;       /* of this run, or NULL; borrowed */
+    struct rewind_lineage *lineage;  /* likewise */
     struct page_points *page_points; /* likewise */
     struct health *health;           /* borrowed; NULL: nobody asks for it */
     const struct mlflow_settings *mlflow; /* likewise */
@@ -147,6 +148,7 @@ struct run {
     enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
+    bool is_rewinding;        /* another goes on from its newest checkpoint */
     bool training_stopped;    /* it was stopped in RUN_TRAINING */
     bool resumable;           /* the same command may go on from a checkpoint */
     char export_problem[512]; /* why the export failed, or "" */

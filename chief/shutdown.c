@@ -3,6 +3,7 @@
 
 #include "chief/control/membership.h"
 #include "chief/run.h"
+#include "chief/rewind.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
@@ -377,7 +378,9 @@ static void list_unresponsive(const struct run *run, char *text, size_t size) {
 static bool is_waiting_for_absent(const struct run *run, int64_t now) {
     if (run->membership.refused_at && now - run->membership.refused_at < TIME_S)
         return true;
-    return run->code && !failure_code_is_signal(run->code) &&
+    bool interrupted =
+        failure_code_is_signal(run->code) && !rewind_is_second(run);
+    return run->code && !interrupted &&
            (run->failed_to_start || !run_series_requires_all(run)) &&
            run->phase_since - run->opened < run->join_limit &&
            now - run->phase_since <
@@ -451,7 +454,9 @@ static void send_stop(struct run *run, int64_t now) {
     order.code = run_code_of_members(run->code);
     order.text = text;
     order.restart_within =
-        run_series_next_within(run, failure_code_status(run->code));
+        run->is_rewinding
+            ? run->job->timeouts.recover
+            : run_series_next_within(run, failure_code_status(run->code));
     control.body_case = CAPSTAN__CONTROL__BODY_STOP;
     control.stop = &order;
     control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);

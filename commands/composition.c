@@ -301,6 +301,8 @@ static enum status load_chief_job(struct composition *composition,
                                   struct failure *why) {
     if (composition->options->cli_command == CLI_COMMAND_BENCH)
         return bench_cluster_job(&composition->job, composition->options, why);
+    if (composition->job) /* that of the run before */
+        return STATUS_OK;
     if (!composition->series_run)
         return load_job(composition, composition->process_settings.external,
                         &role->log, why);
@@ -336,8 +338,10 @@ static enum status add_chief(struct composition *composition,
     struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
     struct run_series *series =
         composition->series_run ? &composition->series_run->series : NULL;
-    if (!series || series->first)
+    if (!series && !composition->rejoin_within)
         log_identity(composition, role);
+    else if (!series || series->first)
+        ;
     else
         role->log.quiet = true;
     enum status status = load_chief_job(composition, role, why);
@@ -396,8 +400,10 @@ static enum status add_chief(struct composition *composition,
         .trace_steps = {settings->trace_first, settings->trace_last,
                         settings->trace_file},
         .record = composition->process_settings.record,
-        .no_restart = getenv(LOG_TOGETHER_VARIABLE),
+        .no_restart =
+            getenv(LOG_TOGETHER_VARIABLE) && !getenv(LAUNCH_RESTARTS),
         .series = series,
+        .lineage = composition->lineage,
         .interrupts = role->interrupts,
         .health = role->health,
     };

@@ -82,8 +82,10 @@ struct composition {
     struct cluster_local_peers local_peers;
     struct composition_series_run
         *series_run;      /* the run is one of several, or NULL */
+    struct rewind_lineage *lineage; /* of the chief's runs, or NULL; borrowed */
     double rejoin_within; /* seconds within which the chief begins the next run;
                              0: this run is the first or the last */
+    int stopped_by;     /* the signal that was to end the run before; 0: none */
     struct job *job;    /* the leader's job, or a job that is only compared with
                            the chief's; to be freed */
     void *zmq;          /* the context of every socket of the process */

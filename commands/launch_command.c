@@ -645,6 +645,7 @@ enum status local_command(const struct options *options, struct failure *why) {
         .grace = job->timeouts.grace,
         .stop = job->timeouts.stop,
         .metrics = settings.metrics,
+        .max_restarts = options->max_restarts,
         .log = &log};
     status = launch_run(&launch, &code, why);
     if (status)

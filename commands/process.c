@@ -390,7 +390,8 @@ static void close_process(struct composition *composition) {
         zmq_ctx_term(composition->zmq);
     composition->zmq = NULL;
     roles_close(&composition->roles);
-    job_free(&composition->job);
+    if (!composition->lineage || !composition->lineage->follows)
+        job_free(&composition->job);
 }
 
 static enum status run_roles(struct composition *composition,
@@ -489,6 +490,8 @@ static enum status process_run_once(struct composition *composition,
         struct report_board *board = composition->process_settings.board;
         report_board_set(board, healths,
                          list_healths(&composition->roles, healths));
+        if (composition->stopped_by) /* while it was between two runs */
+            roles_forward_signal(&composition->roles, composition->stopped_by);
         status = run_roles(composition, why);
         report_board_set(board, NULL, 0);
     }
@@ -520,11 +523,18 @@ enum status process_run(const struct options *options,
                         const struct cluster *cluster, struct failure *why) {
     struct composition composition = {
         .options = options, .cluster = cluster, .process_settings = *settings};
+    struct rewind_lineage lineage = {0};
     enum status status;
     int64_t since = time_now();
+    if (!settings->external)
+        composition.lineage = &lineage;
     do {
+        lineage.follows = false;
         status = process_run_once(&composition, why);
-        composition.rejoin_within = composition.roles.list[0].restart_within;
+        composition.stopped_by = composition.roles.stopped_by;
+        composition.rejoin_within =
+            lineage.follows ? lineage.within
+                            : composition.roles.list[0].restart_within;
     } while ((!status && composition.rejoin_within > 0) ||
              (status && waits_for_orphan(&composition, why, since)));
     return status;

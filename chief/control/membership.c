@@ -6,6 +6,7 @@
 #include "chief/control/membership.h"
 
 #include "chief/run.h"
+#include "chief/rewind.h"
 #include "chief/run_series.h"
 #include "core/base/time.h"
 #include "proto/cluster/cluster_size.h"
@@ -313,7 +314,8 @@ void membership_join(struct run *run, const struct control_message *incoming,
     if (!is_expected(run, incoming, slot))
         return;
     if (run->phase >= RUN_FINISHING &&
-        run_series_next_within(run, failure_code_status(run->code)) > 0)
+        (run->is_rewinding ||
+         run_series_next_within(run, failure_code_status(run->code)) > 0))
         return; /* it is early and will ask the next run's chief again */
     if (is_too_late(run, slot))
         refuse_late(run, incoming->peer, slot);
@@ -377,6 +379,8 @@ static void stop_to_start_again(struct run *run, const char *departed,
 /* A process short of memory that died has not written its last checkpoint. */
 static void stop_without(struct run *run, const char *departed) {
     enum failure_code code = run->shutdown.interrupted;
+    if (rewind_begin(run, departed))
+        return;
     if (!code || code == FAILURE_TOO_LITTLE_MEMORY)
         code = FAILURE_PEER_LOST;
     run_stop_resumable(run, code, "%s%s", departed,

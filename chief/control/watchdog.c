@@ -2,6 +2,7 @@
 #include "chief/control/watchdog.h"
 
 #include "chief/control/membership.h"
+#include "chief/rewind.h"
 #include "chief/run_series.h"
 #include "core/base/time.h"
 
@@ -84,7 +85,10 @@ static void check_joining(struct run *run, int64_t now) {
     if (!absent[0])
         return; /* all are here: planning.c waits for memory */
     struct deadline deadline =
-        deadline_start(absent, "timeouts.join", run->opened, run->join_limit);
+        deadline_start(absent,
+                       rewind_is_second(run) ? "timeouts.recover"
+                                             : "timeouts.join",
+                       run->opened, run->join_limit);
     if (!deadline_passed(&deadline, now)) {
         log_joining(run, &deadline, now);
         return;

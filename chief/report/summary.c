@@ -5,6 +5,7 @@
 #include "chief/plan/device_replicas.h"
 #include "chief/plan/table_memory.h"
 #include "chief/report/metrics.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
@@ -321,6 +322,12 @@ json_t *summary_object(const struct run *run) {
             json_integer((json_int_t)run->evaluations.bad_lines));
     }
     untrained_add(object, run);
+    json_object_set_new(
+        object, "rewinds",
+        json_integer(run->lineage ? (json_int_t)run->lineage->count : 0));
+    json_object_set_new(
+        object, "steps_again",
+        json_integer(run->lineage ? (json_int_t)run->lineage->again : 0));
     if (facts.checks_overflow) {
         summary_set_real(object, "loss_scale", facts.loss_scale);
         json_object_set_new(object, "skipped_steps",
@@ -335,10 +342,11 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(object, "share_of_bound",
                      facts.steps_per_second / facts.network_limit);
     time_breakdown_add(object, run);
+    int64_t opened = rewind_is_second(run) ? run->lineage->opened : run->opened;
     /* The watchdog moves `opened` forward by each suspension. */
     summary_set_real(
         object, "wall_seconds",
-        time_to_seconds(time_now() - run->opened + run->suspension.total));
+        time_to_seconds(time_now() - opened + run->suspension.total));
     json_object_set_new(object, "checkpoint",
                         run->checkpoints.has_saved
                             ? json_string(run->checkpoints.folder)
@@ -491,6 +499,13 @@ void summary_print(const struct run *run, bool json) {
                  log_plural(step - run->plan.schedule.start), seconds,
                  facts.steps_per_second, figures,
                  run->code ? "; not complete" : "");
+    if (rewind_is_second(run))
+        log_info(run->log, "rewinds_counted",
+                 "the run went back %" PRIu32 " time%s: %" PRIu64
+                 " step%s computed more than once",
+                 run->lineage->count, log_plural(run->lineage->count),
+                 run->lineage->again,
+                 run->lineage->again == 1 ? " was" : "s were");
     if (run->metrics.began)
         log_diverged(run);
     if (run->metrics.began && facts.checks_overflow)

@@ -2,6 +2,7 @@
 #include "chief/report/tensorboard_outlet.h"
 
 #include "chief/report/tensorboard_writer.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/time.h"
 
@@ -34,7 +35,7 @@ static void tensorboard_outlet_begin(void *self, const struct run *run) {
             tensorboard_writer_detach(outlet->writer,
                                       run_tests_again(run) ? start : 0, &why),
             &why);
-    if (run->plan.has_restored && outlet->writer)
+    if ((run->plan.has_restored || rewind_is_second(run)) && outlet->writer)
         tensorboard_outlet_stop(
             outlet, tensorboard_writer_restart(outlet->writer, start + 1, &why),
             &why);

@@ -93,13 +93,16 @@ static enum status write_version(struct tensorboard_writer *writer,
     return status ? status : tensorboard_writer_flush(writer, why);
 }
 
+/* A process may have run before within this second: NUMBER counts them. */
 static enum status name_file(struct tensorboard_writer *writer, const char *dir,
-                             struct failure *why) {
-    char host[256] = "localhost";
+                             unsigned number, struct failure *why) {
+    char host[256] = "localhost", end[16] = "";
     gethostname(host, sizeof host - 1);
+    if (number)
+        snprintf(end, sizeof end, ".%u", number);
     int length = snprintf(writer->path, sizeof writer->path,
-                          "%s/events.out.tfevents.%010.0f.%s.%ld", dir,
-                          time_calendar(), host, (long)getpid());
+                          "%s/events.out.tfevents.%010.0f.%s.%ld%s", dir,
+                          time_calendar(), host, (long)getpid(), end);
     if (length >= (int)sizeof writer->path)
         return status_fail(why, FAILURE_OUTPUT_UNUSABLE,
                            "the event file's path is over %d bytes: %s/...",
@@ -118,12 +121,15 @@ enum status tensorboard_writer_open(struct tensorboard_writer **out,
         status_context(why, "tensorboard.output_path");
         why->code = FAILURE_OUTPUT_UNUSABLE;
         status = STATUS_CONFIG;
-    } else {
-        status = name_file(writer, dir, why);
+    }
+    for (unsigned n = 0; !status && !writer->file && (!n || errno == EEXIST);
+         n++) {
+        status = name_file(writer, dir, n, why);
+        if (!status)
+            writer->file = fopen(writer->path, "wxe");
     }
     if (status)
         goto fail;
-    writer->file = fopen(writer->path, "wxe");
     if (!writer->file) {
         status = status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
                               "creating %s", writer->path);

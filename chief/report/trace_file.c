@@ -2,6 +2,7 @@
 #include "chief/report/trace_file.h"
 
 #include "chief/report/perfetto_writer.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/background_task.h"
 #include "core/base/health.h"
@@ -97,7 +98,7 @@ static enum status lock_trace(struct trace_file *file, const struct log *log,
 
 enum status trace_file_open(struct run *run, const struct trace_steps *steps,
                             struct failure *why) {
-    if (!steps->last)
+    if (!steps->last || (run->lineage && run->lineage->traced))
         return STATUS_OK;
     struct trace_file *file = calloc(1, sizeof *file);
     uint32_t count = run->roster.count + 1;
@@ -521,6 +522,10 @@ static void abandon_writing(struct run *run) {
               "on another disk, or trace fewer steps",
               file->path, (long long)(stop_limit(run) / TIME_S));
     background_task_abandon(&file->task, free_file);
+}
+
+bool trace_file_is_written(const struct run *run) {
+    return run->trace.file && run->trace.file->written;
 }
 
 void trace_file_finish(struct run *run) {

@@ -45,6 +45,9 @@ void trace_file_receive(struct run *run, const struct roster_slot *slot,
  */
 void trace_file_step(struct run *run, int64_t now);
 
+/* Is RUN's file written, or has it none because its lineage has written one? */
+bool trace_file_is_written(const struct run *run);
+
 /* At the end of a run that has a plan: writes what there is, unless it is
  * written. Waits for its disk for timeouts.stop, at least 10 s; then the run
  * ends without it, which the log says. */

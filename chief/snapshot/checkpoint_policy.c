@@ -8,6 +8,7 @@
 #include "chief/snapshot/checkpoint_policy.h"
 
 #include "chief/control/membership.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/snapshot/kept_states.h"
 #include "core/base/time.h"
@@ -353,7 +354,7 @@ static enum status check_step_exists(const struct job_checkpoint *checkpoint,
 static enum status checkpoint_policy_find(struct run *run, bool *found,
                                           struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
-    if (checkpoint->resume != JOB_RESUME_STEP)
+    if (checkpoint->resume != JOB_RESUME_STEP || rewind_is_second(run))
         return checkpoint_reader_newest(checkpoint->dir, CHECKPOINT_READER_ANY,
                                         &run->plan.restored, found, run->log,
                                         why);
@@ -393,7 +394,7 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     bool found = false;
     if (!checkpoint->dir)
         return STATUS_OK;
-    if (checkpoint->resume == JOB_RESUME_NEVER)
+    if (checkpoint->resume == JOB_RESUME_NEVER && !rewind_is_second(run))
         return start_fresh(run, why);
     enum status status = checkpoint_policy_find(run, &found, why);
     if (status || !found)

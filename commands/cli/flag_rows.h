@@ -24,6 +24,9 @@ FLAG(COUNT, num_workers, LOCAL, "workers", "N",
      "number of workers" BY_DEFAULT("1"), .noun = "a count", .max = 1024)
 
 /* launch: launch_options.c checks the values. */
+FLAG(COUNT, max_restarts, LOCAL, "max-restarts", "N",
+     "restarts of one process within 10 minutes" BY_DEFAULT("10"),
+     .noun = "a count", .max = 1000)
 FLAG(TEXT, nnodes, LAUNCH, "nnodes", "N", "number of nodes (default: 1)")
 FLAG(TEXT, node_rank, LAUNCH, "node_rank", "N",
      "rank of this node, from 0 (default: 0)", .also = "node-rank")

@@ -96,6 +96,9 @@ struct launch_process {
     char exit_text[96];   /* how it ended before it had joined, or closed, the
                              run, which ends for that reason; "" */
     uint64_t incarnation; /* in the run that it did not close; 0: it did */
+    unsigned restarts;    /* within RESTART_WINDOW */
+    int64_t first_restart, started_at;
+    int64_t restart_at; /* TIME_NEVER: it is not to be started again */
     int lost; /* exit code of a command that failed beside the run, 0: none */
     unsigned lost_before; /* others that did before it */
 };
@@ -149,6 +152,7 @@ static void name_distributed(struct launch *launch) {
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
         process->port_socket = process->record = -1;
+        process->restart_at = TIME_NEVER;
     }
 }
 
@@ -167,6 +171,7 @@ static void name_processes(struct launch *launch) {
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
         process->port_socket = process->record = -1;
+        process->restart_at = TIME_NEVER;
     }
 }
 
@@ -251,6 +256,10 @@ static void export_ps_pids(const struct launch *launch) {
                                      (int)launch->processes[i].pid);
     setenv(LAUNCH_PS_PIDS, list, 1);
     setenv(LOG_TOGETHER_VARIABLE, "1", 1);
+    if (launch->options->max_restarts)
+        setenv(LAUNCH_RESTARTS, "1", 1);
+    else
+        unsetenv(LAUNCH_RESTARTS);
 }
 
 /* Runs in the child. The commands' thread pools share this machine, unless the
@@ -380,7 +389,11 @@ static enum status launch_start_start(struct launch *launch,
         .prepare = launch_start_prepare,
         .context = &preparation,
         .log = launch->options->log};
+    if (process->record >= 0)
+        close(process->record);
     child.record = process->record = launch_record_open();
+    process->started_at = time_now();
+    process->restart_at = TIME_NEVER;
     if (!command)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory to start %s",
                            process->name);
@@ -605,6 +618,79 @@ static int code_of_loss(const struct launch *launch) {
     return first ? first->lost : 0;
 }
 
+/* After these many nanoseconds of life a process counts no earlier restarts;
+ * within RESTART_WINDOW there are at most max_restarts, each after twice the
+ * wait of the one before. */
+static const int64_t LONG_LIFE = 60 * TIME_S, RESTART_WINDOW = 600 * TIME_S;
+
+static int64_t restart_wait(unsigned restarts) {
+    int64_t wait = TIME_S / 2;
+    if (!restarts)
+        return 0;
+    while (--restarts && wait < 10 * TIME_S)
+        wait *= 2;
+    return wait < 10 * TIME_S ? wait : 10 * TIME_S;
+}
+
+/* A process that a signal ended, or that cannot go on (138), is started again
+ * while the run does. Not one that has closed its run, which ended it. */
+static bool start_again(struct launch *launch, struct launch_process *process,
+                        int wait_status) {
+    int64_t now = time_now();
+    bool lost = WIFSIGNALED(wait_status) ||
+                children_exit_code(wait_status) == STATUS_RETRY;
+    bool begun = launch_record_in_run(process->record) || process->restarts;
+    char exit_text[64];
+    if (!launch->options->max_restarts || launch->shutdown_phase != RUNNING ||
+        !launch->processes[0].pid || !lost || !begun ||
+        launch_runs_command(launch, process))
+        return false;
+    if (now - process->started_at >= LONG_LIFE ||
+        now - process->first_restart >= RESTART_WINDOW)
+        process->restarts = 0;
+    status_end_text(wait_status, exit_text, sizeof exit_text);
+    if (process->restarts == launch->options->max_restarts) {
+        log_error(launch->options->log, "restarts_used_up",
+                  "%s %s, and was started again %u times within %lld s "
+                  "(--max-restarts): the run ends",
+                  process->name, exit_text, process->restarts,
+                  (long long)(RESTART_WINDOW / TIME_S));
+        abort_run(launch, process, STATUS_RETRY);
+        return true;
+    }
+    if (!process->restarts)
+        process->first_restart = now;
+    int64_t wait = restart_wait(process->restarts++);
+    process->restart_at = now + wait;
+    log_warning(launch->options->log, "process_restarts",
+                "%s %s: it is started again (%u of %u) in %g s", process->name,
+                exit_text, process->restarts, launch->options->max_restarts,
+                time_to_seconds(wait));
+    return true;
+}
+
+static void start_due(struct launch *launch, int64_t now) {
+    struct failure why;
+    for (unsigned i = 1; i < launch->count; i++) {
+        struct launch_process *process = &launch->processes[i];
+        if (process->restart_at > now)
+            continue;
+        process->restart_at = TIME_NEVER;
+        if (launch->shutdown_phase == RUNNING &&
+            launch_start_start(launch, process, &why))
+            log_failure(launch->options->log, &why);
+    }
+}
+
+/* The launch's deadline, or the first restart before it. */
+static int64_t next_deadline(const struct launch *launch) {
+    int64_t next = launch->deadline;
+    for (unsigned i = 1; i < launch->count; i++)
+        if (launch->processes[i].restart_at < next)
+            next = launch->processes[i].restart_at;
+    return next;
+}
+
 static void launch_handle_exit(struct launch *launch,
                                struct launch_process *process,
                                int wait_status) {
@@ -618,6 +704,8 @@ static void launch_handle_exit(struct launch *launch,
     bool reported = launch->processes[0].pid &&
                     death_report_send(&launch->report, process->record,
                                       wait_status, launch->options->log);
+    if (start_again(launch, process, wait_status))
+        return;
     if (launch->shutdown_phase == RUNNING)
         handle_early_exit(launch, process, wait_status, reported);
 }
@@ -689,11 +777,13 @@ static void launch_handle_signal(struct launch *launch, int number) {
 
 static void launch_supervise(struct launch *launch) {
     while (launch->alive) {
-        int number = children_wait(&launch->children, launch->deadline);
+        int number = children_wait(&launch->children, next_deadline(launch));
+        int64_t now = time_now();
         if (number)
             launch_handle_signal(launch, number);
-        else
+        else if (now >= launch->deadline)
             launch_pass_deadline(launch);
+        start_due(launch, now);
     }
 }
 

@@ -22,6 +22,7 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
 /* Where a process serves its status: a value of --metrics-port. */
+#define LAUNCH_RESTARTS "CAPSTAN_RESTARTS" /* set: processes are restarted */
 #define LAUNCH_METRICS_PORT "CAPSTAN_METRICS_PORT"
 
 /* The processes that write to standard output; the others write to standard
@@ -53,6 +54,7 @@ struct launch_settings {
     struct cluster_task metrics; /* where the first process serves its status,
                                     the others on the ports after it; port 0:
                                     nowhere */
+    unsigned max_restarts; /* of one process within 10 minutes; 0: none */
     const struct log *log;       /* borrowed; NULL: log nothing */
 };
 

@@ -69,6 +69,7 @@ enum {
     JOB_LOSSES = JOB_LOSS_ROWS(JOB_ONE, )
 };
 enum job_strategy { JOB_STRATEGY_UNSET, JOB_PS, JOB_ALLREDUCE };
+enum job_recovery { JOB_RECOVERY_UNSET, JOB_REWIND, JOB_END };
 enum job_backend { JOB_BACKEND_AUTO, JOB_GLOO, JOB_NCCL };
 enum job_algorithm { JOB_RING, JOB_HALVING_DOUBLING };
 /* Rounding of the operands of matrix products; TF32's is a GPU's own, and other
@@ -168,7 +169,7 @@ struct job_zero {
 
 /* Seconds. */
 struct job_timeouts {
-    double join, peer, step, grace, stop;
+    double join, peer, step, grace, stop, recover;
 };
 
 /* NULL: not given; a tracking_uri of "": off. */
@@ -228,6 +229,7 @@ struct job {
     enum job_backend backend;     /* of all-reduce */
     enum job_algorithm algorithm; /* of Gloo's all-reduce */
     struct job_zero zero;         /* of all-reduce */
+    enum job_recovery recovery;
     uint64_t staleness;           /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;

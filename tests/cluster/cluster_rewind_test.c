@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ps dies, and the run goes back to its newest checkpoint without ending: its
+ * weights are those of a run in which nothing died. */
+#define STATE struct cluster_run *run
+
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG = 2, RETRY = 138, TERMINATED = 143, INTERRUPTED = 130 };
+enum { LONG = 4 * CLUSTER_RUN_DEADLINE };
+
+#define JOB                                                                    \
+    "{\"epochs\": 40, \"steps_per_print\": 10, \"checkpoint\": "               \
+    "{\"every_steps\": 50, \"keep\": 100}}"
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+/* Of ROLE ("ps 1"), which joins LOCAL's run next. */
+static pid_t await_pid(struct cluster_process *local, const char *role) {
+    const char *line = cluster_run_await_soon(
+        local, textf("%s joined from ", role));
+    const char *pid = strstr(line, ", pid ");
+    assert_non_null(pid);
+    return (pid_t)atoi(pid + strlen(", pid "));
+}
+
+/* `capstan local` over 2 ps and 2 workers, slowed down so that there is time
+ * to kill. */
+static struct cluster_process *start(struct cluster_run *run, const char *name,
+                                     const char *const *changes) {
+    const char *words[40] = {"local", "job.json", "--ps", "2", "--workers",
+                             "2", "--json"};
+    size_t count = 7;
+    for (; *changes; changes++) {
+        assert_true(count + 1 < sizeof words / sizeof *words);
+        words[count++] = *changes;
+    }
+    return cluster_run_start(run, name, words, NULL);
+}
+
+static void undisturbed(struct cluster_run *run) {
+    cluster_run_expect(start(run, "whole", WORDS("--set", "checkpoint.dir=a")),
+                       0, LONG);
+}
+
+static void expect_rewinds(struct cluster_process *process, int rewinds) {
+    const json_t *summary = cluster_run_json(process);
+    assert_int_equal(
+        json_integer_value(json_object_get(summary, "rewinds")), rewinds);
+    assert_true(json_integer_value(json_object_get(summary, "steps_again")) >=
+                0);
+}
+
+static void expect_end(struct cluster_run *run,
+                       struct cluster_process *process, int rewinds) {
+    cluster_run_expect(process, 0, LONG);
+    expect_rewinds(process, rewinds);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(each_ps_may_die_and_the_weights_are_those_of_an_undisturbed_run) {
+    pid_t pids[2];
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "killed", WORDS("--set", "checkpoint.dir=b"));
+    cluster_run_await_soon(local, "chief: listening");
+    for (int i = 0; i < 2; i++)
+        pids[i] = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *line = cluster_run_await_soon(local, "chief: ps ");
+        unsigned index = (unsigned)atoi(strstr(line, "chief: ps ") + 10);
+        assert_true(index < 2);
+        pids[index] = (pid_t)atoi(strstr(line, ", pid ") + 6);
+    }
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pids[0], SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes back to its checkpoint");
+    cluster_run_await_soon(local, "the run goes on after step ");
+    cluster_run_await_soon(local, "step 400/");
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes on after step ");
+    expect_end(run, local, 2);
+}
+
+/* Before there is a checkpoint. */
+TEST(without_a_checkpoint_it_goes_back_to_its_start) {
+    cluster_run_job(run, JOB);
+    cluster_run_expect(start(run, "whole", WORDS("--set", "checkpoint.dir=a",
+                                                 "--set",
+                                                 "checkpoint.every_steps=0")),
+                       0, LONG);
+    struct cluster_process *local =
+        start(run, "killed",
+              WORDS("--set", "checkpoint.dir=b", "--set",
+                    "checkpoint.every_steps=0"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 100/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes back to its start");
+    cluster_run_await_soon(local, "the run goes on after step 0");
+    expect_end(run, local, 1);
+}
+
+TEST(a_ps_that_dies_while_the_run_goes_back_is_awaited_again) {
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "killed", WORDS("--set", "checkpoint.dir=b"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes back to its checkpoint");
+    pid = await_pid(local, "ps 1");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "ps 1 was killed by signal 9");
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(with_staleness_it_goes_on_too) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start(run, "killed",
+              WORDS("--set", "checkpoint.dir=b", "--set",
+                    "strategy.staleness=\"inf\""));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes on after step ");
+    cluster_run_expect(local, 0, LONG);
+    expect_rewinds(local, 1);
+}
+
+/* Each step has one line with a loss, in order, in the JSON lines. */
+TEST(an_outlet_has_each_step_once) {
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "killed",
+              WORDS("--set", "checkpoint.dir=b", "--set",
+                    "metrics.jsonl=points.jsonl", "--set",
+                    "tensorboard.enabled=true"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    expect_end(run, local, 1);
+    FILE *file = fopen(cluster_run_path(run, "points.jsonl"), "re");
+    assert_non_null(file);
+    char line[65536];
+    json_int_t last = 0, points = 0;
+    while (fgets(line, sizeof line, file)) {
+        json_t *point = json_loads(line, 0, NULL);
+        assert_non_null(point);
+        if (json_object_get(point, "train_loss")) {
+            json_int_t step =
+                json_integer_value(json_object_get(point, "step"));
+            assert_true(step > last);
+            last = step;
+            points++;
+        }
+        json_decref(point);
+    }
+    fclose(file);
+    assert_int_equal(last, 1200);
+    assert_int_equal(points, 120);
+}
+
+/* No launcher: a person starts the ps again, by the same command. */
+TEST(a_ps_that_is_started_again_by_hand_takes_its_place) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 40, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 50}, "
+                         "\"timeouts\": {\"peer\": 2}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    cluster_run_await_soon(leader, "step 130/");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_fixture_start(&fixture, ps);
+    cluster_run_await_soon(leader, "the run goes on after step ");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_rewinds(leader, 1);
+}
+
+TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
+                         "{\"every_steps\": 50}, "
+                         "\"timeouts\": {\"peer\": 2, \"recover\": 2}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 1);
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    cluster_run_await_soon(leader, "step 100/");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_fixture_expect(&fixture, ps, RETRY, CLUSTER_RUN_DEADLINE);
+    const char *text = strstr(cluster_run_errors(leader), "did not join");
+    assert_non_null(text);
+    assert_contains(text, "ps 0");
+    assert_contains(text, "timeouts.recover");
+}
+
+TEST(a_signal_between_two_runs_ends_all) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
+                         "{\"every_steps\": 50}, \"timeouts\": {\"peer\": 2}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 1);
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    cluster_run_await_soon(leader, "step 100/");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_run_signal(leader, SIGTERM);
+    cluster_run_expect_soon(leader, TERMINATED);
+    for (unsigned i = 1; i < fixture.count; i++)
+        if (i != ps)
+            cluster_run_expect_soon(fixture.tasks[i].process, RETRY);
+}
+
+TEST(recovery_end_ends_the_run) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start(run, "ended",
+              WORDS("--set", "checkpoint.dir=b", "--set",
+                    "strategy.recovery=end"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_expect_soon(local, RETRY);
+    cluster_fixture_expect_logged(local, "resumes from ");
+}
+
+/* Used up, or none. */
+TEST(a_run_whose_ps_is_not_started_again_ends) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start(run, "none",
+              WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_expect_soon(local, RETRY);
+    local = start(run, "one",
+                  WORDS("--set", "checkpoint.dir=c", "--max-restarts", "1"));
+    pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "the run goes on after step ");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_expect_soon(local, RETRY);
+    cluster_fixture_expect_logged(local, "(--max-restarts)");
+}
+
+TEST(a_worker_of_local_is_started_again_and_trains_on) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start(run, "worker", WORDS("--set", "checkpoint.dir=b"));
+    pid_t pid = await_pid(local, "worker 1");
+    cluster_run_await_soon(local, "step 130/");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "worker 1 was killed by signal 9");
+    cluster_run_await_soon(local, "worker 1 joined from ");
+    cluster_run_expect(local, 0, LONG);
+    expect_rewinds(local, 0);
+}
+
+TEST(what_cannot_go_back_is_refused_by_name) {
+    cluster_run_job(run, "{\"checkpoint\": null, \"strategy\": "
+                         "{\"recovery\": \"rewind\"}}");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, CONFIG, WORDS("local", "job.json")),
+        "checkpoint.dir");
+    cluster_run_job(run, "{\"strategy\": {\"recovery\": \"rewind\", "
+                         "\"type\": \"allreduce\"}}");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("local", "job.json", "--ps", "0",
+                                   "--workers", "2")),
+        "strategy.recovery: found \"rewind\"");
+}
