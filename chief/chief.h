@@ -38,7 +38,8 @@ struct chief_settings {
                           0: not given */
     bool json;         /* prints the summary object on standard output */
     const char *summary; /* a file to write it to; NULL: none */
-    bool no_restart; /* a launcher started all processes and restarts none */
+    bool together;   /* a launcher started all processes, on this machine, */
+    bool no_restart; /* and restarts none */
     const struct failure *problem; /* why no run can start, or NULL; with it the
                                       chief only refuses those that join */
     struct run_series *series;     /* of this run, or NULL; borrowed */

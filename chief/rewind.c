@@ -14,8 +14,10 @@ static const char *obstacle(const struct run *run) {
     if (job->model.type == JOB_EXTERNAL)
         return "the trainers of an external model are started again by their "
                "launcher";
-    if (!run->lineage || run->series)
+    if (run->series)
         return "a run of a comparison is not to be measured then";
+    if (!run->lineage)
+        return "the launcher starts no process again";
     return NULL;
 }
 
@@ -29,11 +31,19 @@ enum status rewind_check(const struct run *run, struct failure *why) {
                        text);
 }
 
+/* A ps that dies at each start, such as for want of memory, would keep the
+ * others for ever. */
+static bool is_in_vain(const struct run *run) {
+    enum { MOST = 10 };
+    return run->lineage->in_vain >= MOST &&
+           run_step(run) <= run->lineage->furthest;
+}
+
 /* A directory without a checkpoint will do: the run's start is then the same
  * as it was. */
 static bool may_go_back(const struct run *run) {
     const struct job *job = run->job;
-    return !obstacle(run) && job->checkpoint.dir && !run->no_restart &&
+    return !obstacle(run) && job->checkpoint.dir && !is_in_vain(run) &&
            job->recovery != JOB_END && !run->shutdown.interrupted;
 }
 
@@ -70,6 +80,10 @@ bool rewind_end(struct run *run) {
     lineage->within = run->job->timeouts.recover;
     if (!lineage->opened)
         lineage->opened = run->opened;
+    lineage->in_vain =
+        run->end_step > lineage->furthest ? 0 : lineage->in_vain + 1;
+    if (run->end_step > lineage->furthest)
+        lineage->furthest = run->end_step;
     if (run->end_step > lineage->reached)
         lineage->reached = run->end_step;
     return true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run that has lost weights goes back to its newest checkpoint without ending:
- * its members join a new run of the same processes, as they join the next run of
- * a series. The new run's number fences off what the old one has sent. */
+/* A run that has lost weights goes back to its newest checkpoint without
+ * ending: its members join a new run of the same processes, as they join the
+ * next run of a series. The new run's number fences off what the old one has
+ * sent. */
 #ifndef CAPSTAN_REWIND_H
 #define CAPSTAN_REWIND_H
 
@@ -14,20 +15,23 @@ struct run;
 
 /* The runs of one chief's process that go on for each other. */
 struct rewind_lineage {
-    uint32_t count;   /* rewinds so far */
-    bool follows;     /* another run follows the one that has ended */
-    double within;    /* seconds in which its members join */
-    uint64_t reached; /* the highest step at which one of them ended */
-    uint64_t again;   /* steps that were computed more than once */
-    int64_t opened;   /* when the first began; 0: the first is not over */
-    bool traced;      /* its timeline is written */
+    uint32_t count;    /* rewinds so far */
+    bool follows;      /* another run follows the one that has ended */
+    double within;     /* seconds in which its members join */
+    uint64_t reached;  /* the step up to which was computed since the last
+                         one began */
+    uint64_t furthest; /* of all */
+    uint32_t in_vain;  /* rewinds since one of them got further */
+    uint64_t again;    /* steps that were computed more than once */
+    int64_t opened;    /* when the first began; 0: the first is not over */
+    bool traced;       /* its timeline is written */
 };
 
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
 enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
 
-/* Ends RUN to go back, since DEPARTED ("ps 1 on host a (pid 7) ..."), which held
- * weights. False: it cannot. */
+/* Ends RUN to go back, since DEPARTED ("ps 1 on host a (pid 7) ..."), which
+ * held weights. False: it cannot. */
 bool rewind_begin(struct run *run, const char *departed);
 
 /* Once RUN is over: fills in its lineage. Does another run follow? */

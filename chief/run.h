@@ -112,6 +112,7 @@ struct run {
     uint64_t id, incarnation;
     bool trains;          /* the chief has a trainer */
     bool allreduce;       /* rank 0 holds the weights, no ps does */
+    bool together;        /* all processes are on this machine */
     bool no_restart;      /* no process can be restarted */
     bool failed_to_start; /* it failed before any process could join */
     enum run_phase phase;

@@ -2,8 +2,8 @@
 #include "chief/shutdown.h"
 
 #include "chief/control/membership.h"
-#include "chief/run.h"
 #include "chief/rewind.h"
+#include "chief/run.h"
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"

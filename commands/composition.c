@@ -332,6 +332,12 @@ static enum status check_trace(const struct process_settings *settings,
                        "): trace one run, such as by `capstan local`");
 }
 
+/* Where no launcher says it, a person or a scheduler may do so. */
+static bool process_restarts(void) {
+    const char *value = getenv(LAUNCH_RESTARTS);
+    return !value || strcmp(value, "0") != 0;
+}
+
 static enum status add_chief(struct composition *composition,
                              struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -400,10 +406,10 @@ static enum status add_chief(struct composition *composition,
         .trace_steps = {settings->trace_first, settings->trace_last,
                         settings->trace_file},
         .record = composition->process_settings.record,
-        .no_restart =
-            getenv(LOG_TOGETHER_VARIABLE) && !getenv(LAUNCH_RESTARTS),
+        .together = getenv(LOG_TOGETHER_VARIABLE),
+        .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !process_restarts(),
         .series = series,
-        .lineage = composition->lineage,
+        .lineage = process_restarts() ? composition->lineage : NULL,
         .interrupts = role->interrupts,
         .health = role->health,
     };

@@ -81,7 +81,7 @@ struct composition {
     struct process_settings process_settings;
     struct cluster_local_peers local_peers;
     struct composition_series_run
-        *series_run;      /* the run is one of several, or NULL */
+        *series_run;                /* the run is one of several, or NULL */
     struct rewind_lineage *lineage; /* of the chief's runs, or NULL; borrowed */
     double rejoin_within; /* seconds within which the chief begins the next run;
                              0: this run is the first or the last */

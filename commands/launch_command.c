@@ -77,6 +77,7 @@ static void node_launch_prepare(void *context) {
     node_launch_set_number("LOCAL_RANK", preparation->local_rank);
     node_launch_set_number("LOCAL_WORLD_SIZE", world->nproc_per_node);
     node_launch_set_number("NODE_RANK", world->node_rank);
+    setenv(LAUNCH_RESTARTS, "0", 1);
     unsetenv(
         "TORCHELASTIC_USE_AGENT_STORE"); /* set by a launcher around this one */
     if (world->nproc_per_node > 1)

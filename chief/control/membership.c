@@ -379,8 +379,6 @@ static void stop_to_start_again(struct run *run, const char *departed,
 /* A process short of memory that died has not written its last checkpoint. */
 static void stop_without(struct run *run, const char *departed) {
     enum failure_code code = run->shutdown.interrupted;
-    if (rewind_begin(run, departed))
-        return;
     if (!code || code == FAILURE_TOO_LITTLE_MEMORY)
         code = FAILURE_PEER_LOST;
     run_stop_resumable(run, code, "%s%s", departed,
@@ -502,7 +500,8 @@ static void remove_member(struct run *run, struct roster_slot *slot,
         stop_to_start_again(run, departed,
                             ", and the comparison cannot go on without it");
     } else if (weights && run->phase >= RUN_READYING) {
-        stop_without(run, departed);
+        if (!ps || !rewind_begin(run, departed))
+            stop_without(run, departed);
     } else if (is_needed_to_begin(run, values)) {
         stop_to_start_again(run, departed, " before the first step");
     } else if (run->phase == RUN_TRAINING || (run->phase == RUN_FINISHING &&

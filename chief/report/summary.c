@@ -520,7 +520,7 @@ void summary_print(const struct run *run, bool json) {
                  100 * facts.steps_per_second / facts.network_limit,
                  facts.network_limit, run->bandwidth.gbits,
                  run->bandwidth.measured ? "measured"
-                 : run->no_restart
+                 : run->together
                      ? "--link-gbits, as if each had a host of its own"
                      : "--link-gbits");
     if (run->metrics.began) {

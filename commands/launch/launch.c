@@ -256,10 +256,7 @@ static void export_ps_pids(const struct launch *launch) {
                                      (int)launch->processes[i].pid);
     setenv(LAUNCH_PS_PIDS, list, 1);
     setenv(LOG_TOGETHER_VARIABLE, "1", 1);
-    if (launch->options->max_restarts)
-        setenv(LAUNCH_RESTARTS, "1", 1);
-    else
-        unsetenv(LAUNCH_RESTARTS);
+    setenv(LAUNCH_RESTARTS, launch->options->max_restarts ? "1" : "0", 1);
 }
 
 /* Runs in the child. The commands' thread pools share this machine, unless the

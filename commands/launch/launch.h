@@ -22,7 +22,8 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 
 #define LAUNCH_PS_PIDS "CAPSTAN_PS_PIDS"
 /* Where a process serves its status: a value of --metrics-port. */
-#define LAUNCH_RESTARTS "CAPSTAN_RESTARTS" /* set: processes are restarted */
+/* "1": a process that dies is started again, "0": none is. */
+#define LAUNCH_RESTARTS "CAPSTAN_RESTARTS"
 #define LAUNCH_METRICS_PORT "CAPSTAN_METRICS_PORT"
 
 /* The processes that write to standard output; the others write to standard

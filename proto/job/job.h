@@ -230,7 +230,7 @@ struct job {
     enum job_algorithm algorithm; /* of Gloo's all-reduce */
     struct job_zero zero;         /* of all-reduce */
     enum job_recovery recovery;
-    uint64_t staleness;           /* JOB_STALENESS_INF: asynchronous */
+    uint64_t staleness; /* JOB_STALENESS_INF: asynchronous */
     enum job_wire wire;
     enum job_chief chief;
     enum job_device device; /* device of the trainers */

@@ -36,8 +36,11 @@ static struct cluster_process *kill_one(struct cluster_run *run,
                                         const char *name) {
     const char *joined = textf("chief: %s joined", name);
     cluster_run_job(run, endless);
-    struct cluster_process *local =
-        cluster_fixture_local(run, num_ps, num_workers, NULL);
+    struct cluster_process *local = cluster_run_start(
+        run, "local",
+        WORDS("local", "job.json", "--ps", textf("%u", num_ps), "--workers",
+              textf("%u", num_workers), "--max-restarts", "0"),
+        NULL);
     pid_t victim = pid_of(local, joined);
     cluster_run_await_soon(local, "%)");
     assert_int_equal(kill(victim, SIGKILL), 0);

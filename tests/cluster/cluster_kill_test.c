@@ -219,6 +219,15 @@ TEST(a_joiner_that_does_not_fit_ends_alone) {
     cluster_fixture_expect_soon(&fixture, joiner, 0);
 }
 
+/* A run ends where one does that nobody disturbed. */
+static void expect_undisturbed(const struct cluster_fixture *fixture) {
+    const char *elsewhere[] = {"checkpoint.dir=undisturbed", NULL};
+    cluster_run_expect_soon(
+        cluster_fixture_local(fixture->run, 1, 2, elsewhere), 0);
+    cluster_fixture_expect_same_checkpoints(fixture->run, "checkpoint",
+                                            "undisturbed");
+}
+
 /* The same commands go on from the newest checkpoint, if there is one, and end
  * where a run ends that nobody disturbed. */
 static void resume(struct cluster_fixture *fixture) {
@@ -234,11 +243,7 @@ static void resume(struct cluster_fixture *fixture) {
     if (!count)
         assert_false(cluster_fixture_has_logged(fixture->tasks[0].process,
                                                 "resuming from"));
-    const char *elsewhere[] = {"checkpoint.dir=undisturbed", NULL};
-    cluster_run_expect_soon(
-        cluster_fixture_local(fixture->run, 1, 2, elsewhere), 0);
-    cluster_fixture_expect_same_checkpoints(fixture->run, "checkpoint",
-                                            "undisturbed");
+    expect_undisturbed(fixture);
 }
 
 static void expect_same_rows(struct cluster_run *run) {
@@ -274,6 +279,7 @@ static void expect_named(const struct cluster_fixture *fixture, unsigned dead,
 
 static void expect_resumed_after_a_ps(void **state, const char *job) {
     uint64_t seed = cluster_fixture_seed();
+    setenv("CAPSTAN_RESTARTS", "0", 1);
     for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
         struct cluster_fixture fixture;
         begin(state, &fixture, job);
@@ -281,6 +287,25 @@ static void expect_resumed_after_a_ps(void **state, const char *job) {
         unsigned dead = kill_somewhere(&fixture, "ps", index, 10, &seed);
         expect_named(&fixture, dead, textf("ps %u on host", index));
         resume(&fixture);
+        if (job == with_tables)
+            expect_same_rows(fixture.run);
+    }
+    unsetenv("CAPSTAN_RESTARTS");
+}
+
+/* The ps is started again while the others go on. */
+static void expect_rewound_after_a_ps(void **state, const char *job) {
+    uint64_t seed = cluster_fixture_seed();
+    for (unsigned i = cluster_fixture_repeats(1); i > 0; i--) {
+        struct cluster_fixture fixture;
+        begin(state, &fixture, job);
+        unsigned index = (unsigned)cluster_fixture_random(&seed, 2);
+        unsigned dead = kill_somewhere(&fixture, "ps", index, 10, &seed);
+        cluster_fixture_start(&fixture, dead);
+        cluster_run_await(fixture.tasks[0].process,
+                          "the run goes on after step ", PEER + SLACK);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, 4 * SLACK);
+        expect_undisturbed(&fixture);
         if (job == with_tables)
             expect_same_rows(fixture.run);
     }
@@ -292,6 +317,14 @@ TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_bits) {
 
 TEST(a_killed_ps_ends_the_run_which_resumes_to_the_same_rows) {
     expect_resumed_after_a_ps(state, with_tables);
+}
+
+TEST(a_run_goes_on_after_a_killed_ps_to_the_same_bits) {
+    expect_rewound_after_a_ps(state, synchronous);
+}
+
+TEST(a_run_goes_on_after_a_killed_ps_to_the_same_rows) {
+    expect_rewound_after_a_ps(state, with_tables);
 }
 
 TEST(a_terminated_run_resumes_to_the_same_rows) {

@@ -94,7 +94,8 @@ TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback) {
 TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
-    cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000}");
+    cluster_run_job(net->run, "{" MODEL ", \"steps\": 100000,"
+                              " \"strategy\": {\"recovery\": \"end\"}}");
     const char *const arguments[] = {"job.json", NULL};
     net_hosts_start(net, tasks, arguments);
     cluster_run_await_soon(tasks[NUM_PS], "examples/s");

@@ -23,8 +23,8 @@ FIXTURE(cluster_run_setup, cluster_run_teardown);
 
 /* Of ROLE ("ps 1"), which joins LOCAL's run next. */
 static pid_t await_pid(struct cluster_process *local, const char *role) {
-    const char *line = cluster_run_await_soon(
-        local, textf("%s joined from ", role));
+    const char *line =
+        cluster_run_await_soon(local, textf("%s joined from ", role));
     const char *pid = strstr(line, ", pid ");
     assert_non_null(pid);
     return (pid_t)atoi(pid + strlen(", pid "));
@@ -34,8 +34,8 @@ static pid_t await_pid(struct cluster_process *local, const char *role) {
  * to kill. */
 static struct cluster_process *start(struct cluster_run *run, const char *name,
                                      const char *const *changes) {
-    const char *words[40] = {"local", "job.json", "--ps", "2", "--workers",
-                             "2", "--json"};
+    const char *words[40] = {"local",     "job.json", "--ps",  "2",
+                             "--workers", "2",        "--json"};
     size_t count = 7;
     for (; *changes; changes++) {
         assert_true(count + 1 < sizeof words / sizeof *words);
@@ -51,14 +51,14 @@ static void undisturbed(struct cluster_run *run) {
 
 static void expect_rewinds(struct cluster_process *process, int rewinds) {
     const json_t *summary = cluster_run_json(process);
-    assert_int_equal(
-        json_integer_value(json_object_get(summary, "rewinds")), rewinds);
+    assert_int_equal(json_integer_value(json_object_get(summary, "rewinds")),
+                     rewinds);
     assert_true(json_integer_value(json_object_get(summary, "steps_again")) >=
                 0);
 }
 
-static void expect_end(struct cluster_run *run,
-                       struct cluster_process *process, int rewinds) {
+static void expect_end(struct cluster_run *run, struct cluster_process *process,
+                       int rewinds) {
     cluster_run_expect(process, 0, LONG);
     expect_rewinds(process, rewinds);
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
@@ -92,9 +92,9 @@ TEST(each_ps_may_die_and_the_weights_are_those_of_an_undisturbed_run) {
 /* Before there is a checkpoint. */
 TEST(without_a_checkpoint_it_goes_back_to_its_start) {
     cluster_run_job(run, JOB);
-    cluster_run_expect(start(run, "whole", WORDS("--set", "checkpoint.dir=a",
-                                                 "--set",
-                                                 "checkpoint.every_steps=0")),
+    cluster_run_expect(start(run, "whole",
+                             WORDS("--set", "checkpoint.dir=a", "--set",
+                                   "checkpoint.every_steps=0")),
                        0, LONG);
     struct cluster_process *local =
         start(run, "killed",
@@ -229,10 +229,9 @@ TEST(a_signal_between_two_runs_ends_all) {
 
 TEST(recovery_end_ends_the_run) {
     cluster_run_job(run, JOB);
-    struct cluster_process *local =
-        start(run, "ended",
-              WORDS("--set", "checkpoint.dir=b", "--set",
-                    "strategy.recovery=end"));
+    struct cluster_process *local = start(
+        run, "ended",
+        WORDS("--set", "checkpoint.dir=b", "--set", "strategy.recovery=end"));
     pid_t pid = await_pid(local, "ps 1");
     cluster_run_await_soon(local, "step 130/");
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -243,9 +242,8 @@ TEST(recovery_end_ends_the_run) {
 /* Used up, or none. */
 TEST(a_run_whose_ps_is_not_started_again_ends) {
     cluster_run_job(run, JOB);
-    struct cluster_process *local =
-        start(run, "none",
-              WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
+    struct cluster_process *local = start(
+        run, "none", WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
     pid_t pid = await_pid(local, "ps 1");
     cluster_run_await_soon(local, "step 130/");
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -284,8 +282,8 @@ TEST(what_cannot_go_back_is_refused_by_name) {
     cluster_run_job(run, "{\"strategy\": {\"recovery\": \"rewind\", "
                          "\"type\": \"allreduce\"}}");
     cluster_fixture_expect_logged(
-        cluster_fixture_tool(run, CONFIG,
-                             WORDS("local", "job.json", "--ps", "0",
-                                   "--workers", "2")),
+        cluster_fixture_tool(
+            run, CONFIG,
+            WORDS("local", "job.json", "--ps", "0", "--workers", "2")),
         "strategy.recovery: found \"rewind\"");
 }

@@ -87,7 +87,11 @@ static void expect_resumable(const struct cluster_run *run,
 TEST(a_stopping_chief_logs_which_write_it_waits_for) {
     struct paused_file manifest;
     paused_file_open(&manifest, run, "step-000000020", "manifest");
-    struct cluster_process *local = train(run, "steps=20");
+    cluster_run_job(run, NULL);
+    struct cluster_process *local = cluster_fixture_local(
+        run, 2, 2,
+        WORDS("checkpoint.every_steps=20", "timeouts.peer=1", "timeouts.stop=1",
+              "steps=20", "strategy.recovery=end"));
     pid_t ps = find(local, "chief: ps 1 joined");
     paused_file_await(&manifest);
     assert_int_equal(kill(ps, SIGKILL), 0);

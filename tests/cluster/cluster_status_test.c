@@ -214,7 +214,8 @@ static void start_local(struct cluster_run *run, unsigned port, const char *ps,
     cluster_run_job(run, long_job);
     *local = cluster_run_start(run, "local",
                                WORDS("local", "--ps", ps, "--workers", "2",
-                                     "--metrics-port", text, "job.json"),
+                                     "--max-restarts", "0", "--metrics-port",
+                                     text, "job.json"),
                                NULL);
     cluster_run_await_soon(*local, "%)");
 }

@@ -277,7 +277,8 @@ TEST(times_of_another_clock_are_the_chiefs) {
 }
 
 TEST(a_process_that_dies_is_named) {
-    cluster_run_job(run, "{\"epochs\": 100000, \"steps_per_print\": 100}");
+    cluster_run_job(run, "{\"epochs\": 100000, \"steps_per_print\": 100,"
+                         " \"strategy\": {\"recovery\": \"end\"}}");
     struct cluster_fixture fixture;
     cluster_fixture_describe(&fixture, run, 0, 1, 2);
     setenv("CAPSTAN_TRACE_STEPS", "20:100000000", 1);
