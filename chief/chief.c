@@ -619,6 +619,14 @@ static void record_last_members(const struct run *run, int record) {
     free(last);
 }
 
+/* Steps of the timeline that the next run does not compute are written now. */
+static void end_trace(struct run *run) {
+    if (run->checkpoints.has_saved &&
+        run->checkpoints.saved >= run->trace.first)
+        trace_file_finish(run);
+    run->lineage->traced |= trace_file_is_written(run);
+}
+
 enum status chief_run(const struct chief_settings *settings,
                       struct failure *why) {
     struct run *run = calloc(1, sizeof *run);
@@ -659,6 +667,7 @@ enum status chief_run(const struct chief_settings *settings,
         run_find_end_step(run); /* by the members' last heartbeats */
     record_last_members(run, settings->record);
     if (rewind_end(run)) {
+        end_trace(run);
         close_run(run);
         free(run);
         return STATUS_OK;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/rewind.h"
 
-#include "chief/report/trace_file.h"
 #include "chief/run.h"
 
 #include <inttypes.h>
@@ -62,19 +61,10 @@ bool rewind_begin(struct run *run, const char *departed) {
     return true;
 }
 
-/* Steps of the timeline that the next run does not compute are written now. */
-static void end_trace(struct run *run) {
-    if (run->checkpoints.has_saved &&
-        run->checkpoints.saved >= run->trace.first)
-        trace_file_finish(run);
-    run->lineage->traced |= trace_file_is_written(run);
-}
-
 bool rewind_end(struct run *run) {
     struct rewind_lineage *lineage = run->lineage;
     if (!lineage || !run->is_rewinding)
         return false;
-    end_trace(run);
     lineage->follows = true;
     lineage->count++;
     lineage->within = run->job->timeouts.recover;

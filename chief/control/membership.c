@@ -5,8 +5,8 @@
  * from the next view, or ends the run. */
 #include "chief/control/membership.h"
 
-#include "chief/run.h"
 #include "chief/rewind.h"
+#include "chief/run.h"
 #include "chief/run_series.h"
 #include "core/base/time.h"
 #include "proto/cluster/cluster_size.h"

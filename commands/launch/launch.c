@@ -680,7 +680,7 @@ static void start_due(struct launch *launch, int64_t now) {
 }
 
 /* The launch's deadline, or the first restart before it. */
-static int64_t next_deadline(const struct launch *launch) {
+static int64_t launch_next_deadline(const struct launch *launch) {
     int64_t next = launch->deadline;
     for (unsigned i = 1; i < launch->count; i++)
         if (launch->processes[i].restart_at < next)
@@ -774,7 +774,8 @@ static void launch_handle_signal(struct launch *launch, int number) {
 
 static void launch_supervise(struct launch *launch) {
     while (launch->alive) {
-        int number = children_wait(&launch->children, next_deadline(launch));
+        int number =
+            children_wait(&launch->children, launch_next_deadline(launch));
         int64_t now = time_now();
         if (number)
             launch_handle_signal(launch, number);

@@ -16,8 +16,8 @@ enum { CONFIG = 2, RETRY = 138, TERMINATED = 143, INTERRUPTED = 130 };
 enum { LONG = 4 * CLUSTER_RUN_DEADLINE };
 
 #define JOB                                                                    \
-    "{\"epochs\": 40, \"steps_per_print\": 10, \"checkpoint\": "               \
-    "{\"every_steps\": 50, \"keep\": 100}}"
+    "{\"epochs\": 200, \"steps_per_print\": 10, \"checkpoint\": "              \
+    "{\"every_steps\": 250, \"keep\": 100}}"
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
@@ -30,8 +30,8 @@ static pid_t await_pid(struct cluster_process *local, const char *role) {
     return (pid_t)atoi(pid + strlen(", pid "));
 }
 
-/* `capstan local` over 2 ps and 2 workers, slowed down so that there is time
- * to kill. */
+/* `capstan local` over 2 ps and 2 workers, which has steps enough to be
+ * killed. */
 static struct cluster_process *start(struct cluster_run *run, const char *name,
                                      const char *const *changes) {
     const char *words[40] = {"local",     "job.json", "--ps",  "2",
@@ -79,11 +79,11 @@ TEST(each_ps_may_die_and_the_weights_are_those_of_an_undisturbed_run) {
         assert_true(index < 2);
         pids[index] = (pid_t)atoi(strstr(line, ", pid ") + 6);
     }
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pids[0], SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes back to its checkpoint");
     cluster_run_await_soon(local, "the run goes on after step ");
-    cluster_run_await_soon(local, "step 400/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pids[1], SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes on after step ");
     expect_end(run, local, 2);
@@ -114,7 +114,7 @@ TEST(a_ps_that_dies_while_the_run_goes_back_is_awaited_again) {
     struct cluster_process *local =
         start(run, "killed", WORDS("--set", "checkpoint.dir=b"));
     pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes back to its checkpoint");
     pid = await_pid(local, "ps 1");
@@ -131,7 +131,7 @@ TEST(with_staleness_it_goes_on_too) {
               WORDS("--set", "checkpoint.dir=b", "--set",
                     "strategy.staleness=\"inf\""));
     pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes on after step ");
     cluster_run_expect(local, 0, LONG);
@@ -148,7 +148,7 @@ TEST(an_outlet_has_each_step_once) {
                     "metrics.jsonl=points.jsonl", "--set",
                     "tensorboard.enabled=true"));
     pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     expect_end(run, local, 1);
     FILE *file = fopen(cluster_run_path(run, "points.jsonl"), "re");
@@ -168,21 +168,21 @@ TEST(an_outlet_has_each_step_once) {
         json_decref(point);
     }
     fclose(file);
-    assert_int_equal(last, 1200);
-    assert_int_equal(points, 120);
+    assert_int_equal(last, 6000);
+    assert_int_equal(points, 600);
 }
 
 /* No launcher: a person starts the ps again, by the same command. */
 TEST(a_ps_that_is_started_again_by_hand_takes_its_place) {
     struct cluster_fixture fixture;
-    cluster_run_job(run, "{\"epochs\": 40, \"steps_per_print\": 10, "
-                         "\"checkpoint\": {\"every_steps\": 50}, "
+    cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 250}, "
                          "\"timeouts\": {\"peer\": 2}}");
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
     cluster_fixture_start_all(&fixture);
     struct cluster_process *leader = fixture.tasks[0].process;
     unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
-    cluster_run_await_soon(leader, "step 130/");
+    cluster_run_await_soon(leader, "chief: checkpoint ");
     cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_fixture_start(&fixture, ps);
@@ -200,7 +200,7 @@ TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
     cluster_fixture_start_all(&fixture);
     struct cluster_process *leader = fixture.tasks[0].process;
     unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
-    cluster_run_await_soon(leader, "step 100/");
+    cluster_run_await_soon(leader, "chief: checkpoint ");
     cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
     cluster_fixture_expect(&fixture, ps, RETRY, CLUSTER_RUN_DEADLINE);
     const char *text = strstr(cluster_run_errors(leader), "did not join");
@@ -217,7 +217,7 @@ TEST(a_signal_between_two_runs_ends_all) {
     cluster_fixture_start_all(&fixture);
     struct cluster_process *leader = fixture.tasks[0].process;
     unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
-    cluster_run_await_soon(leader, "step 100/");
+    cluster_run_await_soon(leader, "chief: checkpoint ");
     cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_run_signal(leader, SIGTERM);
@@ -233,7 +233,7 @@ TEST(recovery_end_ends_the_run) {
         run, "ended",
         WORDS("--set", "checkpoint.dir=b", "--set", "strategy.recovery=end"));
     pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_expect_soon(local, RETRY);
     cluster_fixture_expect_logged(local, "resumes from ");
@@ -245,13 +245,13 @@ TEST(a_run_whose_ps_is_not_started_again_ends) {
     struct cluster_process *local = start(
         run, "none", WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
     pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_expect_soon(local, RETRY);
     local = start(run, "one",
                   WORDS("--set", "checkpoint.dir=c", "--max-restarts", "1"));
     pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     pid = await_pid(local, "ps 1");
     cluster_run_await_soon(local, "the run goes on after step ");
@@ -265,7 +265,7 @@ TEST(a_worker_of_local_is_started_again_and_trains_on) {
     struct cluster_process *local =
         start(run, "worker", WORDS("--set", "checkpoint.dir=b"));
     pid_t pid = await_pid(local, "worker 1");
-    cluster_run_await_soon(local, "step 130/");
+    cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_await_soon(local, "worker 1 was killed by signal 9");
     cluster_run_await_soon(local, "worker 1 joined from ");

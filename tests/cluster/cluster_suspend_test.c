@@ -175,8 +175,7 @@ TEST(a_ps_killed_beside_a_join_is_replaced_at_once) {
     struct cluster_process *second = start_second(&fixture, i);
     cluster_run_signal(holder, SIGKILL);
     cluster_run_expect_soon(holder, KILLED);
-    cluster_run_await_soon(fixture.tasks[0].process,
-                           "is gone, and its weights with it");
+    cluster_run_await_soon(fixture.tasks[0].process, "is gone");
     cluster_run_await_soon(fixture.tasks[0].process, "the run goes on after");
     cluster_run_signal(fixture.tasks[0].process, SIGTERM);
     cluster_run_expect_soon(second, RETRY);
