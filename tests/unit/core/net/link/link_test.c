@@ -78,6 +78,28 @@ TEST(header_and_payload_arrive_both_ways) {
 
 LINK_FIXTURE_SHM(header_and_payload_arrive_both_ways);
 
+/* Both ends are of this process: what one sends the other receives. */
+TEST(bytes_of_headers_and_payloads_are_counted_on_both_sides) {
+    struct link_frame frame;
+    uint32_t peer = link_fixture_connect(fixture);
+    struct link_traffic before = link_traffic(), after;
+    link_fixture_send(fixture->client, 0, "push", "floats");
+    link_fixture_receive(fixture->server_link, &frame);
+    link_release(&frame);
+    after = link_traffic();
+    assert_int_equal(after.sent - before.sent, strlen("pushfloats"));
+    assert_int_equal(after.received - before.received, strlen("pushfloats"));
+    link_fixture_send(fixture->server_link, peer, "weights", NULL);
+    link_fixture_receive(fixture->client, &frame);
+    link_release(&frame);
+    after = link_traffic();
+    assert_int_equal(after.sent - before.sent, strlen("pushfloatsweights"));
+    assert_int_equal(after.received - before.received,
+                     strlen("pushfloatsweights"));
+}
+
+LINK_FIXTURE_SHM(bytes_of_headers_and_payloads_are_counted_on_both_sides);
+
 TEST(a_server_distinguishes_its_peers) {
     uint32_t peer = link_fixture_connect(fixture);
     struct link *other = link_fixture_client(fixture);
