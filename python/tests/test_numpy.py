@@ -316,6 +316,14 @@ class Training(unittest.TestCase):
                 set(run.wait().values()), {0}, run.error("worker0")
             )
 
+    def test_clipping_by_the_run_is_refused_with_staleness(self):
+        keys = {"strategy": {"staleness": 1}, "clip": 0.01, "steps": 5}
+        with ranks("train", 1, 2, **keys) as run:
+            found = run.wait()
+            self.assertEqual(found["worker0"], 2, run.error("worker0"))
+            text = run.error("worker0") + run.error("worker1")
+            self.assertIn("gradient_clipping with strategy.staleness", text)
+
     def test_changes_of_an_own_optimizer_with_one_trainer_are_its_own(self):
         for staleness in 1, 4, "inf":
             keys = {"strategy": {"staleness": staleness}, "steps": 200}

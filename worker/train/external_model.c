@@ -208,6 +208,20 @@ static enum status check_means(const struct external *external,
     return STATUS_OK;
 }
 
+/* With staleness each rank's gradient has a norm of its own, which is known only
+ * when its last tensor is pushed; the first have left by then. */
+static enum status check_clipping(const struct job *job, struct failure *why) {
+    if (!job->staleness || !(job->gradient_clipping > 0))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_JOB_INVALID,
+                       "gradient_clipping with strategy.staleness: found %g; "
+                       "allowed for the model of a program or script: 0, as a "
+                       "gradient leaves when it is pushed, before the norm of "
+                       "all is known. Clip this process's gradients before "
+                       "they are pushed, or set strategy.staleness to 0",
+                       job->gradient_clipping);
+}
+
 /* With optimizer None the trainers apply one of their own. With staleness their
  * pushes are the changes that it makes, to which the groups are set: no values
  * of one have been set, as None has none. */
@@ -218,12 +232,6 @@ static enum status settle_changes(struct external *external,
                                    : job->optimizer.type;
     if (type != OPTIMIZER_NONE || !job->staleness)
         return STATUS_OK;
-    if (job->gradient_clipping > 0)
-        return status_fail(why, FAILURE_JOB_INVALID,
-                           "gradient_clipping with optimizer None and "
-                           "strategy.staleness: pushes are changes of the "
-                           "weights, not gradients; clip those before your own "
-                           "optimizer reads them");
     for (uint32_t p = 0; p < external->count; p++)
         if (external->means[p])
             return status_fail(
@@ -271,6 +279,8 @@ static enum status send_model(struct external *external,
                                       external->count, why);
     if (!status)
         status = external_add_tables(external, trainer->layout, why);
+    if (!status)
+        status = check_clipping(trainer->settings.job, why);
     if (!status)
         status = settle_changes(external, trainer->settings.job, why);
     if (!status)
