@@ -208,8 +208,8 @@ static enum status check_means(const struct external *external,
     return STATUS_OK;
 }
 
-/* With staleness each rank's gradient has a norm of its own, which is known only
- * when its last tensor is pushed; the first have left by then. */
+/* With staleness each rank's gradient has a norm of its own, which is known
+ * only when its last tensor is pushed; the first have left by then. */
 static enum status check_clipping(const struct job *job, struct failure *why) {
     if (!job->staleness || !(job->gradient_clipping > 0))
         return STATUS_OK;
