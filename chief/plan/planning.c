@@ -225,6 +225,21 @@ static bool waits_for_memory(struct run *run, const struct failure *why) {
     return now - run->plan.memory_wait_since < time_from_seconds(limit);
 }
 
+/* Of two reasons the one that no waiting mends. */
+static enum status check_plan(const struct run *run,
+                              const struct memory_plan_member *members,
+                              const struct memory_footprint_case *given,
+                              struct failure *why) {
+    struct failure rows;
+    enum status status =
+        memory_plan_check(members, run->roster.count, given, why);
+    enum status of_rows = table_memory_check(run, &rows);
+    if (!of_rows || (status && (status != STATUS_RETRY || of_rows == status)))
+        return status;
+    *why = rows;
+    return of_rows;
+}
+
 /* Checks memory before any large allocation and before the checkpoint is read.
  */
 static bool check_memory(struct run *run) {
@@ -239,9 +254,7 @@ static bool check_memory(struct run *run) {
     bool listed = members && names, waits = false;
     if (listed) {
         list_members(run, members, names);
-        status = memory_plan_check(members, count, &given, &why);
-        if (!status)
-            status = table_memory_check(run, &why);
+        status = check_plan(run, members, &given, &why);
         waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
     if (status && !waits) {

@@ -58,19 +58,26 @@ static uint64_t count_sharers(const struct run *run, const char *key,
     return count;
 }
 
-uint64_t table_memory_free(const struct run *run, bool trains) {
+/* The least of all shares of limits: of what is free, at least a byte, or if
+ * WHOLE of what there is if nobody else has any. 0: unknown. */
+static uint64_t least_share(const struct run *run, bool trains, bool whole) {
     uint64_t least = 0;
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct memory_plan_limits *limits = &run->plan.limits[i];
         unsigned of_host = limits->count - limits->devices;
         for (unsigned k = 0; k < of_host && is_of_role(run, i, trains); k++) {
             const struct free_memory_limit *limit = &limits->limits[k];
-            uint64_t share =
-                limit->free / count_sharers(run, limit->key, trains);
-            least = !least || share < least ? share : least;
+            uint64_t all = whole ? limit->most : limit->free;
+            uint64_t sharers = count_sharers(run, limit->key, trains);
+            uint64_t share = !whole && all < sharers ? 1 : all / sharers;
+            least = !least || (share && share < least) ? share : least;
         }
     }
     return least;
+}
+
+uint64_t table_memory_free(const struct run *run, bool trains) {
+    return least_share(run, trains, false);
 }
 
 static const char *holder_name(const struct run *run) {
@@ -114,8 +121,11 @@ enum status table_memory_check(const struct run *run, struct failure *why) {
         return STATUS_OK;
     byte_size_text(bytes_of_each(run), most, sizeof most);
     byte_size_text(there, free, sizeof free);
+    uint64_t most_there = least_share(run, true, true);
     return status_fail(
-        why, FAILURE_NO_MEMORY,
+        why,
+        most_there && bytes_of_each(run) > most_there ? FAILURE_JOB_TOO_LARGE
+                                                      : FAILURE_NO_MEMORY,
         TABLE_MEMORY_TOO_LARGE
         " %s on each trainer, which has %s: start ps, which share them, or set "
         "a smaller max_rows, size or dim",

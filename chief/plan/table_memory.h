@@ -33,7 +33,8 @@ uint64_t table_memory_free(const struct run *run, bool trains);
 #define TABLE_MEMORY_TOO_LARGE "the rows that tables may have take"
 
 /* In all-reduce: FAILURE_NO_MEMORY if that is more than a trainer has, who
- * would not end in time. A ps does. */
+ * would not end in time, FAILURE_JOB_TOO_LARGE if it is more than there is. A
+ * ps ends in time. */
 enum status table_memory_check(const struct run *run,
                                struct failure *why) MUST_CHECK;
 

@@ -107,6 +107,23 @@ TEST(rows_that_a_trainer_has_no_room_for_are_refused) {
     assert_ok(table_memory_check(run, &failure));
 }
 
+/* What others hold may become free. */
+TEST(rows_that_never_fit_are_not_waited_for) {
+    struct run *run = &fixture->run;
+    uint64_t all = table_memory_of(run).bytes;
+    struct free_memory_limit *limits = fixture->limits[0].limits;
+    run->allreduce = true;
+    limit(fixture, 0, "host a", 0);
+    limit(fixture, 1, "host a", 0);
+    limits->most = 2 * all;
+    fixture->limits[1].limits[0].most = 2 * all;
+    assert_int_equal(table_memory_check(run, &failure), STATUS_RETRY);
+    limits->most = 2 * all - 2;
+    assert_int_equal(table_memory_check(run, &failure), STATUS_CONFIG);
+    assert_int_equal(failure.code, FAILURE_JOB_TOO_LARGE);
+    assert_contains(failure.text, TABLE_MEMORY_TOO_LARGE);
+}
+
 TEST(memory_of_devices_is_none_of_the_host) {
     limit(fixture, 0, "host a", 1000);
     memory_plan_add_device(&fixture->limits[0], "gpu", "GPU 0", 10);
