@@ -17,7 +17,6 @@ for epoch in run.epochs(5):
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -25,15 +24,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-)
+from torch.utils.data import DataLoader, Subset
 
 from . import (
     EMPTY,
@@ -58,6 +49,7 @@ from .overrides import described
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
 from .torch_rules import Rule, Server, Worker, has_state, mixed, server_lacks
+from .torch_shard import Shard, part_of
 from .torch_tables import EmbeddingBag, bags
 
 __all__ = [
@@ -150,9 +142,16 @@ class Run(PlainRun):
             return 0
         return position.epoch_step if kept is None else kept
 
-    def shard(self, loader: DataLoader, epoch: int) -> Shard:
-        """This rank's batches of EPOCH, of LOADER's batch size each."""
-        return Shard(self, loader, epoch)
+    def shard(
+        self, loader: DataLoader, epoch: int, stream: str | None = None
+    ) -> Shard:
+        """This rank's batches of EPOCH, of LOADER's batch size each.
+
+        Of a batch_sampler a rank has whole batches. STREAM says what an
+        IterableDataset gives: "part": this rank's samples only; "whole": those
+        of all ranks, in the same order on each.
+        """
+        return Shard(self, loader, epoch, stream)
 
     def part(self, dataset: Any) -> Any:
         """This rank's part of DATASET, for a trainer that draws batches.
@@ -161,75 +160,12 @@ class Run(PlainRun):
         first samples are there twice if need be. Of Hugging Face's datasets
         the part is a dataset too.
         """
-        count = len(dataset)
-        padded = -(-count // self.size) * self.size
-        rows = [i % count for i in range(self.rank, padded, self.size)]
+        rows = part_of(range(len(dataset)), self.size, self.rank)
         if hasattr(dataset, "select"):
             return dataset.select(rows)
         return Subset(dataset, rows)
 
     share = part  # its older name
-
-
-class Shard:
-    """A rank's part of a DataLoader's samples in an epoch."""
-
-    def __init__(self, run: Run, loader: DataLoader, epoch: int):
-        if isinstance(loader.dataset, IterableDataset):
-            raise wrong("run.shard takes no loader of an IterableDataset")
-        if type(loader.batch_sampler) is not BatchSampler:
-            raise wrong("run.shard takes no loader with a batch_sampler")
-        if type(loader.sampler) not in (RandomSampler, SequentialSampler):
-            name = type(loader.sampler).__name__
-            raise wrong(f"run.shard takes no loader with a {name}")
-        samples: Any = loader.dataset
-        drawn: Any = loader.sampler
-        if len(drawn) != len(samples):
-            raise wrong("run.shard takes no RandomSampler with num_samples")
-        self._run = run
-        sampler: DistributedSampler[Any] = DistributedSampler(
-            loader.dataset,
-            run.size,
-            run.rank,
-            shuffle=isinstance(loader.sampler, RandomSampler),
-            seed=run.seed,
-            drop_last=loader.drop_last,
-        )
-        sampler.set_epoch(epoch)
-        self._first = run._first_batch(epoch)
-        first = self._first * (loader.batch_size or 0)
-        self._loader = DataLoader(
-            loader.dataset,
-            batch_size=loader.batch_size,
-            sampler=list(itertools.islice(sampler, first, None)),
-            num_workers=loader.num_workers,
-            collate_fn=loader.collate_fn,
-            pin_memory=loader.pin_memory,
-            drop_last=loader.drop_last,
-            timeout=loader.timeout,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            # Not the global one, whose state a resumed run continues.
-            generator=loader.generator
-            or torch.Generator().manual_seed(
-                run.seed + epoch * run.size + run.rank
-            ),
-            prefetch_factor=loader.prefetch_factor,
-        )
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        for number, batch in enumerate(self._loader, self._first):
-            if self._run.ended:
-                self._run._end_loop()
-            if self._run.ended or self._run._rewound:
-                return
-            self._run._batch = number
-            self._run._save_kept()
-            yield batch
-            self._run._batch = number + 1
 
 
 @described

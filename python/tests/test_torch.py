@@ -458,13 +458,79 @@ class Shards(unittest.TestCase):
             self.assertEqual(
                 set(run.wait().values()), {0}, run.error("worker0")
             )
-            found = " ".join(run.result("worker0"))
-            for name in (
-                "IterableDataset",
-                "batch_sampler",
-                "SubsetRandomSampler",
-            ):
-                self.assertIn(name, found)
+            found = run.result("worker0")
+            names = (
+                'IterableDataset by run.shard(loader, epoch, stream="part")',
+                "run.shard(stream='half')",
+                "run.shard(stream='whole'): allowed are",
+                "takes no IterDataPipe",
+                "iterator without __len__",
+                "Moved that gives another order each time",
+                "DistributedSampler of rank 2 of 3",
+            )
+            self.assertEqual(len(found), len(names))
+            for name, text in zip(names, found):
+                self.assertIn(name, text)
+
+    def check_sharded(self, kind, count, repeated=0):
+        """Ranks take COUNT samples in an epoch, of which REPEATED are there
+        twice, and end as plain torch on what they took."""
+        with ranks("sharded", 1, kind=kind) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            zero, one = run.result("worker0"), run.result("worker1")
+        net = torch_ranks.built("mlp", 0)
+        net.load_state_dict(load(zero["first"]))
+        rule = torch.optim.SGD(net.parameters(), 0.01)
+        for both in zip(zero["seen"], one["seen"]):
+            self.assertEqual(len(both[0]), len(both[1]))
+            taken = [i for seen in both for batch in seen for i in batch]
+            self.assertEqual(len(taken), count)
+            if repeated is not None:
+                self.assertEqual(len(set(taken)), count - repeated)
+            for batches in zip(*both):
+                rule.zero_grad()
+                for batch in batches:
+                    x = torch.tensor(batch)[:, None] / torch_ranks.SAMPLES
+                    x = x.expand(-1, torch_ranks.INPUTS)
+                    (net(x).square().mean() / 2).backward()
+                rule.step()
+        self.assertEqual(zero["last"], one["last"])
+        expected = {k: v.tolist() for k, v in net.state_dict().items()}
+        self.assertLess(distance(zero["last"], expected), 1e-5)
+        return zero["seen"], one["seen"]
+
+    def test_samplers_are_drawn_alike_on_all_ranks(self):
+        for kind, count, repeated in (
+            ("subset", 12, 1),  # 11, and the first again
+            ("replacement", 22, None),
+            ("distributed", 22, 0),
+        ):
+            with self.subTest(kind):
+                zero, one = self.check_sharded(kind, count, repeated)
+                if kind != "replacement":
+                    self.assertNotEqual(zero[0], zero[1])
+                if kind == "subset":
+                    taken = {i for seen in zero + one for b in seen for i in b}
+                    self.assertEqual(taken, set(range(0, 22, 2)))
+
+    def test_a_sampler_draws_with_its_weights(self):
+        zero, one = self.check_sharded("weighted", 30, None)
+        self.assertNotIn(0, [i for b in zero[0] + one[0] for i in b])
+
+    def test_ranks_have_whole_batches_of_a_batch_sampler(self):
+        # Torch's own BatchSampler is its sampler: each rank has 3 batches.
+        self.check_sharded("batches", 18, 0)
+        zero, one = self.check_sharded("lists", 24, 3)
+        self.assertEqual(zero[0][0], [0, 1, 2])
+        starts = 3, 9, 15, 0
+        self.assertEqual(one[0], [[i, i + 1, i + 2] for i in starts])
+
+    def test_ranks_share_a_stream(self):
+        for kind, count in ("whole", 22), ("workers", 44), ("part", 18):
+            with self.subTest(kind):
+                repeated = None if kind == "workers" else 0
+                self.check_sharded(kind, count, repeated)
 
 
 class Alone(unittest.TestCase):
@@ -500,6 +566,26 @@ class Resuming(unittest.TestCase):
                     self.assertEqual(found, {0}, run.error("worker0"))
                     seen = run.result("worker1")["seen"]
                     self.assertEqual(seen, expected)
+
+    def test_each_kind_of_order_goes_on_within_its_epoch(self):
+        for kind in ("weighted", "lists", "distributed", "whole", "workers"):
+            with self.subTest(kind), ranks("sharded", 1, kind=kind) as whole:
+                whole.wait()
+                expected = whole.result("worker1")
+                first, second = expected["seen"]
+                folder = str(whole.path("checkpoint"))
+                at = len(first) + 2
+                for steps, seen in (
+                    (at, [first, second[:2]]),
+                    (len(first) * 2, [second[2:]]),
+                ):
+                    keys = {"steps": steps, "checkpoint": folder, "kind": kind}
+                    with ranks("sharded", 1, **keys) as run:
+                        found = set(run.wait().values())
+                        self.assertEqual(found, {0}, run.error("worker0"))
+                        result = run.result("worker1")
+                        self.assertEqual(result["seen"], seen)
+                self.assertEqual(result["last"], expected["last"])
 
     def test_a_model_goes_on_in_other_wrappers_by_the_same_names(self):
         modules, parts = ("0", "1", "2", "module"), ("bias", "weight")

@@ -675,27 +675,118 @@ def joining(rule="server"):
     print(json.dumps({"seen": seen, "joined": joined}))
 
 
+SAMPLES = 22  # that loader_of() has
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """All samples, or those of one rank, in an order of torch's generator."""
+
+    def __init__(self, rank=0, size=1):
+        self.rows = range(rank, SAMPLES, size)
+
+    def __iter__(self):
+        moved = int(torch.randint(SAMPLES, ()))
+        for row in self.rows:
+            yield torch.full((INPUTS,), float((row + moved) % SAMPLES))
+
+
+class Moved(torch.utils.data.Sampler):
+    """Another order each time, of its own."""
+
+    def __init__(self):
+        self.times = 0
+
+    def __len__(self):
+        return SAMPLES
+
+    def __iter__(self):
+        self.times += 1
+        return iter([(i + self.times) % SAMPLES for i in range(SAMPLES)])
+
+
+def loader_of(kind, run):
+    """A DataLoader of samples that are their numbers, and what shard() takes."""
+    rows = torch.arange(float(SAMPLES))[:, None].expand(-1, INPUTS)
+    samples = list(rows.clone())
+    utils = torch.utils.data
+    torch.manual_seed(1 + run.rank)  # that ranks differ in this is no matter
+    if kind == "subset":
+        return DataLoader(
+            samples, 3, sampler=utils.SubsetRandomSampler(range(0, 22, 2))
+        ), {}
+    if kind == "weighted":
+        sampler = utils.WeightedRandomSampler(
+            torch.arange(22.0),
+            30,
+            generator=torch.Generator().manual_seed(run.rank),
+        )
+        return DataLoader(samples, 3, sampler=sampler, drop_last=True), {}
+    if kind == "replacement":
+        sampler = utils.RandomSampler(samples, replacement=True)
+        return DataLoader(samples, 3, sampler=sampler), {}
+    if kind == "distributed":
+        sampler = utils.DistributedSampler(samples, run.size, run.rank)
+        return DataLoader(samples, 3, sampler=sampler), {}
+    if kind == "batches":
+        order = utils.RandomSampler(samples)
+        return DataLoader(
+            samples, batch_sampler=utils.BatchSampler(order, 3, True)
+        ), {}
+    if kind == "lists":
+        batches = [[i, i + 1, i + 2] for i in range(0, 20, 3)]
+        return DataLoader(samples, batch_sampler=batches), {}
+    if kind == "whole":
+        return DataLoader(Stream(), 3, num_workers=0), {"stream": kind}
+    if kind == "workers":
+        return DataLoader(Stream(), 3, num_workers=2), {"stream": "whole"}
+    if kind == "part":
+        stream = Stream(run.rank, run.size)
+        return DataLoader(stream, 3, drop_last=True), {"stream": kind}
+    raise AssertionError(kind)
+
+
+def sharded(kind, **keys):
+    """Two epochs; prints each one's batches and the weights."""
+    run = capstan.init(**keys)
+    net = model_of("mlp", 0)
+    plain = torch.optim.SGD(net.parameters(), 0.01)
+    optimizer = capstan.DistributedOptimizer(plain, net)
+    loader, arguments = loader_of(kind, run)
+    run.keep()
+    seen, first = [], state(net)
+    for epoch in run.epochs(2):
+        seen.append([])
+        for x in run.shard(loader, epoch, **arguments):
+            seen[-1].append(x[:, 0].tolist())
+            optimizer.zero_grad()
+            net(x.to(device.name) / SAMPLES).square().mean().backward()
+            optimizer.step()
+    print(json.dumps({"seen": seen, "first": first, "last": state(net)}))
+
+
 def refused():
     """What run.shard does not take."""
     run = capstan.init()
     net = model_of("mlp", 0)
     capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
-    data = TensorDataset(torch.zeros(4, 1))
-
-    class Endless(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield 1
-
+    data, utils = TensorDataset(torch.zeros(SAMPLES, 1)), torch.utils.data
+    pipe = utils.datapipes.iter.IterableWrapper([1, 2])
     found = []
-    for loader in (
-        DataLoader(Endless()),
-        DataLoader(data, batch_sampler=[[0, 1], [2, 3]]),
-        DataLoader(data, sampler=torch.utils.data.SubsetRandomSampler([0])),
+    for loader, stream in (
+        (DataLoader(Stream()), None),
+        (DataLoader(Stream()), "half"),
+        (DataLoader(data), "whole"),
+        (DataLoader(pipe), "whole"),
+        (DataLoader(data, batch_sampler=iter([[0, 1]])), None),
+        (DataLoader(data, sampler=Moved()), None),
+        (DataLoader(data, sampler=utils.DistributedSampler(data, 3, 2)), None),
     ):
         try:
-            run.shard(loader, 0)
+            run.shard(loader, 0, stream)
         except capstan.ConfigError as error:
             found.append(str(error))
+        else:
+            found.append("")
     print(json.dumps(found))
 
 
