@@ -636,7 +636,9 @@ static bool start_again(struct launch *launch, struct launch_process *process,
     int64_t now = time_now();
     bool lost = WIFSIGNALED(wait_status) ||
                 children_exit_code(wait_status) == STATUS_RETRY;
-    bool begun = launch_record_in_run(process->record) || process->restarts;
+    bool joins_again =
+        process->restarts && !launch_record_has_joined(process->record);
+    bool begun = launch_record_in_run(process->record) || joins_again;
     char exit_text[64];
     if (!launch->options->max_restarts || launch->shutdown_phase != RUNNING ||
         !launch->processes[0].pid || !lost || !begun ||
