@@ -49,14 +49,14 @@ static size_t frame_record(uint8_t *record, size_t size) {
 }
 
 /* RECORD has room for EVENT and its frame. The size of both. */
-static size_t pack_event(uint8_t *record, Tensorboard__Event *event) {
-    event->wall_time = time_calendar();
+static size_t pack_event(uint8_t *record, const Tensorboard__Event *event) {
     return frame_record(record, tensorboard__event__pack(event, record + HEAD));
 }
 
 static enum status write_event(struct tensorboard_writer *writer,
                                Tensorboard__Event *event, struct failure *why) {
     uint8_t usual[FRAME + MAX_EVENT], *record = usual;
+    event->wall_time = time_calendar(); /* counts for the size */
     size_t size = tensorboard__event__get_packed_size(event);
     if (size > MAX_EVENT)
         record = malloc(FRAME + size);
@@ -194,6 +194,7 @@ static size_t pack_restart(uint8_t *record, uint64_t step) {
     event.step = (int64_t)step;
     event.what_case = TENSORBOARD__EVENT__WHAT_SESSION_LOG;
     event.session_log = &log;
+    event.wall_time = time_calendar();
     return pack_event(record, &event);
 }
 
