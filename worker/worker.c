@@ -64,16 +64,26 @@ static bool worker_is_training(const struct worker *worker) {
            (worker->allreduce && allreduce_reducer(worker->allreduce));
 }
 
+/* False: it sums nothing, as there are ps, or training has not begun. */
+static bool worker_times(const struct worker *worker,
+                         struct reducer_times *times) {
+    struct reducer *reducer =
+        worker->allreduce ? allreduce_reducer(worker->allreduce) : NULL;
+    *times = (struct reducer_times){.bytes = 0};
+    if (reducer)
+        reducer_times(reducer, times);
+    return reducer != NULL;
+}
+
 static void worker_fill_heartbeat(struct worker *worker) {
     struct trainer_progress progress;
-    struct reducer_times times = {0};
+    struct reducer_times times;
     struct gpu_watch_use use = {0};
     Capstan__Heartbeat *heartbeat =
         control_client_heartbeat(worker->control_client);
     if (!worker->trainer)
         return;
-    if (worker->allreduce && allreduce_reducer(worker->allreduce))
-        reducer_times(allreduce_reducer(worker->allreduce), &times);
+    (void)worker_times(worker, &times);
     trainer_progress(worker->trainer, &progress);
     heartbeat->clock = progress.clock;
     heartbeat->pushing = progress.pushing;
@@ -946,10 +956,13 @@ static void report_own_wait(const struct worker *worker,
         report->waiting_since = worker->step_since;
 }
 
-static void add_samples(const Capstan__Heartbeat *heartbeat,
-                        struct gpu_watch *watch, struct health_report *report) {
+static void add_samples(const struct worker *worker,
+                        const Capstan__Heartbeat *heartbeat,
+                        struct health_report *report) {
+    struct reducer_times times;
+    bool sums = worker_times(worker, &times);
     struct gpu_watch_use use = {.utilization = NAN, .memory = NAN};
-    (void)gpu_watch_read(watch, &use);
+    (void)gpu_watch_read(worker->gpu_watch, &use);
     const struct health_sample samples[] = {
         {METRIC_STEPS, HEALTH_NONE, (double)heartbeat->clock},
         {METRIC_EXAMPLES, HEALTH_NONE, (double)heartbeat->samples},
@@ -958,6 +971,7 @@ static void add_samples(const Capstan__Heartbeat *heartbeat,
         {METRIC_WAITING_TIME, HEALTH_NONE, heartbeat->wire_s},
         {METRIC_GPU_UTILIZATION, HEALTH_NONE, use.utilization},
         {METRIC_GPU_MEMORY, HEALTH_NONE, use.memory},
+        {METRIC_COLLECTIVE_SENT, HEALTH_NONE, sums ? (double)times.bytes : NAN},
     };
     for (size_t s = 0; s < sizeof samples / sizeof *samples; s++)
         health_add_sample(report, samples[s].metric, samples[s].rank,
@@ -989,7 +1003,7 @@ static void report_health(struct worker *worker, int64_t now) {
         report_ps(worker, report, now);
     report_own_wait(worker, report, now);
     if (worker->trainer)
-        add_samples(heartbeat, worker->gpu_watch, report);
+        add_samples(worker, heartbeat, report);
     health_end(worker->process.health);
 }
 

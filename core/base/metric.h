@@ -136,6 +136,10 @@ enum metric_source {
     ROW(RECEIVED, "received", "bytes", COUNTER, METRIC_OF_PROCESS, false,      \
         NULL,                                                                  \
         "bytes of messages received; sums of all-reduce are not among them")   \
+    ROW(COLLECTIVE_SENT, "collective_sent", "bytes", COUNTER,                  \
+        METRIC_OF_TRAINER, false, NULL,                                        \
+        "bytes that sums of all-reduce send to other ranks, computed as what " \
+        "a ring sends; absent of a run by ps")                                 \
     ROW(MEMORY, "memory", "bytes", GAUGE, METRIC_OF_PROCESS, false, NULL,      \
         "resident memory of the process")
 

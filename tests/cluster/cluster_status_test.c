@@ -240,18 +240,6 @@ TEST(every_role_of_local_has_the_next_port) {
     release_ports(PORTS, held);
 }
 
-TEST(all_reduce_tells_the_same) {
-    struct cluster_process *local;
-    int held[PORTS];
-    unsigned port = hold_ports(PORTS, held);
-    start_local(*state, port, "0", &local);
-    expect_steps(port, "chief", 0);
-    expect_steps(port + 1, "worker", 0);
-    expect_steps(port + 2, "worker", 1);
-    end_local(local);
-    release_ports(PORTS, held);
-}
-
 static int code_for(unsigned port, const char *path, const char *headers) {
     return exchange("127.0.0.1", port,
                     textf("GET %s HTTP/1.1\r\n%s\r\n", path, headers))
@@ -281,6 +269,31 @@ static double await_sample(unsigned port, const char *name, const char *labels,
     }
     fail_msg("%s{%s}: %g, not %g", name, labels, value, least);
     return NAN;
+}
+
+/* Of two ranks each sends half of its gradients in each of a ring's two phases:
+ * in a step as many bytes as the weights have, and some floats behind them. */
+static void expect_sums(unsigned port) {
+    const double bytes = 4 * ((64 + 1) * 16 + (16 + 1) * 10);
+    double steps = await_sample(port, "capstan_steps_total", "role=", 500);
+    double sent = await_sample(port, "capstan_collective_sent_bytes_total",
+                               "role=", (steps - 1) * bytes);
+    steps = sample_of(port, "capstan_steps_total", "role=");
+    assert_true(sent <= 2 * (steps + 10) * bytes);
+}
+
+TEST(all_reduce_tells_the_same) {
+    struct cluster_process *local;
+    int held[PORTS];
+    unsigned port = hold_ports(PORTS, held);
+    start_local(*state, port, "0", &local);
+    expect_steps(port, "chief", 0);
+    expect_steps(port + 1, "worker", 0);
+    expect_steps(port + 2, "worker", 1);
+    expect_sums(port + 1);
+    expect_sums(port + 2);
+    end_local(local);
+    release_ports(PORTS, held);
 }
 
 static pid_t pid_of(unsigned port) {
@@ -354,6 +367,8 @@ TEST(each_role_tells_its_metrics) {
             sample_of(at, "capstan_compute_time_seconds_total", labels) > 0);
         assert_true(sample_of(at, "capstan_memory_bytes", labels) > 1e6);
         assert_true(sent > 0 && steps >= before);
+        assert_true(isnan(
+            sample_of(at, "capstan_collective_sent_bytes_total", labels)));
     }
     assert_true(isnan(sample_of(port, "capstan_gpu_utilization", "role=")));
     assert_int_equal(code_for(port, "/metrics", "Host: a.example\r\n"), 200);
