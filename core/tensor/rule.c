@@ -185,6 +185,14 @@ enum status rule_nonfinite(const char *name, uint64_t step,
                        name, (unsigned long long)step);
 }
 
+void rule_mean(const struct rule_loops *loops, const struct rule_update *update,
+               size_t first, size_t count, float *floats) {
+    loops->sum[update->wire](update->gradients, update->num_gradients, first,
+                             count, floats);
+    for (size_t i = 0; i < count; i++)
+        floats[i] *= update->scale;
+}
+
 void rule_average(const struct rule_loops *loops,
                   const struct rule_update *update) {
     float tile[TILE], take = (float)update->rate, keep = 1 - take;
@@ -194,10 +202,9 @@ void rule_average(const struct rule_loops *loops,
     }
     for (size_t first = 0; first < update->elements; first += TILE) {
         size_t count = rule_smaller(TILE, update->elements - first);
-        loops->sum[update->wire](update->gradients, update->num_gradients,
-                                 first, count, tile);
+        rule_mean(loops, update, first, count, tile);
         for (size_t i = 0; i < count; i++) {
-            float mean = update->scale * tile[i];
+            float mean = tile[i];
             update->weights_out[first + i] =
                 take == 1 ? mean
                           : keep * update->weights[first + i] + take * mean;

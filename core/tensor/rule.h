@@ -90,6 +90,10 @@ enum status rule_nonfinite(const char *name, uint64_t step,
 void rule_average(const struct rule_loops *loops,
                   const struct rule_update *update);
 
+/* COUNT FLOATS of the mean, the scaled sum of the gradients, from FIRST on. */
+void rule_mean(const struct rule_loops *loops, const struct rule_update *update,
+               size_t first, size_t count, float *floats);
+
 /* The weights become the first of the gradients, which are values of any bits.
  */
 void rule_assign(const struct rule_update *update);
