@@ -10,6 +10,7 @@
 #include "chief/plan/planning.h"
 #include "chief/report/evaluations.h"
 #include "chief/report/hang_report.h"
+#include "chief/report/histogram_board.h"
 #include "chief/report/metrics.h"
 #include "chief/report/summary.h"
 #include "chief/report/trace_file.h"
@@ -195,6 +196,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
 static void close_run(struct run *run) {
     trace_file_close(run);
     hang_report_close(run);
+    histogram_board_close(run);
     weights_io_close(run);
     checkpoint_policy_close(run);
     progress_close(&run->metrics.progress);
@@ -445,6 +447,8 @@ static void receive_messages(struct run *run) {
             membership_receive_exit(run, incoming.slot, control->exit_report);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE)
             trace_file_receive(run, incoming.slot, control->trace);
+        else if (control->body_case == CAPSTAN__CONTROL__BODY_HISTOGRAMS)
+            histogram_board_receive(run, incoming.slot, control->histograms);
         else if (incoming.slot->rank != ROSTER_NO_RANK)
             handle_trainer(run, incoming.slot, control, now);
         else

@@ -14,6 +14,7 @@
 #include "core/base/health.h"
 #include "core/base/limits.h"
 #include "core/base/time.h"
+#include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
 #include "ps/ps_internal.h"
 #include "ps/thread_pool.h"
@@ -112,6 +113,9 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
     if (!status && ps->member->index >= ps->plan->num_ps)
         status = status_fail(why, FAILURE_BAD_MESSAGE, "a plan of %u ps",
                              ps->plan->num_ps);
+    if (!status && ps->job->histogram_every_steps)
+        ps->process.histograms =
+            histograms_open(ps->job->histogram_every_steps);
     if (!status)
         status = open_server(ps, why);
     if (status)

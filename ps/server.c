@@ -137,6 +137,9 @@ enum status server_open(struct server **out,
     if (!status)
         status = server_open_rows(server, why);
     struct work_items_settings work = {.units = server->units,
+                                       .histograms =
+                                           settings->process->histograms,
+                                       .layout = settings->layout,
                                        .num_ranks = settings->num_ranks,
                                        .threads = settings->threads};
     if (!status)

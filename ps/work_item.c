@@ -41,12 +41,37 @@ static void work_item_look_up(struct work_items *items,
                      floats);
 }
 
+/* What the update has made of a block, which is still in this core's cache. */
+static void work_item_histograms(struct work_items *items,
+                                 const struct work_item *item) {
+    const struct work_items_settings *s = &items->settings;
+    const struct shard *shard = s->units.shard;
+    uint32_t b = item->action.block;
+    if (b >= shard_blocks(shard))
+        return;
+    const struct block *block = shard_block(shard, b);
+    struct histogram_piece piece = {.step = item->action.version,
+                                    .offset = block->offset,
+                                    .parameter = block->parameter};
+    struct histogram histogram;
+    if (!histograms_wants(s->histograms, s->layout, piece.parameter,
+                          piece.step))
+        return;
+    if (shard_weights_histogram(shard, b, &histogram))
+        histograms_add(s->histograms, &piece, &histogram);
+    piece.gradient = true;
+    if (shard_gradient_histogram(shard, b, &item->round, &histogram))
+        histograms_add(s->histograms, &piece, &histogram);
+}
+
 static void work_item_update(struct work_items *items, struct work_item *item) {
     struct failure why;
     struct unit unit = item_unit(items, item);
     item->status = unit.table->update(unit.holder, unit.u, &item->round, &why);
     if (item->status)
         work_item_record_failure(items, &why);
+    else if (items->settings.histograms)
+        work_item_histograms(items, item);
 }
 
 /* Without a mean the reply is an ack. */

@@ -8,6 +8,7 @@
 
 #include "core/base/status.h"
 #include "core/net/shm/buffer.h"
+#include "proto/messages/histograms.h"
 #include "ps/consistency/update_core.h"
 #include "ps/thread_pool.h"
 #include "ps/units/row_lookups.h"
@@ -48,6 +49,8 @@ struct work_items;
  * besides the caller's own; 0: none. */
 struct work_items_settings {
     struct units units;
+    struct histograms *histograms; /* of blocks; NULL: none */
+    const struct layout *layout;   /* of them */
     uint32_t num_ranks, threads;
 };
 

@@ -10,6 +10,7 @@
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "proto/messages/control_client.h"
+#include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
 #include "proto/plan/plan.h"
 #include "worker/bandwidth_meter.h"
@@ -340,6 +341,9 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
                    sizeof *worker->table_counts);
     if (settings->external && worker->rank == 0 && !worker->plan->pull_first)
         external_give_weights(settings->external);
+    if (worker->job->histogram_every_steps)
+        worker->process.histograms =
+            histograms_open(worker->job->histogram_every_steps);
     return allreduce_open(&worker->allreduce, &allreduce, why);
 }
 

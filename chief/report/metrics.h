@@ -56,6 +56,7 @@ struct run_metrics {
     bool diverged;                         /* a loss was NaN */
     struct progress progress;
     struct point_outlets outlets;
+    struct histogram_board *histograms; /* NULL: none have come */
     struct metric_point latest; /* values of all points; unix_ms 0: none yet */
 };
 

@@ -54,6 +54,15 @@ void point_outlets_write_tagged(struct point_outlets *outlets, const char *tag,
                                           value);
 }
 
+void point_outlets_write_histogram(struct point_outlets *outlets,
+                                   const char *tag, uint64_t step,
+                                   const struct histogram_sum *histogram) {
+    for (int i = 0; i < POINT_OUTLETS; i++)
+        if (outlets->list[i].write_histogram)
+            outlets->list[i].write_histogram(outlets->list[i].self, tag, step,
+                                             histogram);
+}
+
 void point_outlets_flush(struct point_outlets *outlets) {
     for (int i = 0; i < POINT_OUTLETS; i++)
         if (outlets->list[i].flush)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct run;
+struct histogram_sum;
 
 /* Of one step there may be more than one: what an evaluation gives, and at the
  * last step the rows of tables, have points of their own. */
@@ -34,6 +35,9 @@ struct point_outlet {
     /* A figure of a table's, by its TAG. */
     void (*write_tagged)(void *self, const char *tag, uint64_t step,
                          double value);
+    /* Of a parameter's weights or gradients after STEP. */
+    void (*write_histogram)(void *self, const char *tag, uint64_t step,
+                            const struct histogram_sum *histogram);
     /* Points are complete for now: readers may see them. */
     void (*flush)(void *self);
     /* The run is over: SUMMARY is what --json prints. */
@@ -63,6 +67,9 @@ void point_outlets_write(struct point_outlets *outlets,
                          const struct metric_point *point);
 void point_outlets_write_tagged(struct point_outlets *outlets, const char *tag,
                                 uint64_t step, double value);
+void point_outlets_write_histogram(struct point_outlets *outlets,
+                                   const char *tag, uint64_t step,
+                                   const struct histogram_sum *histogram);
 void point_outlets_flush(struct point_outlets *outlets);
 void point_outlets_end(struct point_outlets *outlets, const struct run *run,
                        json_t *summary);

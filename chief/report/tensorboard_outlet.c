@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/report/tensorboard_outlet.h"
 
+#include "chief/report/histogram_board.h"
 #include "chief/report/tensorboard_writer.h"
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/time.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct tensorboard_outlet {
@@ -59,6 +61,22 @@ static void write_scalars(void *self, const struct metric_point *point) {
                          point->values[m]);
 }
 
+/* TensorBoard's histograms have no place for values that are not finite. */
+static void write_histogram(void *self, const char *tag, uint64_t step,
+                            const struct histogram_sum *histogram) {
+    struct tensorboard_outlet *outlet = self;
+    struct failure why;
+    char apart[256];
+    snprintf(apart, sizeof apart, "nonfinite/%s", tag);
+    if (histogram->nonfinite)
+        write_scalar(self, apart, step, (double)histogram->nonfinite);
+    if (outlet->writer && histogram->finite)
+        tensorboard_outlet_stop(outlet,
+                                tensorboard_writer_add_histogram(
+                                    outlet->writer, tag, step, histogram, &why),
+                                &why);
+}
+
 static void tensorboard_outlet_flush(void *self) {
     struct tensorboard_outlet *outlet = self;
     struct failure why;
@@ -97,6 +115,7 @@ enum status tensorboard_outlet_open(struct point_outlet *out,
         .begin = tensorboard_outlet_begin,
         .write = write_scalars,
         .write_tagged = write_scalar,
+        .write_histogram = write_histogram,
         .flush = tensorboard_outlet_flush,
         .close = tensorboard_outlet_close,
     };

@@ -2,6 +2,7 @@
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
+#include "chief/report/histogram_board.h"
 #include "core/base/background_file.h"
 #include "core/base/masked_crc.h"
 #include "core/base/time.h"
@@ -157,6 +158,41 @@ enum status tensorboard_writer_add_scalar(struct tensorboard_writer *writer,
     scalar.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
     scalar.simple_value = (float)value;
     return write_value(writer, &scalar, step, why);
+}
+
+/* Fills in LIMITS and COUNTS [HISTOGRAM_BINS]; returns how many there are. */
+static size_t fill_buckets(const struct histogram_sum *histogram,
+                           double *limits, double *counts) {
+    size_t count = 0;
+    for (uint32_t place = 0; place < HISTOGRAM_BINS; place++) {
+        bool next = place + 1 < HISTOGRAM_BINS && histogram->counts[place + 1];
+        if (!histogram->counts[place] && !next)
+            continue;
+        limits[count] = histogram_limit(place);
+        counts[count++] = (double)histogram->counts[place];
+    }
+    return count;
+}
+
+enum status tensorboard_writer_add_histogram(
+    struct tensorboard_writer *writer, const char *tag, uint64_t step,
+    const struct histogram_sum *histogram, struct failure *why) {
+    Tensorboard__HistogramProto proto = TENSORBOARD__HISTOGRAM_PROTO__INIT;
+    Tensorboard__Summary__Value value = TENSORBOARD__SUMMARY__VALUE__INIT;
+    double limits[HISTOGRAM_BINS], counts[HISTOGRAM_BINS];
+    proto.min = histogram->least;
+    proto.max = histogram->most;
+    proto.num = (double)histogram->finite;
+    proto.sum = histogram->sum;
+    proto.sum_squares = histogram->squares;
+    proto.n_bucket = proto.n_bucket_limit =
+        fill_buckets(histogram, limits, counts);
+    proto.bucket_limit = limits;
+    proto.bucket = counts;
+    value.tag = (char *)tag; /* packing does not modify it */
+    value.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_HISTO;
+    value.histo = &proto;
+    return write_value(writer, &value, step, why);
 }
 
 /* TensorBoard reads the metadata of summaries that have a tensor, if only one

@@ -27,6 +27,14 @@ enum status tensorboard_writer_add_scalar(struct tensorboard_writer *writer,
                                           double value,
                                           struct failure *why) MUST_CHECK;
 
+struct histogram_sum;
+
+/* Appends HISTOGRAM, which has finite values: the bins that are not empty, and
+ * an empty one in front of each that does not follow another. */
+enum status tensorboard_writer_add_histogram(
+    struct tensorboard_writer *writer, const char *tag, uint64_t step,
+    const struct histogram_sum *histogram, struct failure *why) MUST_CHECK;
+
 /* Appends what PLUGIN of TensorBoard keeps under TAG: SIZE bytes of CONTENT, a
  * message of its own, and no value. */
 enum status tensorboard_writer_add_plugin(struct tensorboard_writer *writer,

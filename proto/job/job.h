@@ -242,6 +242,7 @@ struct job {
     struct job_checkpoint checkpoint;
     bool tensorboard;
     char *tensorboard_path, *tensorboard_name; /* output_path, job_name */
+    uint64_t histogram_every_steps;            /* 0: none */
     char *events_dir;    /* output_path/job_name; NULL unless `tensorboard` */
     char *metrics_jsonl; /* metrics.jsonl, or NULL */
     struct job_mlflow mlflow;

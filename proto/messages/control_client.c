@@ -11,6 +11,7 @@
 #include "core/net/link/link.h"
 #include "core/net/link/resolve.h"
 #include "proto/messages/channel.h"
+#include "proto/messages/histograms.h"
 #include "proto/messages/launch_record.h"
 #include "proto/messages/process_report.h"
 #include "proto/messages/trace_sender.h"
@@ -432,6 +433,7 @@ void control_client_close(struct control_client **where) {
         return;
     message_free_control(&client->command);
     trace_close(&client->process->trace);
+    histograms_close(&client->process->histograms);
     channel_close(&client->channel);
     resolve_end(&client->resolve);
     multi_connect_close(&client->multi_connect);
@@ -576,6 +578,19 @@ static void send_trace(struct control_client *client, int64_t now,
         control_client_send_reliable(client, &control);
 }
 
+/* Those that there are, while fewer than MOST messages wait to be acknowledged.
+ */
+static void send_histograms(struct control_client *client, uint64_t most) {
+    Capstan__Histograms message;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    struct histograms *histograms = client->process->histograms;
+    control.body_case = CAPSTAN__CONTROL__BODY_HISTOGRAMS;
+    control.histograms = &message;
+    while (histograms && channel_count(&client->channel) < most &&
+           histograms_next(histograms, &message))
+        control_client_send_reliable(client, &control);
+}
+
 /* Before the role opens what records. */
 static void open_trace(struct control_client *client,
                        const Capstan__Plan *plan) {
@@ -610,6 +625,7 @@ enum status control_client_step(struct control_client *client, int64_t now,
     control_client_send_pending(client, now);
     if (client->trace_sender.requested)
         send_trace(client, now, TRACE_SENDER_PIECES);
+    send_histograms(client, HISTOGRAMS_UNACKNOWLEDGED);
     if (now - client->last_heartbeat >= client->heartbeat_interval) {
         client->last_heartbeat = now;
         control_client_send_one_heartbeat(client);
@@ -853,6 +869,7 @@ void control_client_leave(struct control_client *client) {
     control.goodbye = &goodbye;
     if (client->process->trace) /* what was not requested yet */
         send_trace(client, time_now(), UINT64_MAX);
+    send_histograms(client, UINT64_MAX);
     control_client_send_unreliable(client, &control);
     launch_record_write(client->member->record, &(struct launch_record){0});
 }

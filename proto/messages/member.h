@@ -13,6 +13,7 @@
 struct health;
 struct rule_loops;
 struct trace;
+struct histograms;
 
 /* A role keeps one and lends it to its parts. */
 struct process {
@@ -26,6 +27,9 @@ struct process {
     struct health *health; /* where the role tells of itself; NULL: nowhere */
     struct trace *trace;   /* of the steps that the plan names; NULL: none. Set
                               by the control client, which closes it */
+    struct histograms *histograms; /* of weights and gradients; NULL: none. Set
+                                      by the role at the plan; the control
+                                      client sends and closes them */
     /* In every message; set by the control client. */
     uint64_t run;         /* the run joined, 0 before */
     uint64_t incarnation; /* 0 before control_client_open */

@@ -6,6 +6,7 @@
 #include "proto/messages/message.h"
 
 #include "core/base/trace.h"
+#include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
 
 #include <math.h>
@@ -108,6 +109,10 @@ static enum status check_control(const Capstan__Control *control,
         !has_records(control->trace))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "records of steps that are none");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_HISTOGRAMS &&
+        !histograms_check(control->histograms))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "histograms that are none");
     if (control->body_case == CAPSTAN__CONTROL__BODY_REPORT)
         return process_report_check(control->report, why);
     return STATUS_OK;

@@ -331,6 +331,35 @@ static double shard_square_sum(void *holder, uint32_t b,
     return sum;
 }
 
+bool shard_weights_histogram(const struct shard *shard, uint32_t b,
+                             struct histogram *histogram) {
+    if (shard_means(shard, b))
+        return false;
+    histogram_clear(histogram);
+    histogram_add(histogram, buffer_data(shard_tensor(shard, b, 0)),
+                  shard->blocks[b]->elements);
+    return true;
+}
+
+bool shard_gradient_histogram(const struct shard *shard, uint32_t b,
+                              const struct unit_round *round,
+                              struct histogram *histogram) {
+    float mean[512];
+    const size_t most = sizeof mean / sizeof *mean;
+    struct rule_update update = update_of(shard, b, round);
+    if (shard_parameter(shard, b)->kind != PARAMETER_TRAINED ||
+        !round->num_parts)
+        return false;
+    histogram_clear(histogram);
+    for (size_t first = 0; first < update.elements; first += most) {
+        size_t left = update.elements - first;
+        size_t count = left < most ? left : most;
+        rule_mean(shard->loops, &update, first, count, mean);
+        histogram_add(histogram, mean, count);
+    }
+    return true;
+}
+
 static void shard_cut(void *holder, uint32_t b, const struct unit_cut *cut,
                       struct snapshots_block *block) {
     const struct shard *shard = holder;

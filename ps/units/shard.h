@@ -11,6 +11,7 @@
 
 #include "core/base/status.h"
 #include "core/net/shm/buffer.h"
+#include "core/tensor/histogram.h"
 #include "core/tensor/layout.h"
 #include "core/tensor/optimizer.h"
 #include "core/tensor/rule.h"
@@ -67,6 +68,16 @@ bool shard_means(const struct shard *shard, uint32_t b);
 
 /* The mean of block B's last round; view. NULL: nobody brought bytes. */
 struct buffer *shard_mean(const struct shard *shard, uint32_t b);
+
+/* Of block B's weights; false: trainers keep them (optimizer None). */
+bool shard_weights_histogram(const struct shard *shard, uint32_t b,
+                             struct histogram *histogram);
+
+/* Of the gradient that ROUND, which block B has just had, gave to its rule: the
+ * mean, after clipping. False: there was none. */
+bool shard_gradient_histogram(const struct shard *shard, uint32_t b,
+                              const struct unit_round *round,
+                              struct histogram *histogram);
 
 /* 1 + the number of block B's state slots. */
 unsigned shard_tensors(const struct shard *shard, uint32_t b);

@@ -141,6 +141,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .num_groups = settings->plan->num_groups,
         .scaler = settings->plan->scaler,
         .trace = settings->process->trace,
+        .histograms = settings->process->histograms,
         .wake = settings->wake,
         .context = settings->context,
         .collect = settings->collect,

@@ -94,7 +94,8 @@ struct reducer_settings {
     const struct optimizer_group *groups;
     uint32_t num_groups;
     bool resident;
-    struct trace *trace; /* NULL: nothing is recorded */
+    struct trace *trace;           /* NULL: nothing is recorded */
+    struct histograms *histograms; /* likewise */
     /* Resident: asks the compute thread to call `serve`. */
     void (*wake)(void *context);
     void *context;

@@ -12,6 +12,7 @@
 
 #include "core/base/time.h"
 #include "core/tensor/schedule.h"
+#include "proto/messages/histograms.h"
 #include "worker/exchange/allreduce/reduction_internal.h"
 
 #include <assert.h>
@@ -594,6 +595,111 @@ static enum status reduction_apply(struct reduction *reduction, uint32_t i,
     return STATUS_OK;
 }
 
+/* FLOATS of the device in host memory. NULL: no memory. The caller frees
+ * *COPY. */
+static const float *reduction_host_floats(struct reduction *reduction,
+                                          const float *floats, size_t count,
+                                          float **copy) {
+    if (reduction->owns_device)
+        return floats;
+    *copy = malloc(count * sizeof **copy);
+    if (*copy)
+        reduction->ops->download(reduction->device, STREAM_EXCHANGE, *copy,
+                                 floats, count * sizeof **copy);
+    return *copy;
+}
+
+/* SCALE times FLOATS, which is what the rule has taken. */
+static void histogram_add_scaled(struct histogram *histogram,
+                                 const float *floats, size_t count,
+                                 float scale) {
+    float scaled[512];
+    const size_t most = sizeof scaled / sizeof *scaled;
+    for (size_t first = 0; first < count; first += most) {
+        size_t n = count - first < most ? count - first : most;
+        for (size_t i = 0; i < n; i++)
+            scaled[i] = scale * floats[first + i];
+        histogram_add(histogram, scaled, n);
+    }
+}
+
+/* Histograms of FLOATS, of a part, are made block by block, so that a block's
+ * sums are the same on a ps. */
+static void add_histograms(struct reduction *reduction, const struct part *part,
+                           const float *floats, bool gradient, float scale) {
+    const struct reducer_settings *s = reduction->settings;
+    struct histogram_piece piece = {.step = reduction->round,
+                                    .parameter = part->parameter,
+                                    .gradient = gradient,
+                                    .offset = part->first -
+                                              s->offsets[part->parameter]};
+    uint64_t left = part->end - part->first;
+    struct histogram histogram;
+    while (left) {
+        uint64_t in_block = s->layout->block_elements -
+                            piece.offset % s->layout->block_elements;
+        uint64_t count = left < in_block ? left : in_block;
+        histogram_clear(&histogram);
+        if (gradient)
+            histogram_add_scaled(&histogram, floats, count, scale);
+        else
+            histogram_add(&histogram, floats, count);
+        histograms_add(s->histograms, &piece, &histogram);
+        piece.offset += count;
+        floats += count;
+        left -= count;
+    }
+}
+
+static enum status histograms_of_part(struct reduction *reduction,
+                                      const struct part *part,
+                                      struct failure *why) {
+    const struct reducer_settings *s = reduction->settings;
+    struct rule_update update = {0};
+    size_t count = part->end - part->first;
+    float *copies[3] = {NULL}, one = 1;
+    const struct optimizer *rule =
+        part_rule(reduction, part->parameter, &update);
+    bool trained =
+        s->layout->parameters[part->parameter].kind == PARAMETER_TRAINED;
+    const float *weights = reduction_host_floats(
+        reduction, reduction->weights + part->first, count, &copies[0]);
+    const float *gradients = reduction_host_floats(
+        reduction, reduction->gradients + part->first, count, &copies[1]);
+    const float *clip =
+        reduction->clips
+            ? reduction_host_floats(reduction, reduction->clip, 1, &copies[2])
+            : &one;
+    enum status status = weights && gradients && clip
+                             ? reduction_sync(reduction, why)
+                             : reduction_no_memory(reduction, why);
+    if (!status && !(trained && rule->type == OPTIMIZER_NONE))
+        add_histograms(reduction, part, weights, false, 1);
+    if (!status && trained && update.num_gradients)
+        add_histograms(reduction, part, gradients, true, update.scale * *clip);
+    for (int i = 0; i < 3; i++)
+        free(copies[i]);
+    return status;
+}
+
+/* Of what this rank has updated in bucket I; where all ranks update the same,
+ * only rank 0 adds them. */
+static enum status reduction_histograms(struct reduction *reduction, uint32_t i,
+                                        struct failure *why) {
+    const struct reducer_settings *s = reduction->settings;
+    struct part part = before_first(reduction);
+    enum status status = STATUS_OK;
+    if (!partition_shares(&reduction->partition, i) &&
+        reduction->ranks->rank > 0)
+        return STATUS_OK;
+    while (!status &&
+           next_parameter(reduction, reduction->partition.owned[i], &part))
+        if (histograms_wants(s->histograms, s->layout, part.parameter,
+                             reduction->round))
+            status = histograms_of_part(reduction, &part, why);
+    return status;
+}
+
 /* Clears the padding between parameters of bucket I, where a collective may
  * have left partial sums in other ranks' parts. */
 static void clear_between(const struct reduction *reduction, uint32_t i) {
@@ -618,6 +724,8 @@ enum status reduction_update(struct reduction *reduction, uint32_t i,
     int64_t start = time_now();
     enum status status = reduction_apply(reduction, i, why);
     atomic_fetch_add(&reduction->update_ns, time_now() - start);
+    if (!status && reduction->settings->histograms)
+        status = reduction_histograms(reduction, i, why);
     if (status || !partition_shares(&reduction->partition, i))
         return status;
     status =

@@ -4,6 +4,7 @@
 #include "chief/report/tensorboard_writer.h"
 
 #include "chief/report/event.pb-c.h"
+#include "chief/report/histogram_board.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -158,6 +159,45 @@ TEST(every_record_is_framed_and_reads_back) {
     expect_scalar(file, "test/accuracy", INT64_C(5000000000), 0.875f);
     expect_scalar(file, "train/loss", 3, NAN);
     assert_null(read_event(file));
+    fclose(file);
+}
+
+/* -3 and -2.5 lie in bins of their own, far from 1 and from 1.2. */
+TEST(a_histogram_has_its_bins_and_where_they_begin) {
+    static const float values[] = {-3, -2.5f, 1, 1, 1.2f};
+    static const double limits[] = {-3, -2.75, -2.5, 1, 1.125, 1.25};
+    static const double counts[] = {1, 0, 1, 0, 2, 1};
+    static struct histogram_sum sum = {
+        .finite = 5, .sum = -2.3, .squares = 18.69, .least = -3, .most = 1.2};
+    struct histogram histogram;
+    struct failure why = {0};
+    histogram_clear(&histogram);
+    histogram_add(&histogram, values, 5);
+    for (uint32_t bin = 0; bin < HISTOGRAM_BINS; bin++)
+        sum.counts[histogram_place(bin)] += histogram.counts[bin];
+    struct tensorboard_writer *writer = open_events(folder);
+    assert_int_equal(
+        tensorboard_writer_add_histogram(writer, "weights/w", 7, &sum, &why),
+        STATUS_OK);
+    tensorboard_writer_close(&writer);
+    find_file(folder);
+    FILE *file = fopen(folder->file, "rb");
+    assert_non_null(file);
+    expect_version(file);
+    Tensorboard__Event *event = read_event(file);
+    assert_int_equal(event->step, 7);
+    Tensorboard__Summary__Value *value = event->summary->value[0];
+    assert_string_equal(value->tag, "weights/w");
+    Tensorboard__HistogramProto *proto = value->histo;
+    assert_true(proto->num == 5 && proto->min == -3 && proto->sum == -2.3);
+    size_t first = proto->bucket[0] ? 0 : 1; /* an empty one before all */
+    assert_int_equal(proto->n_bucket, first + 6);
+    assert_int_equal(proto->n_bucket_limit, first + 6);
+    for (size_t i = 0; i < 6; i++) {
+        assert_true(proto->bucket_limit[first + i] == limits[i]);
+        assert_true(proto->bucket[first + i] == counts[i]);
+    }
+    tensorboard__event__free_unpacked(event, NULL);
     fclose(file);
 }
 

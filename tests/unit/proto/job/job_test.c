@@ -174,6 +174,9 @@ static const struct setting {
     {"tensorboard.enabled=true", "tensorboard.enabled=1", NULL},
     {"tensorboard.output_path=x", "tensorboard.output_path=1", NULL},
     {"tensorboard.job_name=x", "tensorboard.job_name=1", NULL},
+    {"tensorboard.histogram_every_steps=0",
+     "tensorboard.histogram_every_steps=x",
+     "tensorboard.histogram_every_steps=5"}, /* without event files */
     {"metrics.jsonl=x", "metrics.jsonl=1", "metrics.jsonl="},
     {"mlflow.tracking_uri=http://h:5000", "mlflow.tracking_uri=1",
      "mlflow.tracking_uri=file:///mlruns"},

@@ -206,6 +206,44 @@ TEST(records_that_are_none_are_refused) {
     assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
 }
 
+/* The second has bins that do not ascend, then one of values that are not
+ * finite, one that there is not, and more values than elements. */
+TEST(histograms_that_are_none_are_refused) {
+    uint32_t bins[] = {1016, 1017}, counts[] = {3, 4};
+    Capstan__Histogram histogram = CAPSTAN__HISTOGRAM__INIT,
+                       *list[] = {&histogram};
+    Capstan__Histograms histograms = CAPSTAN__HISTOGRAMS__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    const uint32_t second[] = {1017, 1016, 2047, 4095, 4096};
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_HISTOGRAMS;
+    control.histograms = &histograms;
+    histograms.n_list = 1;
+    histograms.list = list;
+    histogram.elements = 9;
+    histogram.bins = bins;
+    histogram.counts = counts;
+    histogram.n_bins = histogram.n_counts = 2;
+    for (int i = 0; i < 5; i++) {
+        bins[1] = second[i];
+        assert_int_equal(read_status(&control, &failure),
+                         i ? STATUS_FAILED : STATUS_OK);
+    }
+    bins[1] = second[0];
+    histogram.elements = 6;
+    assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
+    histogram.elements = 9;
+    histogram.n_counts = 1;
+    assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
+    histogram.n_counts = 2;
+    histogram.least = NAN;
+    assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
+    histogram.least = 0;
+    histogram.sum = INFINITY;
+    assert_int_equal(read_status(&control, &failure), STATUS_FAILED);
+    assert_contains(failure.text, "histograms that are none");
+}
+
 TEST(an_unknown_failure_code_is_refused) {
     static const uint32_t sound[] = {FAILURE_TERMINATED, FAILURE_PEER_LOST,
                                      FAILURE_SIMULATION_FAILED},
