@@ -672,6 +672,7 @@ enum status chief_run(const struct chief_settings *settings,
     record_last_members(run, settings->record);
     if (rewind_end(run)) {
         end_trace(run);
+        point_outlets_end(&run->metrics.outlets, run, NULL);
         close_run(run);
         free(run);
         return STATUS_OK;

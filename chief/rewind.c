@@ -66,6 +66,7 @@ bool rewind_end(struct run *run) {
     if (!lineage || !run->is_rewinding)
         return false;
     lineage->follows = true;
+    lineage->id = run->plan.lineage ? run->plan.lineage : lineage->id;
     lineage->count++;
     lineage->within = run->job->timeouts.recover;
     if (!lineage->opened)

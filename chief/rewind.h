@@ -15,6 +15,7 @@ struct run;
 
 /* The runs of one chief's process that go on for each other. */
 struct rewind_lineage {
+    uint64_t id;       /* as manifests have it */
     uint32_t count;    /* rewinds so far */
     bool follows;      /* another run follows the one that has ended */
     double within;     /* seconds in which its members join */

@@ -9,6 +9,7 @@
 #include "chief/plan/placement.h"
 #include "chief/plan/strategy.h"
 #include "chief/plan/table_memory.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
 #include "core/base/time.h"
@@ -491,7 +492,9 @@ static void log_nothing_left(const struct run *run) {
 
 static void restore_epoch(struct run *run) {
     const struct manifest *manifest = &run->plan.restored;
-    run->plan.lineage = run->plan.has_restored ? manifest->lineage : run->id;
+    run->plan.lineage = run->plan.has_restored  ? manifest->lineage
+                        : rewind_is_second(run) ? run->lineage->id
+                                                : run->id;
     if (!run->plan.has_restored)
         return;
     unsigned place = manifest->epoch % RUN_PLAN_EPOCHS;

@@ -216,7 +216,7 @@ static void json_lines_write(void *self, const struct metric_point *point) {
 static void json_lines_end(void *self, const struct run *run, json_t *summary) {
     struct json_lines *lines = self;
     (void)run;
-    if (lines->file)
+    if (lines->file && summary)
         append_object(lines, json_pack("{s:O}", "summary", summary), 9);
 }
 

@@ -4,6 +4,7 @@
 #include "chief/report/http_client.h"
 #include "chief/report/mlflow_run.h"
 #include "chief/report/mlflow_settings.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/time.h"
 #include "core/base/version.h"
@@ -93,7 +94,9 @@ static struct mlflow_run *open_core(const struct mlflow_settings *settings,
         .names = names,
         .num_names = METRIC_COUNT,
         .bytes = MOST_BYTES,
-        .repeats_to = run_tests_again(run) ? run->plan.schedule.start : 0,
+        .repeats_to = rewind_is_second(run)  ? run->lineage->furthest
+                      : run_tests_again(run) ? run->plan.schedule.start
+                                             : 0,
     };
     struct mlflow_run *core_run =
         tags && params ? mlflow_run_open(&core) : NULL;
@@ -237,10 +240,12 @@ static void mlflow_outlet_write(void *self, const struct metric_point *point) {
 }
 
 /* MLflow's word for how a run has ended. */
-static const char *status_word(enum failure_code code) {
-    if (!code)
+static const char *status_word(const struct run *run) {
+    if (run->is_rewinding)
+        return "RUNNING";
+    if (!run->code)
         return "FINISHED";
-    return failure_code_is_signal(code) ? "KILLED" : "FAILED";
+    return failure_code_is_signal(run->code) ? "KILLED" : "FAILED";
 }
 
 /* FILE has all points; NULL: none has. */
@@ -268,17 +273,20 @@ static void end_thread(struct mlflow_outlet *outlet) {
     outlet->started = false;
 }
 
-/* Waits for the server for at most timeouts.stop. */
+/* Waits for the server for at most timeouts.stop, or a second if the run goes
+ * back. */
 static void mlflow_outlet_end(void *self, const struct run *run,
                               json_t *summary) {
     (void)summary;
     struct mlflow_outlet *outlet = self;
     int64_t now = time_now(),
-            until = now + time_from_seconds(run->job->timeouts.stop);
+            until = now + (run->is_rewinding
+                               ? TIME_S
+                               : time_from_seconds(run->job->timeouts.stop));
     if (!outlet->started)
         return;
     waiter_enter(&outlet->waiter);
-    mlflow_run_end(outlet->run, now, status_word(run->code), calendar_ms());
+    mlflow_run_end(outlet->run, now, status_word(run), calendar_ms());
     waiter_leave_changed(&outlet->waiter);
     waiter_enter(&outlet->waiter);
     while (!outlet->done && waiter_wait(&outlet->waiter, until, NULL))

@@ -40,7 +40,8 @@ struct point_outlet {
                             const struct histogram_sum *histogram);
     /* Points are complete for now: readers may see them. */
     void (*flush)(void *self);
-    /* The run is over: SUMMARY is what --json prints. */
+    /* The run is over: SUMMARY is what --json prints; NULL: it goes back, and
+     * another goes on for it. */
     void (*end)(void *self, const struct run *run, json_t *summary);
     void (*close)(void *self);
 };

@@ -179,7 +179,7 @@ class Case(unittest.TestCase):
         if self.server:
             self.server.close()
 
-    def start(self, mlflow, variables=None, steps=STEPS, **keys):
+    def start(self, mlflow, variables=None, steps=STEPS, verb=('run',), **keys):
         job = {'model': {'layers': [4, 2]},
                'data': {'dir': FOLDER, 'train': ['images', 'labels'],
                         'test': ['images', 'labels']},
@@ -196,7 +196,7 @@ class Case(unittest.TestCase):
                        and not name.lower().endswith('_proxy')}
         environment.update(variables or {}, CAPSTAN_JSON_LOG='1')
         return subprocess.Popen(
-            [CAPSTAN, 'run', 'job.json'], cwd=self.folder, env=environment,
+            [CAPSTAN, *verb, 'job.json'], cwd=self.folder, env=environment,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def run_job(self, mlflow, variables=None, code=0, **keys):
@@ -292,6 +292,30 @@ class Case(unittest.TestCase):
                          checkpoint={'dir': 'ckpt', 'every_steps': 100})
         self.expect_whole(self.server)
         self.assertEqual(len(self.server.runs), 1)
+
+    def test_a_run_that_goes_back_goes_on_in_its_run(self):
+        self.server = Server()
+        mlflow = {'tracking_uri': f'http://127.0.0.1:{self.server.port}'}
+        steps = 20 * STEPS
+        process = self.start(
+            mlflow, steps=steps, verb=('local', '--ps', '1', '--workers', '1'),
+            checkpoint={'dir': 'ckpt', 'every_steps': 5 * EVERY})
+        said, pid = '', None
+        for line in process.stderr:
+            said += line
+            event = json.loads(line)
+            if event['text'].startswith('ps 0 joined '):
+                pid = int(event['text'].split('pid ')[1])
+            if event['event'] == 'checkpoint_written':
+                os.kill(pid, 9)
+                break
+        text = self.finish(process, before=said)
+        self.assertIn('"run_rewound"', text)
+        (run,) = self.server.runs.values()
+        self.assertEqual(run['info']['status'], 'FINISHED')
+        losses = [metric['step'] for metric in self.server.metrics
+                  if metric['key'] == 'train_loss']
+        self.assertEqual(sorted(losses), list(range(EVERY, steps + 1, EVERY)))
 
     def certificate(self):
         path = f'{self.folder}/server.pem'
