@@ -84,11 +84,9 @@ static void check_joining(struct run *run, int64_t now) {
     watchdog_list_absent(run, absent, sizeof absent);
     if (!absent[0])
         return; /* all are here: planning.c waits for memory */
-    struct deadline deadline =
-        deadline_start(absent,
-                       rewind_is_second(run) ? "timeouts.recover"
-                                             : "timeouts.join",
-                       run->opened, run->join_limit);
+    struct deadline deadline = deadline_start(
+        absent, rewind_is_second(run) ? "timeouts.recover" : "timeouts.join",
+        run->opened, run->join_limit);
     if (!deadline_passed(&deadline, now)) {
         log_joining(run, &deadline, now);
         return;

@@ -37,9 +37,10 @@ struct mlflow_run_settings {
     const char *const *names; /* [num_names] of metrics */
     uint32_t num_names;       /* at most MLFLOW_METRICS */
     size_t bytes;             /* of points that wait, at most */
-    uint64_t repeats_to;      /* points up to this step may stand there, of an
-                           earlier      process: histories are read first, and what has
-                           the      same value but for rounding is not sent again */
+    uint64_t
+        repeats_to; /* points up to this step may stand there, of an
+                 earlier      process: histories are read first, and what has
+                 the      same value but for rounding is not sent again */
 };
 
 struct mlflow_run;

@@ -55,7 +55,7 @@ struct launch_settings {
     struct cluster_task metrics; /* where the first process serves its status,
                                     the others on the ports after it; port 0:
                                     nowhere */
-    unsigned max_restarts; /* of one process within 10 minutes; 0: none */
+    unsigned max_restarts;       /* of one process within 10 minutes; 0: none */
     const struct log *log;       /* borrowed; NULL: log nothing */
 };
 
