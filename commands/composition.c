@@ -344,11 +344,9 @@ static enum status add_chief(struct composition *composition,
     struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
     struct run_series *series =
         composition->series_run ? &composition->series_run->series : NULL;
-    if (!series && !composition->rejoin_within)
+    if (series ? series->first : !composition->rejoin_within)
         log_identity(composition, role);
-    else if (!series || series->first)
-        ;
-    else
+    else if (series)
         role->log.quiet = true;
     enum status status = load_chief_job(composition, role, why);
     if (!status)

@@ -675,9 +675,11 @@ static void start_due(struct launch *launch, int64_t now) {
         if (process->restart_at > now)
             continue;
         process->restart_at = TIME_NEVER;
-        if (launch->shutdown_phase == RUNNING &&
-            launch_start_start(launch, process, &why))
-            log_failure(launch->options->log, &why);
+        if (launch->shutdown_phase != RUNNING ||
+            !launch_start_start(launch, process, &why))
+            continue;
+        log_failure(launch->options->log, &why);
+        abort_run(launch, process, STATUS_RETRY);
     }
 }
 

@@ -172,18 +172,26 @@ TEST(an_outlet_has_each_step_once) {
     assert_int_equal(points, 600);
 }
 
+/* Starts a cluster of 2 ps without a launcher, and kills ps 0 after a
+ * checkpoint: its place. */
+static unsigned kill_ps(struct cluster_run *run,
+                        struct cluster_fixture *fixture, unsigned num_workers) {
+    cluster_fixture_describe(fixture, run, 1, 2, num_workers);
+    cluster_fixture_start_all(fixture);
+    unsigned ps = cluster_fixture_find(fixture, "ps", 0);
+    cluster_run_await_soon(fixture->tasks[0].process, "chief: checkpoint ");
+    cluster_run_signal(fixture->tasks[ps].process, SIGKILL);
+    return ps;
+}
+
 /* No launcher: a person starts the ps again, by the same command. */
 TEST(a_ps_that_is_started_again_by_hand_takes_its_place) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
                          "\"checkpoint\": {\"every_steps\": 250}, "
                          "\"timeouts\": {\"peer\": 2}}");
-    cluster_fixture_describe(&fixture, run, 1, 2, 2);
-    cluster_fixture_start_all(&fixture);
+    unsigned ps = kill_ps(run, &fixture, 2);
     struct cluster_process *leader = fixture.tasks[0].process;
-    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
-    cluster_run_await_soon(leader, "chief: checkpoint ");
-    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_fixture_start(&fixture, ps);
     cluster_run_await_soon(leader, "the run goes on after step ");
@@ -196,12 +204,8 @@ TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 50}, "
                          "\"timeouts\": {\"peer\": 2, \"recover\": 2}}");
-    cluster_fixture_describe(&fixture, run, 1, 2, 1);
-    cluster_fixture_start_all(&fixture);
+    unsigned ps = kill_ps(run, &fixture, 1);
     struct cluster_process *leader = fixture.tasks[0].process;
-    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
-    cluster_run_await_soon(leader, "chief: checkpoint ");
-    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
     cluster_fixture_expect(&fixture, ps, RETRY, CLUSTER_RUN_DEADLINE);
     const char *text = strstr(cluster_run_errors(leader), "did not join");
     assert_non_null(text);
@@ -213,12 +217,8 @@ TEST(a_signal_between_two_runs_ends_all) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 50}, \"timeouts\": {\"peer\": 2}}");
-    cluster_fixture_describe(&fixture, run, 1, 2, 1);
-    cluster_fixture_start_all(&fixture);
+    unsigned ps = kill_ps(run, &fixture, 1);
     struct cluster_process *leader = fixture.tasks[0].process;
-    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
-    cluster_run_await_soon(leader, "chief: checkpoint ");
-    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_run_signal(leader, SIGTERM);
     cluster_run_expect_soon(leader, TERMINATED);
