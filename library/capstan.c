@@ -274,6 +274,12 @@ PUBLIC int capstan_local_rank(const capstan_run *run) {
     return (int)place.local_rank;
 }
 
+PUBLIC uint64_t capstan_staleness(const capstan_run *run) {
+    struct external_place place;
+    external_place(run->external, &place);
+    return place.staleness;
+}
+
 static enum status read_declared(struct parameter *parameter,
                                  const struct capstan_tensor *tensor,
                                  struct failure *why) {

@@ -104,6 +104,10 @@ int capstan_rank(const capstan_run *run);
 int capstan_size(const capstan_run *run);
 int capstan_local_rank(const capstan_run *run); /* among those of this host */
 
+/* After capstan_join: the run's strategy.staleness. 0: the steps are
+ * synchronous; UINT64_MAX: "inf". */
+uint64_t capstan_staleness(const capstan_run *run);
+
 enum capstan_dtype {
     CAPSTAN_FLOAT32 = 0,
     CAPSTAN_INT64 = 1, /* CAPSTAN_ASSIGNED only */

@@ -97,6 +97,7 @@ _FUNCTIONS = {
     "rank": [_RUN],
     "size": [_RUN],
     "local_rank": [_RUN],
+    "staleness": [_RUN],
     "declare": [_RUN, POINTER(Tensor), POINTER(c_uint32)],
     "declare_table": [_RUN, POINTER(Table), POINTER(c_uint32)],
     "set_table": [_RUN, c_uint32, c_char_p, c_double],
@@ -127,6 +128,7 @@ _FUNCTIONS = {
     "version": [],
 }
 _RESULTS = {
+    "staleness": c_uint64,
     "where": None,
     "interrupt": None,
     "close": None,

@@ -96,6 +96,7 @@ class Run:
     def __init__(self, handle: ctypes.c_void_p, log: bool):
         self.rank = self.local_rank = 0
         self.size = 1
+        self.is_stale = False  # strategy.staleness is not 0
         self.ended = False  # no step follows
         self._started = False
         self.logs = log
@@ -146,6 +147,7 @@ class Run:
         self.rank = _c.capstan_rank(self._handle)
         self.size = _c.capstan_size(self._handle)
         self.local_rank = _c.capstan_local_rank(self._handle)
+        self.is_stale = _c.capstan_staleness(self._handle) > 0
 
     def _serve(self) -> NoReturn:
         """A role without gradients."""

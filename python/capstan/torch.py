@@ -48,7 +48,16 @@ from . import Run as PlainRun
 from .overrides import described
 from .run import current, join, version
 from .torch_exchange import Exchange, wrong
-from .torch_rules import Rule, Server, Worker, has_state, mixed, server_lacks
+from .torch_rules import (
+    Adder,
+    Rule,
+    Server,
+    Worker,
+    adder_lacks,
+    has_state,
+    mixed,
+    server_lacks,
+)
 from .torch_shard import Shard, part_of
 from .torch_tables import EmbeddingBag, bags
 
@@ -219,6 +228,8 @@ def DistributedOptimizer(
     SCALER: the GradScaler whose step() calls this one's. With rule "worker"
     the mean is of the sum of BACKWARD_PASSES_PER_STEP passes. RULE "auto":
     the ps's where they know the optimiser and no framework is imported.
+    With strategy.staleness .grad is this rank's own with both rules, and
+    clipping, accumulation and the GradScaler are the script's.
 
                       rule "server"              rule "worker"
     optimiser         SGD, Adam, AdamW,          any of torch.optim.Optimizer
@@ -229,7 +240,9 @@ def DistributedOptimizer(
     backward()        has been sent              which the script may change
     clipping          init(clip=...)             the script's own, on the mean
     fp16              scaler=                    the script's GradScaler
-    staleness         each push is an update     refused
+    staleness         step() sends what .grad    step() sends the change
+                      holds then: an update      of the weights, which the
+                                                 ps add up
     its state         on the ps; state_dict()    on each rank, alike
                       fetches it
     restart           a checkpoint has it        init(checkpoint=...) keeps
@@ -250,13 +263,15 @@ def DistributedOptimizer(
             "init(frozen='trained') takes DistributedOptimizer(..., "
             "rule='worker')"
         )
-    if backward_passes_per_step != 1:
+    if backward_passes_per_step != 1 and not run.is_stale:
         lacks = (
             "backward_passes_per_step is of rule 'worker': with rule 'server' "
             "do the passes before the last in run.no_sync()"
         )
     if rule == "auto":
-        framework = any(name in sys.modules for name in _FRAMEWORKS)
+        framework = not run.is_stale and any(
+            name in sys.modules for name in _FRAMEWORKS
+        )
         known = not lacks and not framework and not loaded
         rule = "server" if known else "worker"
         if run.logs and run.rank == 0:
@@ -274,7 +289,10 @@ def DistributedOptimizer(
         raise wrong("lazy=True does not work with torch.compile")
     if lazy and rule == "worker":
         raise wrong("lazy=True does not work with rule worker")
-    wrapper = mixed(Server if rule == "server" else Worker, optimizer)
+    own = Adder if run.is_stale else Worker
+    if rule == "worker" and run.is_stale and adder_lacks(kind):
+        raise wrong(adder_lacks(kind))
+    wrapper = mixed(Server if rule == "server" else own, optimizer)
     if rule == "worker":
         wrapper.capstan_count(backward_passes_per_step)
     wrapper.capstan_open(run, model, scaler, lazy)

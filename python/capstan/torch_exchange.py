@@ -11,6 +11,7 @@ a GPU are begun all at once, and the host waits for them once.
 from __future__ import annotations
 
 import functools
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from . import _library
-from .errors import ConfigError
+from .errors import ConfigError, Failed
 from .run import EMPTY, FULL, VOID, ZERO, Contribution
 from .torch_copies import Copier, Copies, Send, empty_on_host, host_copy, like
 from .torch_tables import EmbeddingBag
@@ -74,8 +75,11 @@ def check_elements(name: str, tensor: Tensor, part: str = "") -> None:
 _Named = list[tuple[str, Tensor]]
 
 
-def check_apart(trained: _Named, others: _Named) -> None:
-    """Raises ConfigError if a TRAINED tensor shares memory with another."""
+def check_apart(trained: _Named, others: _Named, way: str) -> None:
+    """Raises ConfigError if a TRAINED tensor shares memory with another.
+
+    WAY ends its text.
+    """
     storages: dict[int, _Named] = {}
     for name, tensor in (*trained, *others):
         if tensor.dtype is torch.float32 and tensor.numel():
@@ -84,10 +88,10 @@ def check_apart(trained: _Named, others: _Named) -> None:
     names = {name for name, _ in trained}
     for found in storages.values():
         if len(found) > 1:
-            _check_places(found, names)
+            _check_places(found, names, way)
 
 
-def _check_places(tensors: _Named, trained: set[str]) -> None:
+def _check_places(tensors: _Named, trained: set[str], way: str) -> None:
     """TENSORS of one storage, first those that are TRAINED."""
     size = tensors[0][1].untyped_storage().nbytes()
     owners = torch.zeros(size // 4, dtype=torch.int32)
@@ -98,8 +102,7 @@ def _check_places(tensors: _Named, trained: set[str]) -> None:
             raise wrong(
                 f'tensors "{tensors[other - 1][0]}" and "{name}" share memory, '
                 "and the ps would have two of them: make them one "
-                "nn.Parameter, transposed where it is used, or take "
-                "DistributedOptimizer(..., rule='worker')"
+                f"nn.Parameter, transposed where it is used{way}"
             )
         if name in trained:
             places.fill_(number)
@@ -193,11 +196,18 @@ class Given:
         return bool(((b != a) & (b != c)).any())
 
 
+def _largest(tensor: Tensor | None) -> float:
+    """The largest size of an element, or NaN if one is; 0 without any."""
+    if tensor is None or not tensor.numel():
+        return 0.0
+    return float(torch.linalg.vector_norm(tensor.detach(), math.inf))
+
+
 class Trained:
     """A parameter, and its gradient of the present step."""
 
     def __init__(
-        self, name: str, parameter: nn.Parameter, in_place: bool
+        self, name: str, parameter: nn.Parameter, in_place: bool, adds: bool
     ) -> None:
         check_memory(name, parameter)
         self.name = name
@@ -214,7 +224,11 @@ class Trained:
         # Does the run write into the parameter itself?
         self.is_run_memory = self.values.data_ptr() == self.address
         self.before: bytes | None = None  # the weights, if nothing was sent
-        self.given = Given(parameter, self.values) if in_place else None
+        gives = in_place and not adds
+        self.given = Given(parameter, self.values) if gives else None
+        # The weights as they arrived, where the script writes into VALUES, and
+        # then what it has added to them.
+        self.change = empty_on_host(parameter) if adds else None
 
     def read(self) -> bytes:
         """The weights, as the run has them here."""
@@ -236,6 +250,27 @@ class Trained:
             if self.given.is_seen and self.given.is_lost():
                 raise self._changed()
             self.given.keep(self.is_run_memory, is_seen)
+
+    def keep_arrived(self) -> None:
+        """The run's weights are in the parameter, to which the script adds."""
+        if self.change is not None and self.is_run_memory:
+            self.change.copy_(self.values)
+
+    def is_as_arrived(self, tensor: Tensor) -> bool:
+        """Is TENSOR what the run has brought?"""
+        arrived = self.change if self.is_run_memory else self.values
+        assert arrived is not None
+        return torch.equal(tensor.detach().cpu(), arrived)
+
+    def subtract(self) -> float:
+        """Sets CHANGE, which has the weights where the run has a copy of what
+        it brought; the largest size in it, or NaN."""
+        assert self.change is not None
+        if self.is_run_memory:
+            torch.sub(self.values, self.change, out=self.change)
+        else:
+            self.change.sub_(self.values)
+        return _largest(self.change)
 
     def _changed(self) -> ConfigError:
         return wrong(
@@ -305,7 +340,8 @@ class Exchange:
     Parameters that are frozen or not the optimiser's, and buffers of integers,
     are rank 0's; buffers of float32 are averaged once a step; those of other
     types than float32 and int64 stay local. IN_PLACE: the run brings weights;
-    else it brings gradients. What is frozen now is not trained later, unless
+    else it brings gradients. ADDS: what the script adds to the weights is sent
+    in place of gradients. What is frozen now is not trained later, unless
     init() has said so.
     """
 
@@ -315,9 +351,11 @@ class Exchange:
         model: nn.Module,
         groups: list[list[nn.Parameter]],
         in_place: bool,
+        adds: bool = False,
     ) -> None:
         self.run = run
         self.in_place = in_place
+        self._adds = adds
         self.model = model
         self.trained: list[Trained] = []
         self._frozen: list[tuple[str, nn.Parameter]] = []  # the optimiser's
@@ -357,6 +395,9 @@ class Exchange:
             check_apart(
                 [(t.name, t.parameter) for t in self.trained],
                 [(b.name, b.tensor) for b in self.buffers],
+                ", or take DistributedOptimizer(..., rule='worker')"
+                if not run.is_stale
+                else "",
             )
         for name, module in model.named_modules():
             if isinstance(module, EmbeddingBag):
@@ -372,7 +413,7 @@ class Exchange:
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int
     ) -> None:
-        t = Trained(name, parameter, self.in_place)
+        t = Trained(name, parameter, self.in_place, self._adds)
         t.number = self._declare(name, t.values, "trained", group, t.mean)
         self.trained.append(t)
 
@@ -436,6 +477,7 @@ class Exchange:
             seen = self._random.choice(trained)
             for t in trained:
                 t.has_arrived(t is seen)
+                t.keep_arrived()
 
     def give_weights(self) -> None:
         """The run has the weights that the caller computed."""
@@ -531,6 +573,44 @@ class Exchange:
         self._copier.send(wait=True)
         self._push_without(ZERO if has_batch else EMPTY, EMPTY)
         self._push_buffers(has_batch)
+
+    def push_changes(self) -> None:
+        """Pushes what the script has added to the weights in this step."""
+        self._check_frozen()
+        for t in self.trained:
+            if t.change is not None and not t.is_run_memory:
+                t.change.copy_(t.parameter.detach(), non_blocking=True)
+        self._copies.end()
+        self._copies.wait()
+        sizes = [t.subtract() for t in self.trained]
+        self._check_finite(sizes, "change")
+        for t, size in zip(self.trained, sizes):
+            if size:
+                assert t.change is not None
+                t.pushed = True
+                self._send(t, t.change)
+        self._push_without(EMPTY, EMPTY)
+        self._push_buffers(
+            any(sizes)
+            or any(t.parameter.grad is not None for t in self.trained)
+        )
+
+    def check_gradients(self) -> None:
+        """Fails the run if a gradient is not finite, before one is sent."""
+        grads = [t.parameter.grad for t in self.trained]
+        sizes = [_largest(grad) for grad in grads]
+        self._check_finite(sizes, "gradient")
+
+    def _check_finite(self, sizes: list[float], what: str) -> None:
+        """SIZES: of TRAINED, the largest of WHAT is to be sent."""
+        for t, size in zip(self.trained, sizes):
+            if not math.isfinite(size):
+                text = (
+                    f'the {what} of parameter "{t.name}" in a step is NaN or '
+                    "infinite: try a smaller rate, or clip the gradients"
+                )
+                self.run.fail(text)  # a framework may change what is raised
+                raise Failed(text, "CALLER_FAILED")
 
     def push_void(self) -> None:
         """Pushes a step whose gradients overflowed."""

@@ -112,9 +112,14 @@ class Rule(torch.optim.Optimizer):
         run.optimizer = self
         groups = [group["params"] for group in self.param_groups]
         self._exchange = run.exchange = Exchange(
-            run, model, groups, in_place=isinstance(self, Server)
+            run,
+            model,
+            groups,
+            in_place=not isinstance(self, Worker),
+            adds=isinstance(self, Adder),
         )
-        self._hooks = [self._hooked(t) for t in self._exchange.trained]
+        if not run.is_stale:  # else step() sends
+            self._hooks = [self._hooked(t) for t in self._exchange.trained]
         self._start()
         self._exchange.start()
 
@@ -162,8 +167,8 @@ def mixed(rule: type[Rule], optimizer: torch.optim.Optimizer) -> Any:
             "it afterwards"
         )
     mixed: Any = optimizer
-    # A Worker's step() calls KIND's, which calls the hooks.
-    rule.step.hooked = issubclass(rule, Worker)  # type: ignore[attr-defined]
+    # The step() of other rules calls KIND's, which calls the hooks.
+    rule.step.hooked = not issubclass(rule, Server)  # type: ignore[attr-defined]
     made: Any = type(kind.__name__, (rule, kind), {"_kind": kind})
     mixed.__class__ = made
     mixed.__setstate__(optimizer.__dict__)
@@ -248,6 +253,8 @@ class Server(Rule):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._run.is_stale and self._overflows():
+            return loss
         self._push_rest()
         self._exchange.end_step()
         if self._lazy and not self._run.ended:
@@ -265,16 +272,23 @@ class Server(Rule):
             )
         # GradScaler.step sets both.
         scale = getattr(self, "grad_scale", None)
-        infinite = getattr(self, "found_inf", None)
-        if infinite is not None and self._scaler is None:
+        scales = getattr(self, "found_inf", None) is not None
+        if scales and self._scaler is None and not self._run.is_stale:
             raise wrong("DistributedOptimizer was not told of the scaler")
-        if infinite is not None and infinite.item():
+        if self._overflows():
             return self._exchange.push_void()
         if scale is not None:
             for t in self._exchange.trained:
                 if t.parameter.grad is not None:
                     t.parameter.grad.div_(scale)
+        if self._run.is_stale:
+            self._exchange.check_gradients()
         self._exchange.push_rest()
+
+    def _overflows(self) -> bool:
+        """Has GradScaler.step found an infinity?"""
+        infinite = getattr(self, "found_inf", None)
+        return infinite is not None and bool(infinite.item())
 
     def state_dict(self) -> dict[str, Any]:
         """As the optimiser's own, with the state that the ps have now."""
@@ -319,8 +333,9 @@ class Server(Rule):
         return floats
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the parameter groups; a state is refused."""
-        if any(state_dict["state"].values()):
+        """Takes the parameter groups; a state but that of the ps is refused."""
+        state = state_dict["state"]
+        if any(state.values()) and not _alike(state, self.state_dict()["state"]):
             raise wrong(
                 f"{self._kind.__name__}'s state is on the ps, which continue "
                 "by init(checkpoint=...): else load it before "
@@ -346,6 +361,15 @@ class Server(Rule):
             module.__dict__.clear()
             module.__dict__.update(_capstan_waits=waits, **state)
         model.register_state_dict_pre_hook(_Waits(self._exchange))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Are the two states equal?"""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_alike(a[k], b[k]) for k in a)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.equal(a.cpu(), b.cpu())
+    return bool(a == b)
 
 
 class _Waits:
@@ -412,15 +436,10 @@ def at_end_of_pass(name: str, function: Callable[[], None]) -> None:
 _MEAN = "_capstan_mean"  # set in a gradient that is one
 
 
-class Worker(Rule):
-    """When the last backward pass of a step returns, .grad is the mean over
-    the ranks."""
+class Own(Rule):
+    """Each rank applies the optimiser itself."""
 
-    _averaged = False  # since the last step()
-    _queued = False  # _end_pass() is, at the end of this backward pass
-    _passes = _left = 1  # of a step, and those before its end
-    _versions: list[int | None] = []  # of the gradients of passes so far
-    _agreed: Agreed
+    _passes = _left = 1  # backward passes of a step, and those before its end
 
     def capstan_count(self, passes: int) -> None:
         """PASSES backward passes, whose gradients are added, make a step."""
@@ -439,17 +458,6 @@ class Worker(Rule):
 
     def _start(self) -> None:
         self._run.set_optimizer("None")
-        self._agreed = Agreed(self._run, self._values)
-
-    def _values(self) -> dict[str, float]:
-        """The groups' numbers, of the keys that were there at the start."""
-        return {
-            f"{key} of group {number}" + "'" * place: value
-            for number, group in enumerate(self.param_groups)
-            for key, values in group.items()
-            if key != "params"
-            for place, value in enumerate(_numbers(values))
-        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What was saved in another memory format takes the parameter's.
@@ -466,6 +474,128 @@ class Worker(Rule):
                 ):
                     state[key] = like(parameter, value)
 
+    def synchronize(self) -> None:
+        """For scripts that call it before they clip."""
+
+
+class _Loads:
+    """A hook that tells when a module's weights are loaded. A copy of it tells
+    nothing."""
+
+    def __init__(self, adder: Adder | None = None) -> None:
+        self._adder = adder
+
+    def __call__(self, *_: Any) -> None:
+        if self._adder is not None:
+            self._adder.capstan_loads()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Loads, ()
+
+
+# Words in the names of optimisers that go on from weights of their own.
+_COPIERS = "lookahead", "schedulefree", "schedule_free"
+
+
+def adder_lacks(kind: type) -> str:
+    """Why KIND does not work with staleness; "": it does."""
+    names = [base.__name__.lower() for base in kind.__mro__]
+    if any(word in name for word in _COPIERS for name in names):
+        return _keeps_weights(kind.__name__)
+    return ""
+
+
+def _keeps_weights(name: str) -> str:
+    return (
+        f"{name} keeps a copy of the weights, which lacks what other ranks "
+        "add: with strategy.staleness take the optimiser within it, or "
+        "another; or set strategy.staleness to 0"
+    )
+
+
+class Adder(Own):
+    """With staleness: each step() sends what the optimiser, and the script
+    since the last, have added to the weights that the run had brought."""
+
+    _has_loaded = False  # weights, since the last step()
+
+    def capstan_open(
+        self, run: Run, model: nn.Module, scaler: Any, lazy: bool
+    ) -> None:
+        super().capstan_open(run, model, scaler, lazy)
+        loads = _Loads(self)
+        self._hooks = [
+            module._register_load_state_dict_pre_hook(loads)
+            for module in model.modules()
+        ]
+        self._unseen = list(self._exchange.trained)
+
+    def capstan_loads(self) -> None:
+        """The script loads weights into the model."""
+        self._has_loaded = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Steps the optimiser; the model then has the run's weights."""
+        self._opt_called = True  # for schedulers
+        if self._has_loaded:
+            self._check_loaded()
+        self._run._save_kept()  # of the last step, before the state changes
+        loss = super().step() if closure is None else super().step(closure)
+        self._unseen = [t for t in self._unseen if not self._see_state(t)]
+        self._exchange.push_changes()
+        self._exchange.end_step()
+        self._exchange.wait()
+        return loss
+
+    def _check_loaded(self) -> None:
+        self._has_loaded = False
+        for t in self._exchange.trained:
+            if not t.is_as_arrived(t.parameter):
+                raise wrong(
+                    f'parameter "{t.name}" was loaded after '
+                    "DistributedOptimizer: with strategy.staleness the run "
+                    "would add the difference to what other ranks have "
+                    "changed: load weights before DistributedOptimizer"
+                )
+
+    def _see_state(self, t: Trained) -> bool:
+        """Raises ConfigError if the first state of T has the weights in it.
+
+        Weights that are all the same may be in it by chance.
+        """
+        state, weights = self.state.get(t.parameter), t.parameter.detach()
+        if not state:
+            return False
+        if weights.numel() > 1 and bool((weights != weights.flatten()[0]).any()):
+            for value in state.values():
+                if isinstance(value, Tensor) and value.shape == weights.shape:
+                    if t.is_as_arrived(value) or torch.equal(value, weights):
+                        raise wrong(_keeps_weights(self._kind.__name__))
+        return True
+
+
+class Worker(Own):
+    """When the last backward pass of a step returns, .grad is the mean over
+    the ranks."""
+
+    _averaged = False  # since the last step()
+    _queued = False  # _end_pass() is, at the end of this backward pass
+    _versions: list[int | None] = []  # of the gradients of passes so far
+    _agreed: Agreed
+
+    def _start(self) -> None:
+        super()._start()
+        self._agreed = Agreed(self._run, self._values)
+
+    def _values(self) -> dict[str, float]:
+        """The groups' numbers, of the keys that were there at the start."""
+        return {
+            f"{key} of group {number}" + "'" * place: value
+            for number, group in enumerate(self.param_groups)
+            for key, values in group.items()
+            if key != "params"
+            for place, value in enumerate(_numbers(values))
+        }
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
             if self._averaged:

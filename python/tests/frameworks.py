@@ -157,6 +157,33 @@ class Framework(Example):
             self.assertEqual(found["ps0"], 0, run.error("ps0"))
 
 
+class Asynchronous:
+    """The tests of a framework whose ranks need not wait for each other."""
+
+    program: str
+    expected: list[float]
+
+    def test_one_trainer_with_staleness_ends_as_one_process(self: Any) -> None:
+        """The framework clips, and adds up passes, before what is sent."""
+        for rule in "auto", "worker":
+            keys = {"rule": rule, "strategy": {"staleness": "inf"}}
+            with (
+                self.subTest(rule),
+                Cluster(self.program, "train", 1, 1, steps=STEPS, **keys) as run,
+            ):
+                self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
+                by = "server" if rule == "auto" else ""
+                self.assertIn(f"by rule {by}" if by else "", run.error("worker0"))
+                found = run.result("worker0")
+                self.assertLess(distance(found, self.expected), 1e-6)
+
+    def test_trainers_with_staleness_reach_the_end(self: Any) -> None:
+        keys = {"steps": STEPS, "strategy": {"staleness": 2}}
+        with self.ranks(1, **keys) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker1"))
+
+
 def need(module: str) -> None:
     """Skips a file of tests if MODULE is not installed."""
     if not importlib.util.find_spec(module):

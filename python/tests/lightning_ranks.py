@@ -120,6 +120,7 @@ def train(
     batches=1,
     early=False,
     more=None,
+    rule="auto",
     **keys,
 ):
     """Rank 1 has no loss in step SKIP, and so nothing to clip then. A step has
@@ -127,7 +128,7 @@ def train(
     run = capstan.init(**keys)
     kind = EarlyNet if early else SharedNet
     net = kind(run.rank, skip if run.rank == 1 else None)
-    net.more = more or {}
+    net.more = more or {"rule": rule}
     data = dataset()
     loader = DataLoader(
         data,

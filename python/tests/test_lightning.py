@@ -9,7 +9,9 @@ from processes import Cluster
 frameworks.need("lightning")
 
 
-class Lightning(frameworks.Framework, unittest.TestCase):
+class Lightning(
+    frameworks.Framework, frameworks.Asynchronous, unittest.TestCase
+):
     program = "lightning_ranks.py"
     example = "lightning_mnist.py"
     example_arguments = ("--samples", "512")

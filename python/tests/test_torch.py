@@ -429,6 +429,93 @@ class Equality(unittest.TestCase):
         self.check(steps=20, clusters={"two": (2, 2)})
 
 
+# Optimisers, and their arguments, that a rank may have of its own.
+OWN = [
+    ("SGD", {"lr": 0.05}),
+    ("SGD", SGD),
+    ("Adam", {"lr": 0.01}),
+    ("AdamW", ADAM["settings"]),
+    ("Adadelta", {"lr": 1.0}),
+    ("Lamb", {"lr": 0.01}),
+    ("Muon", {"lr": 0.01}),
+]
+
+
+class Staleness(unittest.TestCase):
+    """Ranks send when they are ready."""
+
+    def check(self, optimizer, settings, bounds=(1, 4, "inf"), **more):
+        """One trainer ends as plain torch does, with each staleness."""
+        keys = {"optimizer": optimizer, "settings": settings, "steps": 200}
+        for staleness in bounds:
+            keys.update(strategy={"staleness": staleness}, **more)
+            with self.subTest(**keys), ranks("changes", 1, 1, **keys) as run:
+                self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
+                self.assertLess(run.result("worker0")["distance"], 1e-6)
+
+    def refused(self, code, *texts, optimizer="SGD", settings=SGD, **more):
+        """One trainer ends with CODE, and TEXTS on standard error."""
+        keys = {"optimizer": optimizer, "settings": settings, "steps": 200}
+        keys.update(strategy={"staleness": "inf"}, **more)
+        with self.subTest(**keys), ranks("changes", 1, 1, **keys) as run:
+            self.assertEqual(run.wait()["worker0"], code, run.error("worker0"))
+            for text in texts:
+                self.assertIn(text, run.error("worker0"))
+
+    def test_one_trainer_with_an_optimiser_of_its_own_is_plain_torch(self):
+        bounds = itertools.cycle((1, 4, "inf"))
+        for optimizer, settings in OWN:
+            if hasattr(torch.optim, optimizer) or optimizer == "Lamb":
+                self.check(optimizer, settings, [next(bounds)])
+
+    def test_one_trainer_with_an_optimiser_of_the_ps_is_plain_torch(self):
+        """Its own clipping, and the passes that it adds up, are sent."""
+        for optimizer, settings in ("SGD", SGD), ("AdamW", ADAM["settings"]):
+            self.check(optimizer, settings, rule="server")
+
+    def test_a_step_that_a_scaler_leaves_out_is_no_step_of_the_run(self):
+        for rule in "worker", "server":
+            more = {"rule": rule, "habit": "scales", "bad": 20}
+            self.check("SGD", SGD, ["inf"], **more)
+
+    def test_changes_that_are_not_finite_end_the_run_with_a_name(self):
+        for rule in "worker", "server":
+            self.refused(1, '"1.0.weight"', "NaN", rule=rule, bad=20)
+
+    def test_weights_that_are_loaded_later_are_refused(self):
+        """Those that the run has brought are not."""
+        self.refused(2, '"1.0.weight" was loaded after', habit="loads")
+
+    def test_optimisers_that_keep_a_copy_of_the_weights_are_refused(self):
+        for name in "Lookahead", "Slow":
+            text = f"{name} keeps a copy of the weights"
+            self.refused(2, text, optimizer=name, settings={"lr": 0.1})
+
+    def test_whole_numbers_sum_exactly_whoever_is_killed(self):
+        for staleness, workers in (4, 2), ("inf", 3):
+            folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+            keys = {"staleness": staleness, "checkpoint": folder.name}
+            keys.update(steps=1000, seconds=0.02)
+            with (
+                folder,
+                self.subTest(staleness),
+                ranks("count", 1, workers, **keys) as run,
+            ):
+                for step in 20, 10:
+                    run.wait_for("worker1", f"step {step}")
+                    run.processes["worker1"].kill()
+                    run.processes["worker1"].wait()
+                    run.restart("worker1", **keys)
+                found = run.wait()
+                self.assertEqual(set(found.values()), {0}, run.error("worker0"))
+                for process in run.processes:
+                    run.restart(process, **keys)
+                self.assertEqual(run.wait(), found, run.error("worker0"))
+                weights, step = run.result("worker0")
+                self.assertGreaterEqual(step, 1000)
+                self.assertEqual(weights, [step])
+
+
 class Shards(unittest.TestCase):
     def test_ranks_share_each_epoch(self):
         for keys in (

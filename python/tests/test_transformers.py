@@ -8,7 +8,9 @@ import frameworks
 frameworks.need("transformers")
 
 
-class Transformers(frameworks.Framework, unittest.TestCase):
+class Transformers(
+    frameworks.Framework, frameworks.Asynchronous, unittest.TestCase
+):
     program = "transformers_ranks.py"
     example = "bert_tiny.py"
     example_arguments = ("--samples", "256", "--epochs", "1")

@@ -189,6 +189,137 @@ def alone(steps, plain=False, wraps=()):
     optimizer.step()
 
 
+class Lamb(torch.optim.Optimizer):
+    """LAMB: Adam's step in proportion to the norm of the weights."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.change(p, group["lr"])
+
+    def change(self, p, rate):
+        state = self.state[p]
+        if not state:
+            state.update(m=torch.zeros_like(p), v=torch.zeros_like(p))
+        state["m"].lerp_(p.grad, 0.1)
+        state["v"].lerp_(p.grad**2, 0.001)
+        step = state["m"] / (state["v"].sqrt() + 1e-6) + 0.01 * p
+        p.data.add_(step, alpha=-rate * float(p.norm() / step.norm()))
+
+
+class Lookahead(torch.optim.SGD):
+    pass
+
+
+class Slow(torch.optim.SGD):
+    """It goes on from weights of its own."""
+
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            self.state[p].setdefault("slow", p.detach().clone())
+        super().step(closure)
+
+
+class Count(torch.optim.Optimizer):
+    """Adds 1 to all weights."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.add_(1)
+
+
+OWN = {kind.__name__: kind for kind in (Lamb, Lookahead, Slow)}
+
+
+def changes(
+    steps, strategy, optimizer, settings, rule="worker", bad=None, habit=""
+):
+    """Trains with staleness as HABIT says, beside plain torch; prints how far
+    away from it this ends, relative to its norm. A NaN is in a gradient in
+    step BAD."""
+    run = capstan.init(strategy=strategy)
+    nets = [
+        nn.Sequential(nn.BatchNorm1d(INPUTS), model_of("mlp", 0))
+        for _ in range(2)
+    ]
+    for net in nets if optimizer == "Muon" else ():  # it takes matrices only
+        for p in net.parameters():
+            p.requires_grad_(p.dim() == 2)
+    plain = [own_optimizer(optimizer, net, settings) for net in nets]
+    plain[0] = capstan.DistributedOptimizer(plain[0], nets[0], rule=rule)
+    rates = [torch.optim.lr_scheduler.StepLR(rule, 50) for rule in plain]
+    scalers = [torch.amp.GradScaler("cpu") for _ in plain]
+    x, y = data(steps)
+    skipped = [bad] if habit == "scales" else []
+    for step in range(steps):
+        for net, own, rate, scaler in zip(nets, plain, rates, scalers):
+            changes_step(net, own, scaler, x[step], y[step], step == bad, habit)
+            rate.step()
+        if step == 20 and habit == "loads":
+            nets[0].load_state_dict(nets[0].state_dict())  # harmless
+        if step == 30 and habit == "loads":
+            nets[0][1].load_state_dict(model_of("mlp", 1).state_dict())
+    found, expected = (
+        nn.utils.parameters_to_vector([*net.parameters(), *net.buffers()])
+        for net in nets
+    )
+    assert run.position.step == steps - len(skipped), run.position
+    away = float((found - expected).norm() / expected.norm())
+    print(json.dumps({"distance": away}), flush=True)
+
+
+def count(steps, staleness, checkpoint, seconds=0.0):
+    """Each step of each rank adds 1; prints the weights at the start and the
+    step of the run, and takes SECONDS for a step."""
+    run = capstan.init(
+        strategy={"staleness": staleness}, steps=steps, checkpoint=checkpoint
+    )
+    net = nn.Linear(INPUTS, 300)
+    for p in net.parameters():
+        p.data.zero_()
+    optimizer = capstan.DistributedOptimizer(Count(net.parameters()), net)
+    weights = {float(v) for p in net.parameters() for v in p.flatten()}
+    print(json.dumps([sorted(weights), run.position.step]), flush=True)
+    for step in range(1 << 20):
+        time.sleep(seconds)
+        optimizer.step()
+        print("step", step, flush=True)
+
+
+def own_optimizer(name, net, settings):
+    kind = OWN.get(name) or getattr(torch.optim, name)
+    return kind([p for p in net.parameters() if p.requires_grad], **settings)
+
+
+def changes_step(net, optimizer, scaler, x, y, bad, habit):
+    """Accumulates, clips or scales, and takes a step; BAD: with a NaN."""
+    half = BATCH // 2
+    optimizer.zero_grad()
+    for rows in (slice(half), slice(half, None)):
+        loss = nn.functional.cross_entropy(net(x[rows]), y[rows]) / 2
+        (scaler.scale(loss) if habit == "scales" else loss).backward()
+    if bad:
+        net[1][0].weight.grad[0, 0] = torch.nan
+    if habit == "scales":
+        scaler.unscale_(optimizer)
+    if not bad:
+        nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    if habit == "scales":
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.step()
+
+
 def complete(checkpoint, rule):
     """A loop that does not ask where the run is."""
     capstan.init(steps=6, checkpoint=checkpoint)

@@ -91,10 +91,10 @@ def plain():
     print(json.dumps(weights(net)))
 
 
-def train(steps, save=None, resume=None, pause=None, **keys):
+def train(steps, save=None, resume=None, pause=None, rule="auto", **keys):
     run = capstan.init(**keys)
     net = network()
-    optimizer = capstan.DistributedOptimizer(sgd(net), net)
+    optimizer = capstan.DistributedOptimizer(sgd(net), net, rule)
     saves = save and run.rank == 0
     trainer = trainer_of(
         net,
@@ -108,7 +108,7 @@ def train(steps, save=None, resume=None, pause=None, **keys):
     )
     trainer.add_callback(Pause(run, pause))
     trainer.train(resume_from_checkpoint=resume and f"{resume}/checkpoint-4")
-    if not resume:  # a step of two backward passes is one of the run
+    if not resume and "strategy" not in keys:  # a step of two backward passes is one of the run
         assert run.position.step == steps
     print(json.dumps(weights(net)), flush=True)
 

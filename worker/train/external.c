@@ -63,9 +63,9 @@ void external_attach(struct external *external, struct trainer *trainer) {
     waiter_enter(&external->waiter);
     external->trainer = trainer;
     external->joined = true;
-    external->place = (struct external_place){trainer->settings.rank,
-                                              trainer->settings.num_ranks,
-                                              trainer->settings.local_rank};
+    external->place = (struct external_place){
+        trainer->settings.rank, trainer->settings.num_ranks,
+        trainer->settings.local_rank, trainer->settings.job->staleness};
     waiter_leave_changed(&external->waiter);
 }
 

@@ -73,6 +73,7 @@ enum external_result external_wait_joined(struct external *external,
 
 struct external_place {
     uint32_t rank, num_ranks, local_rank;
+    uint64_t staleness; /* of the job */
 };
 
 /* After external_wait_joined. */

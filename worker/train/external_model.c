@@ -236,9 +236,9 @@ static enum status settle_changes(struct external *external,
         if (external->means[p])
             return status_fail(
                 why, FAILURE_JOB_INVALID,
-                "optimizer None (in Python DistributedOptimizer's rule "
-                "\"worker\") with strategy.staleness: no mean of gradients "
-                "comes back for tensor \"%s\"; allowed there: a tensor "
+                "optimizer None (in Python capstan.keras, capstan.horovod and "
+                "capstan.deepspeed) with strategy.staleness: no mean of "
+                "gradients comes back for tensor \"%s\"; allowed there: a tensor "
                 "without memory for a mean, whose pushes are changes of its "
                 "weights, or " OPTIMIZER_WORDS,
                 external->parameters[p].name);
