@@ -435,12 +435,13 @@ PUBLIC void capstan_where(capstan_run *run, struct capstan_position *position) {
     if (is_over(run))
         return;
     external_position(run->external, &found);
-    *position = (struct capstan_position){.step = found.step,
-                                          .total = found.total,
-                                          .updates = found.updates,
-                                          .resumed = found.resumed,
-                                          .epoch = found.epoch,
-                                          .epoch_step = found.epoch_step};
+    *position =
+        (struct capstan_position){.step = found.step,
+                                  .total = found.total,
+                                  .updates = found.updates,
+                                  .resumed = found.joined ? 2 : found.resumed,
+                                  .epoch = found.epoch,
+                                  .epoch_step = found.epoch_step};
 }
 
 PUBLIC int capstan_state(capstan_run *run, uint32_t number, const char *key,

@@ -253,7 +253,7 @@ struct capstan_position {
     uint64_t step; /* steps that the run has completed */
     uint64_t
         total; /* the run ends at this step; UINT64_MAX: when its trainers do */
-    int resumed;    /* it continues a checkpoint, or joined while it ran */
+    int resumed;    /* 1: it continues a checkpoint; 2: joined while it ran */
     uint64_t epoch; /* number of the last epoch that capstan_epoch has begun */
     uint64_t epoch_step; /* steps done in it */
     uint64_t updates; /* steps without those pushed as CAPSTAN_VOID, which the
@@ -299,7 +299,8 @@ enum capstan_due {
 enum capstan_due capstan_due(capstan_run *run, int ending);
 
 /* After capstan_start of a run that continues: what this rank has kept under
- * NAME, else what the lowest rank has. A view until the next call or
+ * NAME, else what the lowest rank has. A trainer that joins with staleness has
+ * that of the newest checkpoint. A view until the next call or
  * capstan_close; NULL and 0: nothing. */
 int capstan_kept(capstan_run *run, const char *name, const void **data,
                  size_t *bytes);

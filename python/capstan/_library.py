@@ -24,6 +24,7 @@ ALL = 2**32 - 1
 LOG = 1
 GOES_ON, ENDS, REWOUND = 0, 1, 2
 DONE, EARLY, FAILED = 0, 1, 2
+JOINED = 2  # of Position.resumed
 NOT_DUE, DUE, DUE_LEAD = 0, 1, 2
 DTYPES = {"float32": 0, "int64": 1}
 EVALUATOR = 3  # enum capstan_role

@@ -21,8 +21,9 @@ from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
 from .overrides import described, overrides
 
-# The names of what a rank keeps: its own, and what is alike on all ranks.
-_KEPT, _SHARED = b"python", b"shared"
+# The names of what a rank keeps: its own, and what is alike on all ranks. With
+# staleness the latter is rank 0's, and other ranks' are of the third name.
+_KEPT, _SHARED, _OTHERS = b"python", b"shared", b"others"
 _TURN = 0.1  # seconds of a wait, after which Python's signal handlers run
 
 # The launchers' variables (docs/cluster.md): another package that finds them
@@ -115,6 +116,7 @@ class Run:
         self._asked_at = -1  # and when it was asked whether it is due
         self._count = 0  # of this process's steps
         self._rewound = False  # since the present epoch began
+        self._joined = False  # after other ranks had begun
         self._located = False  # the script knows where a resumed run is
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
 
@@ -391,6 +393,7 @@ class Run:
         found = _library.Position()
         _c.capstan_where(self._handle, byref(found))
         total = None if found.total == 2**64 - 1 else found.total
+        self._joined = found.resumed == _library.JOINED
         return Position(
             found.step,
             total,
@@ -497,15 +500,46 @@ class Run:
         self._keep_own()
 
     def _share(self, item: Any) -> None:
-        """Saves ITEM, which is alike on all ranks, from one of them."""
+        """Saves ITEM, which is alike on all ranks, from one of them.
+
+        With staleness it is each rank's own: a rank takes its own back, else
+        that of the lowest rank.
+        """
         self._shared = item
-        state = self._read_kept(_SHARED)
+        state, rank = self._read_shared()
+        if self.is_stale and self._position().resumed and self.logs:
+            what = {None: "without a state", self.rank: "with its own state"}
+            print(
+                f"capstan: {type(item).__name__} of rank {self.rank} goes on "
+                + what.get(rank, f"with the state of rank {rank}"),
+                file=sys.stderr,
+            )
         if state is not None:
             item.load_state_dict(state)
         if self._kept is None:
             self._kept = ()
             self._load_kept(later=True)
             self._keep_own()
+
+    def _read_shared(self) -> tuple[Any, int | None]:
+        """The state that was shared, and the rank of which it is."""
+        shared = self._read_kept(_SHARED)
+        if isinstance(shared, dict):  # of a synchronous run
+            shared = shared, 0
+        if not self.is_stale and shared:
+            return shared
+        others = self._read_kept(_OTHERS)
+        if not self.is_stale and others:
+            raise ConfigError(
+                "the checkpoint has a state of the optimiser of each rank, as "
+                "strategy.staleness was set, and none of rank 0, which a "
+                "synchronous run takes: go on with staleness until the next "
+                "checkpoint",
+                "MODEL_INVALID",
+            )
+        if others and others[1] == self.rank:
+            return others
+        return shared or others or (None, None)
 
     def _load_kept(self, later: bool = False) -> None:
         """LATER: the script may call keep() for what is not kept now."""
@@ -542,11 +576,17 @@ class Run:
             return
         self._asked_at = self._count
         due = _c.capstan_due(self._handle, ending)
-        if due == _library.NOT_DUE:
+        # With staleness a checkpoint may be taken after this rank's end.
+        if due == _library.NOT_DUE and not (ending and self.is_stale):
             return
         self._kept_at = self._count
         self._keep_own()
-        if self._shared is not None:
+        if self._shared is None:
+            return
+        if self.is_stale:
+            name = _OTHERS if self.rank else _SHARED
+            self._keep(name, (self._shared.state_dict(), self.rank))
+        else:
             lead = due == _library.DUE_LEAD
             self._keep(_SHARED, self._shared.state_dict() if lead else None)
 

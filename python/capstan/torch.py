@@ -149,6 +149,8 @@ class Run(PlainRun):
         position = self.position
         if epoch != position.epoch:
             return 0
+        if self.is_stale and self._joined:
+            kept = None  # other ranks are further
         return position.epoch_step if kept is None else kept
 
     def shard(

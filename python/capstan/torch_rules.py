@@ -440,6 +440,7 @@ class Own(Rule):
     """Each rank applies the optimiser itself."""
 
     _passes = _left = 1  # backward passes of a step, and those before its end
+    _agreed: Agreed  # also with staleness: checkpoints are alike
 
     def capstan_count(self, passes: int) -> None:
         """PASSES backward passes, whose gradients are added, make a step."""
@@ -458,6 +459,17 @@ class Own(Rule):
 
     def _start(self) -> None:
         self._run.set_optimizer("None")
+        self._agreed = Agreed(self._run, self._values)
+
+    def _values(self) -> dict[str, float]:
+        """The groups' numbers, of the keys that were there at the start."""
+        return {
+            f"{key} of group {number}" + "'" * place: value
+            for number, group in enumerate(self.param_groups)
+            for key, values in group.items()
+            if key != "params"
+            for place, value in enumerate(_numbers(values))
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What was saved in another memory format takes the parameter's.
@@ -537,12 +549,15 @@ class Adder(Own):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Steps the optimiser; the model then has the run's weights."""
         self._opt_called = True  # for schedulers
+        if self._run.ended:
+            self._run._leave()
         if self._has_loaded:
             self._check_loaded()
         self._run._save_kept()  # of the last step, before the state changes
         loss = super().step() if closure is None else super().step(closure)
         self._unseen = [t for t in self._unseen if not self._see_state(t)]
         self._exchange.push_changes()
+        self._agreed.skip()
         self._exchange.end_step()
         self._exchange.wait()
         return loss
@@ -581,21 +596,7 @@ class Worker(Own):
     _averaged = False  # since the last step()
     _queued = False  # _end_pass() is, at the end of this backward pass
     _versions: list[int | None] = []  # of the gradients of passes so far
-    _agreed: Agreed
 
-    def _start(self) -> None:
-        super()._start()
-        self._agreed = Agreed(self._run, self._values)
-
-    def _values(self) -> dict[str, float]:
-        """The groups' numbers, of the keys that were there at the start."""
-        return {
-            f"{key} of group {number}" + "'" * place: value
-            for number, group in enumerate(self.param_groups)
-            for key, values in group.items()
-            if key != "params"
-            for place, value in enumerate(_numbers(values))
-        }
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
             if self._averaged:

@@ -511,9 +511,46 @@ class Staleness(unittest.TestCase):
                 for process in run.processes:
                     run.restart(process, **keys)
                 self.assertEqual(run.wait(), found, run.error("worker0"))
-                weights, step = run.result("worker0")
+                weights, step, _ = run.result("worker0")
                 self.assertGreaterEqual(step, 1000)
                 self.assertEqual(weights, [step])
+
+    def test_each_rank_goes_on_with_its_own_state(self):
+        """After all have ended; then by itself, from the newest checkpoint;
+        then without staleness, from rank 0's; and with it again."""
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        where = {"dir": folder.name, "every_steps": 200}
+        keys = {"staleness": "inf", "checkpoint": where, "seconds": 0.05}
+        def check(names, text):
+            for name in names:
+                run.wait_for(name, "step 0")
+                self.assertIn(text, run.error(name))
+            return [run.results(name)[0][2][0] for name in names]
+
+        def again(**more):
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            done = [run.path(f"{n}.out").read_text().count("step") for n in both]
+            for process in run.processes:
+                run.restart(process, **{**keys, **more})
+            return done
+
+        both = "worker0", "worker1"
+        with folder, ranks("count", 1, 2, steps=100, **keys) as run:
+            done = again(steps=400)
+            self.assertEqual(check(both, "with its own state"), done)
+            run.wait_for("worker1", "step 60")
+            run.processes["worker1"].kill()
+            run.processes["worker1"].wait()
+            run.restart("worker1", steps=400, **keys)
+            (found,) = check(both[1:], "rank 1 goes on with its own state")
+            self.assertGreater(found, done[1])
+            done = again(steps=420, staleness=0)
+            zero, one = check(both, "")
+            self.assertEqual(zero, one)
+            again(steps=440)
+            check(both[1:], "rank 1 goes on with the state of rank 0")
+            self.assertEqual(set(run.wait().values()), {0})
 
 
 class Shards(unittest.TestCase):

@@ -235,6 +235,8 @@ class Count(torch.optim.Optimizer):
     def step(self, closure=None):
         for p in self.param_groups[0]["params"]:
             p.add_(1)
+            state = self.state[p]
+            state["steps"] = state.get("steps", 0) + 1
 
 
 OWN = {kind.__name__: kind for kind in (Lamb, Lookahead, Slow)}
@@ -278,8 +280,9 @@ def changes(
 
 
 def count(steps, staleness, checkpoint, seconds=0.0):
-    """Each step of each rank adds 1; prints the weights at the start and the
-    step of the run, and takes SECONDS for a step."""
+    """Each step of each rank adds 1; prints the weights at the start, the step
+    of the run and the steps in the optimiser's state, and takes SECONDS for a
+    step."""
     run = capstan.init(
         strategy={"staleness": staleness}, steps=steps, checkpoint=checkpoint
     )
@@ -287,8 +290,10 @@ def count(steps, staleness, checkpoint, seconds=0.0):
     for p in net.parameters():
         p.data.zero_()
     optimizer = capstan.DistributedOptimizer(Count(net.parameters()), net)
-    weights = {float(v) for p in net.parameters() for v in p.flatten()}
-    print(json.dumps([sorted(weights), run.position.step]), flush=True)
+    weights = {v for p in net.parameters() for v in p.flatten().tolist()}
+    own = {state["steps"] for state in optimizer.state.values()}
+    found = [sorted(weights), run.position.step, sorted(own)]
+    print(json.dumps(found), flush=True)
     for step in range(1 << 20):
         time.sleep(seconds)
         optimizer.step()

@@ -116,6 +116,7 @@ struct external_position {
     uint64_t updates;           /* steps without those that overflowed */
     uint64_t epoch, epoch_step; /* the last that has begun, steps done in it */
     bool resumed;               /* the run did not begin at step 0 */
+    bool joined;                /* after the run's other trainers */
 };
 
 void external_position(struct external *external,

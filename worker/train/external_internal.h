@@ -88,6 +88,8 @@ struct external {
     uint64_t saved_kept;   /* the last step whose kept bytes were written */
     uint64_t save_with;    /* with staleness: the last that the chief told, */
     bool must_save;        /* and nothing was written with it yet */
+    bool asks_due;         /* the caller has called external_due, */
+    bool due_seen;         /* which said so since the last save */
     bool pushes_over;      /* what is kept changes no more */
     uint64_t due_as_lead;  /* one above the last step for which external_due
                             said EXTERNAL_DUE_LEAD */

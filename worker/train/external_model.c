@@ -3,6 +3,7 @@
  * groups, first values. */
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
+#include "core/store/checkpoint_reader.h"
 #include "core/store/manifest.h"
 #include "core/tensor/rule.h"
 #include "worker/train/external_internal.h"
@@ -463,6 +464,15 @@ enum external_result external_start(struct external *external, int64_t until) {
     return result;
 }
 
+/* Has the trainer joined a run that was under way? */
+static bool has_joined(const struct trainer *trainer) {
+    const struct run_schedule *schedule = &trainer->plan->run_schedule;
+    uint64_t begun = trainer_is_synchronous(trainer)
+                         ? schedule->start
+                         : schedule->start_batch / trainer->settings.num_ranks;
+    return trainer->from > begun + 1;
+}
+
 void external_position(struct external *external,
                        struct external_position *position) {
     struct trainer *trainer = external_enter(external);
@@ -481,6 +491,7 @@ void external_position(struct external *external,
         position->epoch = external->epoch;
         position->epoch_step = trainer->clock - external->epoch_first;
         position->resumed = schedule->start || trainer->from > 1;
+        position->joined = has_joined(trainer);
     }
     external_leave(external);
 }
@@ -591,7 +602,9 @@ enum external_due external_due(struct external *external, bool ending) {
     if (!trainer)
         return due;
     pthread_mutex_lock(&external->kept_mutex);
+    external->asks_due = true;
     if (external->started && is_due(external, trainer, ending, &lead)) {
+        external->due_seen = true;
         due = lead ? EXTERNAL_DUE_LEAD : EXTERNAL_DUE;
         external->due_as_lead = lead ? trainer->clock + 1 : 0;
     }
@@ -638,6 +651,12 @@ static enum status write_items(struct external *external,
     return status;
 }
 
+/* With staleness a checkpoint may be told at any time. Has a caller that asks
+ * for it, and keeps nothing otherwise, been told? */
+static bool is_renewed(const struct external *external) {
+    return !external->asks_due || external->due_seen || external->pushes_over;
+}
+
 void external_save_kept(struct external *external, struct trainer *trainer,
                         bool last) {
     struct trainer_report saved = {.event = TRAINER_KEPT,
@@ -650,9 +669,11 @@ void external_save_kept(struct external *external, struct trainer *trainer,
         (!synchronous || external->kept_checked != trainer->clock + last)) {
         external->kept_checked = trainer->clock + last;
         due = is_due(external, trainer, last, &lead) &&
-              (!synchronous || external->saved_kept != saved.step);
+              (synchronous ? external->saved_kept != saved.step
+                           : last || is_renewed(external));
     }
     if (due) {
+        external->due_seen = false;
         external->saved_kept = saved.step;
         external->must_save = false;
         saved.kept.lead =
@@ -721,20 +742,36 @@ static enum status await_manifest(struct external *external,
     return STATUS_OK;
 }
 
+/* With staleness a trainer that joins takes what the newest checkpoint has; it
+ * trains without where none is complete. */
+static enum status open_newest(struct trainer *trainer, char folder[PATH_MAX],
+                               struct manifest *manifest) {
+    const char *dir = trainer->plan->checkpoint_dir;
+    struct failure why;
+    bool found;
+    if (checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, manifest, &found,
+                                 trainer->settings.log, &why)) {
+        *manifest = (struct manifest){0};
+        log_warning(trainer->settings.log, "kept_not_found",
+                    "joins without kept state: %s", why.text);
+    } else if (found) {
+        checkpoint_folder(dir, manifest->step, folder, PATH_MAX);
+    }
+    return STATUS_OK;
+}
+
 /* The manifest with what is given back, and its FOLDER; empty in a new run. */
 static enum status open_restored(struct external *external,
                                  struct trainer *trainer, char folder[PATH_MAX],
                                  struct manifest *manifest,
                                  struct failure *why) {
     const struct plan *plan = trainer->plan;
-    bool synchronous = trainer_is_synchronous(trainer);
-    uint64_t begun = synchronous ? plan->run_schedule.start
-                                 : plan->run_schedule.start_batch /
-                                       trainer->settings.num_ranks;
     *manifest = (struct manifest){0};
-    if (trainer->from > begun + 1) {
-        if (!plan->checkpoint_dir || !synchronous)
+    if (has_joined(trainer)) {
+        if (!plan->checkpoint_dir)
             return STATUS_OK;
+        if (!trainer_is_synchronous(trainer))
+            return open_newest(trainer, folder, manifest);
         checkpoint_folder(plan->checkpoint_dir, trainer->from - 1, folder,
                           PATH_MAX);
         return await_manifest(external, trainer, folder, manifest, why);
