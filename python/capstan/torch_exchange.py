@@ -584,6 +584,7 @@ class Exchange:
         self._copies.wait()
         sizes = [t.subtract() for t in self.trained]
         self._check_finite(sizes, "change")
+        self._copier.send(wait=True)  # of rows
         for t, size in zip(self.trained, sizes):
             if size:
                 assert t.change is not None

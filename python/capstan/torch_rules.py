@@ -253,7 +253,8 @@ class Server(Rule):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._run.is_stale and self._overflows():
+        sent = self._run._tables or not self._run.is_stale  # in backward()
+        if not sent and self._overflows():
             return loss
         self._push_rest()
         self._exchange.end_step()

@@ -473,6 +473,12 @@ class Staleness(unittest.TestCase):
         for optimizer, settings in ("SGD", SGD), ("AdamW", ADAM["settings"]):
             self.check(optimizer, settings, rule="server")
 
+    def test_one_trainer_whose_weights_are_elsewhere_is_plain_torch(self):
+        """On late GPUs, and in other orders than the run has them."""
+        for rule in "worker", "server":
+            self.check("SGD", SGD, ["inf"], rule=rule, model="formats")
+            self.check("SGD", SGD, [4], rule=rule, model="tied", gpus=2)
+
     def test_a_step_that_a_scaler_leaves_out_is_no_step_of_the_run(self):
         for rule in "worker", "server":
             more = {"rule": rule, "habit": "scales", "bad": 20}

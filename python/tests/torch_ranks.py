@@ -243,16 +243,30 @@ OWN = {kind.__name__: kind for kind in (Lamb, Lookahead, Slow)}
 
 
 def changes(
-    steps, strategy, optimizer, settings, rule="worker", bad=None, habit=""
+    steps,
+    strategy,
+    optimizer,
+    settings,
+    rule="worker",
+    bad=None,
+    habit="",
+    model="",
+    gpus=0,
 ):
     """Trains with staleness as HABIT says, beside plain torch; prints how far
     away from it this ends, relative to its norm. A NaN is in a gradient in
-    step BAD."""
+    step BAD. GPUS: the model is spread over so many late ones."""
+    if gpus:
+        device.name = "cpu"
     run = capstan.init(strategy=strategy)
     nets = [
-        nn.Sequential(nn.BatchNorm1d(INPUTS), model_of("mlp", 0))
+        model_of(model, 0)
+        if model
+        else nn.Sequential(nn.BatchNorm1d(INPUTS), model_of("mlp", 0))
         for _ in range(2)
     ]
+    if gpus:
+        late_gpu.enter(nets[0], gpus)
     for net in nets if optimizer == "Muon" else ():  # it takes matrices only
         for p in net.parameters():
             p.requires_grad_(p.dim() == 2)
@@ -271,7 +285,7 @@ def changes(
         if step == 30 and habit == "loads":
             nets[0][1].load_state_dict(model_of("mlp", 1).state_dict())
     found, expected = (
-        nn.utils.parameters_to_vector([*net.parameters(), *net.buffers()])
+        torch.cat([v.flatten().float() for v in net.state_dict().values()])
         for net in nets
     )
     assert run.position.step == steps - len(skipped), run.position
