@@ -319,14 +319,13 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
     control_server_broadcast(run->control_server, CLUSTER_PS, &control);
 }
 
-/* All-reduce: forwards a rank's rendezvous address to the other ranks. */
+/* Forwards a rank's rendezvous address to the other ranks. */
 static void forward_rendezvous(struct run *run,
                                const Capstan__Control *incoming) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_RENDEZVOUS;
     control.rendezvous = incoming->rendezvous;
-    if (run->allreduce)
-        control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
+    control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
 }
 
 /* Handles messages of a holder: a ps, or rank 0 in all-reduce. */

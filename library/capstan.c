@@ -12,6 +12,7 @@
 #include "core/base/time.h"
 #include "core/base/version.h"
 #include "proto/messages/process_report.h"
+#include "worker/collective/reduce_numbers.h"
 #include "worker/train/external.h"
 
 #include <errno.h>
@@ -539,6 +540,62 @@ PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
     if (!result && ends)
         *outcome = CAPSTAN_ENDS;
     return result;
+}
+
+/* A collective that fails does not end the run. */
+static int call_trainers(capstan_run *run, const struct trainer_call *call,
+                         void *data, double seconds) {
+    struct failure why;
+    if (is_over(run))
+        return over_result(run);
+    int64_t until = until_of(seconds);
+    enum external_result result =
+        external_collective(run->external, call, data, until, &why);
+    if (why.code == FAILURE_NONE)
+        return result_of(run, result, until);
+    pthread_mutex_lock(&run->mutex);
+    if (!run->over)
+        run->why = why;
+    pthread_mutex_unlock(&run->mutex);
+    return (int)failure_code_status(why.code);
+}
+
+PUBLIC int capstan_barrier(capstan_run *run, double seconds) {
+    struct trainer_call call = {.kind = TRAINER_BARRIER};
+    return call_trainers(run, &call, NULL, seconds);
+}
+
+PUBLIC int capstan_all_gather(capstan_run *run, const void *send, size_t bytes,
+                              void *received, double seconds) {
+    struct trainer_call call = {.kind = TRAINER_ALL_GATHER, .bytes = bytes};
+    struct external_place place;
+    external_place(run->external, &place);
+    if (bytes)
+        memmove((char *)received + place.rank * bytes, send, bytes);
+    return call_trainers(run, &call, received, seconds);
+}
+
+PUBLIC int capstan_broadcast(capstan_run *run, void *data, size_t bytes,
+                             uint32_t root, double seconds) {
+    struct trainer_call call = {
+        .kind = TRAINER_BROADCAST, .bytes = bytes, .root = root};
+    return call_trainers(run, &call, data, seconds);
+}
+
+_Static_assert((int)CAPSTAN_NUMBER_UINT8 == (int)NUMBER_UINT8 &&
+                   (int)CAPSTAN_REDUCE_PRODUCT == (int)REDUCTION_PRODUCT,
+               "capstan.h differs from trainer_group.h");
+
+PUBLIC int capstan_all_reduce(capstan_run *run, void *data, size_t count,
+                              enum capstan_number number,
+                              enum capstan_reduction reduction,
+                              double seconds) {
+    struct trainer_call call = {.kind = TRAINER_ALL_REDUCE,
+                                .number = (uint32_t)number,
+                                .reduction = (uint32_t)reduction};
+    if (call.number < NUMBERS)
+        call.bytes = count * number_size((enum number)number);
+    return call_trainers(run, &call, data, seconds);
 }
 
 PUBLIC void capstan_interrupt(capstan_run *run, int number) {

@@ -352,6 +352,51 @@ int capstan_step(capstan_run *run, double loss, uint64_t samples,
  * checkpoint.every_epochs a checkpoint follows the end of an epoch. */
 int capstan_epoch(capstan_run *run, uint64_t number);
 
+/* Collectives among the run's trainers, after capstan_join, before the model is
+ * declared or between steps, in any mode. All ranks call the same in the same
+ * order, each rank from one thread; a difference is an error on all ranks,
+ * which names two that differ. CAPSTAN_AGAIN: call again with the same
+ * arguments. The ranks connect at the first call, over the Gloo plugin; a run
+ * without one opens no port for it. Another result than 0 and CAPSTAN_AGAIN
+ * leaves the run as it is, ends all later collectives, and capstan_error has
+ * its text: 138 if a rank is lost, or has not called within timeouts.step. */
+
+/* Waits until every rank calls it. */
+int capstan_barrier(capstan_run *run, double seconds);
+
+/* BYTES from each rank's SEND, in rank order, to RECEIVED [ranks * BYTES]. */
+int capstan_all_gather(capstan_run *run, const void *send, size_t bytes,
+                       void *received, double seconds);
+
+/* DATA [BYTES] becomes that of rank ROOT. */
+int capstan_broadcast(capstan_run *run, void *data, size_t bytes, uint32_t root,
+                      double seconds);
+
+enum capstan_number {
+    CAPSTAN_NUMBER_FLOAT32 = 0,
+    CAPSTAN_NUMBER_FLOAT64 = 1,
+    CAPSTAN_NUMBER_INT8 = 2,
+    CAPSTAN_NUMBER_INT16 = 3,
+    CAPSTAN_NUMBER_INT32 = 4,
+    CAPSTAN_NUMBER_INT64 = 5,
+    CAPSTAN_NUMBER_UINT8 = 6,
+};
+
+enum capstan_reduction {
+    CAPSTAN_REDUCE_SUM = 0,
+    CAPSTAN_REDUCE_MEAN = 1, /* of floating point */
+    CAPSTAN_REDUCE_MIN = 2,
+    CAPSTAN_REDUCE_MAX = 3,
+    CAPSTAN_REDUCE_PRODUCT = 4,
+};
+
+/* DATA, COUNT numbers, becomes the reduction over all ranks: computed in their
+ * own type in rank order, the same bits on all ranks. Whole numbers wrap
+ * around. */
+int capstan_all_reduce(capstan_run *run, void *data, size_t count,
+                       enum capstan_number number,
+                       enum capstan_reduction reduction, double seconds);
+
 /* Does what the program does on signal NUMBER: a worker leaves, or the run
  * writes a checkpoint and ends; SIGQUIT: with CAPSTAN_LOG what capstan_report
  * tells is logged, and the run goes on. Async-signal-safe. */

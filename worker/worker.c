@@ -12,8 +12,11 @@
 #include "proto/messages/control_client.h"
 #include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
+#include "proto/messages/ps_links.h"
 #include "proto/plan/plan.h"
 #include "worker/bandwidth_meter.h"
+#include "worker/collective/rendezvous.h"
+#include "worker/collective/trainer_group.h"
 #include "worker/discovery_listener.h"
 #include "worker/exchange/allreduce/allreduce.h"
 #include "worker/exchange/client/client.h"
@@ -41,12 +44,14 @@ struct worker {
     struct job *job;
     struct plan *plan;
     struct trainer *trainer;
-    struct client *client;         /* with ps */
-    struct allreduce *allreduce;   /* with all-reduce */
-    struct gpu_watch *gpu_watch;   /* NULL: it has no GPU of its own */
-    uint64_t *table_counts;        /* rank 0's, for heartbeats; NULL: none */
-    struct bandwidth_meter *probe; /* bandwidth probe, or NULL */
-    uint64_t chief;                /* the chief's incarnation */
+    struct client *client;          /* with ps */
+    struct allreduce *allreduce;    /* with all-reduce */
+    struct rendezvous *rendezvous;  /* once it has joined */
+    struct trainer_group *trainers; /* for the caller's collectives, or NULL */
+    struct gpu_watch *gpu_watch;    /* NULL: it has no GPU of its own */
+    uint64_t *table_counts;         /* rank 0's, for heartbeats; NULL: none */
+    struct bandwidth_meter *probe;  /* bandwidth probe, or NULL */
+    uint64_t chief;                 /* the chief's incarnation */
     uint32_t rank, num_ranks;
     int64_t points_sent_at;
     uint64_t step_seen; /* the last step that it has finished, */
@@ -173,6 +178,39 @@ static enum status check_model(const struct worker *worker,
               "external");
 }
 
+static void send_to_chief_client(void *control_client,
+                                 Capstan__Control *control) {
+    control_client_send_reliable(control_client, control);
+}
+
+/* The rendezvous is that of all-reduce, and of the caller's
+ * collectives, which may come before any plan. */
+static enum status open_trainer_group(struct worker *worker,
+                                      struct failure *why) {
+    const struct worker_settings *settings = worker->settings;
+    enum status status = rendezvous_open(
+        &worker->rendezvous, send_to_chief_client, worker->control_client, why);
+    if (status || !settings->external)
+        return status;
+    struct collective_settings group = {
+        .rank = worker->rank,
+        .size = worker->num_ranks,
+        .host = settings->member.self ? settings->member.self->host : NULL,
+        .address = worker->process.address,
+        .store = rendezvous_store(worker->rendezvous),
+        .algorithm = COLLECTIVE_RING,
+        .timeout = worker->job->timeouts.step,
+        .silence = time_to_seconds(
+            ps_links_lost_limit(time_from_seconds(worker->job->timeouts.peer))),
+        .shm = worker->process.shm,
+    };
+    worker->trainers = trainer_group_open(&group);
+    if (!worker->trainers)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a group");
+    external_give_trainers(settings->external, worker->trainers);
+    return STATUS_OK;
+}
+
 static enum status worker_control_handle_welcome(
     struct worker *worker, const Capstan__Welcome *welcome,
     struct failure *why) {
@@ -215,7 +253,8 @@ static enum status worker_control_handle_welcome(
                                        .external = worker->settings->external};
     trainer.reported = worker->settings->local_peers.reported >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
-    return trainer_open(&worker->trainer, &trainer, why);
+    status = open_trainer_group(worker, why);
+    return status ? status : trainer_open(&worker->trainer, &trainer, why);
 }
 
 static enum status worker_control_open_client(struct worker *worker,
@@ -319,6 +358,7 @@ static enum status open_allreduce(struct worker *worker, struct failure *why) {
         .num_ranks = worker->num_ranks,
         .device = device,
         .host = settings->member.self ? settings->member.self->host : NULL,
+        .store = rendezvous_store(worker->rendezvous),
         .inproc = settings->member.chief_inproc
                       ? settings->weights_server_inproc
                       : NULL,
@@ -457,6 +497,10 @@ static enum status worker_control_handle(struct worker *worker,
     case CAPSTAN__CONTROL__BODY_EVALUATE:
         handle_evaluate(worker, command->evaluate);
         return STATUS_OK;
+    case CAPSTAN__CONTROL__BODY_RENDEZVOUS:
+        return worker->rendezvous ? rendezvous_receive(worker->rendezvous,
+                                                       command->rendezvous, why)
+                                  : STATUS_OK;
     case CAPSTAN__CONTROL__BODY_MEASURE:
         handle_bandwidth_probe(worker, command->measure);
         return STATUS_OK;
@@ -499,12 +543,18 @@ static enum status worker_open_links(struct worker *worker,
 }
 
 static void worker_close_all(struct worker *worker) {
+    if (worker->rendezvous)
+        rendezvous_cancel(worker->rendezvous);
+    if (worker->trainers)
+        trainer_group_cancel(worker->trainers);
     if (worker->allreduce)
         allreduce_cancel(worker->allreduce);
     trainer_close(&worker->trainer);
     gpu_watch_close(&worker->gpu_watch);
     client_close(&worker->client);
     allreduce_close(&worker->allreduce);
+    trainer_group_close(&worker->trainers);
+    rendezvous_close(&worker->rendezvous);
     bandwidth_meter_close(&worker->probe);
     plan_close(&worker->plan);
     job_free(&worker->job);
@@ -852,7 +902,7 @@ static int64_t next_deadline(const struct worker *worker) {
 
 static void wait_for_events(struct worker *worker) {
     enum {
-        OWN_ITEMS = 5,
+        OWN_ITEMS = 6,
         MAX_EXCHANGE_ITEMS = ALLREDUCE_POLL_ITEMS + MAX_PS * LINK_POLL_ITEMS
     };
     int more = 0;
@@ -867,6 +917,10 @@ static void wait_for_events(struct worker *worker) {
     items[3] = discovery_listener_poll_item(worker->discovery_listener);
     items[4] = worker->probe ? bandwidth_meter_poll_item(worker->probe)
                              : (zmq_pollitem_t){NULL, -1, ZMQ_POLLIN, 0};
+    items[5] = (zmq_pollitem_t){
+        NULL,
+        worker->rendezvous ? rendezvous_descriptor(worker->rendezvous) : -1,
+        ZMQ_POLLIN, 0};
     if (worker->client)
         more = client_poll_items(worker->client, items + OWN_ITEMS,
                                  MAX_EXCHANGE_ITEMS);
@@ -1017,6 +1071,8 @@ static enum status worker_run_once(struct worker *worker, struct failure *why) {
     enum status status = STATUS_OK;
     if (worker->client)
         status = client_step(worker->client, time_now(), why);
+    if (worker->rendezvous)
+        rendezvous_step(worker->rendezvous);
     if (worker->allreduce)
         step_allreduce(worker);
     worker_probe_bandwidth(worker);

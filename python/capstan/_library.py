@@ -27,6 +27,16 @@ DONE, EARLY, FAILED = 0, 1, 2
 JOINED = 2  # of Position.resumed
 NOT_DUE, DUE, DUE_LEAD = 0, 1, 2
 DTYPES = {"float32": 0, "int64": 1}
+NUMBERS = {  # enum capstan_number
+    "float32": 0,
+    "float64": 1,
+    "int8": 2,
+    "int16": 3,
+    "int32": 4,
+    "int64": 5,
+    "uint8": 6,
+}
+REDUCTIONS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "product": 4}
 EVALUATOR = 3  # enum capstan_role
 KINDS = {"trained": 0, "averaged": 1, "assigned": 2}
 
@@ -112,6 +122,10 @@ _FUNCTIONS = {
     "push": [_RUN, c_uint32, c_void_p, c_size_t, c_int],
     "wait": [_RUN, c_uint32, c_double],
     "step": [_RUN, c_double, c_uint64, c_uint64, POINTER(c_int), c_double],
+    "barrier": [_RUN, c_double],
+    "all_gather": [_RUN, c_void_p, c_size_t, c_void_p, c_double],
+    "broadcast": [_RUN, c_void_p, c_size_t, c_uint32, c_double],
+    "all_reduce": [_RUN, c_void_p, c_size_t, c_int, c_int, c_double],
     "epoch": [_RUN, c_uint64],
     "state": [
         *(_RUN, c_uint32, c_char_p, c_void_p, POINTER(c_int), c_double)

@@ -383,6 +383,92 @@ class Run:
                 file=sys.stderr,
             )
 
+    # Collectives
+
+    def _collect(self, function: Any, *arguments: Any) -> None:
+        """A collective that fails leaves the run as it is."""
+        while result := function(self._handle, *arguments, _TURN):
+            if result != _library.AGAIN:
+                text = _c.capstan_error(self._handle).decode(errors="replace")
+                code = _c.capstan_error_name(self._handle).decode()
+                raise error_of(result, code, text)
+        self._end_watch()  # a script may average by hand
+
+    def barrier(self) -> None:
+        """Waits until every trainer of the run calls it.
+
+        Collectives come after init(), before start() or between steps. All
+        ranks call the same in the same order. A rank that is lost, or does not
+        call within timeouts.step, is PeerLost, and later collectives are too.
+        """
+        self._collect(_c.capstan_barrier)
+
+    def all_gather(self, array: Any) -> np.ndarray:
+        """ARRAY of each rank, of shape (size, *ARRAY.shape), by rank."""
+        own = _plain(array, "all_gather")
+        found = np.empty((self.size, *own.shape), own.dtype)
+        self._collect(
+            _c.capstan_all_gather, _address(own), own.nbytes, _address(found)
+        )
+        return found
+
+    def all_gather_object(self, obj: Any) -> list[Any]:
+        """OBJ of each rank, by rank; it can be pickled."""
+        own = np.frombuffer(pickle.dumps(obj), np.uint8)
+        sizes = self.all_gather(np.array(own.size))
+        padded = np.zeros(sizes.max(), np.uint8)
+        padded[: own.size] = own
+        found = self.all_gather(padded)
+        return [
+            pickle.loads(part[:size].tobytes())
+            for part, size in zip(found, sizes)
+        ]
+
+    def broadcast(self, array: Any, root: int = 0) -> np.ndarray:
+        """Rank ROOT's ARRAY; those of others have its shape and type."""
+        found = _plain(array, "broadcast").copy()
+        self._collect(
+            _c.capstan_broadcast, _address(found), found.nbytes, root
+        )
+        return found
+
+    def broadcast_object(self, obj: Any = None, root: int = 0) -> Any:
+        """Rank ROOT's OBJ, which can be pickled."""
+        data = pickle.dumps(obj) if self.rank == root else b""
+        size = int(self.broadcast(np.array(len(data)), root))
+        own = np.frombuffer(data or bytes(size), np.uint8)
+        return pickle.loads(self.broadcast(own, root).tobytes())
+
+    def all_reduce(self, array: Any, op: str = "sum") -> np.ndarray:
+        """ARRAY reduced over all ranks, computed in its type in rank order.
+
+        OP is "sum", "mean", "min", "max" or "product"; a mean is one of
+        floating point. float16 is computed as float32, and bool as uint8.
+        Whole numbers wrap around.
+        """
+        own = _plain(array, "all_reduce")
+        wider = {"float16": np.float32, "bool": np.uint8}
+        found = own.astype(wider.get(own.dtype.name, own.dtype))
+        number = _library.NUMBERS.get(found.dtype.name)
+        if number is None or op not in _library.REDUCTIONS:
+            raise ConfigError(
+                f"all_reduce of {own.dtype} by {op}; allowed are "
+                f"{', '.join((*_library.NUMBERS, *wider))} by "
+                f"{', '.join(_library.REDUCTIONS)}",
+                "USAGE",
+            )
+        if own.dtype == bool and op in ("sum", "mean"):
+            raise ConfigError(
+                f"all_reduce of bool by {op}; use max (any), min (all), or "
+                "an array of whole numbers",
+                "USAGE",
+            )
+        self._collect(
+            *(_c.capstan_all_reduce, _address(found), found.size, number),
+            _library.REDUCTIONS[op],
+        )
+        return found.astype(own.dtype)
+
     @property
     def position(self) -> Position:
         """Where the run is; after start()."""
@@ -708,6 +794,20 @@ def _check_array(name: str, array: Any, dtypes: tuple[str, ...]) -> None:
         fault = "is not contiguous in row-major order"
     if fault:
         raise ConfigError(f'tensor "{name}" {fault}', "MODEL_INVALID")
+
+
+def _plain(array: Any, name: str) -> np.ndarray:
+    """ARRAY as C has it."""
+    own = np.asarray(array)
+    if own.dtype.hasobject or not own.dtype.isnative:
+        raise ConfigError(
+            f"{name} of {own.dtype}; expected are numbers in the host's byte "
+            f"order; {name}_object takes others"
+            if name != "all_reduce"
+            else f"{name} of {own.dtype}; expected are numbers",
+            "USAGE",
+        )
+    return np.ascontiguousarray(own).reshape(own.shape)
 
 
 def _address(array: np.ndarray) -> int:

@@ -500,5 +500,82 @@ def within():
         run.wait()
 
 
+NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64")
+REDUCTIONS = ("sum", "mean", "min", "max", "product")
+
+
+def numbers(dtype, rank, count=700001):
+    """More than a part of what travels at once."""
+    found = np.random.default_rng(rank).standard_normal(count) * 9
+    found[:2] = np.nan if rank == 1 and dtype.startswith("float") else 2
+    with np.errstate(invalid="ignore"):
+        return found.astype(dtype)
+
+
+def collectives(strategy, late=0):
+    """Before the model is declared, and between steps."""
+    run = capstan.init(strategy=strategy, steps=3)
+    time.sleep(late * run.rank)
+    run.barrier()
+    gathered = run.all_gather(np.array([[run.rank, 7]], np.int16))
+    objects = run.all_gather_object({"rank": run.rank, "text": "x" * run.rank})
+    sent = run.broadcast_object("from 1" if run.rank == 1 else None, root=1)
+    same = [
+        np.array_equal(
+            run.all_reduce(numbers(dtype, run.rank), op),
+            reduced(dtype, op, run.size),
+            equal_nan=dtype.startswith("float"),
+        )
+        for dtype in NUMBERS
+        for op in REDUCTIONS
+        if op != "mean" or dtype.startswith("float")
+    ]
+    w = np.zeros(2, np.float32)
+    run.declare("w", w)
+    run.start()
+    while not run.ended:
+        run.push(0, np.ones(2, np.float32))
+        run.step()
+        run.wait()
+        total = run.all_reduce(np.float64(run.rank + 0.5))
+    empty = run.all_reduce(np.zeros(0)).size
+    run.close()
+    print(json.dumps([gathered.tolist(), objects, sent, total.item(), empty]))
+    print(json.dumps([len(same), all(same)]))
+
+
+def reduced(dtype, op, size):
+    """By NumPy, in the order of ranks."""
+    wide = np.float32 if dtype == "float16" else np.dtype(dtype)
+    parts = [numbers(dtype, rank).astype(wide) for rank in range(size)]
+    by = {"min": np.minimum, "max": np.maximum, "product": np.multiply}
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = functools.reduce(by.get(op, np.add), parts)
+        if op == "mean":
+            found = found / wide(size) if dtype == "float16" else found / size
+        return found.astype(dtype)
+
+
+def differ(kind):
+    """Ranks that do not call the same."""
+    run = capstan.init(timeouts={"step": 2, "peer": 2})
+    run.barrier()
+    try:
+        if kind == "other":
+            if run.rank:
+                run.all_reduce(np.zeros(2), "max")
+            else:
+                run.barrier()
+        if run.rank and kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if run.rank and kind == "absent":
+            time.sleep(6)
+        run.all_gather(np.zeros(3))
+    except capstan.Error as error:
+        print(json.dumps([type(error).__name__, error.code, str(error)]))
+        sys.stdout.flush()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     processes.main(globals())

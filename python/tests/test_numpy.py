@@ -75,6 +75,39 @@ def reference_rows(first, steps, kind, lr, late=False):
     return w
 
 
+class Collectives(unittest.TestCase):
+    def test_they_equal_numpy_in_rank_order(self):
+        for strategy, ps, workers in ("ps", 1, 3), ("allreduce", 0, 3):
+            arguments = {"strategy": strategy, "late": 0.3}
+            run = ranks("collectives", ps, workers, **arguments)
+            with self.subTest(strategy=strategy), run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                for rank in range(workers):
+                    text = run.results(f"worker{rank}")
+                    gathered, objects, sent, total, empty = text[0]
+                    self.assertEqual(gathered, [[[r, 7]] for r in range(3)])
+                    self.assertEqual([o["rank"] for o in objects], [0, 1, 2])
+                    self.assertEqual([len(o["text"]) for o in objects], [0, 1, 2])
+                    self.assertEqual([sent, total, empty], ["from 1", 4.5, 0])
+                    self.assertEqual(text[1], [31, True])
+
+    def test_ranks_that_do_not_call_the_same_are_named(self):
+        expected = {
+            "other": ("ConfigError", "WRONG_CALL", "rank 1 all_reduce of 16 bytes"),
+            "killed": ("PeerLost", "PEER_LOST", "all_gather of 24 bytes: rank 1"),
+            "absent": ("PeerLost", "PEER_SILENT", "rank 1"),
+        }
+        for kind, (name, code, text) in expected.items():
+            with self.subTest(kind=kind), ranks("differ", 1, 2, kind=kind) as run:
+                run.processes["worker0"].wait(30)
+                found = run.result("worker0")
+                self.assertEqual(found[:2], [name, code], found)
+                self.assertIn(text, found[2])
+                if kind == "other":
+                    self.assertEqual(run.result("worker1")[0], name)
+
+
 class Tables(unittest.TestCase):
     def test_rows_train_as_those_of_one_process_do(self):
         for kind, lr in ("SGD", 0.5), ("Adagrad", 0.1):

@@ -10,6 +10,7 @@
  * are copied from and to the arena, whose ranges are summed in place. */
 #include "core/base/time.h"
 #include "core/base/trace.h"
+#include "worker/collective/trainer_group.h"
 #include "worker/train/external_internal.h"
 
 #include <inttypes.h>
@@ -129,6 +130,26 @@ enum external_result external_wait_joined(struct external *external,
 void external_place(const struct external *external,
                     struct external_place *place) {
     *place = external->place;
+}
+
+void external_give_trainers(struct external *external,
+                            struct trainer_group *trainers) {
+    external->trainers = trainers;
+}
+
+enum external_result external_collective(struct external *external,
+                                         const struct trainer_call *call,
+                                         void *data, int64_t until,
+                                         struct failure *why) {
+    *why = (struct failure){.code = FAILURE_NONE};
+    if (!external_enter(external))
+        return EXTERNAL_OVER;
+    enum trainer_call_result result =
+        trainer_group_call(external->trainers, call, data, until, why);
+    external_leave(external);
+    if (result == TRAINER_CALL_OVER)
+        return external_late(external, until);
+    return result == TRAINER_CALL_LATE ? EXTERNAL_LATE : EXTERNAL_DONE;
 }
 
 struct trainer *external_enter(struct external *external) {

@@ -20,6 +20,8 @@
 
 struct external;
 struct trainer;
+struct trainer_call;
+struct trainer_group;
 
 enum external_result {
     EXTERNAL_DONE,
@@ -142,6 +144,17 @@ enum external_result external_kept(struct external *external, const char *key,
 enum external_result external_state(struct external *external,
                                     uint32_t parameter, const char *key,
                                     float *to, bool *found, int64_t until);
+
+/* For external_collective: before external_attach, until external_detach. */
+void external_give_trainers(struct external *external,
+                            struct trainer_group *trainers);
+
+/* trainer_group_call; where the call has failed WHY has a code, which may come
+ * before the run's own end. */
+enum external_result external_collective(struct external *external,
+                                         const struct trainer_call *call,
+                                         void *data, int64_t until,
+                                         struct failure *why);
 
 /* With staleness: a checkpoint of STEP is taken, with which the worker saves
  * what the caller keeps: with its next push, or now if no push follows. */

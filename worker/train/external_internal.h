@@ -50,6 +50,7 @@ struct external {
     struct waiter waiter;
     struct trainer *trainer; /* attached, or NULL */
     struct external_place place;
+    struct trainer_group *trainers;
     unsigned inside; /* calls that use the trainer */
     bool joined, detached, ended;
     enum status status;

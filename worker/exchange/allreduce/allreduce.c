@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order of opening: the rendezvous first, as values of other ranks may arrive
- * at any time; then rank 0's snapshot agent, which finds the checkpoint
+/* Order of opening: rank 0's snapshot agent, which finds the checkpoint
  * directory and tells the chief that it is ready; the reducer once a view
- * starts training. Order of closing: everything that waits is cancelled; then
- * the reducer is closed before the snapshot agent and the rendezvous, which it
- * calls. */
+ * starts training. Order of closing: everything that waits is cancelled, the
+ * caller's rendezvous too; then the reducer is closed before the snapshot
+ * agent, which it calls. */
 #include "worker/exchange/allreduce/allreduce.h"
 
 #include "core/base/time.h"
 #include "proto/messages/ps_links.h"
 #include "worker/collective/group.h"
-#include "worker/exchange/allreduce/rendezvous.h"
 
 #include <stdlib.h>
 
 struct allreduce {
     struct allreduce_settings settings;
-    struct rendezvous *rendezvous;
     struct rank0_snapshot_agent *rank0_snapshot_agent; /* rank 0 only */
     struct row_reducer *rows; /* NULL: there are no tables */
     struct reducer *reducer;
@@ -53,18 +50,13 @@ enum status allreduce_open(struct allreduce **out,
     if (!allreduce)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for all-reduce");
     allreduce->settings = *settings;
-    enum status status = rendezvous_open(&allreduce->rendezvous, send_to_chief,
-                                         settings->control_client, why);
-    if (!status && settings->rank == 0)
-        status = open_snapshot_agent(allreduce, why);
-    return status; /* the caller closes what was opened */
+    return settings->rank == 0 ? open_snapshot_agent(allreduce, why)
+                               : STATUS_OK; /* the caller closes */
 }
 
 void allreduce_cancel(struct allreduce *allreduce) {
     if (allreduce->rank0_snapshot_agent)
         rank0_snapshot_agent_cancel(allreduce->rank0_snapshot_agent);
-    if (allreduce->rendezvous)
-        rendezvous_cancel(allreduce->rendezvous);
 }
 
 void allreduce_close(struct allreduce **where) {
@@ -75,7 +67,6 @@ void allreduce_close(struct allreduce **where) {
     reducer_close(&allreduce->reducer);
     row_reducer_close(&allreduce->rows);
     rank0_snapshot_agent_close(&allreduce->rank0_snapshot_agent);
-    rendezvous_close(&allreduce->rendezvous);
     free(allreduce);
 }
 
@@ -117,7 +108,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                   .size = settings->num_ranks,
                   .host = settings->host,
                   .address = settings->process->address,
-                  .store = rendezvous_store(allreduce->rendezvous),
+                  .store = settings->store,
                   .algorithm = settings->job->algorithm == JOB_RING
                                    ? COLLECTIVE_RING
                                    : COLLECTIVE_HALVING_DOUBLING,
@@ -193,9 +184,6 @@ struct reducer *allreduce_reducer(const struct allreduce *allreduce) {
 enum status allreduce_handle(struct allreduce *allreduce,
                              const Capstan__Control *command,
                              struct failure *why) {
-    if (command->body_case == CAPSTAN__CONTROL__BODY_RENDEZVOUS)
-        return rendezvous_receive(allreduce->rendezvous, command->rendezvous,
-                                  why);
     if (allreduce->rank0_snapshot_agent)
         return rank0_snapshot_agent_handle(allreduce->rank0_snapshot_agent,
                                            command, why);
@@ -208,8 +196,6 @@ enum status allreduce_handle(struct allreduce *allreduce,
 
 int allreduce_poll_items(struct allreduce *allreduce, zmq_pollitem_t *items) {
     int count = 0;
-    items[count++] = (zmq_pollitem_t){
-        NULL, rendezvous_descriptor(allreduce->rendezvous), ZMQ_POLLIN, 0};
     if (allreduce->reducer && !allreduce->failed)
         items[count++] = (zmq_pollitem_t){
             NULL, reducer_descriptor(allreduce->reducer), ZMQ_POLLIN, 0};
@@ -221,7 +207,6 @@ int allreduce_poll_items(struct allreduce *allreduce, zmq_pollitem_t *items) {
 }
 
 bool allreduce_step(struct allreduce *allreduce, struct failure *why) {
-    rendezvous_step(allreduce->rendezvous);
     if (allreduce->rank0_snapshot_agent)
         rank0_snapshot_agent_step(allreduce->rank0_snapshot_agent);
     if (!allreduce->reducer || allreduce->failed ||

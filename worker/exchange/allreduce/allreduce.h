@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce on a trainer, beside the training itself: rendezvous with the
- * other ranks through the chief, the reducer, and on rank 0 the snapshot agent.
- * Communication thread. */
+/* All-reduce on a trainer, beside the training itself: the reducer, and on
+ * rank 0 the snapshot agent. Communication thread. */
 #ifndef CAPSTAN_ALLREDUCE_H
 #define CAPSTAN_ALLREDUCE_H
 
@@ -30,6 +29,7 @@ struct allreduce_settings {
     const char *host;
     /* The weights server's link if the chief is in this process. */
     const char *inproc;
+    const struct collective_store *store; /* the ranks' rendezvous */
     struct buffer *weights, *gradients;
     const uint64_t *offsets;
     bool has_device_memory; /* the trainer computes in a device's own memory */
@@ -53,7 +53,7 @@ void allreduce_cancel(struct allreduce *allreduce);
  * (may be NULL). */
 void allreduce_close(struct allreduce **allreduce);
 
-/* All ranks have joined: starts the rendezvous and the reducer. */
+/* All ranks have joined: starts the reducer. */
 enum status allreduce_begin(struct allreduce *allreduce,
                             struct failure *why) MUST_CHECK;
 
@@ -70,7 +70,7 @@ enum status allreduce_handle(struct allreduce *allreduce,
                              struct failure *why) MUST_CHECK;
 
 /* Fills ITEMS for zmq_poll; returns how many. */
-enum { ALLREDUCE_POLL_ITEMS = 2 + RANK0_SNAPSHOT_AGENT_POLL_ITEMS };
+enum { ALLREDUCE_POLL_ITEMS = 1 + RANK0_SNAPSHOT_AGENT_POLL_ITEMS };
 int allreduce_poll_items(struct allreduce *allreduce, zmq_pollitem_t *items);
 
 /* Does all due work. True, once, if the reducer has failed; WHY has the

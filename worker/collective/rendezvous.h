@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rendezvous of the all-reduce ranks: a key-value store through the chief. A
+/* Rendezvous of the trainers: a key-value store through the chief. A
  * value that one rank sets reaches all ranks. Two threads: the reducer's thread
  * sets and gets; the communication thread moves the values. */
 #ifndef CAPSTAN_RENDEZVOUS_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Path of a value: the reducer's thread puts it into `outgoing`; the
+/* Path of a value: a thread of a group puts it into `outgoing`; the
  * communication thread sends it to the chief; the chief sends it to all ranks,
  * including the sender; and it arrives in `entries`, where it stays, as ranks
  * may read it late and more than once. */
-#include "worker/exchange/allreduce/rendezvous.h"
+#include "worker/collective/rendezvous.h"
 
 #include "core/base/waiter.h"
 

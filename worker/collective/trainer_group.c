@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each call begins with what every rank calls, in rank order: a difference is
+ * named on all of them before any of the data travels. */
+#include "worker/collective/trainer_group.h"
+
+#include "core/base/time.h"
+#include "core/base/waiter.h"
+#include "worker/collective/group.h"
+#include "worker/collective/reduce_numbers.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART_BYTES = 1 << 20, KEY_BYTES = 300 };
+static const char KEY_PREFIX[] = "trainers/";
+
+enum call_state { CALL_NONE, CALL_RUNS, CALL_ENDED };
+
+struct trainer_group {
+    struct collective_settings settings;
+    struct collective_store store; /* the settings' with KEY_PREFIX */
+    const struct collective_store *all;
+    struct group group;
+    struct waiter waiter;
+    pthread_t thread;
+    bool started, connected;
+    enum call_state state;
+    struct trainer_call call;
+    struct trainer_call *calls; /* of each rank */
+    char *data;                 /* of the call, of all ranks if it gathers */
+    char *parts;                /* of all ranks, of one that reduces */
+    struct failure why;         /* code FAILURE_NONE: all went well so far */
+};
+
+static size_t data_bytes(const struct trainer_group *group,
+                         const struct trainer_call *call) {
+    bool gathers = call->kind == TRAINER_ALL_GATHER;
+    return call->bytes * (gathers ? group->settings.size : 1);
+}
+
+static const char *prefixed(const char *key, char *text) {
+    snprintf(text, KEY_BYTES, "%s%s", KEY_PREFIX, key);
+    return text;
+}
+
+static enum status trainers_set(void *context, const char *key,
+                                const void *value, size_t size,
+                                struct failure *why) {
+    const struct trainer_group *group = context;
+    char text[KEY_BYTES];
+    return group->all->set(group->all->context, prefixed(key, text), value,
+                           size, why);
+}
+
+static enum status trainers_get(void *context, const char *key, int64_t until,
+                                void **value, size_t *size,
+                                struct failure *why) {
+    const struct trainer_group *group = context;
+    char text[KEY_BYTES];
+    return group->all->get(group->all->context, prefixed(key, text), until,
+                           value, size, why);
+}
+
+static bool trainers_cancelled(void *context) {
+    struct trainer_group *group = context;
+    return waiter_is_cancelled(&group->waiter) ||
+           group->all->is_cancelled(group->all->context);
+}
+
+struct trainer_group *trainer_group_open(
+    const struct collective_settings *settings) {
+    struct trainer_group *group = calloc(1, sizeof *group);
+    if (!group)
+        return NULL;
+    group->calls = calloc(settings->size, sizeof *group->calls);
+    if (!group->calls) {
+        free(group);
+        return NULL;
+    }
+    group->settings = *settings;
+    group->all = settings->store;
+    group->store = (struct collective_store){group, trainers_set, trainers_get,
+                                             trainers_cancelled};
+    group->settings.store = &group->store;
+    waiter_open(&group->waiter);
+    group_open(&group->group, NULL, settings->rank, settings->size);
+    return group;
+}
+
+void trainer_group_cancel(struct trainer_group *group) {
+    waiter_cancel(&group->waiter);
+    group_abort(&group->group);
+}
+
+void trainer_group_close(struct trainer_group **where) {
+    struct trainer_group *group = *where;
+    *where = NULL;
+    if (!group)
+        return;
+    trainer_group_cancel(group);
+    if (group->started)
+        pthread_join(group->thread, NULL);
+    group_close(&group->group);
+    waiter_close(&group->waiter);
+    free(group->data);
+    free(group->parts);
+    free(group->calls);
+    free(group);
+}
+
+/* A rank that joins late has missed what the others set before: each says that
+ * it is here, and again once it knows that all have joined. */
+static enum status meet(struct trainer_group *group, struct failure *why) {
+    const struct collective_settings *settings = &group->settings;
+    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    char key[32];
+    enum status status = STATUS_OK;
+    for (uint32_t r = 0; !status && r <= settings->size + 1; r++) {
+        bool sets = r == 0 || r > settings->size;
+        uint32_t rank = sets ? settings->rank : r - 1;
+        void *value = NULL;
+        size_t size;
+        snprintf(key, sizeof key, "here/%u", rank);
+        status = sets ? trainers_set(group, key, "", 0, why)
+                      : trainers_get(group, key, until, &value, &size, why);
+        free(value);
+        if (status == STATUS_RETRY && !sets)
+            status_fail(why, FAILURE_PEER_SILENT,
+                        "rank %u has called no collective, nor anything after "
+                        "it, within timeouts.step (%g s)",
+                        rank, settings->timeout);
+    }
+    return status;
+}
+
+static enum status connect_trainers(struct trainer_group *group,
+                                    struct failure *why) {
+    enum status status = group_find_backend(&group->group.ops, "gloo", why);
+    if (!status)
+        status = meet(group, why);
+    if (!status)
+        status = group_connect(&group->group, &group->settings, why);
+    group->connected = !status;
+    return status;
+}
+
+static void describe_call(const struct trainer_call *call, char *text,
+                          size_t size) {
+    static const char *const kinds[] = {"barrier", "all_gather", "broadcast",
+                                        "all_reduce"};
+    static const char *const numbers[] = {"float32", "float64", "int8", "int16",
+                                          "int32",   "int64",   "uint8"};
+    static const char *const reductions[] = {"sum", "mean", "min", "max",
+                                             "product"};
+    const char *kind =
+        call->kind <= TRAINER_ALL_REDUCE ? kinds[call->kind] : "?";
+    if (call->kind == TRAINER_BARRIER)
+        snprintf(text, size, "%s", kind);
+    else if (call->kind == TRAINER_ALL_REDUCE && call->number < NUMBERS &&
+             call->reduction < REDUCTIONS)
+        snprintf(text, size, "%s of %llu bytes of %s, %s", kind,
+                 (unsigned long long)call->bytes, numbers[call->number],
+                 reductions[call->reduction]);
+    else if (call->kind == TRAINER_BROADCAST)
+        snprintf(text, size, "%s of %llu bytes from rank %u", kind,
+                 (unsigned long long)call->bytes, call->root);
+    else
+        snprintf(text, size, "%s of %llu bytes", kind,
+                 (unsigned long long)call->bytes);
+}
+
+static enum status broadcast_bytes(struct trainer_group *group, void *data,
+                                   size_t bytes, uint32_t root,
+                                   struct failure *why) {
+    struct group *ranks = &group->group;
+    return bytes ? ranks->ops->broadcast(ranks->group, data, bytes, root, why)
+                 : STATUS_OK;
+}
+
+/* Do all ranks call the same? */
+static enum status compare_calls(struct trainer_group *group,
+                                 struct failure *why) {
+    const struct trainer_call *own = &group->call;
+    enum status status = STATUS_OK;
+    group->calls[group->settings.rank] = *own;
+    for (uint32_t r = 0; !status && r < group->settings.size; r++)
+        status = broadcast_bytes(group, &group->calls[r], sizeof *group->calls,
+                                 r, why);
+    for (uint32_t r = 0; !status && r < group->settings.size; r++) {
+        char first[120], other[120];
+        if (!memcmp(&group->calls[r], &group->calls[0], sizeof *own))
+            continue;
+        describe_call(&group->calls[0], first, sizeof first);
+        describe_call(&group->calls[r], other, sizeof other);
+        status = status_fail(why, FAILURE_WRONG_CALL,
+                             "collectives differ: rank 0 calls %s, rank %u %s; "
+                             "all ranks call the same in the same order",
+                             first, r, other);
+    }
+    return status;
+}
+
+/* PARTS, of BYTES each, are those of all ranks afterwards. */
+static enum status gather_parts(struct trainer_group *group, char *parts,
+                                size_t bytes, struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t r = 0; !status && r < group->settings.size; r++)
+        status = broadcast_bytes(group, parts + r * bytes, bytes, r, why);
+    return status;
+}
+
+static enum status reduce_parts(struct trainer_group *group,
+                                struct failure *why) {
+    const struct trainer_call *call = &group->call;
+    const struct collective_settings *settings = &group->settings;
+    enum status status = STATUS_OK;
+    if (!group->parts)
+        group->parts = malloc((size_t)PART_BYTES * settings->size);
+    if (!group->parts)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for all_reduce");
+    for (uint64_t at = 0; !status && at < call->bytes; at += PART_BYTES) {
+        size_t left = call->bytes - at;
+        size_t bytes = left < PART_BYTES ? left : PART_BYTES;
+        memcpy(group->parts + settings->rank * bytes, group->data + at, bytes);
+        status = gather_parts(group, group->parts, bytes, why);
+        if (!status)
+            reduce_numbers(call, group->data + at, group->parts, bytes,
+                           settings->size);
+    }
+    return status;
+}
+
+static enum status run_trainer_call(struct trainer_group *group,
+                                    struct failure *why) {
+    const struct trainer_call *call = &group->call;
+    enum status status =
+        group->connected ? STATUS_OK : connect_trainers(group, why);
+    if (!status)
+        status = compare_calls(group, why);
+    if (status || call->kind == TRAINER_BARRIER)
+        return status;
+    if (call->kind == TRAINER_ALL_GATHER)
+        return gather_parts(group, group->data, call->bytes, why);
+    if (call->kind == TRAINER_BROADCAST)
+        return broadcast_bytes(group, group->data, call->bytes, call->root,
+                               why);
+    return reduce_parts(group, why);
+}
+
+/* The failure's text says in what call it came. */
+static void note_failed_call(struct trainer_group *group, struct failure *why) {
+    char text[120];
+    describe_call(&group->call, text, sizeof text);
+    status_context(why, "%s", text);
+    group->why = *why;
+}
+
+static void *serve_trainer_calls(void *argument) {
+    struct trainer_group *group = argument;
+    waiter_enter(&group->waiter);
+    while (!group->waiter.cancelled) {
+        if (group->state != CALL_RUNS) {
+            waiter_wait(&group->waiter, TIME_NEVER, NULL);
+            continue;
+        }
+        waiter_leave(&group->waiter);
+        struct failure why = {0};
+        enum status status = run_trainer_call(group, &why);
+        waiter_enter(&group->waiter);
+        if (status)
+            note_failed_call(group, &why);
+        group->state = CALL_ENDED;
+        pthread_cond_broadcast(&group->waiter.changed);
+    }
+    waiter_leave(&group->waiter);
+    group_disconnect(&group->group);
+    return NULL;
+}
+
+/* The thread takes no signal of the caller's. */
+static enum status start_trainer_calls(struct trainer_group *group,
+                                       struct failure *why) {
+    sigset_t all, before;
+    if (group->started)
+        return STATUS_OK;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error =
+        pthread_create(&group->thread, NULL, serve_trainer_calls, group);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    group->started = !error;
+    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                                "cannot start a thread for collectives")
+                 : STATUS_OK;
+}
+
+/* The mutex is held. */
+static enum status begin_trainer_call(struct trainer_group *group,
+                                      const struct trainer_call *call,
+                                      const char *data, struct failure *why) {
+    size_t bytes = data_bytes(group, call);
+    if (group->state != CALL_NONE)
+        return memcmp(&group->call, call, sizeof *call)
+                   ? status_fail(why, FAILURE_WRONG_CALL,
+                                 "a collective is called before the last one "
+                                 "is complete")
+                   : STATUS_OK;
+    *why = group->why;
+    if (why->code != FAILURE_NONE)
+        return failure_code_status(why->code);
+    char *copy = realloc(group->data, bytes ? bytes : 1);
+    if (!copy)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",
+                           bytes);
+    group->data = copy;
+    if (bytes)
+        memcpy(copy, data, bytes);
+    group->call = *call;
+    enum status status = start_trainer_calls(group, why);
+    if (!status)
+        group->state = CALL_RUNS;
+    return status;
+}
+
+/* The mutex is held. */
+static enum trainer_call_result await_trainer_call(struct trainer_group *group,
+                                                   void *data, int64_t until,
+                                                   struct failure *why) {
+    while (group->state == CALL_RUNS &&
+           waiter_wait(&group->waiter, until, NULL))
+        ;
+    if (group->state == CALL_RUNS)
+        return group->waiter.cancelled ? TRAINER_CALL_OVER : TRAINER_CALL_LATE;
+    group->state = CALL_NONE;
+    *why = group->why;
+    if (why->code != FAILURE_NONE)
+        return TRAINER_CALL_FAILED;
+    size_t bytes = data_bytes(group, &group->call);
+    if (bytes)
+        memcpy(data, group->data, bytes);
+    return TRAINER_CALL_DONE;
+}
+
+static enum status check_trainer_call(const struct trainer_group *group,
+                                      const struct trainer_call *call,
+                                      struct failure *why) {
+    if (call->root >= group->settings.size)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "a broadcast from rank %u in a run of %u trainers",
+                           call->root, group->settings.size);
+    if (call->number >= NUMBERS || call->reduction >= REDUCTIONS)
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "an all_reduce of type %u by reduction %u",
+                           call->number, call->reduction);
+    return call->reduction == REDUCTION_MEAN && call->number > NUMBER_FLOAT64
+               ? status_fail(why, FAILURE_WRONG_CALL,
+                             "an all_reduce of whole numbers by mean: reduce "
+                             "them by sum, or as floating point")
+               : STATUS_OK;
+}
+
+enum trainer_call_result trainer_group_call(struct trainer_group *group,
+                                            const struct trainer_call *call,
+                                            void *data, int64_t until,
+                                            struct failure *why) {
+    if (check_trainer_call(group, call, why))
+        return TRAINER_CALL_FAILED;
+    if (group->settings.size == 1)
+        return TRAINER_CALL_DONE;
+    waiter_enter(&group->waiter);
+    enum trainer_call_result result = begin_trainer_call(group, call, data, why)
+                                          ? TRAINER_CALL_FAILED
+                                          : TRAINER_CALL_DONE;
+    pthread_cond_broadcast(&group->waiter.changed);
+    if (!result)
+        result = await_trainer_call(group, data, until, why);
+    waiter_leave(&group->waiter);
+    return result;
+}
