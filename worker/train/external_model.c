@@ -752,7 +752,7 @@ static enum status open_newest(struct trainer *trainer, char folder[PATH_MAX],
     if (checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, manifest, &found,
                                  trainer->settings.log, &why)) {
         *manifest = (struct manifest){0};
-        log_warning(trainer->settings.log, "kept_not_found",
+        log_warning(trainer->settings.log, "checkpoint_passed_over",
                     "joins without kept state: %s", why.text);
     } else if (found) {
         checkpoint_folder(dir, manifest->step, folder, PATH_MAX);
