@@ -135,12 +135,12 @@ def _hint(error: BaseException) -> str:
         return ""
     if _meets_no_group(error):
         return (
-            "capstan: a run has no process group of torch.distributed: leave "
-            "init_process_group, barrier, DistributedDataParallel and "
-            "destroy_process_group out; write run.rank and run.size for "
-            "get_rank and get_world_size, and capstan.horovod's allreduce and "
-            "broadcast_object for collectives; gradients are averaged by "
-            "DistributedOptimizer"
+            "capstan: a run has no process group of torch.distributed until "
+            "run.init_process_group() makes one of its trainers, for barrier, "
+            "all_reduce and the other collectives; leave "
+            "DistributedDataParallel out, as gradients are averaged by "
+            "DistributedOptimizer; run.rank and run.size are get_rank and "
+            "get_world_size"
         )
     missed = sorted(n for n in taken if re.search(rf"\b{n}\b", str(error)))
     if not missed:

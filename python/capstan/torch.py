@@ -115,6 +115,21 @@ class Run(PlainRun):
         if self.optimizer:
             self.optimizer.capstan_close()
 
+    def init_process_group(self) -> None:
+        """The run's trainers become torch.distributed's default group.
+
+        In place of the script's init_process_group(), after init(): then its
+        all_reduce, all_gather, broadcast, barrier, reduce, reduce_scatter,
+        gather, scatter and all_to_all, and those of objects, are collectives
+        of the run. Others, and groups of some ranks, are errors with their
+        names. Gradients are averaged by DistributedOptimizer.
+        """
+        if not torch.distributed.is_available():
+            raise wrong("this torch has no torch.distributed")
+        from . import torch_group
+
+        torch_group.make(self)
+
     def report(self, loss: float, samples: int, correct: int = 0) -> None:
         """Reports the mean LOSS over SAMPLES with the next step."""
         self.reported = float(loss), samples, correct

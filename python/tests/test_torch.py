@@ -995,5 +995,19 @@ class Killed(unittest.TestCase):
             self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
 
 
+class Distributed(unittest.TestCase):
+    def test_the_calls_of_torch_distributed(self):
+        for ps in 1, 0:
+            run = Cluster("torch_ranks.py", "distributed", ps, 2, with_ps=ps)
+            with self.subTest(ps=ps), run:
+                ended = set(run.wait().values())
+                self.assertEqual(ended, {0}, run.error("worker0"))
+                for rank in range(2):
+                    found, expected, refused = run.result(f"worker{rank}")
+                    self.assertEqual(found, expected)
+                    self.assertIn("send in backend capstan", refused[0])
+                    self.assertIn("allowed are sum, mean", refused[1])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1146,5 +1146,76 @@ def sleeping(seconds, rule="server", samples=6400, **keys):
     print(json.dumps({"pid": os.getpid()}))
 
 
+def distributed(with_ps):
+    """The calls of torch.distributed, beside what one process computes."""
+    run = capstan.init(strategy="ps" if with_ps else "allreduce")
+    run.init_process_group()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    of = [torch.arange(6.0).reshape(2, 3) * (r + 1) for r in range(size)]
+    mine, found, expected = of[rank], {}, {}
+    dist.barrier()
+    for name, op in {"SUM": sum, "MAX": max, "MIN": min}.items():
+        for dtype in torch.float32, torch.int64, torch.bfloat16, torch.float64:
+            tensor = mine.to(dtype, copy=True)
+            dist.all_reduce(tensor, getattr(dist.ReduceOp, name))
+            by = [op(float(t.flatten()[i]) for t in of) for i in range(6)]
+            key = f"{name} {dtype}"
+            found[key], expected[key] = tensor.flatten().tolist(), by
+    mean = mine.clone()
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    parts = [torch.empty_like(mine) for _ in of]
+    dist.all_gather(parts, mine)
+    joined = torch.empty(2 * size, 3)
+    dist.all_gather_into_tensor(joined, mine)
+    sent = mine.clone()
+    dist.broadcast(sent, 1)
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    one = ["text" if rank == 1 else None]
+    dist.broadcast_object_list(one, 1)
+    scattered = torch.empty(2, 3)
+    dist.scatter(scattered, of if rank == 0 else None, 0)
+    piece = torch.empty(1)
+    dist.reduce_scatter(piece, [torch.tensor([float(r)]) for r in range(size)])
+    turned = torch.empty(size)
+    dist.all_to_all_single(turned, torch.full((size,), float(rank)))
+    gathered = [torch.empty_like(mine) for _ in of] if rank == 1 else None
+    dist.gather(mine, gathered, 1)
+    total = mine.clone()
+    dist.reduce(total, 1)
+    found["to 1"] = [total.tolist(), gathered and torch.stack(gathered).tolist()]
+    expected["to 1"] = [mine.tolist(), None]
+    if rank == 1:
+        expected["to 1"] = [sum(of).tolist(), torch.stack(of).tolist()]
+    found["others"] = [
+        *(torch.equal(mean, sum(of) / size), torch.equal(sent, of[1])),
+        all(torch.equal(a, b) for a, b in zip(parts, of)),
+        torch.equal(joined, torch.cat(of)),
+        objects == [{"rank": r} for r in range(size)],
+        *(one == ["text"], torch.equal(scattered, of[rank])),
+        piece.item() == rank * size,
+        turned.tolist() == [float(r) for r in range(size)],
+    ]
+    expected["others"] = [True] * 9
+    refused = []
+    for call in (
+        lambda: dist.send(mine, 1 - rank),
+        lambda: dist.all_reduce(mine.long(), dist.ReduceOp.BAND),
+    ):
+        try:
+            call()
+        except capstan.ConfigError as error:
+            refused.append(str(error))
+    dist.destroy_process_group()
+    model = torch.nn.Linear(3, 1)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model
+    )
+    model(mine).sum().backward()
+    optimizer.step()
+    run.close()
+    print(json.dumps([found, expected, refused]))
+
+
 if __name__ == "__main__":
     processes.main(globals())
