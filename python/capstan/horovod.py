@@ -5,7 +5,9 @@ import capstan.horovod as hvd
 
 A run has one optimizer, and rank 0 is the root of every broadcast. Steps
 between those of training carry the small values of allreduce() and
-broadcast_object(); all ranks call these in the same order.
+broadcast_object(); all ranks call these in the same order. barrier(),
+allgather(), allgather_object() and broadcast() are collectives of the run, of
+any size and no steps of it, also before DistributedOptimizer.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ __all__ = [
     "ConfigError",
     "DistributedOptimizer",
     "Sum",
+    "allgather",
+    "allgather_object",
     "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
@@ -59,6 +66,48 @@ def size() -> int:
 
 def local_rank() -> int:
     return current().local_rank
+
+
+def barrier() -> None:
+    """Waits until every rank calls it."""
+    current().barrier()
+
+
+def allgather(tensor: Tensor, name: str | None = None) -> Tensor:
+    """The ranks' TENSORs, joined in their first dimension, by rank."""
+    if not tensor.dim():
+        raise wrong("allgather of a tensor without dimensions")
+    parts = allgather_object(tensor.detach().cpu())
+    ends = {(part.shape[1:], part.dtype) for part in parts}
+    if len(ends) > 1:
+        raise wrong(
+            "allgather of tensors that differ in more than their first "
+            f"dimension: {', '.join(str((*p.shape, p.dtype)) for p in parts)}"
+        )
+    return torch.cat(parts).to(tensor.device)
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """OBJ of each rank, by rank; it can be pickled."""
+    return current().all_gather_object(obj)
+
+
+def broadcast(
+    tensor: Tensor, root_rank: int, name: str | None = None
+) -> Tensor:
+    """Rank ROOT_RANK's TENSOR; those of others have its shape and type."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    data = current().broadcast(flat.view(torch.uint8).numpy(), root_rank)
+    found = torch.from_numpy(data).view(tensor.dtype)
+    return found.reshape(tensor.shape).to(tensor.device)
+
+
+def broadcast_(
+    tensor: Tensor, root_rank: int, name: str | None = None
+) -> Tensor:
+    """The same, in place."""
+    with torch.no_grad():
+        return tensor.copy_(broadcast(tensor, root_rank))
 
 
 def shutdown() -> None:

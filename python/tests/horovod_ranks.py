@@ -196,5 +196,29 @@ def collectives():
     print(json.dumps(found), flush=True)
 
 
+def early():
+    """Collectives before the optimizer is wrapped, and after it."""
+    hvd.init()
+    rank = hvd.rank()
+    hvd.barrier()
+    rows = torch.arange(2.0 * (rank + 1)).reshape(-1, 2).bfloat16()
+    found = [hvd.allgather(rows).tolist(), hvd.allgather_object({"r": rank})]
+    weight = nn.Parameter(torch.full((3,), float(rank)))
+    found += [hvd.broadcast(weight, 1).tolist(), weight.tolist()]
+    hvd.broadcast_(weight, 1)
+    found.append(weight.tolist())
+    try:
+        hvd.allgather(torch.zeros(1, 2 + rank))
+    except hvd.ConfigError as error:
+        found.append(str(error))
+    net = nn.Linear(3, 1)
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    net(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    found.append(len(hvd.allgather(torch.zeros(1 << 19, 1))))
+    print(json.dumps(found), flush=True)
+
+
 if __name__ == "__main__":
     processes.main(globals())

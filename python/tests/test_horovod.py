@@ -34,6 +34,19 @@ class Horovod(frameworks.Framework, unittest.TestCase):
             self.assertEqual(zero[4], {"text": "x" * 99999})
             self.assertIn("allowed is 1048576", zero[5])
 
+    def test_collectives_come_also_before_the_optimizer(self):
+        for ps in 1, 0:
+            with Cluster(self.program, "early", ps, 2) as run:
+                ended = set(run.wait().values())
+                self.assertEqual(ended, {0}, run.error("worker1"))
+                for rank in range(2):
+                    rows, objects, *rest = run.result(f"worker{rank}")
+                    self.assertEqual(rows, [[0, 1], [0, 1], [2, 3]])
+                    self.assertEqual(objects, [{"r": 0}, {"r": 1}])
+                    self.assertEqual(rest[:3], [[1] * 3, [rank] * 3, [1] * 3])
+                    self.assertIn("more than their first", rest[3])
+                    self.assertEqual(rest[4], 1 << 20)
+
     def test_a_sum_or_mean_is_exact_in_every_type_or_refused(self):
         for ps, workers in (1, 2), (0, 2), (1, 3):
             cluster = Cluster(self.program, "dtypes", ps, workers)
