@@ -100,6 +100,7 @@ class Run:
         self.is_stale = False  # strategy.staleness is not 0
         self.ended = False  # no step follows
         self._started = False
+        self._collected = False  # has called a collective
         self.logs = log
         self.error: Error | None = None  # the end of the run, if it failed
         self._open: ctypes.c_void_p | None = handle
@@ -392,6 +393,7 @@ class Run:
                 text = _c.capstan_error(self._handle).decode(errors="replace")
                 code = _c.capstan_error_name(self._handle).decode()
                 raise error_of(result, code, text)
+        self._collected = True
         self._end_watch()  # a script may average by hand
 
     def barrier(self) -> None:
@@ -725,6 +727,8 @@ class Run:
         """
         if self._open is None:
             return
+        if not self._started and not self.error and self._collected:
+            self._start_empty()
         if not self._started and not self.error:
             text = "the script ends and has not started the run: " + self._hint
             self.fail(text)
@@ -734,6 +738,13 @@ class Run:
                 self._finish(early)
         finally:
             self._free()
+
+    def _start_empty(self) -> None:
+        """A run of collectives alone has a model of one number, to end as
+        others do."""
+        if not self._names and not self._tables:
+            self.declare("capstan.none", np.zeros(1, np.float32))
+            self.start()
 
     def _finish(self, early: bool = False) -> None:
         """Waits for the run's end. Its error is the script's, unless that

@@ -996,6 +996,16 @@ class Killed(unittest.TestCase):
 
 
 class Distributed(unittest.TestCase):
+    def test_a_script_that_averages_by_hand_trains_with_the_others(self):
+        for ps in 1, 0:
+            run = Cluster("torch_ranks.py", "by_hand", ps, 2)
+            with self.subTest(ps=ps), run:
+                ended = set(run.wait().values())
+                self.assertEqual(ended, {0}, run.error("worker0"))
+                for rank in range(2):
+                    found = run.result(f"worker{rank}")
+                    self.assertEqual(found, [[0.5], [0.5]])
+
     def test_the_calls_of_torch_distributed(self):
         for ps in 1, 0:
             run = Cluster("torch_ranks.py", "distributed", ps, 2, with_ps=ps)

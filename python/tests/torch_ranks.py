@@ -1146,6 +1146,20 @@ def sleeping(seconds, rule="server", samples=6400, **keys):
     print(json.dumps({"pid": os.getpid()}))
 
 
+def by_hand():
+    """Averages gradients itself, without a model of the run's."""
+    run = capstan.init()
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(120):
+        for p in model.parameters():
+            p.grad = torch.from_numpy(
+                run.all_reduce(torch.full(p.shape, float(run.rank)).numpy(), "mean")
+            )
+        optimizer.step()
+    print(json.dumps([p.grad.unique().tolist() for p in model.parameters()]))
+
+
 def distributed(with_ps):
     """The calls of torch.distributed, beside what one process computes."""
     run = capstan.init(strategy="ps" if with_ps else "allreduce")
