@@ -583,6 +583,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     evaluations_step(run);
     watchdog_step(run, now);
     hang_report_step(run, now);
+    rewind_step(run);
     snapshot_coordinator_step(run, now);
     run_series_step(run, now);
     metrics_show(run, now);

@@ -7,12 +7,8 @@
 
 /* Why RUN cannot go back, or NULL. */
 static const char *obstacle(const struct run *run) {
-    const struct job *job = run->job;
     if (run->allreduce)
         return "all-reduce ends when a rank dies";
-    if (job->model.type == JOB_EXTERNAL)
-        return "the trainers of an external model are started again by their "
-               "launcher";
     if (run->series)
         return "a run of a comparison is not to be measured then";
     if (!run->lineage)
@@ -38,10 +34,26 @@ static bool is_in_vain(const struct run *run) {
            run_step(run) <= run->lineage->furthest;
 }
 
+/* The first live trainer of an external model whose caller does not take steps
+ * again, or NULL. */
+static const struct roster_slot *find_fixed(const struct run *run) {
+    if (run->job->model.type != JOB_EXTERNAL)
+        return NULL;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_HELD &&
+            !run->trainers[r].heartbeat.rewinds)
+            return &run->roster.slots[r];
+    return NULL;
+}
+
 /* A directory without a checkpoint will do: the run's start is then the same
- * as it was. */
+ * as it was. Not that of a caller's model, whose first values it has no more.
+ */
 static bool may_go_back(const struct run *run) {
     const struct job *job = run->job;
+    if (job->model.type == JOB_EXTERNAL &&
+        (!run->checkpoints.has_saved || find_fixed(run)))
+        return false;
     return !obstacle(run) && job->checkpoint.dir && !is_in_vain(run) &&
            job->recovery != JOB_END && !run->shutdown.interrupted;
 }
@@ -59,6 +71,42 @@ bool rewind_begin(struct run *run, const char *departed) {
                 saved ? run->checkpoints.folder : "",
                 run->job->timeouts.recover);
     return true;
+}
+
+/* Has each live trainer ended a step? What its caller does is known then. */
+static bool all_have_begun(const struct run *run) {
+    bool any = false;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        if (run->roster.slots[r].state != ROSTER_HELD)
+            continue;
+        if (!trainer->from || trainer->heartbeat.clock < trainer->from)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+void rewind_step(struct run *run) {
+    const struct job *job = run->job;
+    char name[64];
+    if (run->rewind_checked || run->phase != RUN_TRAINING ||
+        job->model.type != JOB_EXTERNAL || !job->checkpoint.dir ||
+        job->recovery == JOB_END || obstacle(run) || !all_have_begun(run))
+        return;
+    run->rewind_checked = true;
+    const struct roster_slot *fixed = find_fixed(run);
+    if (!fixed) { /* the values of its start are nowhere else */
+        run->checkpoints.requested |= !run->checkpoints.has_saved;
+        return;
+    }
+    roster_name(fixed, name, sizeof name);
+    log_info(run->log, "trainers_stay",
+             "if a ps dies, the run ends with 138 and its launcher starts it "
+             "again, as the program of %s does not go back in place: for that "
+             "a script calls run.keep and its loop is run.steps, or run.epochs "
+             "with run.shard (docs/running.md, Going back)",
+             name);
 }
 
 bool rewind_end(struct run *run) {

@@ -35,6 +35,10 @@ enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
  * held weights. False: it cannot. */
 bool rewind_begin(struct run *run, const char *departed);
 
+/* Each turn of the chief's loop. Once the trainers of an external model train:
+ * tells if they cannot go back, else asks for a first checkpoint. */
+void rewind_step(struct run *run);
+
 /* Once RUN is over: fills in its lineage. Does another run follow? */
 bool rewind_end(struct run *run);
 

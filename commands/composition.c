@@ -338,6 +338,11 @@ static bool process_restarts(void) {
     return !value || strcmp(value, "0") != 0;
 }
 
+static bool trainers_restart(void) {
+    const char *value = getenv(LAUNCH_RESTARTS);
+    return process_restarts() && !(value && !strcmp(value, LAUNCH_RESTARTS_PS));
+}
+
 static enum status add_chief(struct composition *composition,
                              struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -405,7 +410,7 @@ static enum status add_chief(struct composition *composition,
                         settings->trace_file},
         .record = composition->process_settings.record,
         .together = getenv(LOG_TOGETHER_VARIABLE),
-        .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !process_restarts(),
+        .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !trainers_restart(),
         .series = series,
         .lineage = process_restarts() ? composition->lineage : NULL,
         .interrupts = role->interrupts,

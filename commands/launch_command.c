@@ -472,6 +472,7 @@ static enum status local_script(const struct options *options,
         .grace = job->timeouts.grace,
         .stop = job->timeouts.stop,
         .metrics = settings->metrics,
+        .max_restarts = options->max_restarts,
         .log = log};
     status = launch_with_summary(&launch, summary, code, why);
     job_free(&job);

@@ -14,6 +14,7 @@
 #include "core/base/plugin.h"
 #include "core/base/time.h"
 #include "proto/messages/process_report.h"
+#include "worker/train/external.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -518,6 +519,14 @@ static bool waits_for_orphan(const struct composition *composition,
            time_now() - since < ORPHAN_TIME && !poll(&item, 1, ORPHAN_PAUSE_MS);
 }
 
+/* The others await it, or whoever takes its place, for timeouts.recover. */
+static enum status cannot_follow(struct failure *why) {
+    return status_fail(why, FAILURE_PEER_LOST,
+                       "a ps was lost and the run goes back to its checkpoint, "
+                       "which this program cannot do without starting again: "
+                       "start the same command again");
+}
+
 enum status process_run(const struct options *options,
                         const struct process_settings *settings,
                         const struct cluster *cluster, struct failure *why) {
@@ -526,15 +535,20 @@ enum status process_run(const struct options *options,
     struct rewind_lineage lineage = {0};
     enum status status;
     int64_t since = time_now();
-    if (!settings->external)
-        composition.lineage = &lineage;
+    composition.lineage = &lineage;
     do {
+        since = time_now();
         lineage.follows = false;
         status = process_run_once(&composition, why);
         composition.stopped_by = composition.roles.stopped_by;
         composition.rejoin_within =
             lineage.follows ? lineage.within
                             : composition.roles.list[0].restart_within;
+        if (!status && composition.rejoin_within > 0 && settings->external &&
+            !external_can_follow(settings->external)) {
+            job_free(&composition.job);
+            return cannot_follow(why);
+        }
     } while ((!status && composition.rejoin_within > 0) ||
              (status && waits_for_orphan(&composition, why, since)));
     return status;

@@ -244,6 +244,16 @@ static int result_of(capstan_run *run, enum external_result result,
     return ended ? ended : over_result(run);
 }
 
+/* A call that has returned RESULT is made again, as the run has gone back
+ * meanwhile. False: RESULT is that of the call. */
+static bool is_back(capstan_run *run, enum external_result *result,
+                    int64_t until) {
+    if (*result != EXTERNAL_OVER || !external_is_back(run->external))
+        return false;
+    *result = external_return(run->external, until);
+    return *result == EXTERNAL_DONE;
+}
+
 PUBLIC int capstan_serve(capstan_run *run, double seconds) {
     if (is_over(run))
         return run->result;
@@ -394,11 +404,13 @@ PUBLIC int capstan_lookup(capstan_run *run, const struct capstan_rows *rows,
     if (is_over(run))
         return over_result(run);
     int64_t until = until_of(seconds);
-    return result_of(run,
-                     external_lookup(run->external,
-                                     (const struct external_rows *)rows,
-                                     (uint32_t)n, until),
-                     until);
+    enum external_result result;
+    do
+        result =
+            external_lookup(run->external, (const struct external_rows *)rows,
+                            (uint32_t)n, until);
+    while (is_back(run, &result, until));
+    return result_of(run, result, until);
 }
 
 PUBLIC int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,
@@ -452,8 +464,11 @@ PUBLIC int capstan_state(capstan_run *run, uint32_t number, const char *key,
         return over_result(run);
     int64_t until = until_of(seconds);
     bool there = false;
-    enum external_result result =
-        external_state(run->external, number, key, data, &there, until);
+    enum external_result result;
+    do
+        result =
+            external_state(run->external, number, key, data, &there, until);
+    while (is_back(run, &result, until));
     *found = there;
     return result_of(run, result, until);
 }
@@ -462,6 +477,17 @@ PUBLIC int capstan_epoch(capstan_run *run, uint64_t number) {
     if (is_over(run))
         return over_result(run);
     return result_of(run, external_epoch(run->external, number), TIME_NEVER);
+}
+
+PUBLIC int capstan_rewinds(capstan_run *run, int rewinds) {
+    if (is_over(run))
+        return over_result(run);
+    external_set_rewinds(run->external, rewinds != 0);
+    return 0;
+}
+
+PUBLIC int capstan_is_behind(capstan_run *run) {
+    return !is_over(run) && external_is_behind(run->external);
 }
 
 PUBLIC int capstan_keep(capstan_run *run, const char *name, const void *data,
@@ -488,8 +514,11 @@ PUBLIC int capstan_kept(capstan_run *run, const char *name, const void **data,
     *bytes = 0;
     if (is_over(run))
         return over_result(run);
-    return result_of(run, external_kept(run->external, name, data, bytes),
-                     TIME_NEVER);
+    enum external_result result;
+    do
+        result = external_kept(run->external, name, data, bytes);
+    while (is_back(run, &result, TIME_NEVER));
+    return result_of(run, result, TIME_NEVER);
 }
 
 PUBLIC int capstan_checkpoint(capstan_run *run) {
@@ -523,7 +552,11 @@ PUBLIC int capstan_wait(capstan_run *run, uint32_t number, double seconds) {
     if (is_over(run))
         return over_result(run);
     int64_t until = until_of(seconds);
-    return result_of(run, external_wait(run->external, number, until), until);
+    enum external_result result;
+    do
+        result = external_wait(run->external, number, until);
+    while (is_back(run, &result, until));
+    return result_of(run, result, until);
 }
 
 PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
@@ -535,11 +568,18 @@ PUBLIC int capstan_step(capstan_run *run, double loss, uint64_t samples,
     if (is_over(run))
         return over_result(run);
     int64_t until = until_of(seconds);
-    int result = result_of(
-        run, external_step(run->external, &step, &ends, until), until);
-    if (!result && ends)
+    enum external_result result;
+    do {
+        result = external_take_rewound(run->external, until);
+        if (result != EXTERNAL_OVER) {
+            *outcome = result ? CAPSTAN_GOES_ON : CAPSTAN_REWOUND;
+            return result ? CAPSTAN_AGAIN : 0;
+        }
+        result = external_step(run->external, &step, &ends, until);
+    } while (is_back(run, &result, until));
+    if (result == EXTERNAL_DONE && ends)
         *outcome = CAPSTAN_ENDS;
-    return result;
+    return result_of(run, result, until);
 }
 
 /* A collective that fails does not end the run. */
@@ -641,7 +681,14 @@ PUBLIC int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
     if (end == CAPSTAN_FAILED) {
         status_fail(&why, FAILURE_CALLER_FAILED, "%s",
                     text && *text ? text : "the script has failed");
+        if (external_is_back(run->external))
+            return end_run(run, &why);
         external_fail(run->external, &why);
+    } else if (external_is_behind(run->external)) {
+        status_fail(&why, FAILURE_PEER_LOST,
+                    "the run has gone back to a checkpoint, and this rank ends "
+                    "its part: start the same command again");
+        return end_run(run, &why);
     } else if (external_finish(run->external, end == CAPSTAN_EARLY, until) ==
                EXTERNAL_LATE) {
         return CAPSTAN_AGAIN;

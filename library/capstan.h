@@ -334,10 +334,31 @@ int capstan_wait(capstan_run *run, uint32_t number, double seconds);
 enum capstan_outcome {
     CAPSTAN_GOES_ON = 0, /* compute the next step */
     CAPSTAN_ENDS = 1,    /* that was the last step, or the run was complete */
-    CAPSTAN_REWOUND = 2, /* the run went back: capstan_where says where to go
-                            on, and VALUES are those of that step. No run of
-                            this version does */
+    CAPSTAN_REWOUND = 2, /* the run went back (capstan_rewinds): capstan_where
+                            says where to go on, VALUES are those of that step,
+                            capstan_kept has what was kept then */
 };
+
+/* REWINDS 1: the caller takes its steps again from where the run goes back to,
+ * and keeps by capstan_keep what they depend on beside the weights, or they
+ * depend on nothing else. After capstan_start. Such a run, with ps,
+ * checkpoint.dir and strategy.recovery not "end", goes on after the death of a
+ * ps once that is back: all of its ranks go back to its newest checkpoint. It
+ * writes one when its ranks have ended their first step.
+ *
+ * The rank is in the same process then, and declares nothing again. From the
+ * death on what it pushes is left out; capstan_wait, capstan_lookup and
+ * capstan_state return when the run is back, with the values, rows and states
+ * of the checkpoint, and the next capstan_step returns CAPSTAN_REWOUND. A rank
+ * that ends before it has, or after its last step, ends the run with 138.
+ *
+ * REWINDS 0, the default, on any rank: the death of a ps ends the run with 138,
+ * and the same command goes on from the checkpoint. */
+int capstan_rewinds(capstan_run *run, int rewinds);
+
+/* Has the run gone back, and the next capstan_step says so? Then VALUES are not
+ * those that follow the last step. */
+int capstan_is_behind(capstan_run *run);
 
 /* Ends the step: every tensor has been pushed. LOSS is the mean over SAMPLES;
  * CORRECT of them were classified right (0: not known). A loss that is not

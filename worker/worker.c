@@ -108,6 +108,8 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->bad_lines = progress.bad_lines;
     heartbeat->update_s = times.update_s;
     heartbeat->rows = progress.rows;
+    heartbeat->rewinds = worker->settings->external &&
+                         external_rewinds(worker->settings->external);
     heartbeat->row_bytes = progress.row_bytes;
     heartbeat->gpus = gpu_watch_read(worker->gpu_watch, &use);
     heartbeat->gpu_utilization = use.utilization;
@@ -1123,6 +1125,8 @@ enum status worker_run(const struct worker_settings *settings,
         status_fail(why, worker->interrupted, "ended by a signal");
         status = status_mark_reported(why);
     }
+    if (settings->external && !status && *settings->member.restart_within > 0)
+        external_go_back(settings->external);
     worker_close_all(worker);
     free(worker);
     time_slice_set(0);

@@ -474,12 +474,13 @@ static void leave_untrained(struct run *run, const struct roster_slot *slot) {
               "from then on");
 }
 
-/* Does a loss end the run while it begins? The first view counts on all
- * trainers, and a caller's model on rank 0's values (VALUES: the lost one's);
- * while joining no process may be started again. */
-static bool is_needed_to_begin(const struct run *run, bool values) {
+/* Does a loss, of a PS or not, end the run while it begins? The first view
+ * counts on all trainers, and a caller's model on rank 0's values (VALUES: the
+ * lost one's); while joining no process may be started again. */
+static bool is_needed_to_begin(const struct run *run, bool values, bool ps) {
+    bool restarts = ps ? run->lineage != NULL : !run->no_restart;
     return run->phase == RUN_READYING || values ||
-           (run->phase == RUN_JOINING && run->no_restart);
+           (run->phase == RUN_JOINING && !restarts);
 }
 
 /* The effect of a loss is the first of the list that applies; else the others
@@ -502,7 +503,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     } else if (weights && run->phase >= RUN_READYING) {
         if (!ps || !rewind_begin(run, departed))
             stop_without(run, departed);
-    } else if (is_needed_to_begin(run, values)) {
+    } else if (is_needed_to_begin(run, values, ps)) {
         stop_to_start_again(run, departed, " before the first step");
     } else if (run->phase == RUN_TRAINING || (run->phase == RUN_FINISHING &&
                                               run_trainers_keep_weights(run))) {

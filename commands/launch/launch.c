@@ -256,7 +256,8 @@ static void export_ps_pids(const struct launch *launch) {
                                      (int)launch->processes[i].pid);
     setenv(LAUNCH_PS_PIDS, list, 1);
     setenv(LOG_TOGETHER_VARIABLE, "1", 1);
-    setenv(LAUNCH_RESTARTS, launch->options->max_restarts ? "1" : "0", 1);
+    const char *restarts = launch->options->command ? LAUNCH_RESTARTS_PS : "1";
+    setenv(LAUNCH_RESTARTS, launch->options->max_restarts ? restarts : "0", 1);
 }
 
 /* Runs in the child. The commands' thread pools share this machine, unless the

@@ -135,6 +135,8 @@ _FUNCTIONS = {
     "due": [_RUN, c_int],
     "checkpoint": [_RUN],
     "interrupt": [_RUN, c_int],
+    "rewinds": [_RUN, c_int],
+    "is_behind": [_RUN],
     "report": [_RUN, c_char_p, c_size_t],
     "end": [_RUN, c_int, c_char_p, c_double],
     "close": [_RUN],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import os
@@ -116,8 +117,13 @@ class Run:
         self._kept_at = -1  # the count of steps when it was saved last,
         self._asked_at = -1  # and when it was asked whether it is due
         self._count = 0  # of this process's steps
-        self._rewound = False  # since the present epoch began
         self._joined = False  # after other ranks had begun
+        self._rewound = False  # and the loop does not know yet
+        self._is_back = False  # the last step has said so
+        self._rewinds = False  # what the run knows: REWOUND is followed
+        self._keeps = False  # keep() was called,
+        self._follows = False  # of a script that follows REWOUND itself
+        self._loops: set[str] = set()  # those under way: steps, epochs, shard
         self._located = False  # the script knows where a resumed run is
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
 
@@ -274,9 +280,17 @@ class Run:
         self._await(_c.capstan_start)
         self._started = True
         self._end_watch()
+        self._find_end()
+
+    def _find_end(self) -> Position:
         position = self._position()
         total = position.total
         self.ended = total is not None and position.step >= total
+        return position
+
+    def _is_behind(self) -> bool:
+        """Has the run gone back since the last step?"""
+        return self._is_back or bool(_c.capstan_is_behind(self._handle))
 
     # Steps
 
@@ -360,16 +374,73 @@ class Run:
         outcome = ctypes.c_int()
         if self.ended:
             self._leave()
+        if self._rewound:
+            self._fail_behind()
         if not self._located:
             self._warn_of_resumption()
+        self._tell_rewinds()
+        self._is_back = False
         self._await(
             _c.capstan_step, float(loss), samples, correct, byref(outcome)
         )
         self._count += 1
         if outcome.value == _library.ENDS:
             self.ended = True
-        self._rewound |= outcome.value == _library.REWOUND
+        if outcome.value == _library.REWOUND:
+            self._go_back()
         return Outcome(outcome.value)
+
+    def _tell_rewinds(self) -> None:
+        """Whether this script takes its steps again where the run goes back."""
+        follows = (
+            self._follows
+            or "steps" in self._loops
+            or {"epochs", "shard"} <= self._loops
+        )
+        changes = self.is_stale and self._shared is not None
+        rewinds = self._keeps and follows and not changes
+        if rewinds != self._rewinds:
+            self._check(_c.capstan_rewinds(self._handle, rewinds))
+            self._rewinds = rewinds
+
+    def _go_back(self) -> None:
+        """The run has gone back, and VALUES are those of its checkpoint."""
+        self._is_back = True
+        position = self._find_end()
+        if self.logs and self.rank == 0:
+            print(
+                f"capstan: this script goes on after step {position.step}",
+                file=sys.stderr,
+            )
+        if self._follows:
+            self._restore()
+        else:
+            self._rewound = True
+
+    def _restore(self) -> None:
+        """After a return what is kept is as at the checkpoint."""
+        self._rewound = False
+        self._kept_at = self._asked_at = -1
+        if self._shared is not None:
+            self._shared.load_state_dict(self._needed(self._read_shared()[0]))
+        self._needed(self._read_kept(_KEPT))
+        self._load_kept()
+
+    def _needed(self, state: Any) -> Any:
+        if state is None:
+            self._fail_behind("the checkpoint has nothing that run.keep kept")
+        return state
+
+    def _fail_behind(
+        self, why: str = "the script's loop takes another step"
+    ) -> NoReturn:
+        text = (
+            f"the run went back to a checkpoint, and {why}: start the same "
+            "command again"
+        )
+        self.fail(text)
+        self.error = error_of(138, "PEER_LOST", text)
+        raise self.error
 
     def _warn_of_resumption(self) -> None:
         """A loop that does not know of a resumed run begins anew."""
@@ -521,14 +592,14 @@ class Run:
         position = self.position
         epoch = position.epoch
         while epoch < count and not self.ended:
-            self._rewound = False
             within = epoch == position.epoch and position.epoch_step > 0
             if not within:
                 self.begin_epoch(epoch)
-            yield epoch
+            with self._within("epochs"):
+                yield epoch
             epoch += 1
             if self._rewound:
-                self._load_kept()
+                self._restore()
                 position = self.position
                 epoch = position.epoch
         if epoch < count:
@@ -547,12 +618,13 @@ class Run:
         """Steps from the run's present one to COUNT - 1, while it goes on."""
         step = self.position.step
         while step < count and not self.ended:
-            self._rewound = False
             self._save_kept()
-            yield step
+            with self._within("steps"):
+                yield step
+            step += 1
             if self._rewound:
-                self._load_kept()
-            step = self.position.step if self._rewound else step + 1
+                self._restore()
+                step = self.position.step
         if step < count:
             self._end_loop()
 
@@ -574,7 +646,15 @@ class Run:
         """Requests a checkpoint at the next possible step."""
         self._check(_c.capstan_checkpoint(self._handle))
 
-    def keep(self, *objects: Any) -> None:
+    @contextlib.contextmanager
+    def _within(self, loop: str) -> Iterator[None]:
+        self._loops.add(loop)
+        try:
+            yield
+        finally:
+            self._loops.discard(loop)
+
+    def keep(self, *objects: Any, rewinds: bool = False) -> None:
         """Saves OBJECTS and Python's and NumPy's generators with checkpoints.
 
         Each of OBJECTS has state_dict() and load_state_dict(). After start();
@@ -582,7 +662,14 @@ class Run:
         is due, their state is taken when steps() or shard() begins the next
         step, in other loops with its first push. They are files in the
         checkpoint's folder, which this host must be able to write.
+
+        A script that has called it, with nothing if it has nothing, goes back
+        with the run after the death of a ps if its loop is steps(), or epochs()
+        with shard(): the loop then yields the checkpoint's step, or epoch and
+        batch, again. REWINDS: so it does with a loop of its own, which goes on
+        at position when step() has returned REWOUND.
         """
+        self._keeps, self._follows = True, rewinds
         self._kept = objects
         self._load_kept()
         self._keep_own()

@@ -141,6 +141,11 @@ class Run(PlainRun):
             if self.exchange and not self.ended:
                 self.exchange.wait()
 
+    def _go_back(self) -> None:
+        super()._go_back()
+        if self.exchange:
+            self.exchange.take_again()
+
     def _own_state(self) -> dict[str, Any]:
         found = super()._own_state()
         found.update(torch=torch.get_rng_state(), batch=self._batch)

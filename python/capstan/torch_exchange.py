@@ -244,10 +244,11 @@ class Trained:
         if self.given and self.given.is_kept and self.is_run_memory:
             self.given.compare()
 
-    def has_arrived(self, is_seen: bool) -> None:
-        """The run's weights are in the parameter."""
+    def has_arrived(self, is_seen: bool, behind: bool) -> None:
+        """The run's weights are in the parameter. BEHIND: it went back."""
         if self.given:
-            if self.given.is_seen and self.given.is_lost():
+            lost = self.given.is_seen and self.given.is_lost()
+            if lost and not behind:
                 raise self._changed()
             self.given.keep(self.is_run_memory, is_seen)
 
@@ -453,6 +454,14 @@ class Exchange:
         self._take_weights(self.trained)
         self._take_buffers(self.buffers)
 
+    def take_again(self) -> None:
+        """The run has gone back: its weights are in the model."""
+        self.run.wait()
+        for t in self.trained:
+            t.before = None
+        self._take_weights(self.trained)
+        self._take_buffers(self.buffers)
+
     def _take_buffers(self, arrived: list[Buffer]) -> None:
         for b in arrived:
             b.arrived()
@@ -475,8 +484,9 @@ class Exchange:
             t.taken = t.parameter._version
         if trained and self.in_place:
             seen = self._random.choice(trained)
+            behind = self.run._is_behind()
             for t in trained:
-                t.has_arrived(t is seen)
+                t.has_arrived(t is seen, behind)
                 t.keep_arrived()
 
     def give_weights(self) -> None:

@@ -676,7 +676,8 @@ class Worker(Own):
             loss = super().step()
         else:
             loss = super().step(lambda: self._closed(closure))
-        self._exchange.give_weights()
+        if not self._run._is_back:
+            self._exchange.give_weights()
         return loss
 
     def _closed(self, closure: Callable[[], Any]) -> Any:
@@ -699,3 +700,5 @@ class Worker(Own):
             self._check_local()
         self.synchronize()
         self._averaged, self._left = False, self._passes
+        if self._run._is_back:  # no means have come
+            super().zero_grad()

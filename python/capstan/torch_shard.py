@@ -326,5 +326,6 @@ class Shard:
                 return
             self._run._batch = number
             self._run._save_kept()
-            yield batch
+            with self._run._within("shard"):
+                yield batch
             self._run._batch = number + 1

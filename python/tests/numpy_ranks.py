@@ -115,6 +115,41 @@ def train(steps, sleep=0.0, at=-1, do=None, loop=0, **keys):
     )
 
 
+def rewound(steps, own=False):
+    """Gradients depend on a generator; not with OWN: a loop that follows REWOUND
+    itself, whose state is kept with the first push.
+    Prints rank, weights and the generator's next number."""
+    run = capstan.init(optimizer=SGD)
+    w = weights(0)
+    numbers = [run.declare(f"w{i}", a) for i, a in enumerate(w)]
+    run.start()
+    np.random.seed(run.rank)
+    run.keep(rewinds=own)
+    x, y = data(50)
+    part = slice(run.rank * BATCH // 2, (run.rank + 1) * BATCH // 2)
+
+    def step(number):
+        noise = 0 if own else np.random.standard_normal(SIZES[0])
+        batch = x[number % 50, part] + noise
+        loss, found = gradients(w, batch, y[number % 50, part])
+        for tensor, gradient in zip(numbers, found):
+            run.push(tensor, gradient.astype(np.float32))
+        outcome = run.step(loss, BATCH // 2)
+        run.wait()
+        time.sleep(0.002)
+        return number + 1 if outcome != capstan.REWOUND else run.position.step
+
+    if own:
+        number = run.position.step
+        while number < steps:
+            number = step(number)
+    else:
+        for number in run.steps(steps):
+            step(number)
+    result = [run.rank, [a.tolist() for a in w], np.random.rand()]
+    os.write(1, (json.dumps(result) + "\n").encode())
+
+
 def planned(steps, loop, early=False, **keys):
     """The run has STEPS, the script's loop others; EARLY: the ranks say so."""
     real, capstan.init = capstan.init, lambda **keys: real(steps=steps, **keys)

@@ -10,12 +10,14 @@ import importlib
 import json
 import os
 import random
+import re
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -264,6 +266,66 @@ class Cluster:
             process.kill()
             process.wait()
         self.folder.cleanup()
+
+
+class Local:
+    """`capstan local` over two ranks of PROGRAM's function NAME.
+
+    Each time that a checkpoint is written one of the PS is killed, KILLS times,
+    each once the run goes on.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        name: str,
+        ps: int,
+        kills: int,
+        sets: list[str],
+        **arguments: Any,
+    ):
+        self.log = ""
+        self._left, self._waits = kills, False
+        self._pids: dict[str, int] = {}
+        with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
+            settings = [f"checkpoint.dir={folder}/checkpoint", *sets]
+            command = [str(PROGRAM), "local", "--ps", str(ps)]
+            command += ["--workers", "2", "--max-restarts", "1000"]
+            for setting in settings:
+                command += ["--set", setting]
+            command += ["--", sys.executable, str(TESTS / program), name]
+            self._process = subprocess.Popen(
+                [*command, json.dumps(arguments)],
+                env={**os.environ, **SETTINGS},
+                cwd=folder,
+                stdout=(out := open(Path(folder) / "out", "a+")),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            with out, self._process as process:
+                end = threading.Timer(DEADLINE + 5 * kills, process.kill)
+                end.start()
+                for line in process.stderr or ():
+                    self._follow(line)
+                end.cancel()
+                self.status = process.wait()
+                out.seek(0)
+                self.results = [
+                    json.loads(line) for line in out if line[:1] in "{["
+                ]
+
+    def _follow(self, line: str) -> None:
+        self.log += line
+        joined = re.search(r"chief: (ps \d+) joined .* pid (\d+)", line)
+        if joined:
+            self._pids[joined[1]] = int(joined[2])
+        if "the run goes on after step" in line:
+            self._waits = False
+        saved = "chief: checkpoint /" in line
+        if saved and self._left and not self._waits:
+            names = sorted(self._pids)
+            os.kill(self._pids[names[self._left % len(names)]], signal.SIGKILL)
+            self._left, self._waits = self._left - 1, True
 
 
 def check_complete(test: Any, program: str, ps: int, **arguments: Any) -> None:

@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 import numpy_ranks
-from processes import PROGRAM, Cluster, check_complete
+from processes import PROGRAM, Cluster, Local, check_complete
 
 import capstan
 from capstan.overrides import overrides
@@ -106,6 +106,23 @@ class Collectives(unittest.TestCase):
                 self.assertIn(text, found[2])
                 if kind == "other":
                     self.assertEqual(run.result("worker1")[0], name)
+
+
+class Rewinds(unittest.TestCase):
+    def test_a_script_goes_back_with_its_run(self):
+        for own in False, True:
+            with self.subTest(own=own):
+                sets = ["checkpoint.every_steps=100"]
+                found = []
+                for kills in 0, 3:
+                    run = Local(
+                        "numpy_ranks.py", "rewound", 2, kills, sets,
+                        steps=600, own=own,
+                    )
+                    self.assertEqual(run.status, 0, run.log)
+                    found.append(sorted(run.results))
+                self.assertIn("went back 3 times", run.log)
+                self.assertEqual(found[0], found[1])
 
 
 class Tables(unittest.TestCase):

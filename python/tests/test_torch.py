@@ -4,6 +4,7 @@
 import inspect
 import itertools
 import json
+import os
 import signal
 import tempfile
 import unittest
@@ -17,7 +18,7 @@ try:
 except ImportError:
     raise unittest.SkipTest("torch is not installed") from None
 
-from processes import Cluster, check_complete
+from processes import Cluster, Local, check_complete
 
 from capstan.torch import Run
 
@@ -762,6 +763,40 @@ class Resuming(unittest.TestCase):
                         self.assertEqual(found, {0}, run.error("worker0"))
                         last = run.result("worker1")
                 self.assertEqual(last, expected)
+
+
+KILLS = int(os.environ.get("CAPSTAN_TEST_KILLS", "3"))
+
+
+class Rewinds(unittest.TestCase):
+    def test_a_script_goes_back_with_its_run(self):
+        sets = ["checkpoint.every_steps=40"]
+        keys = {"epochs": 8 + 3 * KILLS, "pause": 0.002}
+        for rule in "server", "worker":
+            with self.subTest(rule=rule):
+                whole = Local(
+                    "torch_ranks.py", "rewound", 2, 0, sets, rule=rule, **keys
+                )
+                self.assertEqual(whole.status, 0, whole.log)
+                killed = Local(
+                    "torch_ranks.py", "rewound", 1 + -(-KILLS // 4), KILLS,
+                    sets, rule=rule, **keys,
+                )
+                self.assertEqual(killed.status, 0, killed.log)
+                self.assertIn(f"went back {KILLS} time", killed.log)
+                self.assertEqual(sorted(whole.results), sorted(killed.results))
+
+    def test_a_script_that_cannot_ends_and_says_so_at_its_start(self):
+        for keys in {"keeps": False}, {"own": True}:
+            with self.subTest(**keys):
+                run = Local(
+                    "torch_ranks.py", "rewound", 2, 1,
+                    ["checkpoint.every_steps=100"], epochs=100, pause=0.01,
+                    **keys,
+                )
+                self.assertEqual(run.status, 138, run.log)
+                said = run.log.index("does not go back in place")
+                self.assertLess(said, run.log.index("chief: checkpoint /"))
 
 
 class Joining(unittest.TestCase):

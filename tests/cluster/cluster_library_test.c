@@ -720,3 +720,60 @@ TEST(a_model_of_ones_own_and_a_built_in_job_do_not_go_together) {
     cluster_run_expect_soon(local, CONFIG);
     assert_contains(cluster_run_errors(local), "declares the model");
 }
+
+enum { REWINDS_LONG = 4 * CLUSTER_RUN_DEADLINE };
+
+/* A caller that takes its steps again, with its checkpoints in DIR. */
+static struct cluster_process *start_rewinds(struct cluster_run *run,
+                                             const char *name, const char *dir,
+                                             const char *more) {
+    static const char common[] = "optimizer.params={\"lr\": 0.1, "
+                                 "\"momentum\": 0.5}";
+    return start(run, "2", "2", name,
+                 SETS(common, "steps=1200", "checkpoint.every_steps=200",
+                      "checkpoint.keep=100", textf("checkpoint.dir=%s", dir),
+                      more));
+}
+
+/* Of ROLE ("ps 1"), which joins LOCAL's run next. */
+static pid_t await_member(struct cluster_process *local, const char *role) {
+    const char *line =
+        cluster_run_await_soon(local, textf("%s joined from ", role));
+    const char *pid = strstr(line, ", pid ");
+    assert_non_null(pid);
+    return (pid_t)atoi(pid + strlen(", pid "));
+}
+
+TEST(a_caller_goes_back_with_the_run_when_a_ps_dies) {
+    static const char *const names[] = {"rewinds", "rewinds-late"};
+    static const char *const more[] = {NULL, "strategy.staleness=2"};
+    for (unsigned m = 0; m < 2; m++) {
+        run = cluster_fixture_reset(state);
+        cluster_run_expect(start_rewinds(run, names[m], "a", more[m]), 0,
+                           REWINDS_LONG);
+        struct cluster_process *local =
+            start_rewinds(run, names[m], "b", more[m]);
+        pid_t pid = await_member(local, "ps 1");
+        for (int kills = 0; kills < 3; kills++) {
+            cluster_run_await_soon(local, "chief: checkpoint ");
+            assert_int_equal(kill(pid, SIGKILL), 0);
+            cluster_run_await_soon(local, "the run goes back to its "
+                                          "checkpoint");
+            pid = await_member(local, "ps 1");
+            cluster_run_await_soon(local, "the run goes on after step ");
+        }
+        cluster_run_expect(local, 0, REWINDS_LONG);
+        if (!more[m])
+            cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    }
+}
+
+TEST(a_caller_that_does_not_say_so_ends_with_its_ps) {
+    struct cluster_process *local =
+        start_rewinds(run, "rewinds-not", "a", NULL);
+    pid_t pid = await_member(local, "ps 1");
+    cluster_run_await_soon(local, "the program of worker 1 does not go back");
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_expect_soon(local, RETRY);
+}

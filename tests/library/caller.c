@@ -782,6 +782,76 @@ static int orphan(struct caller *caller) {
     return result;
 }
 
+/* What a rank of `rewinds` keeps beside the weights: its gradients depend on
+ * it. */
+struct course {
+    uint64_t step;
+    float sum;
+};
+
+/* LATE: with staleness, where each rank has steps of its own. */
+static int find_course(struct caller *caller, struct course *course,
+                       bool late) {
+    struct capstan_position position;
+    const void *data;
+    size_t bytes;
+    capstan_where(caller->run, &position);
+    *course = (struct course){0};
+    if (!position.resumed)
+        return 0;
+    int result = capstan_kept(caller->run, "course", &data, &bytes);
+    if (!result)
+        result = expect(bytes == sizeof *course, "kept bytes", (double)bytes);
+    if (!result)
+        memcpy(course, data, sizeof *course);
+    if (!result)
+        result = expect(late || course->step == position.step,
+                        "kept step less that of the run",
+                        (double)course->step - (double)position.step);
+    return result;
+}
+
+static int take_course_step(struct caller *caller, struct course *course,
+                            enum capstan_outcome *outcome) {
+    const struct timespec pause = {.tv_nsec = 2000000};
+    course->step++;
+    course->sum += (float)course->step * 0.37f + (float)caller->rank;
+    if (course->sum > 100)
+        course->sum -= 100;
+    int result = push(caller, 1, course->sum - 50, CAPSTAN_FULL);
+    nanosleep(&pause, NULL);
+    if (!result)
+        result =
+            push(caller, 0, caller->values[0][0] - course->sum, CAPSTAN_FULL);
+    if (!result)
+        result = step(caller, 1, outcome);
+    return result;
+}
+
+/* Takes its steps again where the run goes back, or (STAYS) does not say so. */
+static int rewinds(struct caller *caller, bool stays, bool late) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct course course;
+    int result = declare(caller, "large", LARGE, CAPSTAN_TRAINED, 0, 1);
+    if (!result)
+        result = declare(caller, "small", 3, CAPSTAN_TRAINED, 0, 2);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    if (!result)
+        result = capstan_rewinds(caller->run, !stays);
+    if (!result)
+        result = find_course(caller, &course, late);
+    while (!result && outcome != CAPSTAN_ENDS) {
+        result = take_course_step(caller, &course, &outcome);
+        if (!result && outcome == CAPSTAN_REWOUND)
+            result = find_course(caller, &course, late);
+        else if (!result)
+            result =
+                capstan_keep(caller->run, "course", &course, sizeof course);
+    }
+    return result;
+}
+
 static double seconds_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -883,6 +953,12 @@ static int play(struct caller *caller, const char *name) {
         return epochs(caller);
     if (!strcmp(name, "orphan"))
         return orphan(caller);
+    if (!strcmp(name, "rewinds"))
+        return rewinds(caller, false, false);
+    if (!strcmp(name, "rewinds-late"))
+        return rewinds(caller, false, true);
+    if (!strcmp(name, "rewinds-not"))
+        return rewinds(caller, caller->rank == 1, false);
     if (!strcmp(name, "rates"))
         return rates(caller);
     if (!strcmp(name, "interrupt"))

@@ -22,6 +22,7 @@ struct external *external_open(void) {
     struct external *external = calloc(1, sizeof *external);
     if (!external)
         return NULL;
+    external->left_at.total = UINT64_MAX;
     waiter_open(&external->waiter);
     pthread_mutex_init(&external->kept_mutex, NULL);
     return external;
@@ -60,10 +61,106 @@ void external_close(struct external **where) {
     free(external);
 }
 
+/* A caller whose loop is over does not take its last steps again. */
+static bool caller_may_go_back(const struct external *external) {
+    return external->rewinds && !external->calls_others &&
+           !external->loop_over && !external->past_end;
+}
+
+bool external_rewinds(struct external *external) {
+    waiter_enter(&external->waiter);
+    bool rewinds = caller_may_go_back(external);
+    waiter_leave(&external->waiter);
+    return rewinds;
+}
+
+/* The trainer is going: does its run go back with this caller? The waiter is
+ * entered. */
+static void begin_return(struct external *external) {
+    external->back = external->is_asked_back && caller_may_go_back(external);
+    external->is_asked_back = false;
+}
+
+/* The links of the run before have given back all but what is owned here. */
+static void reset_tensor(struct tensor *tensor) {
+    struct buffer *own = tensor->owned ? tensor->gradient : NULL;
+    tensor->owned = tensor->pushed = tensor->stale = false;
+    if (own)
+        buffer_release(&own);
+}
+
+static void reset_tables(struct external_tables *all) {
+    if (!all)
+        return;
+    table_steps_close(&all->steps);
+    all->steps = (struct table_steps){0};
+    all->awaited_clock = 0;
+    all->open = false;
+}
+
+static void reset_kept(struct external *external) {
+    pthread_mutex_lock(&external->kept_mutex);
+    external->kept_checked = external->saved_kept = 0;
+    external->save_with = external->due_as_lead = 0;
+    external->must_save = external->pushes_over = false;
+    pthread_mutex_unlock(&external->kept_mutex);
+}
+
+/* No call is under way. */
+static void reset_for_return(struct external *external) {
+    for (uint32_t p = 0; p < external->count; p++)
+        reset_tensor(&external->tensors[p]);
+    reset_tables(external->tables);
+    reset_kept(external);
+    free(external->state_read.floats);
+    external->state_read = (struct state_read){0};
+    external->sent = external->requested = external->started = false;
+    external->counted = external->trained_pushed = false;
+    external->is_read_again = false;
+    external->num_pushed = external->num_waiting = 0;
+    external->waiting_elements = 0;
+    external->epoch = external->epoch_first = 0;
+}
+
+uint64_t external_step_of_run(const struct trainer *trainer) {
+    return trainer_is_synchronous(trainer)
+               ? trainer->clock
+               : trainer->exchange->global_step(trainer->exchange);
+}
+
+bool external_has_joined(const struct trainer *trainer) {
+    const struct run_schedule *schedule = &trainer->plan->run_schedule;
+    uint64_t begun = trainer_is_synchronous(trainer)
+                         ? schedule->start
+                         : schedule->start_batch / trainer->settings.num_ranks;
+    return trainer->from > begun + 1;
+}
+
+void external_find_position(const struct external *external,
+                            const struct trainer *trainer,
+                            struct external_position *position) {
+    *position = (struct external_position){.total = UINT64_MAX};
+    if (!external->started)
+        return;
+    const struct run_schedule *schedule = &trainer->plan->run_schedule;
+    position->step = external_step_of_run(trainer);
+    position->total =
+        schedule->total == RUN_SCHEDULE_ENDLESS ? UINT64_MAX : schedule->total;
+    position->updates =
+        position->step - trainer->exchange->scaler(trainer->exchange).skipped;
+    position->epoch = external->epoch;
+    position->epoch_step = trainer->clock - external->epoch_first;
+    position->resumed = schedule->start || trainer->from > 1;
+    position->joined = external_has_joined(trainer);
+}
+
 void external_attach(struct external *external, struct trainer *trainer) {
+    if (external->joined)
+        reset_for_return(external);
     waiter_enter(&external->waiter);
     external->trainer = trainer;
     external->joined = true;
+    external->detached = false;
     external->place = (struct external_place){
         trainer->settings.rank, trainer->settings.num_ranks,
         trainer->settings.local_rank, trainer->settings.job->staleness};
@@ -71,8 +168,12 @@ void external_attach(struct external *external, struct trainer *trainer) {
 }
 
 void external_detach(struct external *external) {
+    struct external_position left_at;
+    external_find_position(external, external->trainer, &left_at);
     waiter_enter(&external->waiter);
     external->detached = true;
+    external->left_at = left_at;
+    begin_return(external);
     pthread_cond_broadcast(&external->waiter.changed);
     while (external->inside)
         waiter_wait(&external->waiter, TIME_NEVER, NULL);
@@ -142,6 +243,7 @@ enum external_result external_collective(struct external *external,
                                          void *data, int64_t until,
                                          struct failure *why) {
     *why = (struct failure){.code = FAILURE_NONE};
+    external->calls_others = true;
     if (!external_enter(external))
         return EXTERNAL_OVER;
     enum trainer_call_result result =
@@ -152,12 +254,41 @@ enum external_result external_collective(struct external *external,
     return result == TRAINER_CALL_LATE ? EXTERNAL_LATE : EXTERNAL_DONE;
 }
 
-struct trainer *external_enter(struct external *external) {
+static struct trainer *enter_unless(struct external *external,
+                                    bool left_out_back) {
     waiter_enter(&external->waiter);
-    bool may = external->trainer && !external->detached && !external->ended;
+    bool may = external->trainer && !external->detached && !external->ended &&
+               !(left_out_back && external->back);
     external->inside += may;
+    struct trainer *trainer = may ? external->trainer : NULL;
     waiter_leave(&external->waiter);
-    return may ? external->trainer : NULL;
+    return trainer;
+}
+
+struct trainer *external_enter(struct external *external) {
+    return enter_unless(external, true);
+}
+
+struct trainer *external_enter_any(struct external *external) {
+    return enter_unless(external, false);
+}
+
+bool external_is_back(struct external *external) {
+    waiter_enter(&external->waiter);
+    bool back = external->back && !external->ended;
+    waiter_leave(&external->waiter);
+    return back;
+}
+
+bool external_is_behind(struct external *external) {
+    waiter_enter(&external->waiter);
+    bool behind = (external->back || external->rewound) && !external->ended;
+    waiter_leave(&external->waiter);
+    return behind;
+}
+
+enum external_result external_left_out(struct external *external) {
+    return external_is_back(external) ? EXTERNAL_DONE : EXTERNAL_OVER;
 }
 
 void external_leave(struct external *external) {
@@ -190,6 +321,10 @@ bool external_is_past_end(struct external *external) {
     return past_end;
 }
 
+bool external_leaves_out(struct external *external) {
+    return external_is_past_end(external) || external_is_behind(external);
+}
+
 void external_report(struct trainer *trainer, const struct failure *why) {
     struct trainer_report failed = {.event = TRAINER_FAILED, .why = *why};
     event_queue_push(&trainer->event_queue, &failed);
@@ -202,7 +337,7 @@ void external_misused(struct trainer *trainer, const char *text) {
 }
 
 bool external_fail(struct external *external, const struct failure *why) {
-    struct trainer *trainer = external_enter(external);
+    struct trainer *trainer = external_enter_any(external);
     if (!trainer)
         return false;
     external_report(trainer, why);
@@ -512,9 +647,9 @@ enum external_result external_prefetch(struct external *external,
     struct trainer *trainer = external_enter(external);
     struct failure why;
     if (!trainer)
-        return EXTERNAL_OVER;
+        return external_left_out(external);
     enum status status = check_lists(external, rows, count, &why);
-    bool past_end = external_is_past_end(external);
+    bool past_end = external_leaves_out(external);
     waiter_enter(&external->waiter);
     if (!status && count && !past_end)
         status = prepare_lookup(external, trainer, rows, count, &why);
@@ -589,9 +724,9 @@ enum external_result external_push_rows(struct external *external,
     struct trainer *trainer = external_enter(external);
     struct failure why;
     if (!trainer)
-        return EXTERNAL_OVER;
+        return external_left_out(external);
     enum status status = check_lists(external, rows, count, &why);
-    if (external_is_past_end(external))
+    if (external_leaves_out(external))
         count = 0;
     waiter_enter(&external->waiter);
     if (!status && external->tables)

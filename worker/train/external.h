@@ -43,6 +43,17 @@ void external_close(struct external **external);
 void external_attach(struct external *external, struct trainer *trainer);
 void external_detach(struct external *external);
 
+/* The run goes back: external_detach follows, and then, if the caller takes
+ * part (external_can_follow), external_attach with the next run's trainer. */
+void external_go_back(struct external *external);
+
+/* Does the process go on with a run that has gone back? False: its caller does
+ * not take part. */
+bool external_can_follow(struct external *external);
+
+/* Does the caller take part if the run goes back now? Any thread. */
+bool external_rewinds(struct external *external);
+
 /* All-reduce: copies the caller's weights to the trainer's arena. */
 void external_give_weights(struct external *external);
 
@@ -112,6 +123,23 @@ const struct optimizer_group *external_groups(const struct external *external,
 /* Sends the model to the chief and waits for the plan, the other processes and
  * the weights, which are then at the parameters' VALUES. */
 enum external_result external_start(struct external *external, int64_t until);
+
+/* REWINDS: where the run goes back, the caller takes its steps again. */
+void external_set_rewinds(struct external *external, bool rewinds);
+
+/* Is the run going back? Then pushes are left out, other calls return
+ * EXTERNAL_OVER, and external_return waits until the model is with the next
+ * run: EXTERNAL_DONE, and its VALUES are those of the checkpoint. */
+bool external_is_back(struct external *external);
+enum external_result external_return(struct external *external, int64_t until);
+
+/* Is it going back, or has it, and external_take_rewound was not done yet? */
+bool external_is_behind(struct external *external);
+
+/* EXTERNAL_DONE once after each external_return: the next step is the one after
+ * the checkpoint, whose values are in VALUES. EXTERNAL_OVER: there was none. */
+enum external_result external_take_rewound(struct external *external,
+                                           int64_t until);
 
 struct external_position {
     uint64_t step, total;       /* total UINT64_MAX: without an end */

@@ -53,6 +53,15 @@ struct external {
     struct trainer_group *trainers;
     unsigned inside; /* calls that use the trainer */
     bool joined, detached, ended;
+    bool rewinds; /* the caller takes steps again where the run goes back */
+    bool calls_others;  /* in collectives, which other ranks may not repeat */
+    bool loop_over;     /* the caller has said that no step follows */
+    bool is_asked_back; /* the trainer's end begins such a return */
+    bool back;          /* the model is not with the next trainer yet */
+    struct external_position left_at; /* where the last trainer left */
+    bool returning;                   /* a call is taking it there */
+    bool rewound;       /* it is, and the caller does not know yet */
+    bool is_read_again; /* its weights are on their way for that */
     enum status status;
     struct failure why;
 
@@ -60,7 +69,7 @@ struct external {
     float **values, **means;
     struct tensor *tensors;
     uint32_t count, capacity, num_pushed;
-    bool declared, requested, started, finished;
+    bool declared, sent, requested, started, finished;
     uint64_t epoch, epoch_first;    /* its number, the steps before it */
     bool counted;                   /* the step that ends was counted */
     bool past_end;                  /* no step follows */
@@ -104,12 +113,38 @@ struct external {
 struct trainer *external_enter(struct external *external);
 void external_leave(struct external *external);
 
+/* The same while the run goes back. */
+struct trainer *external_enter_any(struct external *external);
+
+/* EXTERNAL_DONE for a call that is left out while the run goes back; else
+ * EXTERNAL_OVER. */
+enum external_result external_left_out(struct external *external);
+
+/* Where the run is, by TRAINER. */
+void external_find_position(const struct external *external,
+                            const struct trainer *trainer,
+                            struct external_position *position);
+
+/* Has TRAINER joined a run that was under way? */
+bool external_has_joined(const struct trainer *trainer);
+
+/* TRAINER's last step, of the run. */
+uint64_t external_step_of_run(const struct trainer *trainer);
+
+/* Takes the declared model to TRAINER: its VALUES are those of the run then. */
+enum external_result external_start_again(struct external *external,
+                                          struct trainer *trainer,
+                                          int64_t until);
+
 /* Is the run over, or its end on the way? */
 bool external_is_over(struct external *external);
 
 /* Does no step follow, as the last was taken, or the run was complete at its
  * start? What is pushed then is left out. */
 bool external_is_past_end(struct external *external);
+
+/* The same, or the run has gone back and the caller does not know yet. */
+bool external_leaves_out(struct external *external);
 
 /* A wait has ended early: the run is over, or its end is on the way, which then
  * is waited for in place of what does not come. */

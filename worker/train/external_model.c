@@ -136,11 +136,11 @@ static enum status change_group(struct external *external, uint32_t group,
 
 enum status external_set(struct external *external, uint32_t group,
                          const char *key, double value, struct failure *why) {
-    struct trainer *trainer = external_enter(external);
-    if (!trainer)
+    struct trainer *trainer = external_enter_any(external);
+    if (!trainer && !external_is_back(external))
         return status_fail(why, FAILURE_RUN_ENDED, "the run is over");
     waiter_enter(&external->waiter);
-    if (!external->has_optimizer)
+    if (!external->has_optimizer && trainer)
         external->first_group =
             (struct optimizer_group){trainer->settings.job->optimizer,
                                      trainer->settings.job->schedule.lr};
@@ -157,7 +157,8 @@ enum status external_set(struct external *external, uint32_t group,
     if (status == STATUS_CONFIG)
         why->code = FAILURE_WRONG_CALL;
     waiter_leave(&external->waiter);
-    external_leave(external);
+    if (trainer)
+        external_leave(external);
     return status;
 }
 
@@ -265,6 +266,8 @@ static enum status open_gradients(struct external *external,
         struct tensor *tensor = &external->tensors[p];
         external->parameters[p].elements = layout->parameters[p].elements;
         tensor->external = external;
+        if (tensor->gradient)
+            continue; /* the run has gone back */
         tensor->gradient = buffer_open_foreign(take_back, tensor);
         if (!tensor->gradient)
             return status_fail(why, FAILURE_NO_MEMORY,
@@ -292,7 +295,7 @@ static enum status send_model(struct external *external,
         status = open_gradients(external, trainer->layout, why);
     if (status)
         return status;
-    external->declared = true;
+    external->declared = external->sent = true;
     event_queue_push(&trainer->event_queue, &declared);
     return STATUS_OK;
 }
@@ -396,18 +399,14 @@ static void read_position(struct external *external,
     manifest_clear(&manifest);
 }
 
-/* Of the run. */
-static uint64_t external_step_of_run(const struct trainer *trainer) {
-    return trainer_is_synchronous(trainer)
-               ? trainer->clock
-               : trainer->exchange->global_step(trainer->exchange);
-}
-
 enum external_result external_epoch(struct external *external,
                                     uint64_t number) {
     struct trainer *trainer = external_enter(external);
-    if (!trainer)
-        return EXTERNAL_OVER;
+    if (!trainer || external_is_behind(external)) {
+        if (trainer)
+            external_leave(external);
+        return external_is_behind(external) ? EXTERNAL_DONE : EXTERNAL_OVER;
+    }
     struct trainer_report begun = {.event = TRAINER_EPOCH, .id = number};
     bool started = external->started;
     if (!started) {
@@ -424,11 +423,17 @@ enum external_result external_epoch(struct external *external,
     return started ? EXTERNAL_DONE : EXTERNAL_OVER;
 }
 
+/* The first bytes: from now on checkpoints wait for this rank's. */
+static void announce_first_kept(struct trainer *trainer) {
+    struct trainer_report keeps = {.event = TRAINER_KEPT};
+    event_queue_push(&trainer->event_queue, &keeps);
+}
+
 static enum external_result start_training(struct external *external,
                                            struct trainer *trainer,
                                            int64_t until) {
     struct failure why;
-    if (!external->declared && send_model(external, trainer, &why)) {
+    if (!external->sent && send_model(external, trainer, &why)) {
         external_report(trainer, &why);
         return EXTERNAL_OVER;
     }
@@ -436,6 +441,14 @@ static enum external_result start_training(struct external *external,
         return external_late(external, until);
     if (!external->requested &&
         take_planned_optimizer(external, trainer, &why)) {
+        external_report(trainer, &why);
+        return EXTERNAL_OVER;
+    }
+    if (!external->requested && external->back && !trainer->plan->pull_first &&
+        trainer->from == 1) {
+        status_fail(&why, FAILURE_PEER_LOST,
+                    "the run goes back, and there is no checkpoint: its "
+                    "trainers no longer have the values of its start");
         external_report(trainer, &why);
         return EXTERNAL_OVER;
     }
@@ -464,35 +477,22 @@ enum external_result external_start(struct external *external, int64_t until) {
     return result;
 }
 
-/* Has the trainer joined a run that was under way? */
-static bool has_joined(const struct trainer *trainer) {
-    const struct run_schedule *schedule = &trainer->plan->run_schedule;
-    uint64_t begun = trainer_is_synchronous(trainer)
-                         ? schedule->start
-                         : schedule->start_batch / trainer->settings.num_ranks;
-    return trainer->from > begun + 1;
+enum external_result external_start_again(struct external *external,
+                                          struct trainer *trainer,
+                                          int64_t until) {
+    enum external_result result = start_training(external, trainer, until);
+    if (!result && external_keeps(external))
+        announce_first_kept(trainer);
+    return result;
 }
 
 void external_position(struct external *external,
                        struct external_position *position) {
     struct trainer *trainer = external_enter(external);
-    *position = (struct external_position){.total = UINT64_MAX};
+    *position = external->left_at;
     if (!trainer)
         return;
-    if (external->started) {
-        const struct run_schedule *schedule = &trainer->plan->run_schedule;
-        position->step = external_step_of_run(trainer);
-        position->total = schedule->total == RUN_SCHEDULE_ENDLESS
-                              ? UINT64_MAX
-                              : schedule->total;
-        position->updates =
-            position->step -
-            trainer->exchange->scaler(trainer->exchange).skipped;
-        position->epoch = external->epoch;
-        position->epoch_step = trainer->clock - external->epoch_first;
-        position->resumed = schedule->start || trainer->from > 1;
-        position->joined = has_joined(trainer);
-    }
+    external_find_position(external, trainer, position);
     external_leave(external);
 }
 
@@ -507,12 +507,6 @@ static uint32_t index_of(const struct external *external, const char *key) {
     while (k < external->num_kept && strcmp(external->kept[k].key, key))
         k++;
     return k;
-}
-
-/* The first bytes: from now on checkpoints wait for this rank's. */
-static void announce_first_kept(struct trainer *trainer) {
-    struct trainer_report keeps = {.event = TRAINER_KEPT};
-    event_queue_push(&trainer->event_queue, &keeps);
 }
 
 static void drop_item(struct external *external, uint32_t k) {
@@ -563,7 +557,7 @@ enum external_result external_keep(struct external *external, const char *key,
     struct trainer *trainer = external_enter(external);
     struct failure why;
     if (!trainer)
-        return EXTERNAL_OVER;
+        return external_left_out(external);
     pthread_mutex_lock(&external->kept_mutex);
     enum status status = set_item(external, trainer, key, data, size, &why);
     pthread_mutex_unlock(&external->kept_mutex);
@@ -687,7 +681,7 @@ void external_save_kept(struct external *external, struct trainer *trainer,
 }
 
 void external_save_with(struct external *external, uint64_t step) {
-    struct trainer *trainer = external_enter(external);
+    struct trainer *trainer = external_enter_any(external);
     if (!trainer)
         return;
     pthread_mutex_lock(&external->kept_mutex);
@@ -767,7 +761,7 @@ static enum status open_restored(struct external *external,
                                  struct failure *why) {
     const struct plan *plan = trainer->plan;
     *manifest = (struct manifest){0};
-    if (has_joined(trainer)) {
+    if (external_has_joined(trainer)) {
         if (!plan->checkpoint_dir)
             return STATUS_OK;
         if (!trainer_is_synchronous(trainer))
@@ -827,7 +821,7 @@ enum external_result external_request_save(struct external *external) {
     struct trainer *trainer = external_enter(external);
     struct trainer_report request = {.event = TRAINER_SAVE_REQUESTED};
     if (!trainer)
-        return EXTERNAL_OVER;
+        return external_left_out(external);
     event_queue_push(&trainer->event_queue, &request);
     external_leave(external);
     return EXTERNAL_DONE;

@@ -237,10 +237,10 @@ enum external_result external_push(struct external *external,
                                    size_t bytes, enum contribution kind) {
     struct trainer *trainer = external_enter(external);
     if (!trainer)
-        return EXTERNAL_OVER;
+        return external_left_out(external);
     struct failure why;
     enum external_result result;
-    if (external_is_past_end(external)) {
+    if (external_leaves_out(external)) {
         result = EXTERNAL_DONE;
     } else if (await_push_before(external, trainer, parameter)) {
         if (external->started && !external->finished)
@@ -252,7 +252,8 @@ enum external_result external_push(struct external *external,
         if (result == EXTERNAL_OVER)
             external_report(trainer, &why);
     } else {
-        result = external_late(external, TIME_NEVER);
+        external_late(external, TIME_NEVER);
+        result = external_left_out(external);
     }
     external_leave(external);
     return result;
@@ -391,6 +392,9 @@ enum external_result external_step(struct external *external,
 
 enum external_result external_finish(struct external *external, bool early,
                                      int64_t until) {
+    waiter_enter(&external->waiter);
+    external->loop_over = true;
+    waiter_leave(&external->waiter);
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
