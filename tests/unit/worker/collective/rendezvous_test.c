@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define STATE struct fixture *fixture
 
-#include "worker/exchange/allreduce/rendezvous.h"
+#include "worker/collective/rendezvous.h"
 
 #include "core/base/time.h"
 #include "tests/lib/test.h"
