@@ -513,16 +513,13 @@ static struct health_peer peer_of(const struct run *run,
     return peer;
 }
 
-static void chief_report_health(const struct run *run, struct health *health,
-                                int64_t now) {
+static void fill_report(const struct run *run, struct health_report *report,
+                        int64_t now) {
     static const enum health_state states[] = {
         [RUN_JOINING] = HEALTH_JOINING,   [RUN_READYING] = HEALTH_JOINED,
         [RUN_TRAINING] = HEALTH_TRAINING, [RUN_FINISHING] = HEALTH_ENDING,
         [RUN_STOPPING] = HEALTH_ENDING,   [RUN_OVER] = HEALTH_ENDING,
     };
-    struct health_report *report = health_begin(health, now);
-    if (!report)
-        return;
     report->state = states[run->phase];
     report->run = run->id;
     report->step = run_step(run);
@@ -533,6 +530,24 @@ static void chief_report_health(const struct run *run, struct health *health,
         chief_report_wait(run, report, now);
     watchdog_report(run, report, now);
     metrics_add_samples(run, report, now);
+}
+
+static void chief_report_health(const struct run *run, struct health *health,
+                                int64_t now) {
+    struct health_report *report = health_begin(health, now);
+    if (!report)
+        return;
+    fill_report(run, report, now);
+    health_end(health);
+}
+
+/* /status and /metrics have the last point while outlets end, as these may wait
+ * for a server. */
+static void report_last_health(const struct run *run, struct health *health) {
+    struct health_report *report = health_begin_last(health);
+    if (!report)
+        return;
+    fill_report(run, report, time_now());
     health_end(health);
 }
 
@@ -669,6 +684,7 @@ enum status chief_run(const struct chief_settings *settings,
     metrics_end(run);
     if (run->metrics.began)
         run_find_end_step(run); /* by the members' last heartbeats */
+    report_last_health(run, settings->health);
     record_last_members(run, settings->record);
     if (rewind_end(run)) {
         end_trace(run);

@@ -70,6 +70,14 @@ struct health_report *health_begin(struct health *health, int64_t now) {
     return &health->report;
 }
 
+struct health_report *health_begin_last(struct health *health) {
+    if (!health)
+        return NULL;
+    pthread_mutex_lock(&health->mutex);
+    clear_report(&health->report);
+    return &health->report;
+}
+
 /* A wait that goes on since an earlier report began there. */
 static void date_wait(struct health *health) {
     struct health_report *report = &health->report;

@@ -80,6 +80,10 @@ void health_close(struct health **health);
 struct health_report *health_begin(struct health *health, int64_t now);
 void health_end(struct health *health);
 
+/* Role's thread, out of its loop: as health_begin, but it is always due and
+ * waits for who reads. Its silence still says nothing. NULL: HEALTH is. */
+struct health_report *health_begin_last(struct health *health);
+
 /* Role's thread: it leaves its loop, for the end or for long work, in STATE,
  * waiting for nothing. Until its next report, which is due at once, its silence
  * says nothing. HEALTH may be NULL. */
