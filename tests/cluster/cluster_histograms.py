@@ -77,9 +77,8 @@ class Histogram:
         return vars(self) == vars(other)
 
 
-def read_events(folder):
-    """By tag and step all histograms that there are, and the other tags."""
-    histograms, scalars, restarts = {}, {}, []
+def read_values(folder):
+    """Of each event its step, whether it is a restart, and its values' fields."""
     for path in sorted(glob.glob(f'{folder}/events.out.tfevents.*')):
         with open(path, 'rb') as file:
             data = file.read()
@@ -88,18 +87,35 @@ def read_events(folder):
             size = struct.unpack_from('<Q', data, at)[0]
             event = fields(data[at + 12:at + 12 + size])
             at += size + 16
-            step = event.get(2, [0])[0]
-            if 7 in event:
-                restarts.append(step)
-            for value in fields(event[5][0]).get(1, []) if 5 in event else []:
-                value = fields(value)
-                tag = value[1][0].decode()
-                if 5 in value:
-                    histograms.setdefault((tag, step), []).append(
-                        Histogram(value[5][0]))
-                else:
-                    scalars.setdefault(tag, []).append(step)
+            values = fields(event[5][0]).get(1, []) if 5 in event else []
+            yield event.get(2, [0])[0], 7 in event, map(fields, values)
+
+
+def read_events(folder):
+    """By tag and step all histograms that there are, and the other tags."""
+    histograms, scalars, restarts = {}, {}, []
+    for step, is_restart, values in read_values(folder):
+        if is_restart:
+            restarts.append(step)
+        for value in values:
+            tag = value[1][0].decode()
+            if 5 in value:
+                histograms.setdefault((tag, step), []).append(
+                    Histogram(value[5][0]))
+            else:
+                scalars.setdefault(tag, []).append(step)
     return histograms, scalars, restarts
+
+
+def read_scalars(folder):
+    """By tag, and by step, each number that is no histogram."""
+    found = {}
+    for step, _, values in read_values(folder):
+        for value in values:
+            if 2 in value:
+                found.setdefault(value[1][0].decode(), {})[step] = \
+                    struct.unpack('<f', value[2][0])[0]
+    return found
 
 
 def read_weights(path):

@@ -169,7 +169,7 @@ def write_data():
     write_idx(f'{FOLDER}/labels', (64,), (i % 2 for i in range(64)))
 
 
-class Case(unittest.TestCase):
+class Run(unittest.TestCase):
     def setUp(self):
         self.server = None
         self.folder = os.path.join(FOLDER, self.id().split('.')[-1])
@@ -179,7 +179,8 @@ class Case(unittest.TestCase):
         if self.server:
             self.server.close()
 
-    def start(self, mlflow, variables=None, steps=STEPS, verb=('run',), **keys):
+    def start(self, mlflow, variables=None, steps=STEPS, verb=('run',),
+              stdout=subprocess.DEVNULL, **keys):
         job = {'model': {'layers': [4, 2]},
                'data': {'dir': FOLDER, 'train': ['images', 'labels'],
                         'test': ['images', 'labels']},
@@ -197,7 +198,7 @@ class Case(unittest.TestCase):
         environment.update(variables or {}, CAPSTAN_JSON_LOG='1')
         return subprocess.Popen(
             [CAPSTAN, *verb, 'job.json'], cwd=self.folder, env=environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            stdout=stdout, stderr=subprocess.PIPE, text=True)
 
     def run_job(self, mlflow, variables=None, code=0, **keys):
         process = self.start(mlflow, variables, **keys)
@@ -208,6 +209,8 @@ class Case(unittest.TestCase):
         self.assertEqual(process.returncode, code, before + text)
         return before + text
 
+
+class Case(Run):
     def expect_whole(self, server, first=0, steps=STEPS):
         found = collections.Counter((metric['key'], metric['step'])
                                     for metric in server.metrics)
@@ -384,5 +387,6 @@ class Case(unittest.TestCase):
             self.assertIn('"mlflow_not_used"', text)
 
 
-write_data()
-unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+if __name__ == '__main__':
+    write_data()
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
