@@ -537,9 +537,10 @@ enum status process_run(const struct options *options,
     int64_t since = time_now();
     composition.lineage = &lineage;
     do {
-        since = time_now();
         lineage.follows = false;
         status = process_run_once(&composition, why);
+        if (!status)
+            since = time_now();
         composition.stopped_by = composition.roles.stopped_by;
         composition.rejoin_within =
             lineage.follows ? lineage.within
