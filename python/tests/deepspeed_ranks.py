@@ -37,7 +37,8 @@ def dataset():
 
 
 def report(found):
-    print(json.dumps(found), flush=True)
+    sys.stdout.write(json.dumps(found) + "\n")  # in one piece
+    sys.stdout.flush()
 
 
 def weights(net):
