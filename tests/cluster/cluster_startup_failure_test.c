@@ -4,6 +4,7 @@
  * says what is wrong. */
 #define STATE struct cluster_run *run
 
+#include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -97,6 +98,24 @@ TEST(a_port_in_use_is_named) {
         cluster_run_expect_soon(processes[i], 138);
         expect_logged(processes[i], named);
     }
+    close(taken);
+}
+
+/* An orphan of its own kind may have it, but not for long. */
+TEST(a_caller_tries_a_port_in_use_for_10_s) {
+    char caller[PATH_MAX];
+    uint16_t port;
+    int taken = take_port(&port);
+    cluster_fixture_caller(caller);
+    cluster_run_describe(run, 1, 1, 0);
+    set_address(run, "chief", 0, textf("127.0.0.1:%u", port));
+    struct cluster_process *chief =
+        cluster_run_task_program(run, "chief", 0, caller,
+                                 (const char *const[]){"none", NULL});
+    int64_t begin = time_now();
+    cluster_run_expect_soon(chief, 138);
+    assert_true(time_now() - begin < 25 * TIME_S);
+    expect_logged(chief, textf("port %u is in use on this machine", port));
     close(taken);
 }
 
