@@ -243,7 +243,9 @@ enum external_result external_collective(struct external *external,
                                          void *data, int64_t until,
                                          struct failure *why) {
     *why = (struct failure){.code = FAILURE_NONE};
+    waiter_enter(&external->waiter);
     external->calls_others = true;
+    waiter_leave(&external->waiter);
     if (!external_enter(external))
         return EXTERNAL_OVER;
     enum trainer_call_result result =
