@@ -699,8 +699,8 @@ class Run:
     def _read_shared(self) -> tuple[Any, int | None]:
         """The state that was shared, and the rank of which it is."""
         shared = self._read_kept(_SHARED)
-        if isinstance(shared, dict):  # of a synchronous run
-            shared = shared, 0
+        if shared is not None and not isinstance(shared, tuple):
+            shared = shared, 0  # of a synchronous run
         if not self.is_stale and shared:
             return shared
         others = self._read_kept(_OTHERS)

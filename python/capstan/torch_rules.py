@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable
@@ -192,6 +193,7 @@ class Server(Rule):
     _sent: list[dict[str, float]] = []  # what the run knows of the groups,
     _set: list[tuple[Any, ...]] = []  # and the values that it was made of
     _name: str  # of the ps's rule
+    _told: dict[Any, Any] = {}  # with staleness the last state_dict()'s state
 
     def _start(self) -> None:
         self._name = _server_rule(self._kind, self.param_groups[0])
@@ -297,7 +299,10 @@ class Server(Rule):
             raise wrong("state_dict() between backward() and step()")
         try:
             self._fetch_state()
-            return super().state_dict()
+            told = super().state_dict()
+            if self._run.is_stale:
+                self._told = copy.deepcopy(told["state"])
+            return told
         finally:
             self.state.clear()
 
@@ -334,9 +339,17 @@ class Server(Rule):
         return floats
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the parameter groups; a state but that of the ps is refused."""
-        state = state_dict["state"]
-        if any(state.values()) and not _alike(state, self.state_dict()["state"]):
+        """Takes the parameter groups; a state but that of the ps is refused.
+
+        With staleness that is what state_dict() last returned, as other ranks'
+        pushes have changed it since.
+        """
+        state, told = state_dict["state"], self._told
+        if any(state.values()) and not (
+            _alike(state, told)
+            if self._run.is_stale
+            else _alike(state, self.state_dict()["state"])
+        ):
             raise wrong(
                 f"{self._kind.__name__}'s state is on the ps, which continue "
                 "by init(checkpoint=...): else load it before "
