@@ -862,7 +862,11 @@ void control_client_send_heartbeat(struct control_client *client) {
         control_client_send_one_heartbeat(client);
 }
 
-void control_client_leave(struct control_client *client) {
+/* FOLLOWED: the process joins the next run of this chief. It is in its last run
+ * until then, for its launcher, which starts it again if it dies meanwhile; but
+ * the chief has no member by that name to report dead. */
+static void leave_run(struct control_client *client, bool followed) {
+    struct launch_record record = {.run = followed ? client->process->run : 0};
     Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
@@ -871,7 +875,11 @@ void control_client_leave(struct control_client *client) {
         send_trace(client, time_now(), UINT64_MAX);
     send_histograms(client, UINT64_MAX);
     control_client_send_unreliable(client, &control);
-    launch_record_write(client->member->record, &(struct launch_record){0});
+    launch_record_write(client->member->record, &record);
+}
+
+void control_client_leave(struct control_client *client) {
+    leave_run(client, false);
 }
 
 enum status control_client_handle_stop(struct control_client *client,
@@ -879,7 +887,7 @@ enum status control_client_handle_stop(struct control_client *client,
                                        struct failure *why) {
     const struct log *log = client->process->log;
     control_client_send_heartbeat(client); /* the summary has its numbers */
-    control_client_leave(client);
+    leave_run(client, stop->restart_within > 0);
     if (stop->restart_within > 0) {
         log_info(log, "run_over", "the run is over: %s; another follows",
                  stop->text);

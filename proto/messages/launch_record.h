@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct launch_record {
-    char chief[300]; /* numeric host:port; "": in no run, or left it */
-    uint64_t run, incarnation;
-    uint64_t key; /* a secret that only the chief knows besides */
+    char chief[300]; /* numeric host:port; "": it has no chief to report to */
+    uint64_t run, incarnation; /* run 0: in none, or left it */
+    uint64_t key;              /* a secret that only the chief knows besides */
 };
 
 /* Launcher: creates an empty record, closed on exec; -1: not available. */

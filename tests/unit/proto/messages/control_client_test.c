@@ -6,17 +6,20 @@
 #include "proto/messages/control_client.h"
 
 #include "core/base/time.h"
+#include "proto/messages/launch_record.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RUN = 4711, CHIEF = 99 };
 
 static struct process process; /* the member's */
 static double restart_within;
+static int record; /* launch_record.h; 0: none */
 
 /* CHIEF's is the first of COUNT ports. */
 static struct control_client *open_at(struct link_fixture *fixture,
@@ -31,7 +34,8 @@ static struct control_client *open_at(struct link_fixture *fixture,
                              .chief = chief,
                              .chief_ports = count,
                              .join_timeout = 30,
-                             .restart_within = &restart_within};
+                             .restart_within = &restart_within,
+                             .record = record};
     struct control_client_settings settings = {
         .process = &process, .member = &member, .port = 1234};
     struct control_client *client;
@@ -533,6 +537,30 @@ TEST(a_stop_gives_its_code_or_announces_another_run) {
                      STATUS_OK);
     assert_true(restart_within == 7);
     control_client_close(&client);
+}
+
+/* Its launcher starts a process again that dies between two runs, and there is
+ * no member to report. */
+TEST(a_process_between_two_runs_has_not_left) {
+    record = launch_record_open();
+    struct control_client *client = open_client(fixture, true);
+    struct launch_record read;
+    struct failure why = {0};
+    Capstan__Stop stop = CAPSTAN__STOP__INIT;
+    stop.text = "enough";
+    stop.restart_within = 7;
+    join(fixture, client);
+    await_order(client); /* the welcome */
+    assert_true(launch_record_read(record, &read));
+    assert_ok(control_client_handle_stop(client, &stop, &why));
+    assert_true(launch_record_in_run(record));
+    assert_false(launch_record_read(record, &read));
+    stop.restart_within = 0;
+    assert_ok(control_client_handle_stop(client, &stop, &why));
+    assert_false(launch_record_in_run(record));
+    control_client_close(&client);
+    close(record);
+    record = 0;
 }
 
 TEST(an_announcement_gives_a_member_its_chief) {
