@@ -560,7 +560,7 @@ static void chief_plan(struct run *run) {
         run_stop(run, why.code, "%s", why.text);
     else if (planning_schedule(run)) {
         metrics_begin(run);
-        rewind_tell(run);
+        rewind_go_on(run);
         planning_send(run);
         checkpoint_policy_send_retained(run);
     }

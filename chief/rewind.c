@@ -2,8 +2,14 @@
 #include "chief/rewind.h"
 
 #include "chief/run.h"
+#include "proto/plan/plan.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
+
+static_assert((int)REWIND_MAX_TRAINERS == (int)PLAN_MAX_TRAINERS,
+              "a rank has no place in the lineage");
 
 /* Why RUN cannot go back, or NULL. */
 static const char *obstacle(const struct run *run) {
@@ -117,6 +123,7 @@ bool rewind_end(struct run *run) {
     lineage->id = run->plan.lineage ? run->plan.lineage : lineage->id;
     lineage->count++;
     lineage->within = run->job->timeouts.recover;
+    snprintf(lineage->folder, sizeof lineage->folder, "%s", rewind_folder(run));
     if (!lineage->opened)
         lineage->opened = run->opened;
     lineage->in_vain =
@@ -128,11 +135,38 @@ bool rewind_end(struct run *run) {
     return true;
 }
 
+const char *rewind_folder(const struct run *run) {
+    if (run->checkpoints.has_saved)
+        return run->checkpoints.folder;
+    bool is_to_go_back = rewind_is_second(run) && !run->metrics.began;
+    return is_to_go_back ? run->lineage->folder : "";
+}
+
 bool rewind_is_second(const struct run *run) {
     return run->lineage && run->lineage->count;
 }
 
-void rewind_tell(const struct run *run) {
+void rewind_keep_untrained(struct run *run, uint64_t step) {
+    for (uint32_t r = 0; run->lineage && r < run->roster.num_ranks; r++) {
+        run->lineage->untrained[r].first = run->trainers[r].absence.first;
+        run->lineage->untrained[r].steps = run_untrained_by(run, r, step).steps;
+    }
+}
+
+/* A trainer may have come back while the checkpoint was being written: the
+ * steps after that are computed again, by all. */
+static void take_untrained(struct run *run) {
+    uint64_t start = run->plan.schedule.start;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        uint64_t first = run->lineage->untrained[r].first,
+                 steps = run->lineage->untrained[r].steps,
+                 most = start > first ? start - first : 0;
+        run->trainers[r].absence = (struct run_absence){
+            .first = first, .steps = steps < most ? steps : most};
+    }
+}
+
+void rewind_go_on(struct run *run) {
     uint64_t start = run->plan.schedule.start;
     if (!rewind_is_second(run))
         return;
@@ -140,6 +174,7 @@ void rewind_tell(const struct run *run) {
     uint64_t again = reached > start ? reached - start : 0;
     run->lineage->again += again;
     run->lineage->reached = start;
+    take_untrained(run);
     log_info(run->log, "run_rewound",
              "the run goes on after step %" PRIu64 ": %" PRIu64
              " step%s computed again",

@@ -13,6 +13,8 @@
 
 struct run;
 
+enum { REWIND_MAX_TRAINERS = 1024 };
+
 /* The runs of one chief's process that go on for each other. */
 struct rewind_lineage {
     uint64_t id;       /* as manifests have it */
@@ -26,6 +28,10 @@ struct rewind_lineage {
     uint64_t again;    /* steps that were computed more than once */
     int64_t opened;    /* when the first began; 0: the first is not over */
     bool traced;       /* its timeline is written */
+    char folder[4096]; /* of the checkpoint that the last one had; "": none */
+    struct {
+        uint64_t first, steps;        /* as of struct run_absence */
+    } untrained[REWIND_MAX_TRAINERS]; /* by each rank, up to that checkpoint */
 };
 
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
@@ -42,8 +48,16 @@ void rewind_step(struct run *run);
 /* Once RUN is over: fills in its lineage. Does another run follow? */
 bool rewind_end(struct run *run);
 
-/* Tells what RUN, whose first step is planned, computes again. */
-void rewind_tell(const struct run *run);
+/* RUN's checkpoint of STEP is complete: what is untrained up to it stays so. */
+void rewind_keep_untrained(struct run *run, uint64_t step);
+
+/* RUN's first step is planned: tells what it computes again, and takes over
+ * what the steps before it lack. */
+void rewind_go_on(struct run *run);
+
+/* The folder of RUN's newest checkpoint, or of that to which it was to go back
+ * and has not yet; "": there is none. */
+const char *rewind_folder(const struct run *run);
 
 /* Does RUN go on for one that has gone back? */
 bool rewind_is_second(const struct run *run);

@@ -347,10 +347,9 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(
         object, "wall_seconds",
         time_to_seconds(time_now() - opened + run->suspension.total));
+    const char *folder = rewind_folder(run);
     json_object_set_new(object, "checkpoint",
-                        run->checkpoints.has_saved
-                            ? json_string(run->checkpoints.folder)
-                            : json_null());
+                        *folder ? json_string(folder) : json_null());
     return object;
 }
 
@@ -527,9 +526,9 @@ void summary_print(const struct run *run, bool json) {
         log_rows(run, &facts);
         log_lost_time(run, &facts);
     }
-    if (run->checkpoints.has_saved)
+    if (*rewind_folder(run))
         log_info(run->log, "final_checkpoint", "checkpoint: %s",
-                 run->checkpoints.folder);
+                 rewind_folder(run));
     if (json) {
         summary_write(run, stdout);
         fflush(stdout);

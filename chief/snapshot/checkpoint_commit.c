@@ -3,6 +3,7 @@
  * over. Only the chief's loop touches the run. */
 #include "chief/snapshot/checkpoint_commit.h"
 
+#include "chief/rewind.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "core/base/background_task.h"
@@ -257,6 +258,7 @@ static void record_written(struct run *run,
              commit->folder);
     run->checkpoints.has_saved = true;
     run->checkpoints.saved = snapshot->step;
+    rewind_keep_untrained(run, snapshot->step);
     if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
         run->end_step = run->checkpoints.saved;
     run->checkpoints.last_problem[0] = 0;
