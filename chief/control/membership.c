@@ -13,8 +13,10 @@
 #include "proto/plan/plan.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEPARTURE = 1024 /* bytes of its text */ };
 
@@ -343,8 +345,12 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
         refuse_dead(run, peer);
     else if (control->run)
         refuse(run, peer, FAILURE_RUN_ENDED,
-               "its run is over: the chief was restarted; start the same "
-               "command again to join it");
+               rewind_is_second(run)
+                   ? "its run is over: it went back to a checkpoint without "
+                     "this process, which the chief had not heard; start the "
+                     "same command again to join it"
+                   : "its run is over: the chief was restarted; start the "
+                     "same command again to join it");
 }
 
 /* Without a first clock a rank is in no view; `finished` must not carry over to
@@ -529,6 +535,30 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     remove_member(run, slot, departed);
 }
 
+/* The parent of process PID of this machine; 0: it is gone. */
+static pid_t parent_of(uint32_t pid) {
+    char path[64], line[256];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%u/status", pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "PPid: %d", &parent) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return parent;
+}
+
+/* The launcher of this process starts another one in the place of SLOT's only
+ * once that has ended, which a process that is stopped does not do. */
+static void end_silent_sibling(const struct run *run,
+                               const struct roster_slot *slot) {
+    bool restarts =
+        slot->role == CLUSTER_PS ? run->lineage != NULL : !run->no_restart;
+    if (run->together && restarts && parent_of(slot->pid) == getppid())
+        kill((pid_t)slot->pid, SIGKILL);
+}
+
 /* The text says whether the chief itself stood still: a peer that got no
  * message from it for that long has given up. */
 void membership_remove(struct run *run, struct roster_slot *slot,
@@ -548,6 +578,7 @@ void membership_remove(struct run *run, struct roster_slot *slot,
                  "is gone since this chief itself stood still for %.0f s",
                  time_to_seconds(run->suspension.total));
     run->membership.silence_passed = true;
+    end_silent_sibling(run, slot);
     declare_dead(run, slot, how, text);
 }
 

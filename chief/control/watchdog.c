@@ -79,14 +79,19 @@ static void log_joining(struct run *run, const struct deadline *deadline,
     log_info(run->log, "waiting_for_members", "%s", text);
 }
 
+static struct deadline deadline_of_joining(const struct run *run,
+                                           const char *absent) {
+    return deadline_start(
+        absent, rewind_is_second(run) ? "timeouts.recover" : "timeouts.join",
+        run->opened, run->join_limit);
+}
+
 static void check_joining(struct run *run, int64_t now) {
     char absent[512];
     watchdog_list_absent(run, absent, sizeof absent);
     if (!absent[0])
         return; /* all are here: planning.c waits for memory */
-    struct deadline deadline = deadline_start(
-        absent, rewind_is_second(run) ? "timeouts.recover" : "timeouts.join",
-        run->opened, run->join_limit);
+    struct deadline deadline = deadline_of_joining(run, absent);
     if (!deadline_passed(&deadline, now)) {
         log_joining(run, &deadline, now);
         return;
@@ -326,8 +331,7 @@ void watchdog_report(const struct run *run, struct health_report *report,
     } else if (run->phase == RUN_JOINING) {
         watchdog_list_absent(run, text, sizeof report->waiting_for);
         if (text[0])
-            deadline = deadline_start(text, "timeouts.join", run->opened,
-                                      run->join_limit);
+            deadline = deadline_of_joining(run, text);
     } else {
         list_unready(run, text, sizeof report->waiting_for);
         deadline = deadline_start(text, "timeouts.step", run->phase_since,

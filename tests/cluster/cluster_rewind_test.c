@@ -30,6 +30,29 @@ static pid_t await_pid(struct cluster_process *local, const char *role) {
     return (pid_t)atoi(pid + strlen(", pid "));
 }
 
+struct pids {
+    pid_t ps[2], workers[2];
+};
+
+/* Of the members of LOCAL, which join in any order. */
+static struct pids await_pids(struct cluster_process *local) {
+    struct pids pids = {0};
+    cluster_run_await_soon(local, "chief: listening");
+    for (int i = 0; i < 4; i++) {
+        const char *line = cluster_run_await_soon(local, " joined from ");
+        const char *pid = strstr(line, ", pid ");
+        unsigned index;
+        assert_non_null(pid);
+        bool ps = sscanf(strstr(line, "chief: "), "chief: ps %u", &index) == 1;
+        assert_true(ps || sscanf(strstr(line, "chief: "), "chief: worker %u",
+                                 &index) == 1);
+        assert_true(index < 2);
+        (ps ? pids.ps : pids.workers)[index] =
+            (pid_t)atoi(pid + strlen(", pid "));
+    }
+    return pids;
+}
+
 /* `capstan local` over 2 ps and 2 workers, which has steps enough to be
  * killed. */
 static struct cluster_process *start(struct cluster_run *run, const char *name,
@@ -65,26 +88,17 @@ static void expect_end(struct cluster_run *run, struct cluster_process *process,
 }
 
 TEST(each_ps_may_die_and_the_weights_are_those_of_an_undisturbed_run) {
-    pid_t pids[2];
     cluster_run_job(run, JOB);
     undisturbed(run);
     struct cluster_process *local =
         start(run, "killed", WORDS("--set", "checkpoint.dir=b"));
-    cluster_run_await_soon(local, "chief: listening");
-    for (int i = 0; i < 2; i++)
-        pids[i] = 0;
-    for (int i = 0; i < 2; i++) {
-        const char *line = cluster_run_await_soon(local, "chief: ps ");
-        unsigned index = (unsigned)atoi(strstr(line, "chief: ps ") + 10);
-        assert_true(index < 2);
-        pids[index] = (pid_t)atoi(strstr(line, ", pid ") + 6);
-    }
+    struct pids pids = await_pids(local);
     cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pids[0], SIGKILL), 0);
+    assert_int_equal(kill(pids.ps[0], SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes back to its checkpoint");
     cluster_run_await_soon(local, "the run goes on after step ");
     cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    assert_int_equal(kill(pids.ps[1], SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes on after step ");
     expect_end(run, local, 2);
 }
@@ -122,6 +136,50 @@ TEST(a_ps_that_dies_while_the_run_goes_back_is_awaited_again) {
     cluster_run_await_soon(local, "ps 1 was killed by signal 9");
     cluster_run_expect(local, 0, LONG);
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* A process that has left the run that was, and is not in the next one yet. */
+TEST(a_ps_that_dies_between_two_runs_is_started_again) {
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local = start(
+        run, "killed",
+        WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.recover=10"));
+    struct pids pids = await_pids(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pids.ps[0], SIGKILL), 0);
+    cluster_run_await_soon(local, "ps 1: the run is over: ");
+    assert_int_equal(kill(pids.ps[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "ps 1 was killed by signal 9");
+    expect_end(run, local, 1);
+}
+
+TEST(a_ps_that_is_stopped_for_too_long_is_ended_and_started_again) {
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "stopped",
+              WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.peer=1",
+                    "--set", "timeouts.recover=10"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    cluster_run_await_soon(local, "ps 1 was killed by signal 9");
+    expect_end(run, local, 1);
+}
+
+/* Nobody else takes its place while it stands still. */
+TEST(a_worker_that_is_stopped_for_too_long_is_ended_and_started_again) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start(run, "stopped",
+              WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.peer=1"));
+    pid_t pid = await_pid(local, "worker 1");
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    cluster_run_await_soon(local, "worker 1 was killed by signal 9");
+    cluster_run_expect(local, 0, LONG);
+    expect_rewinds(local, 0);
 }
 
 TEST(with_staleness_it_goes_on_too) {
@@ -211,6 +269,33 @@ TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
     assert_non_null(text);
     assert_contains(text, "ps 0");
     assert_contains(text, "timeouts.recover");
+    /* The summary has the checkpoint that the same command resumes from. */
+    cluster_fixture_expect_logged(leader, "chief: checkpoint: ");
+}
+
+/* It was declared dead, and its run has gone back without it. */
+TEST(a_ps_that_was_stopped_while_the_run_went_back_may_join_anew) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 200, \"checkpoint\": "
+                         "{\"every_steps\": 250}, "
+                         "\"timeouts\": {\"peer\": 2}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    struct cluster_process *leader = fixture.tasks[0].process,
+                           *old = fixture.tasks[ps].process;
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(old, SIGSTOP);
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_run_await_soon(leader, "worker 0 joined");
+    cluster_run_signal(old, SIGCONT);
+    cluster_run_expect_soon(old, RETRY);
+    const char *text = cluster_run_errors(old); /* by the old run, or the new */
+    assert_true(strstr(text, "has declared this process dead") ||
+                strstr(text, "without this process"));
+    cluster_fixture_start(&fixture, ps);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_rewinds(leader, 1);
 }
 
 TEST(a_signal_between_two_runs_ends_all) {
@@ -271,6 +356,30 @@ TEST(a_worker_of_local_is_started_again_and_trains_on) {
     cluster_run_await_soon(local, "worker 1 joined from ");
     cluster_run_expect(local, 0, LONG);
     expect_rewinds(local, 0);
+}
+
+static json_int_t untrained_samples(struct cluster_process *process) {
+    return json_integer_value(
+        json_object_get(cluster_run_json(process), "untrained_samples"));
+}
+
+/* Steps that lack a worker's share are not computed again, if they are before
+ * the checkpoint that the run goes back to. */
+TEST(what_was_untrained_before_the_checkpoint_stays_counted) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start(run, "untrained", WORDS("--set", "checkpoint.dir=b"));
+    struct pids pids = await_pids(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pids.workers[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "nothing of worker 1's share");
+    cluster_run_await_soon(local, "worker 1 joined from ");
+    for (int i = 0; i < 2; i++) /* it trains from one of them on */
+        cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pids.ps[0], SIGKILL), 0);
+    cluster_run_expect(local, 0, LONG);
+    expect_rewinds(local, 1);
+    assert_true(untrained_samples(local) > 0);
 }
 
 TEST(what_cannot_go_back_is_refused_by_name) {
