@@ -109,9 +109,8 @@ TEST(a_caller_tries_a_port_in_use_for_10_s) {
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 0);
     set_address(run, "chief", 0, textf("127.0.0.1:%u", port));
-    struct cluster_process *chief =
-        cluster_run_task_program(run, "chief", 0, caller,
-                                 (const char *const[]){"none", NULL});
+    struct cluster_process *chief = cluster_run_task_program(
+        run, "chief", 0, caller, (const char *const[]){"none", NULL});
     int64_t begin = time_now();
     cluster_run_expect_soon(chief, 138);
     assert_true(time_now() - begin < 25 * TIME_S);
