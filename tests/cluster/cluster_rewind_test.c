@@ -72,6 +72,17 @@ static void undisturbed(struct cluster_run *run) {
                        0, LONG);
 }
 
+/* A run that gets SIGNAL at its process WHO ("ps 1") after a checkpoint. */
+static struct cluster_process *start_and_signal(struct cluster_run *run,
+                                                const char *const *changes,
+                                                const char *who, int signal) {
+    struct cluster_process *local = start(run, "disturbed", changes);
+    pid_t pid = await_pid(local, who);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pid, signal), 0);
+    return local;
+}
+
 static void expect_rewinds(struct cluster_process *process, int rewinds) {
     const json_t *summary = cluster_run_json(process);
     assert_int_equal(json_integer_value(json_object_get(summary, "rewinds")),
@@ -125,13 +136,10 @@ TEST(without_a_checkpoint_it_goes_back_to_its_start) {
 TEST(a_ps_that_dies_while_the_run_goes_back_is_awaited_again) {
     cluster_run_job(run, JOB);
     undisturbed(run);
-    struct cluster_process *local =
-        start(run, "killed", WORDS("--set", "checkpoint.dir=b"));
-    pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pid, SIGKILL), 0);
+    struct cluster_process *local = start_and_signal(
+        run, WORDS("--set", "checkpoint.dir=b"), "ps 1", SIGKILL);
     cluster_run_await_soon(local, "the run goes back to its checkpoint");
-    pid = await_pid(local, "ps 1");
+    pid_t pid = await_pid(local, "ps 1");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_await_soon(local, "ps 1 was killed by signal 9");
     cluster_run_expect(local, 0, LONG);
@@ -157,13 +165,11 @@ TEST(a_ps_that_dies_between_two_runs_is_started_again) {
 TEST(a_ps_that_is_stopped_for_too_long_is_ended_and_started_again) {
     cluster_run_job(run, JOB);
     undisturbed(run);
-    struct cluster_process *local =
-        start(run, "stopped",
-              WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.peer=1",
-                    "--set", "timeouts.recover=10"));
-    pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pid, SIGSTOP), 0);
+    struct cluster_process *local = start_and_signal(
+        run,
+        WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.peer=1", "--set",
+              "timeouts.recover=10"),
+        "ps 1", SIGSTOP);
     cluster_run_await_soon(local, "ps 1 was killed by signal 9");
     expect_end(run, local, 1);
 }
@@ -171,12 +177,9 @@ TEST(a_ps_that_is_stopped_for_too_long_is_ended_and_started_again) {
 /* Nobody else takes its place while it stands still. */
 TEST(a_worker_that_is_stopped_for_too_long_is_ended_and_started_again) {
     cluster_run_job(run, JOB);
-    struct cluster_process *local =
-        start(run, "stopped",
-              WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.peer=1"));
-    pid_t pid = await_pid(local, "worker 1");
-    cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pid, SIGSTOP), 0);
+    struct cluster_process *local = start_and_signal(
+        run, WORDS("--set", "checkpoint.dir=b", "--set", "timeouts.peer=1"),
+        "worker 1", SIGSTOP);
     cluster_run_await_soon(local, "worker 1 was killed by signal 9");
     cluster_run_expect(local, 0, LONG);
     expect_rewinds(local, 0);
@@ -185,12 +188,10 @@ TEST(a_worker_that_is_stopped_for_too_long_is_ended_and_started_again) {
 TEST(with_staleness_it_goes_on_too) {
     cluster_run_job(run, JOB);
     struct cluster_process *local =
-        start(run, "killed",
-              WORDS("--set", "checkpoint.dir=b", "--set",
-                    "strategy.staleness=\"inf\""));
-    pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pid, SIGKILL), 0);
+        start_and_signal(run,
+                         WORDS("--set", "checkpoint.dir=b", "--set",
+                               "strategy.staleness=\"inf\""),
+                         "ps 1", SIGKILL);
     cluster_run_await_soon(local, "the run goes on after step ");
     cluster_run_expect(local, 0, LONG);
     expect_rewinds(local, 1);
@@ -201,13 +202,11 @@ TEST(an_outlet_has_each_step_once) {
     cluster_run_job(run, JOB);
     undisturbed(run);
     struct cluster_process *local =
-        start(run, "killed",
-              WORDS("--set", "checkpoint.dir=b", "--set",
-                    "metrics.jsonl=points.jsonl", "--set",
-                    "tensorboard.enabled=true"));
-    pid_t pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pid, SIGKILL), 0);
+        start_and_signal(run,
+                         WORDS("--set", "checkpoint.dir=b", "--set",
+                               "metrics.jsonl=points.jsonl", "--set",
+                               "tensorboard.enabled=true"),
+                         "ps 1", SIGKILL);
     expect_end(run, local, 1);
     FILE *file = fopen(cluster_run_path(run, "points.jsonl"), "re");
     assert_non_null(file);

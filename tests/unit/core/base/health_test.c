@@ -88,6 +88,23 @@ TEST(no_report_is_due_within_its_interval_or_while_it_is_read) {
     assert_null(health_begin(NULL, NOW));
 }
 
+TEST(a_last_report_is_due_at_any_time_and_is_no_sign_of_life) {
+    begin(*state, NOW)->step = 7;
+    health_end(*state);
+    health_leave_loop(*state, HEALTH_ENDING);
+    begin(*state, NOW + TIME_MS);
+    health_end(*state);
+    health_leave_loop(*state, HEALTH_ENDING);
+    struct health_report *report = health_begin_last(*state);
+    assert_non_null(report);
+    assert_int_equal(report->step, 0);
+    health_end(*state);
+    assert_int_equal(health_silence(*state, NOW + TIME_S), -1);
+    assert_non_null(health_begin_last(*state));
+    health_end(*state);
+    assert_null(health_begin_last(NULL));
+}
+
 TEST(a_role_outside_its_loop_is_not_silent) {
     assert_int_equal(health_silence(*state, NOW), -1);
     begin(*state, NOW);
