@@ -79,14 +79,15 @@ bool rewind_begin(struct run *run, const char *departed) {
     return true;
 }
 
-/* Has each live trainer ended a step? What its caller does is known then. */
+/* Is each live trainer past a second step? What its caller does is known then,
+ * and what it has kept after the first. */
 static bool all_have_begun(const struct run *run) {
     bool any = false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         if (run->roster.slots[r].state != ROSTER_HELD)
             continue;
-        if (!trainer->from || trainer->heartbeat.clock < trainer->from)
+        if (!trainer->from || trainer->heartbeat.clock <= trainer->from)
             return false;
         any = true;
     }

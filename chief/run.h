@@ -68,7 +68,7 @@ struct run_trainer {
     bool ended_early;    /* and the others go on without it */
     bool leaving;        /* says goodbye soon, on a signal */
     bool keeps;          /* something with each checkpoint */
-    uint64_t keeps_with; /* with staleness: the last step it was told of */
+    uint64_t keeps_with; /* with staleness: the last step it is to write */
     bool dismissed;      /* a joiner that was told to end */
     bool measured;  /* has reported its bandwidth while all trainers transfer at
                        once */

@@ -344,7 +344,7 @@ enum capstan_outcome {
  * depend on nothing else. After capstan_start. Such a run, with ps,
  * checkpoint.dir and strategy.recovery not "end", goes on after the death of a
  * ps once that is back: all of its ranks go back to its newest checkpoint. It
- * writes one when its ranks have ended their first step.
+ * writes one when its ranks have ended their first two steps.
  *
  * The rank is in the same process then, and declares nothing again. From the
  * death on what it pushes is left out; capstan_wait, capstan_lookup and

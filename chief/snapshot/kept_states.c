@@ -41,12 +41,35 @@ static bool take_files(struct kept_state *state, const Capstan__Kept *kept) {
     return true;
 }
 
+/* Tells RANK to write what it keeps with STEP. */
+static void request_of(struct run *run, uint32_t rank, uint64_t step) {
+    Capstan__Snapshot message = CAPSTAN__SNAPSHOT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    message.step = step;
+    message.write = true;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
+    control.snapshot = &message;
+    control_server_send(run->control_server, &run->roster.slots[rank],
+                        &control);
+}
+
+/* The checkpoint of step `keeps_with` may be on its way, and now waits for what
+ * RANK keeps. */
+static void begin_to_keep(struct run *run, uint32_t rank) {
+    struct run_trainer *trainer = &run->trainers[rank];
+    bool is_complete = run->checkpoints.has_saved &&
+                       run->checkpoints.saved >= trainer->keeps_with;
+    if (!trainer->keeps && trainer->keeps_with && !is_complete)
+        request_of(run, rank, trainer->keeps_with);
+    trainer->keeps = true;
+}
+
 void kept_states_receive(struct run *run, const struct roster_slot *slot,
                          const Capstan__Kept *kept) {
     struct run_kept *all = &run->checkpoints.kept;
     struct kept_state state = {
         .rank = slot->rank, .step = kept->step, .lead = kept->lead};
-    run->trainers[slot->rank].keeps = true;
+    begin_to_keep(run, slot->rank);
     if (!kept->step)
         return;
     struct kept_state *items =
@@ -80,18 +103,15 @@ void kept_states_send(struct run *run, Capstan__Control *control) {
 }
 
 void kept_states_request(struct run *run, uint64_t step) {
-    Capstan__Snapshot message = CAPSTAN__SNAPSHOT__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    message.step = step;
-    message.write = true;
-    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
-    control.snapshot = &message;
     if (run_synchronous(run))
         return;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->roster.slots[r].state == ROSTER_HELD)
-            run->trainers[r].keeps_with = step;
-    kept_states_send(run, &control);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        if (run->roster.slots[r].state != ROSTER_HELD)
+            continue;
+        run->trainers[r].keeps_with = step;
+        if (run->trainers[r].keeps)
+            request_of(run, r, step);
+    }
 }
 
 bool kept_states_any(const struct run *run) {

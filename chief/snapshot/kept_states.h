@@ -34,7 +34,8 @@ void kept_states_receive(struct run *run, const struct roster_slot *slot,
                          const Capstan__Kept *kept);
 
 /* With staleness no rank knows of a step that all have reached: each that keeps
- * something is told to write it with STEP. Synchronous: no-op. */
+ * something, or begins to before STEP's checkpoint is complete, is told to
+ * write it with STEP. Synchronous: no-op. */
 void kept_states_request(struct run *run, uint64_t step);
 
 /* Sends CONTROL to each live trainer that keeps something. */

@@ -768,6 +768,19 @@ TEST(a_caller_goes_back_with_the_run_when_a_ps_dies) {
     }
 }
 
+/* Its first bytes come while a checkpoint is on its way, which waits for them
+ * only if the rank has been told of it. */
+TEST(with_staleness_a_rank_may_begin_to_keep_during_a_checkpoint) {
+    for (unsigned i = 0; i < 5; i++) {
+        run = cluster_fixture_reset(state);
+        cluster_run_expect_soon(
+            start(run, "2", "2", "rewinds-late",
+                  SETS("checkpoint.dir=a", "checkpoint.every_steps=1",
+                       "steps=40", "strategy.staleness=\"inf\"")),
+            0);
+    }
+}
+
 TEST(a_caller_that_does_not_say_so_ends_with_its_ps) {
     struct cluster_process *local =
         start_rewinds(run, "rewinds-not", "a", NULL);
