@@ -173,6 +173,14 @@ def _find() -> str:
     return _NAME
 
 
+def folder() -> Path:
+    """Where the library, which is loaded, and its plugins are."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "/libcapstan.so" in line:
+            return Path(line.split(maxsplit=5)[5]).parent
+    raise FileNotFoundError(_NAME)
+
+
 def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(_find())
     for name, arguments in _FUNCTIONS.items():

@@ -923,6 +923,11 @@ def current() -> Run:
     return _current
 
 
+def is_open() -> bool:
+    """Is this process in a run?"""
+    return _current is not None and _current._open is not None
+
+
 def version() -> str:
     """The library's, "0.1.0"."""
     return _c.capstan_version().decode()
@@ -959,7 +964,7 @@ def join(
 ) -> AnyRun:
     """init() for a subclass of Run."""
     global _current
-    if _current is not None and _current._open is not None:
+    if is_open():
         raise ConfigError(
             "init() was called before: use the run that it returned, or close "
             "that one first",

@@ -623,6 +623,11 @@ class Exchange:
                 self.run.fail(text)  # a framework may change what is raised
                 raise Failed(text, "CALLER_FAILED")
 
+    def push_none(self, contribution: Contribution) -> None:
+        """Pushes a step to which this rank brings no bytes."""
+        self._push_without(contribution, EMPTY)
+        self._push_buffers(False)
+
     def push_void(self) -> None:
         """Pushes a step whose gradients overflowed."""
         self._copier.send(wait=True)  # of rows

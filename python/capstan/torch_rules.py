@@ -673,13 +673,17 @@ class Worker(Own):
 
     def _average(self) -> None:
         """The end of the last backward pass of a step."""
-        self._exchange.push_rest()
-        self._agreed.push()
+        self._bring()
         self._exchange.end_step()
         self._exchange.wait()
         self._agreed.check()
         self._averaged = True
         self._mark(True)
+
+    def _bring(self) -> None:
+        """Pushes what is left to push of this rank's part in the step."""
+        self._exchange.push_rest()
+        self._agreed.push()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-import capstan.horovod as hvd  # import horovod.torch as hvd
+import capstan.horovod.torch as hvd  # import horovod.torch as hvd
 from capstan.examples.images import read
 
 parser = argparse.ArgumentParser()
