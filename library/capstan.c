@@ -435,6 +435,17 @@ PUBLIC int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
                      TIME_NEVER);
 }
 
+PUBLIC int capstan_write_rows(capstan_run *run, const struct capstan_rows *rows,
+                              size_t n) {
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run,
+                     external_write_rows(run->external,
+                                         (const struct external_rows *)rows,
+                                         (uint32_t)n),
+                     TIME_NEVER);
+}
+
 PUBLIC int capstan_start(capstan_run *run, double seconds) {
     if (is_over(run))
         return over_result(run);

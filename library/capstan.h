@@ -248,6 +248,23 @@ int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,
 int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
                       size_t n);
 
+/* Sets rows of N lists, VALUES [count, dim] without bags, copied; of equal ids
+ * the last stands. A row that is not there, or not admitted, is then, and its
+ * state begins; that of others stays as it is.
+ *
+ * Before capstan_start: the rows that the table begins with. All ranks call it
+ * for the same tables, and the rows of rank 0 stand; others may give none. No
+ * rank reads a row before they are there. A run that continues a checkpoint has
+ * rows, and leaves them out.
+ *
+ * After it: with this step, as capstan_push_rows, and once, also where messages
+ * are lost or processes die. They are set before the step's gradients are
+ * applied; where several ranks set a row, the highest rank's stand. This rank's
+ * lookups read them at once, those of others when the step is done. Before
+ * capstan_prefetch in a step. */
+int capstan_write_rows(capstan_run *run, const struct capstan_rows *rows,
+                       size_t n);
+
 /* Where the run is. */
 struct capstan_position {
     uint64_t step; /* steps that the run has completed */

@@ -32,7 +32,9 @@ static const struct parameter *parameter_of(const struct server *server,
 static bool awaits_values(const void *context, uint32_t block) {
     const struct server *server = context;
     const struct parameter *parameter = parameter_of(server, block);
-    return server->settings.awaits_values && parameter && parameter->values;
+    return server->settings.awaits_values &&
+           (parameter ? parameter->values
+                      : layout_assigns_rows(server->settings.layout));
 }
 
 static bool kept_by_trainers(const void *context, uint32_t block) {
@@ -246,6 +248,17 @@ static void set_rule(const struct server *server, struct work_item *item) {
             group.lr * schedule_factor(&server->schedule, item->round.step);
 }
 
+/* Those of an overflowed round count too. */
+static void collect_assigned(struct server *server, struct work_item *item) {
+    struct link_bytes rows[PLAN_MAX_TRAINERS];
+    unsigned count = gradient_inbox_assigned(server->gradient_inbox,
+                                             item->action.block, rows);
+    for (unsigned i = 0; i < count; i++)
+        item->assigned[i] = (struct row_part){rows[i].data, rows[i].size, NULL};
+    item->round.assigned = item->assigned;
+    item->round.num_assigned = count;
+}
+
 /* Sets ITEM's round to the pending gradients of its block or partition, scaled
  * to the mean over all device replicas behind them. An overflowed round has
  * none. */
@@ -276,6 +289,7 @@ static void collect_gradients(struct server *server, struct work_item *item) {
         server_use_lookup(server, item, ranks[i], &item->parts[i]);
     }
     round->parts = item->parts;
+    collect_assigned(server, item);
     round->factor = factor_of(server, action->step);
 }
 
@@ -487,9 +501,10 @@ static enum status server_run_queued_actions(struct server *server,
     struct update_core_action action;
     enum status status = STATUS_OK;
     struct update_core *core = server->update_core;
-    if (server->no_memory)
-        return status_fail(why, FAILURE_NO_MEMORY,
-                           "no memory for the weights of a trainer");
+    if (server->assigned) {
+        *why = server->assigned_why;
+        return server->assigned;
+    }
     if (!server->settings.job->staleness)
         reply_queue_set_due(
             server->reply_queue, update_core_due(core),

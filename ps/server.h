@@ -38,8 +38,8 @@ struct server_settings {
     const struct optimizer_group *table_groups; /* which tables name */
     uint32_t threads;   /* worker threads for block operations; 0: none, the
                            caller does the work */
-    bool awaits_values; /* blocks of parameters with `values` wait for rank 0's
-                           initial weights */
+    bool awaits_values; /* blocks of parameters with `values`, and partitions
+                           if a table has `assigned`, wait for rank 0's */
     struct run_schedule run_schedule;
     struct loss_scaler scaler; /* restored loss scaler; all 0: none was saved */
     /* BLOCK has reached VERSION, a planned or requested snapshot round. */

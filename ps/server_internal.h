@@ -48,7 +48,9 @@ struct server {
     int64_t update_ns;   /* spent on updates so far, summed over threads */
     int64_t wanted_at; /* when a trainer's weights were last asked for, or came
                         */
-    bool no_memory;    /* for weights that the update core has accepted */
+    /* Of assigned weights or rows that the update core has accepted. */
+    enum status assigned;
+    struct failure assigned_why;
 };
 
 /* Rows of tables, in server_messages.c. */

@@ -82,15 +82,19 @@ static const char *server_push(struct server *server, struct link_frame *frame,
                   header->encoding != CAPSTAN__DATA_HEADER__ENCODING__OVERFLOW;
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         uint32_t b = header->blocks[i], size = server->block_index.sizes[i];
+        uint32_t assigned = server->block_index.assigned[i];
         record_ack_request(server, b, header);
         enum update_core_result result = server_push_unit(server, b, header);
-        if (result == UPDATE_CORE_ACCEPTED)
+        if (result == UPDATE_CORE_ACCEPTED) {
             gradient_inbox_add(server->gradient_inbox, b, header->rank, payload,
                                (struct link_bytes){size ? bytes : NULL, size},
                                counts);
+            gradient_inbox_assign(server->gradient_inbox, b, header->rank,
+                                  (struct link_bytes){bytes + size, assigned});
+        }
         if (result == UPDATE_CORE_REFUSED)
             error = "a push whose clock is out of order";
-        bytes += size;
+        bytes += (size_t)size + assigned;
     }
     gradient_inbox_release(server->gradient_inbox, payload);
     return error;
@@ -210,7 +214,10 @@ static const char *assign_first(struct server *server,
         if (result == UPDATE_CORE_ACCEPTED) {
             work_items_wait(server->work_items);
             server->wanted_at = time_now();
-            server->no_memory |= !shard_assign(server->units.shard, b, floats);
+            if (!shard_assign(server->units.shard, b, floats))
+                server->assigned =
+                    status_fail(&server->assigned_why, FAILURE_NO_MEMORY,
+                                "no memory for the weights of a trainer");
         }
         floats += shard_block_bytes(server->units.shard, b);
     }
@@ -310,17 +317,46 @@ static const char *refusal(const struct failure *why) {
 static const char *check_rows(struct server *server,
                               const Capstan__DataHeader *header,
                               const char *bytes) {
+    const struct block_index *index = &server->block_index;
     struct failure why;
     uint32_t probable = 0;
-    for (uint32_t i = 0; i < header->n_sizes; i++, probable++) {
+    for (uint32_t i = 0; i < header->n_blocks; i++, probable++) {
         uint32_t p = partition_of(server, header->blocks[i]);
-        const struct row_part part = {bytes, header->sizes[i], NULL};
-        bytes += part.size;
+        const struct row_part part = {bytes, index->sizes[i], NULL};
+        const char *assigned = bytes + part.size;
+        bytes = assigned + index->assigned[i];
         if (part.size &&
             !row_lookups_find(server->row_lookups, header->rank, p, &part,
                               &probable) &&
             row_shard_check(server->units.rows, p, part.bytes, part.size, &why))
             return refusal(&why);
+        if (index->assigned[i] &&
+            row_shard_check(server->units.rows, p, assigned, index->assigned[i],
+                            &why))
+            return refusal(&why);
+    }
+    return NULL;
+}
+
+/* Rank 0's rows: until they are here nobody reads their partitions. */
+static const char *assign_rows(struct server *server,
+                               const Capstan__DataHeader *header,
+                               const char *bytes) {
+    for (size_t i = 0; i < header->n_blocks && !server->assigned; i++) {
+        uint32_t b = header->blocks[i];
+        const struct row_part part = {bytes, header->sizes[i], NULL};
+        enum update_core_result result = update_core_assign(
+            server->update_core, b, header->rank, header->clock, header->seq);
+        if (result == UPDATE_CORE_REFUSED)
+            return "rows to begin with after the first push";
+        if (result == UPDATE_CORE_ACCEPTED && part.size) {
+            work_items_wait(server->work_items);
+            server->assigned = row_shard_assign(
+                server->units.rows, partition_of(server, b), &part,
+                update_core_version(server->update_core, b),
+                &server->assigned_why);
+        }
+        bytes += part.size;
     }
     return NULL;
 }
@@ -528,6 +564,9 @@ static const char *dispatch(struct server *server, struct link_frame *frame,
     case CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS:
         error = check_rows(server, header, frame->payload.data);
         return error ? error : server_push(server, frame, header);
+    case CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS:
+        error = check_rows(server, header, frame->payload.data);
+        return error ? error : assign_rows(server, header, frame->payload.data);
     case CAPSTAN__DATA_HEADER__KIND__LOOKUP:
         return server_look_up(server, frame, header);
     case CAPSTAN__DATA_HEADER__KIND__QUERY:

@@ -157,12 +157,14 @@ void work_items_close(struct work_items **where) {
 /* An item, with its arrays behind it. */
 static struct work_item *allocate_item(const struct work_items *items) {
     size_t ranks = items->settings.num_ranks;
-    struct work_item *item = malloc(
-        sizeof *item + ranks * (3 * sizeof(void *) + sizeof(struct row_part)));
+    struct work_item *item =
+        malloc(sizeof *item +
+               ranks * (3 * sizeof(void *) + 2 * sizeof(struct row_part)));
     if (!item)
         return NULL;
     item->parts = (struct row_part *)(item + 1);
-    item->gradients = (const void **)(item->parts + ranks);
+    item->assigned = item->parts + ranks;
+    item->gradients = (const void **)(item->assigned + ranks);
     item->payloads = (struct gradient_payload **)(item->gradients + ranks);
     item->lookups = (struct row_lookup **)(item->payloads + ranks);
     return item;

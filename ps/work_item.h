@@ -21,12 +21,12 @@ struct gradient_payload; /* the caller's: received bytes that hold gradients */
 
 struct work_item {
     struct thread_pool_task task;
-    struct update_core_action action; /* UPDATE, SUM, REPLY or LOOKUP */
-    bool ack_only;                    /* REPLY: without weights */
-    bool mean;                        /* REPLY: the mean in place of weights */
-    struct unit_round round;          /* UPDATE, SUM */
-    struct row_part *parts;           /* [num_ranks]: its parts */
-    struct row_lookup *lookup;        /* LOOKUP, and the number of its part */
+    struct update_core_action action;  /* UPDATE, SUM, REPLY or LOOKUP */
+    bool ack_only;                     /* REPLY: without weights */
+    bool mean;                         /* REPLY: the mean in place of weights */
+    struct unit_round round;           /* UPDATE, SUM */
+    struct row_part *parts, *assigned; /* [num_ranks]: its parts */
+    struct row_lookup *lookup;         /* LOOKUP, and the number of its part */
     uint32_t part;
     struct row_lookup *
         *lookups; /* [num_ranks]: those whose lists `parts` use */

@@ -609,6 +609,47 @@ enum status row_table_apply(struct row_table *table,
     return status ? status : apply_rule(table, update, &pending, why);
 }
 
+/* The row of table NUMBER's ID, new if there is none, and admitted; its page is
+ * the table's. */
+static enum status admitted_row(struct row_table *table, uint32_t number,
+                                uint64_t id, struct row **out,
+                                struct failure *why) {
+    uint64_t hash = layout_row_hash(number, id);
+    uint32_t place = row_in_entry(table, find_entry(table, number, id, hash));
+    bool is_new = place == NO_ROW;
+    if (is_new) {
+        enum status status =
+            row_table_add(table, number, id, hash, &place, why);
+        if (status)
+            return status;
+    } else if (!own_page(table, place)) {
+        return row_table_no_memory(table, why);
+    }
+    struct row *row = *out = row_of(table, place);
+    if (is_new || !is_admitted(table, row)) {
+        row->count = table->admit;
+        admit_row(table, row);
+    }
+    return STATUS_OK;
+}
+
+enum status row_table_assign(struct row_table *table,
+                             const struct row_keys *keys, const void *floats,
+                             uint64_t step, struct failure *why) {
+    const char *from = floats;
+    size_t bytes = table->dim * sizeof(float);
+    for (uint32_t k = 0; k < keys->count; k++, from += bytes) {
+        struct row *row = NULL;
+        enum status status =
+            admitted_row(table, keys->tables[k], keys->ids[k], &row, why);
+        if (status)
+            return status;
+        row->touched = (uint32_t)step;
+        memcpy(row_floats(row), from, bytes);
+    }
+    return STATUS_OK;
+}
+
 /* Removes ENTRY, and moves later ones of its chain towards where their search
  * begins (Knuth, TAOCP 6.4, Algorithm R). */
 static void close_hole(struct row_table *table, const uint32_t *entry) {

@@ -89,6 +89,14 @@ enum status row_table_apply(struct row_table *table,
                             const struct row_table_update *update,
                             struct failure *why) MUST_CHECK;
 
+/* In update STEP: sets the weights of the rows of KEYS to FLOATS [count, dim],
+ * of any alignment. A row that is not there or not admitted is admitted, and
+ * its state begins; the state of others stays. Fails as row_table_apply, but
+ * for values. */
+enum status row_table_assign(struct row_table *table,
+                             const struct row_keys *keys, const void *floats,
+                             uint64_t step, struct failure *why) MUST_CHECK;
+
 /* In update STEP: removes rows that were last updated before BEFORE; returns
  * how many. */
 uint64_t row_table_expire(struct row_table *table, uint64_t before,

@@ -359,6 +359,13 @@ uint32_t layout_units(const struct layout *layout) {
     return layout->num_blocks + layout->num_partitions;
 }
 
+bool layout_assigns_rows(const struct layout *layout) {
+    for (uint32_t t = 0; t < layout->num_tables; t++)
+        if (layout->tables[t].assigned)
+            return true;
+    return false;
+}
+
 uint64_t layout_digest(const struct layout *layout) {
     uint64_t digest =
         XXH3_64bits(layout->parameters,

@@ -65,11 +65,12 @@ struct table {
     uint32_t admit;    /* pushes before a row is admitted and counts; 0: none */
     uint64_t expire;   /* updates without a push that remove a row; 0: never */
     uint64_t max_rows; /* of all ps together; 0: no limit */
-    uint32_t stack;   /* computed: tables of one width, optimizer, admission and
-                         expiry are stored together, numbered from 0 */
-    uint32_t unused;  /* 0: no padding in layout_digest */
-    uint64_t num_ids; /* how many there are; 0: any. Not of its identity: it is
-                         not in layout_digest, nor in a manifest */
+    uint32_t stack;  /* computed: tables of one width, optimizer, admission and
+                        expiry are stored together, numbered from 0 */
+    uint32_t unused; /* 0: no padding in layout_digest */
+    /* Not of its identity: not in layout_digest, nor in a manifest. */
+    uint64_t num_ids; /* how many there are; 0: any */
+    bool assigned;    /* rank 0 sends rows before the first step */
 };
 
 /* ELEMENTS floats of PARAMETER, starting at OFFSET (in floats). */
@@ -153,6 +154,9 @@ void layout_free(struct layout **layout);
 
 /* A hash of all parameters and tables. */
 uint64_t layout_digest(const struct layout *layout);
+
+/* Does rank 0 send rows of any table before the first step? */
+bool layout_assigns_rows(const struct layout *layout);
 
 /* Writes the initial weights of block B: element e of parameter p is Philox
  * (seed, stream p, position e). WEIGHTS: blocks[b].elements floats. */

@@ -392,6 +392,24 @@ static enum status gather_stack(struct row_shard *shard, uint32_t p,
     return STATUS_OK;
 }
 
+enum status row_shard_assign(struct row_shard *shard, uint32_t p,
+                             const struct row_part *part, uint64_t step,
+                             struct failure *why) {
+    struct row_partition *partition = &shard->partitions[p];
+    struct row_list *list = &partition->scratch.lists[0];
+    enum status status =
+        read_row_list(shard, part->bytes, part->size, list, why);
+    const char *floats = (const char *)part->bytes + list->size;
+    for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
+        const struct row_keys *keys = &list->keys[s];
+        status =
+            row_table_assign(partition->tables[s], keys, floats, step, why);
+        floats += (size_t)keys->count *
+                  row_keys_dim(shard->settings.layout, s) * sizeof(float);
+    }
+    return status;
+}
+
 static void expire_rows(struct row_table *table, uint64_t expire,
                         uint64_t step) {
     uint64_t every = expire / 16 ? expire / 16 : 1;
@@ -411,7 +429,12 @@ static enum status row_shard_update(void *holder, uint32_t p,
                                     const struct unit_round *round,
                                     struct failure *why) {
     struct row_shard *shard = holder;
-    enum status status = read_parts(shard, p, round, why);
+    enum status status = STATUS_OK;
+    for (unsigned i = 0; !status && i < round->num_assigned; i++)
+        status =
+            row_shard_assign(shard, p, &round->assigned[i], round->step, why);
+    if (!status)
+        status = read_parts(shard, p, round, why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         struct row_table *table = shard->partitions[p].tables[s];
         const struct table *first =

@@ -71,6 +71,12 @@ struct row_part {
     const struct row_list *list; /* of the same bytes, read; NULL: none */
 };
 
+/* Sets the rows of PART, checked, in partition P, which has had STEP updates.
+ * Fails as row_table_assign. No update of P is under way. */
+enum status row_shard_assign(struct row_shard *shard, uint32_t p,
+                             const struct row_part *part, uint64_t step,
+                             struct failure *why) MUST_CHECK;
+
 /* An update then removes rows that have expired; it fails as row_table_apply.
  */
 extern const struct unit_table row_shard_units;

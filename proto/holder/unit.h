@@ -19,6 +19,9 @@ struct unit_round {
     const void *const *gradients; /* [num_parts], of a block; */
     const struct row_part *parts; /* of a partition */
     unsigned num_parts;
+    const struct row_part *assigned; /* [num_assigned]: rows of a partition that
+                                        are set before gradients are applied */
+    unsigned num_assigned;
     uint64_t step;      /* the unit's update number, from 1 */
     uint64_t rule_step; /* of them those to which some rank brought bytes */
     double rate;        /* AVERAGED: the share by which values move */

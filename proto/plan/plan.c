@@ -101,7 +101,8 @@ enum status plan_read_tables(struct layout *layout, Capstan__Table **tables,
                                    .admit = message->admit,
                                    .expire = message->expire,
                                    .max_rows = message->max_rows,
-                                   .num_ids = message->num_ids};
+                                   .num_ids = message->num_ids,
+                                   .assigned = message->assigned};
         snprintf(copies[t].name, sizeof copies[t].name, "%s", message->name);
     }
     enum status status =
@@ -128,6 +129,7 @@ Capstan__Table **plan_tables(const struct layout *layout) {
         messages[t].expire = table->expire;
         messages[t].max_rows = table->max_rows;
         messages[t].num_ids = table->num_ids;
+        messages[t].assigned = table->assigned;
         array[t] = &messages[t];
     }
     return array;

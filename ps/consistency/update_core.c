@@ -162,7 +162,7 @@ static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
 static void look_up_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *lookup = lookup_of(x, b, rank);
     uint64_t version = x->blocks[b].version;
-    if (!lookup->waiting ||
+    if (!lookup->waiting || x->blocks[b].awaits_values ||
         gate_clock(&x->gate, &x->ledger, b, rank) + lookup->early <
             lookup->clock ||
         !gate_may_read(&x->gate, &x->ledger, b, version, lookup->clock))

@@ -53,6 +53,7 @@ static bool is_empty_push(const Capstan__DataHeader *header) {
 static bool has_payload(const Capstan__DataHeader *header) {
     return (is_push(header) && !is_empty_push(header)) ||
            header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
+           header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS ||
            header->kind == CAPSTAN__DATA_HEADER__KIND__LOOKUP;
 }
 
@@ -62,9 +63,17 @@ static bool has_payload(const Capstan__DataHeader *header) {
 static enum job_wire expected_encoding(const struct block_index *index,
                                        const Capstan__DataHeader *header) {
     bool is_exact = header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN ||
+                    header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS ||
                     header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS ||
                     header->snapshot || header->tensor;
     return is_exact ? JOB_WIRE_FLOAT32 : index->wire;
+}
+
+/* A push of rows, with gradients or without, may set some. */
+static bool sizes_assigned(const Capstan__DataHeader *header) {
+    return !header->n_assigned ||
+           (header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS &&
+            header->n_assigned == header->n_blocks);
 }
 
 /* A query is about units of any kind. */
@@ -81,6 +90,7 @@ const char *block_index_check(struct block_index *index,
                               Capstan__DataHeader *header, size_t payload) {
     enum job_wire wire = expected_encoding(index, header);
     bool of_rows = header->kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS ||
+                   header->kind == CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS ||
                    header->kind == CAPSTAN__DATA_HEADER__KIND__LOOKUP;
     const struct unit_texts *texts = of_rows ? &of_partitions : &of_blocks;
     size_t bytes = 0;
@@ -92,6 +102,8 @@ const char *block_index_check(struct block_index *index,
     size_t sized = has_payload(header) ? header->n_blocks : 0;
     if (of_rows && (!header->n_blocks || header->n_sizes != sized))
         return "rows without the sizes of their partitions";
+    if (!sizes_assigned(header))
+        return "rows to be set without the sizes of their partitions";
     for (size_t i = 0; i < header->n_blocks; i++) {
         uint32_t id = header->blocks[i];
         if (!block_index_has(index, header, of_rows, id))
@@ -107,7 +119,8 @@ const char *block_index_check(struct block_index *index,
             index->sizes[i] = (uint32_t)encoding_bytes(
                 encoding_of_block(index->layout, id, wire),
                 index->layout->blocks[id].elements);
-        bytes += index->sizes[i];
+        index->assigned[i] = header->n_assigned ? header->assigned[i] : 0;
+        bytes += (size_t)index->sizes[i] + index->assigned[i];
     }
     return payload == bytes ? NULL : texts->size;
 }

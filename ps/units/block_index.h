@@ -20,7 +20,9 @@ struct block_index {
     enum job_wire wire;
     uint32_t *local; /* by plan number; BLOCK_INDEX_NOT_LOCAL: not here */
     uint32_t sizes[MESSAGE_MAX_BLOCKS]; /* of the last message checked: bytes of
-                                           each unit in its payload */
+                                           each unit in its payload, */
+    uint32_t assigned[MESSAGE_MAX_BLOCKS]; /* and behind them of the rows that a
+                                              push sets */
 };
 
 /* Local block i is the plan's block, or partition, IDS[i], ascending. False: no

@@ -26,6 +26,7 @@ struct inbox_entry {
     const void *floats;                        /* NULL: a push without bytes */
     uint32_t size;                             /* of `floats`, in bytes */
     bool counts;                               /* in the divisor of the mean */
+    struct link_bytes assigned;                /* rows to set; size 0: none */
 };
 
 struct gradient_inbox {
@@ -122,7 +123,25 @@ void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         struct link_bytes bytes, bool counts) {
     payload->references++;
     block_contributions(inbox, block)[rank] =
-        (struct inbox_entry){payload, bytes.data, (uint32_t)bytes.size, counts};
+        (struct inbox_entry){.gradient_payload = payload,
+                             .floats = bytes.data,
+                             .size = (uint32_t)bytes.size,
+                             .counts = counts};
+}
+
+void gradient_inbox_assign(struct gradient_inbox *inbox, uint32_t block,
+                           uint32_t rank, struct link_bytes rows) {
+    block_contributions(inbox, block)[rank].assigned = rows;
+}
+
+unsigned gradient_inbox_assigned(const struct gradient_inbox *inbox,
+                                 uint32_t block, struct link_bytes *rows) {
+    const struct inbox_entry *all = block_contributions(inbox, block);
+    unsigned count = 0;
+    for (uint32_t r = 0; r < inbox->num_ranks; r++)
+        if (all[r].gradient_payload && all[r].assigned.size)
+            rows[count++] = all[r].assigned;
+    return count;
 }
 
 static bool gradient_inbox_has_bytes(const struct inbox_entry *contribution) {

@@ -53,6 +53,16 @@ void gradient_inbox_add(struct gradient_inbox *inbox, uint32_t block,
                         uint32_t rank, struct gradient_payload *payload,
                         struct link_bytes bytes, bool counts);
 
+/* That contribution also sets ROWS of BLOCK, a partition: bytes of its payload,
+ * as row_shard.h has them. */
+void gradient_inbox_assign(struct gradient_inbox *inbox, uint32_t block,
+                           uint32_t rank, struct link_bytes rows);
+
+/* Writes what contributions to BLOCK set into ROWS [num_ranks], in rank order;
+ * returns how many do. Views until gradient_inbox_detach. */
+unsigned gradient_inbox_assigned(const struct gradient_inbox *inbox,
+                                 uint32_t block, struct link_bytes *rows);
+
 /* The sender of PAYLOAD has set GROUP (< num_groups) of the optimizer to VALUES
  * [OPTIMIZER_VALUES] for it; copied. */
 void gradient_inbox_set_values(struct gradient_payload *payload, uint32_t group,

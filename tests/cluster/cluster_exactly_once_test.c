@@ -19,6 +19,7 @@ enum { SHARED_ROWS = 48, OWN_ROWS = 8, FIRST_OWN = 1000 };
  * other, so that one wait often does for both. */
 static const uint32_t lost_kinds[NUM_PS] = {
     1u << CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS |
+        1u << CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS |
         1u << CAPSTAN__DATA_HEADER__KIND__ACK,
     1u << CAPSTAN__DATA_HEADER__KIND__PUSH |
         1u << CAPSTAN__DATA_HEADER__KIND__WEIGHTS,
@@ -419,6 +420,38 @@ static void sum_rows_bounded(struct faulty_run *faulty, uint64_t seed) {
     sum_rows_asynchronously(faulty, seed, "2");
 }
 
+/* Workers that check the rows they write; the first leads too. */
+static void write_rows_over_proxies(struct faulty_run *faulty, uint64_t seed,
+                                    const char *staleness) {
+    static const char *const arguments[] = {"writes", NULL};
+    struct cluster_process *processes[NUM_PS + NUM_WORKERS];
+    char caller[PATH_MAX];
+    unsigned used = 0;
+    cluster_fixture_caller(caller);
+    cluster_run_describe(faulty->run, 0, NUM_PS, NUM_WORKERS);
+    for (unsigned i = 0; i < NUM_PS; i++)
+        processes[used++] = cluster_run_task(faulty->run, "ps", i, NULL);
+    for (unsigned i = 0; i < NUM_PS; i++)
+        put_between(faulty, i, seed + i);
+    setenv("CAPSTAN_SET",
+           textf("strategy.staleness=%s\noptimizer.params.lr=1", staleness), 1);
+    for (unsigned i = 0; i < NUM_WORKERS; i++)
+        processes[used++] = cluster_run_task_program(faulty->run, "worker", i,
+                                                     caller, arguments);
+    unsetenv("CAPSTAN_SET");
+    while (used--)
+        cluster_run_expect(processes[used], 0, SECONDS);
+    expect_faults(faulty);
+}
+
+static void write_rows_synchronously(struct faulty_run *faulty, uint64_t seed) {
+    write_rows_over_proxies(faulty, seed, "0");
+}
+
+static void write_rows_unbounded(struct faulty_run *faulty, uint64_t seed) {
+    write_rows_over_proxies(faulty, seed, "\"inf\"");
+}
+
 static void prepare_training(const struct cluster_run *run, const char *file) {
     cluster_run_job(
         run, textf("{\"model\": {\"layers\": [64, 600, 10]}, \"epochs\": 2,"
@@ -512,6 +545,14 @@ TEST(an_asynchronous_sum_of_rows_is_exact) {
 
 TEST(a_sum_of_rows_of_bounded_staleness_is_exact) {
     repeat(state, sum_rows_bounded);
+}
+
+TEST(rows_that_are_written_are_exact) {
+    repeat(state, write_rows_synchronously);
+}
+
+TEST(rows_that_are_written_asynchronously_are_exact) {
+    repeat(state, write_rows_unbounded);
 }
 
 TEST(synchronous_rows_equal_those_without_faults) {

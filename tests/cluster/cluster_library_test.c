@@ -340,6 +340,16 @@ TEST(a_complete_run_takes_no_rows_when_started_again) {
     }
 }
 
+TEST(written_rows_are_exact) {
+    static const char *const staleness[] = {"strategy.staleness=0",
+                                            "strategy.staleness=2",
+                                            "strategy.staleness=\"inf\""};
+    for (unsigned c = 0; c < CLUSTERS; c++)
+        for (unsigned s = 0; s < 3 && (s == 0 || *clusters[c] != '0'); s++)
+            (void)play(state, clusters[c], "2", "writes", 0,
+                       SETS("optimizer.params.lr=1", staleness[s]));
+}
+
 /* What each rank and the lowest one keeps is of the checkpoint's step. */
 TEST(a_requested_checkpoint_has_what_ranks_keep) {
     for (unsigned c = 0; c < CLUSTERS; c++) {

@@ -23,6 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         return 0;
     fuzz_touch(header->blocks, header->n_blocks * sizeof *header->blocks);
     fuzz_touch(header->sizes, header->n_sizes * sizeof *header->sizes);
+    fuzz_touch(header->assigned, header->n_assigned * sizeof *header->assigned);
     fuzz_touch(header->text, strlen(header->text));
     drop_unknown(header);
     if (capstan__data_header__get_packed_size(header) > sizeof space)

@@ -75,6 +75,7 @@ void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
                                        .num_ranks = ranks,
                                        .replicas = fixture->replicas,
                                        .threads = fixture->threads,
+                                       .awaits_values = fixture->awaits_values,
                                        .run_schedule = fixture->run_schedule,
                                        .snapshot = take_snapshot,
                                        .on_square_sums = take_sums,

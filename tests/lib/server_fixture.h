@@ -26,6 +26,7 @@ struct server_fixture {
     uint32_t ids[SERVER_FIXTURE_BLOCKS], num_mine,
         elements[SERVER_FIXTURE_BLOCKS];
     uint32_t threads; /* of the service */
+    bool awaits_values;
     const uint32_t *replicas;
     struct server *server;
     struct link *trainers[SERVER_FIXTURE_MAX_RANKS];

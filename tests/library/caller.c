@@ -405,6 +405,94 @@ static int rows(struct caller *caller) {
                                "weights of the last step");
 }
 
+/* Rows of `writes`: those that rank 0 begins with, and each rank's own. */
+enum { BEGUN = 300, OWN = 7, WRITES_DIM = 3, WRITES_STEPS = 40 };
+
+/* Rank 0's, written twice: the last stands. Others write none. */
+static int write_first(struct caller *caller, struct capstan_rows *list) {
+    static uint64_t ids[2 * BEGUN];
+    static float values[2 * BEGUN * WRITES_DIM];
+    for (uint32_t i = 0; i < 2 * BEGUN; i++)
+        ids[i] = 5000 + i % BEGUN;
+    for (uint32_t i = 0; i < 2 * BEGUN * WRITES_DIM; i++)
+        values[i] = (float)i;
+    list->ids = ids;
+    list->values = values;
+    list->count = caller->rank ? 0 : 2 * BEGUN;
+    return capstan_write_rows(caller->run, list, 1);
+}
+
+static int expect_first(struct caller *caller, struct capstan_rows list) {
+    static uint64_t ids[BEGUN];
+    static float values[BEGUN * WRITES_DIM];
+    for (uint32_t i = 0; i < BEGUN; i++)
+        ids[i] = 5000 + i;
+    list.ids = ids;
+    list.values = values;
+    list.count = BEGUN;
+    int result = capstan_lookup(caller->run, &list, 1, -1);
+    for (uint32_t i = 0; !result && i < BEGUN * WRITES_DIM; i++)
+        result = expect(values[i] == (float)(i + BEGUN * WRITES_DIM),
+                        "rows to begin with", (double)values[i]);
+    return result;
+}
+
+/* Own row I after STEP: it was written in the last step that I is the rest of,
+ * and has fallen by 1 in that step and each since. */
+static float own_row(uint64_t step, uint64_t i) {
+    uint64_t since = (step + OWN - i) % OWN, at = step - since;
+    return step < i || !at ? -(float)step : 8 * (float)at - (float)(since + 1);
+}
+
+/* In each step a rank writes one of its rows, and pushes gradients to all of
+ * them; what it reads is exact, whatever the staleness. */
+static int writes(struct caller *caller) {
+    uint64_t ids[OWN];
+    float values[OWN * WRITES_DIM], gradients[OWN * WRITES_DIM];
+    struct capstan_rows list = {0};
+    struct capstan_table table = {"rows", WRITES_DIM, 0, "SGD", 0, 0, 0};
+    enum capstan_outcome outcome;
+    bool divides = !capstan_staleness(caller->run);
+    int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_declare_table(caller->run, &table, &list.table);
+    if (!result)
+        result = capstan_set_table(caller->run, list.table, "lr", 1);
+    if (!result)
+        result = write_first(caller, &list);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    if (!result)
+        result = expect_first(caller, list);
+    for (uint32_t i = 0; i < OWN; i++)
+        ids[i] = (uint64_t)caller->rank * 100 + i;
+    for (uint32_t i = 0; i < OWN * WRITES_DIM; i++)
+        gradients[i] = divides ? (float)caller->size : 1;
+    for (uint64_t s = 1; !result && s <= WRITES_STEPS; s++) {
+        float row[WRITES_DIM] = {(float)s * 8, (float)s * 8, (float)s * 8};
+        list.ids = &ids[s % OWN];
+        list.values = row;
+        list.count = 1;
+        result = capstan_write_rows(caller->run, &list, 1);
+        list.ids = ids;
+        list.values = gradients;
+        list.count = OWN;
+        if (!result)
+            result = capstan_push_rows(caller->run, &list, 1);
+        if (!result)
+            result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        list.values = values;
+        if (!result)
+            result = capstan_lookup(caller->run, &list, 1, -1);
+        for (uint32_t i = 0; !result && i < OWN * WRITES_DIM; i++)
+            result = expect(values[i] == own_row(s, i / WRITES_DIM),
+                            "a written row", (double)values[i]);
+    }
+    return result ? result : expect_first(caller, list);
+}
+
 /* What rank R pushes in STEP of `own`, a number that sums exactly. */
 static enum capstan_contribution own_push(uint64_t step, int r, float *value) {
     *value = (float)((step % 7) * 4) - 8 * (float)r;
@@ -912,6 +1000,8 @@ static int play(struct caller *caller, const char *name) {
     }
     if (!strcmp(name, "rows"))
         return rows(caller);
+    if (!strcmp(name, "writes"))
+        return writes(caller);
     if (!strcmp(name, "own"))
         return own(caller, true, UINT64_MAX, 0);
     if (!strcmp(name, "changes"))

@@ -57,8 +57,11 @@ struct exchange {
     void (*pull)(struct exchange *exchange, uint64_t clock, uint64_t snapshot);
 
     /* Sends rank 0's initial weights, in place of a pull; CLOCK: as there. A
-     * reducer broadcasts them itself. */
-    void (*assign)(struct exchange *exchange, uint64_t clock);
+     * reducer broadcasts them itself. ROWS, by both: rows of tables with which
+     * rank 0 begins, in place of gradients, if the plan's tables await them;
+     * borrowed as those of a push. */
+    void (*assign)(struct exchange *exchange, uint64_t clock,
+                   struct row_batch *rows);
 
     /* Sets GROUP of the plan's optimizer to VALUES [OPTIMIZER_VALUES], copied,
      * from step CLOCK on; before its first announcement. Of ranks that reduce
@@ -140,6 +143,10 @@ struct exchange {
     bool (*push_rows)(struct exchange *exchange, uint64_t clock,
                       enum contribution contribution_kind,
                       struct row_batch *rows);
+
+    /* The next push_rows also sets ROWS, which have weights in place of
+     * gradients, whatever its contribution; borrowed as that one's rows. */
+    void (*write_rows)(struct exchange *exchange, struct row_batch *rows);
 
     /* Waits until the last push of rows is taken; as `wait`. */
     bool (*wait_pushed)(struct exchange *exchange, int64_t until);

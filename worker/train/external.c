@@ -10,6 +10,7 @@
  * are copied from and to the arena, whose ranges are summed in place. */
 #include "core/base/time.h"
 #include "core/base/trace.h"
+#include "proto/messages/message.h"
 #include "worker/collective/trainer_group.h"
 #include "worker/train/external_internal.h"
 
@@ -32,6 +33,7 @@ static void close_tables(struct external_tables *all) {
     if (!all)
         return;
     table_steps_close(&all->steps);
+    row_writes_close(&all->writes);
     free(all->tables);
     free(all->groups);
     free(all->has_group);
@@ -94,6 +96,7 @@ static void reset_tables(struct external_tables *all) {
         return;
     table_steps_close(&all->steps);
     all->steps = (struct table_steps){0};
+    row_writes_close(&all->writes);
     all->awaited_clock = 0;
     all->open = false;
 }
@@ -573,12 +576,14 @@ static enum status check_lists(const struct external *external,
     return status;
 }
 
-/* Sends the awaited lookup; AHEAD: for the step after this one. */
+/* Sends the awaited lookup; AHEAD: for the step after this one, which reads the
+ * rows that this one writes. */
 static void send_awaited(struct external *external, struct trainer *trainer,
                          bool ahead) {
     struct external_tables *all = external->tables;
     all->awaited_clock = trainer->clock + ahead;
-    trainer->exchange->lookup(trainer->exchange, all->awaited_clock, ahead, 0,
+    trainer->exchange->lookup(trainer->exchange, all->awaited_clock,
+                              ahead && !row_writes_any(&all->writes), 0,
                               &all->steps.awaited->batch);
 }
 
@@ -676,13 +681,24 @@ static enum status begin_lookup(struct external *external,
 }
 
 /* The awaited rows are here. Those of the next step, if they are prepared, are
- * asked for first. */
-static void take_rows(struct external *external, struct trainer *trainer,
-                      const struct external_rows *rows, uint32_t count) {
+ * asked for first. What this step has written is read in their place. */
+static enum status take_rows(struct external *external, struct trainer *trainer,
+                             const struct external_rows *rows, uint32_t count,
+                             struct failure *why) {
     struct table_steps *steps = &external->tables->steps;
-    const struct row_lists *lists = table_steps_take(steps);
+    struct row_writes *writes = &external->tables->writes;
+    struct row_lists *lists = table_steps_take(steps);
+    struct row_batch *written;
     send_prepared(external, trainer);
+    if (row_writes_any(writes)) {
+        enum status status =
+            row_writes_list(writes, steps->index, &written, why);
+        if (status)
+            return status;
+        row_writes_overlay(writes, &lists->batch);
+    }
     table_steps_copy(steps, lists, rows, count);
+    return STATUS_OK;
 }
 
 enum external_result external_lookup(struct external *external,
@@ -710,9 +726,12 @@ enum external_result external_lookup(struct external *external,
     } else if (!count || wait_for_rows(trainer, until)) {
         waiter_enter(&external->waiter);
         if (count)
-            take_rows(external, trainer, rows, count);
+            status = take_rows(external, trainer, rows, count, &why);
         waiter_leave(&external->waiter);
-        result = EXTERNAL_DONE;
+        if (status)
+            external_report(trainer, &why);
+        else
+            result = EXTERNAL_DONE;
     } else {
         result = external_late(external, until);
     }
@@ -742,6 +761,107 @@ enum external_result external_push_rows(struct external *external,
     return status ? EXTERNAL_OVER : EXTERNAL_DONE;
 }
 
+/* Rows are written between the declaration of their table and the end, and
+ * before those of the next step are asked for ahead. */
+static enum status check_writes(const struct external *external,
+                                const struct trainer *trainer,
+                                const struct external_rows *rows,
+                                uint32_t count, struct failure *why) {
+    const struct external_tables *all = external->tables;
+    bool may = external->started ? !external->finished : !external->declared;
+    for (uint32_t i = 0; i < count; i++)
+        if (!may || !all || rows[i].table >= all->count || rows[i].offsets ||
+            rows[i].num_bags ||
+            (rows[i].count && !(rows[i].ids && rows[i].values)))
+            return status_fail(why, FAILURE_WRONG_CALL,
+                               "rows are written of a table that was not "
+                               "declared, in bags, or while the run starts or "
+                               "after its end");
+    if (count && (all->steps.prepared ||
+                  (all->steps.awaited && all->awaited_clock > trainer->clock)))
+        return status_fail(why, FAILURE_WRONG_CALL,
+                           "rows are written after those of the next step were "
+                           "asked for ahead: write them first");
+    return STATUS_OK;
+}
+
+/* The first writes to a table, before the start, say that rank 0's rows are
+ * awaited, also if this rank has none. */
+enum external_result external_write_rows(struct external *external,
+                                         const struct external_rows *rows,
+                                         uint32_t count) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why;
+    if (!trainer)
+        return external_left_out(external);
+    if (external_leaves_out(external))
+        count = 0;
+    waiter_enter(&external->waiter);
+    enum status status = check_writes(external, trainer, rows, count, &why);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        struct table *table = &external->tables->tables[rows[i].table];
+        table->assigned |= !external->started;
+        status = row_writes_add(&external->tables->writes, table->dim, &rows[i],
+                                &why);
+    }
+    waiter_leave(&external->waiter);
+    if (status)
+        external_report(trainer, &why);
+    external_leave(external);
+    return status ? EXTERNAL_OVER : EXTERNAL_DONE;
+}
+
+enum status external_first_rows(struct external *external,
+                                struct trainer *trainer,
+                                struct row_batch **batch, struct failure *why) {
+    struct external_tables *all = external->tables;
+    *batch = NULL;
+    if (!all || !layout_assigns_rows(trainer->plan->layout))
+        return STATUS_OK;
+    enum status status = open_steps(external, trainer, why);
+    return status ? status
+                  : row_writes_list(&all->writes, all->steps.index, batch, why);
+}
+
+/* A partition's part of a push is one message. */
+static enum status check_size(const struct row_batch *pushed,
+                              const struct row_batch *written,
+                              struct failure *why) {
+    for (uint32_t p = 0; pushed && p < written->layout->num_partitions; p++) {
+        const struct row_batch_part *own = &written->parts[p];
+        const struct row_batch_part *other = &pushed->parts[p];
+        uint64_t bytes =
+            (uint64_t)own->bytes + other->bytes +
+            ((uint64_t)own->floats + other->floats) * sizeof(float);
+        if (bytes > MESSAGE_MAX_PAYLOAD)
+            return status_fail(why, FAILURE_JOB_TOO_LARGE,
+                               "the rows that a step writes and pushes have "
+                               "%" PRIu64 " bytes in one partition, more than "
+                               "the %d MiB of a message: write fewer at once",
+                               bytes, MESSAGE_MAX_PAYLOAD >> 20);
+    }
+    return STATUS_OK;
+}
+
+/* What the step has written goes with its push, of which PUSHED (may be NULL)
+ * are the gradients. */
+static enum status send_writes(struct external *external,
+                               struct trainer *trainer,
+                               const struct row_batch *pushed,
+                               struct failure *why) {
+    struct external_tables *all = external->tables;
+    struct row_batch *written;
+    if (!row_writes_any(&all->writes))
+        return STATUS_OK;
+    enum status status =
+        row_writes_list(&all->writes, all->steps.index, &written, why);
+    if (!status)
+        status = check_size(pushed, written, why);
+    if (!status)
+        trainer->exchange->write_rows(trainer->exchange, written);
+    return status;
+}
+
 /* The contribution of a step without rows is that of its tensors. */
 enum status external_flush_rows(struct external *external,
                                 struct trainer *trainer, struct failure *why) {
@@ -754,6 +874,8 @@ enum status external_flush_rows(struct external *external,
     enum status status = open_steps(external, trainer, why);
     if (!status)
         status = table_steps_sum(&all->steps, &batch, why);
+    if (!status)
+        status = send_writes(external, trainer, batch, why);
     waiter_leave(&external->waiter);
     if (kind == CONTRIBUTION_ZERO && batch)
         kind = CONTRIBUTION_FULL;
@@ -762,6 +884,7 @@ enum status external_flush_rows(struct external *external,
         return status;
     waiter_enter(&external->waiter);
     table_steps_sent(&all->steps);
+    row_writes_sent(&all->writes);
     waiter_leave(&external->waiter);
     return STATUS_OK;
 }

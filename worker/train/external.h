@@ -271,6 +271,14 @@ enum external_result external_push_rows(struct external *external,
                                         const struct external_rows *rows,
                                         uint32_t count);
 
+/* Sets rows, of which VALUES are the weights; copied. Before external_start all
+ * ranks call it for the same tables, with rows or none: those of rank 0 are
+ * there before anybody reads, unless the run has rows already. After it they
+ * go with this step, before its gradients; this rank reads them at once. */
+enum external_result external_write_rows(struct external *external,
+                                         const struct external_rows *rows,
+                                         uint32_t count);
+
 /* Waits until PARAMETER's weights, or EXTERNAL_ALL, are those after its last
  * push. */
 enum external_result external_wait(struct external *external,

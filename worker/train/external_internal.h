@@ -8,6 +8,7 @@
 #include "core/store/dir_lock.h"
 #include "core/store/kept_file.h"
 #include "worker/train/external.h"
+#include "worker/train/row_writes.h"
 #include "worker/train/table_steps.h"
 #include "worker/train/trainer_internal.h"
 
@@ -42,6 +43,7 @@ struct external_tables {
     bool *has_group;
     uint32_t count;
     struct table_steps steps;
+    struct row_writes writes;
     uint64_t awaited_clock; /* of the step, less one, that awaits rows */
     bool open;
 };
@@ -124,6 +126,13 @@ enum external_result external_left_out(struct external *external);
 void external_find_position(const struct external *external,
                             const struct trainer *trainer,
                             struct external_position *position);
+
+/* The rows that were written before the start, if the plan's tables await rank
+ * 0's; else *BATCH is NULL. A view until row_writes_sent. */
+enum status external_first_rows(struct external *external,
+                                struct trainer *trainer,
+                                struct row_batch **batch,
+                                struct failure *why) MUST_CHECK;
 
 /* Has TRAINER joined a run that was under way? */
 bool external_has_joined(const struct trainer *trainer);

@@ -335,20 +335,49 @@ static enum status take_planned_optimizer(struct external *external,
     return check_means(external, why);
 }
 
-/* Rank 0 of a new run sends its weights, the others ask for them. */
-static void request_weights(struct external *external,
-                            struct trainer *trainer) {
+/* Rank 0's rows to begin with are the plan's, also of a rank that has none. */
+static enum status check_first_rows(const struct external *external,
+                                    const struct layout *layout,
+                                    struct failure *why) {
+    const struct external_tables *all = external->tables;
+    for (uint32_t t = 0; all && t < all->count && t < layout->num_tables; t++)
+        if (all->tables[t].assigned != layout->tables[t].assigned)
+            return status_fail(
+                why, FAILURE_MODEL_INVALID,
+                "rows of table \"%s\" are written before the start by %s and "
+                "not by %s: all ranks write them, with rows or none, and those "
+                "of rank 0 count",
+                all->tables[t].name,
+                all->tables[t].assigned ? "this rank" : "rank 0",
+                all->tables[t].assigned ? "rank 0" : "this rank");
+    return STATUS_OK;
+}
+
+/* Rank 0 of a new run sends its weights and first rows, the others ask for
+ * them. */
+static enum status request_weights(struct external *external,
+                                   struct trainer *trainer,
+                                   struct failure *why) {
     const struct plan *plan = trainer->plan;
+    struct row_batch *rows;
+    enum status status = check_first_rows(external, plan->layout, why);
+    if (!status)
+        status = external_first_rows(external, trainer, &rows, why);
+    if (status)
+        return status;
     struct exchange *exchange = trainer->exchange;
     bool first = !plan->pull_first && trainer->from == 1;
     trainer->clock = trainer->from - 1;
     for (uint32_t p = 0; p < external->count; p++)
         external->tensors[p].stale = true;
     if (first && trainer->settings.rank == 0)
-        exchange->assign(exchange, trainer->clock);
+        exchange->assign(exchange, trainer->clock, rows);
     else
         exchange->pull(exchange, trainer->clock, 0);
+    if (external->tables)
+        row_writes_sent(&external->tables->writes);
     external->requested = true;
+    return STATUS_OK;
 }
 
 static void give_weights(const struct external *external,
@@ -452,8 +481,10 @@ static enum external_result start_training(struct external *external,
         external_report(trainer, &why);
         return EXTERNAL_OVER;
     }
-    if (!external->requested)
-        request_weights(external, trainer);
+    if (!external->requested && request_weights(external, trainer, &why)) {
+        external_report(trainer, &why);
+        return EXTERNAL_OVER;
+    }
     if (!external_wait_all(external, trainer, until))
         return external_late(external, until);
     read_position(external, trainer);

@@ -99,12 +99,12 @@ TEST(acks_do_not_wait_behind_weights) {
     server_fixture_expect_weights(fixture, 0, 2, weights, 3);
 }
 
-/* Asks for ROW of a table of width 1, or pushes 1 to it. */
+/* Asks for ROW of a table of width 1, or pushes or assigns 1 to it. */
 static void send_row(struct server_fixture *fixture,
                      Capstan__DataHeader__Kind kind, uint64_t clock,
                      uint64_t row) {
     uint16_t table = 0;
-    uint32_t floats = kind == CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS;
+    uint32_t floats = kind != CAPSTAN__DATA_HEADER__KIND__LOOKUP;
     struct row_keys keys = {.count = 1, .ids = &row, .tables = &table};
     unsigned char bytes[64];
     const float gradient = 1;
@@ -120,12 +120,16 @@ static void send_row(struct server_fixture *fixture,
     server_fixture_send(fixture, fixture->trainers[0], &header, bytes, size);
 }
 
-static void open_with_rows(struct server_fixture *fixture) {
-    const struct table table = {.name = "rows", .dim = 1};
+static void open_with_table(struct server_fixture *fixture, bool assigned) {
+    const struct table table = {.name = "rows", .dim = 1, .assigned = assigned};
     assert_ok(layout_add_tables(fixture->layout, &table, 1, 1, &failure));
     fixture->ids[fixture->num_mine++] = fixture->layout->num_blocks;
     fixture->job.staleness = JOB_STALENESS_INF;
     server_fixture_open(fixture, 1);
+}
+
+static void open_with_rows(struct server_fixture *fixture) {
+    open_with_table(fixture, false);
 }
 
 TEST(acks_do_not_wait_behind_rows) {
@@ -194,6 +198,80 @@ TEST(a_late_lookup_does_not_take_a_newer_ones_answer) {
                               CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
     expect_row(fixture, -2);
     link_fixture_expect_nothing(fixture->trainers[0]);
+}
+
+/* A copy of the message is answered, and sets nothing. */
+TEST(rows_are_not_read_before_those_of_rank_0_are_there) {
+    fixture->awaits_values = true;
+    open_with_table(fixture, true);
+    look_up_row(fixture, 0, 7);
+    link_fixture_expect_nothing(fixture->trainers[0]);
+    for (int i = 0; i < 2; i++) {
+        send_row(fixture, CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS, 0, 7);
+        server_fixture_handle_one(fixture);
+    }
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    expect_row(fixture, 1);
+    server_flush(fixture->server);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 7);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS, 2, 7);
+    for (int i = 0; i < 2; i++)
+        server_fixture_handle_one(fixture);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__REFUSED,
+                          "after the first push");
+    look_up_row(fixture, 1, 7);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    expect_row(fixture, 0);
+}
+
+/* A push that sets a row to 5 and has a gradient of 1 for it. PARTS of it are
+ * as they should be, or one of them is cut short by a byte. */
+enum { GRADIENTS, ASSIGNED, WHOLE };
+
+static void send_write(struct server_fixture *fixture, uint64_t clock,
+                       int part) {
+    uint64_t row = 7;
+    uint16_t table = 0;
+    struct row_keys keys = {.count = 1, .ids = &row, .tables = &table};
+    unsigned char bytes[128];
+    const float floats[] = {1, 5};
+    uint32_t partition = fixture->layout->num_blocks, sizes[2], at = 0;
+    for (int i = 0; i < 2; i++) {
+        size_t list = row_keys_write(fixture->layout, &keys, bytes + at);
+        memcpy(bytes + at + list, &floats[i], sizeof *floats);
+        sizes[i] = (uint32_t)(list + sizeof *floats) - (part == i);
+        at += sizes[i];
+    }
+    Capstan__DataHeader header =
+        server_fixture_header(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 0,
+                              clock, &partition, 1);
+    header.n_sizes = header.n_assigned = 1;
+    header.sizes = &sizes[GRADIENTS];
+    header.assigned = &sizes[ASSIGNED];
+    server_fixture_send(fixture, fixture->trainers[0], &header, bytes, at);
+    server_fixture_handle_one(fixture);
+    server_flush(fixture->server);
+}
+
+TEST(a_push_sets_rows_once_before_its_gradients) {
+    open_with_rows(fixture);
+    for (int part = GRADIENTS; part <= ASSIGNED; part++) {
+        send_write(fixture, 1, part);
+        server_fixture_expect(fixture, fixture->trainers[0],
+                              CAPSTAN__DATA_HEADER__KIND__REFUSED, "damaged");
+    }
+    for (int i = 0; i < 2; i++) {
+        send_write(fixture, 1, WHOLE);
+        server_fixture_expect(fixture, fixture->trainers[0],
+                              CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    }
+    look_up_row(fixture, 1, 7);
+    expect_row(fixture, 4);
 }
 
 TEST(an_ack_is_sent_when_the_round_closes) {

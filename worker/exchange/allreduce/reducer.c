@@ -789,8 +789,15 @@ static void reducer_pull(struct exchange *exchange, uint64_t clock,
     (void)exchange, (void)clock, (void)snapshot;
 }
 
-static void reducer_assign(struct exchange *exchange, uint64_t clock) {
-    (void)exchange, (void)clock;
+static struct row_reducer *rows_of(struct exchange *exchange) {
+    return ((struct reducer *)exchange)->settings.rows;
+}
+
+static void reducer_assign(struct exchange *exchange, uint64_t clock,
+                           struct row_batch *rows) {
+    (void)clock;
+    if (rows)
+        row_reducer_begin_with(rows_of(exchange), rows);
 }
 
 /* All ranks begin together. */
@@ -803,10 +810,6 @@ static bool reducer_epoch(struct exchange *exchange, uint64_t *number,
                           uint64_t *first) {
     (void)exchange, (void)number, (void)first;
     return false;
-}
-
-static struct row_reducer *rows_of(struct exchange *exchange) {
-    return ((struct reducer *)exchange)->settings.rows;
 }
 
 static void reducer_lookup(struct exchange *exchange, uint64_t clock,
@@ -824,6 +827,11 @@ static bool reducer_push_rows(struct exchange *exchange, uint64_t clock,
                               enum contribution contribution_kind,
                               struct row_batch *rows) {
     return row_reducer_push(rows_of(exchange), clock, contribution_kind, rows);
+}
+
+static void reducer_write_rows(struct exchange *exchange,
+                               struct row_batch *rows) {
+    row_reducer_write(rows_of(exchange), rows);
 }
 
 static bool reducer_wait_pushed(struct exchange *exchange, int64_t until) {
@@ -865,6 +873,7 @@ static const struct exchange reducer_exchange_table = {
     .lookup = reducer_lookup,
     .wait_rows = reducer_wait_rows,
     .push_rows = reducer_push_rows,
+    .write_rows = reducer_write_rows,
     .wait_pushed = reducer_wait_pushed,
     .row_bytes = reducer_row_bytes,
     .global_step = reducer_global_step,

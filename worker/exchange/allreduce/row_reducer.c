@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank sends in a round is a directory, an entry for each partition with
- * rows, then their bytes, as a push to a ps has them: lists, then gradients.
+ * rows, then their bytes, as a push to a ps has them: lists, then gradients,
+ * then the rows that it sets.
  * The mutex guards the rows, which the compute thread reads while the reducer's
  * thread may save them, and what the two threads tell each other. */
 #include "worker/exchange/allreduce/row_reducer.h"
@@ -20,14 +21,16 @@ enum {
 };
 
 /* Floats of the first gather, UNIT of each rank. */
-enum { SIZE_LOW, SIZE_HIGH, WEIGHT };
+enum { SIZE_LOW, SIZE_HIGH, WEIGHT, HAS_GRADIENTS };
 
 struct entry {
-    uint32_t partition, bytes;
+    uint32_t partition, bytes; /* of gradients */
+    uint32_t assigned;         /* bytes of rows that are set */
 };
 
 struct pushed {
-    struct row_batch *rows; /* NULL: no gradients */
+    struct row_batch *rows;    /* NULL: no gradients */
+    struct row_batch *written; /* NULL: no rows are set */
     uint64_t clock;
     enum contribution kind;
     bool waits; /* to be gathered */
@@ -37,8 +40,8 @@ struct row_reducer {
     struct row_reducer_settings settings;
     uint32_t *ids; /* [num_partitions]: units */
     struct row_shard *rows;
-    struct row_list *lists; /* [num_ranks], of one partition */
-    struct row_part *parts; /* [num_ranks] */
+    struct row_list *lists;            /* [num_ranks], of one partition */
+    struct row_part *parts, *assigned; /* [num_ranks] */
 
     /* The gathered round. */
     float *floats; /* [num_ranks, piece] */
@@ -54,8 +57,10 @@ struct row_reducer {
     /* ns. Read without the mutex, which is held while rows are updated. */
     atomic_int_least64_t waited;
     struct pushed pushed;
-    uint64_t last;    /* clock of the last push */
-    uint64_t applied; /* the last round whose rows are here */
+    struct row_batch *written;     /* with the next push */
+    struct row_batch *begins_with; /* rank 0's; NULL: not there yet */
+    uint64_t last;                 /* clock of the last push */
+    uint64_t applied;              /* the last round whose rows are here */
     bool loaded;
     atomic_int_least64_t update_ns;
     void (*fail)(void *context, const struct failure *why);
@@ -107,13 +112,14 @@ enum status row_reducer_open(struct row_reducer **out,
         calloc(row_partitions(reducer), sizeof *reducer->rule_steps);
     reducer->lists = calloc(ranks, sizeof *reducer->lists);
     reducer->parts = calloc(ranks, sizeof *reducer->parts);
+    reducer->assigned = calloc(ranks, sizeof *reducer->assigned);
     reducer->next = calloc(ranks, sizeof *reducer->next);
     reducer->entries = calloc(ranks, sizeof *reducer->entries);
     reducer->sizes = aligned_alloc(64, ranks * UNIT * sizeof(float));
     enum status status = STATUS_OK;
     if (!reducer->ids || !reducer->rule_steps || !reducer->lists ||
-        !reducer->parts || !reducer->next || !reducer->entries ||
-        !reducer->sizes)
+        !reducer->parts || !reducer->assigned || !reducer->next ||
+        !reducer->entries || !reducer->sizes)
         status = row_reducer_no_memory(why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++)
         reducer->ids[p] = settings->plan->layout->num_blocks + p;
@@ -137,6 +143,7 @@ void row_reducer_close(struct row_reducer **where) {
     free(reducer->sizes);
     free(reducer->entries);
     free(reducer->next);
+    free(reducer->assigned);
     free(reducer->parts);
     free(reducer->lists);
     free(reducer->rule_steps);
@@ -248,10 +255,25 @@ bool row_reducer_push(struct row_reducer *reducer, uint64_t clock,
     waiter_enter(&reducer->waiter);
     bool has_room = await_round(reducer, is_gathered, TIME_NEVER);
     if (has_room)
-        reducer->pushed = (struct pushed){rows, clock, kind, true};
+        reducer->pushed =
+            (struct pushed){rows, reducer->written, clock, kind, true};
+    reducer->written = NULL;
     reducer->last = clock;
     waiter_leave_changed(&reducer->waiter);
     return has_room;
+}
+
+void row_reducer_write(struct row_reducer *reducer, struct row_batch *rows) {
+    waiter_enter(&reducer->waiter);
+    reducer->written = rows;
+    waiter_leave(&reducer->waiter);
+}
+
+void row_reducer_begin_with(struct row_reducer *reducer,
+                            struct row_batch *rows) {
+    waiter_enter(&reducer->waiter);
+    reducer->begins_with = rows;
+    waiter_leave_changed(&reducer->waiter);
 }
 
 bool row_reducer_wait_pushed(struct row_reducer *reducer, int64_t until) {
@@ -263,29 +285,52 @@ bool row_reducer_wait_pushed(struct row_reducer *reducer, int64_t until) {
 
 /* The reducer's thread. */
 
-/* Bytes of ROWS in partition P. */
+/* Bytes of ROWS (NULL: none) in partition P. */
 static uint32_t bytes_of(const struct row_batch *rows, uint32_t p) {
-    const struct row_batch_part *part = &rows->parts[p];
-    return part->bytes ? part->bytes + part->floats * (uint32_t)sizeof(float)
-                       : 0;
+    const struct row_batch_part *part = rows ? &rows->parts[p] : NULL;
+    return part && part->bytes
+               ? part->bytes + part->floats * (uint32_t)sizeof(float)
+               : 0;
+}
+
+static struct entry pushed_entry(const struct pushed *pushed, uint32_t p) {
+    return (struct entry){p, bytes_of(pushed->rows, p),
+                          bytes_of(pushed->written, p)};
+}
+
+static bool is_end(const struct entry *entry) {
+    return !entry->bytes && !entry->assigned;
 }
 
 static size_t message_bytes(const struct row_reducer *reducer,
-                            const struct row_batch *rows) {
+                            const struct pushed *pushed) {
     size_t bytes = sizeof(struct entry);
-    for (uint32_t p = 0; rows && p < row_partitions(reducer); p++)
-        if (rows->parts[p].bytes)
-            bytes += sizeof(struct entry) + bytes_of(rows, p);
+    for (uint32_t p = 0; p < row_partitions(reducer); p++) {
+        struct entry entry = pushed_entry(pushed, p);
+        if (!is_end(&entry))
+            bytes += sizeof entry + entry.bytes + entry.assigned;
+    }
     return bytes;
+}
+
+/* Copies partition P's lists and floats of ROWS (NULL: none); their end. */
+static char *write_rows(const struct row_batch *rows, uint32_t p, char *to) {
+    const struct row_batch_part *part = rows ? &rows->parts[p] : NULL;
+    if (!part || !part->bytes)
+        return to;
+    memcpy(to, rows->bytes + part->first_byte, part->bytes);
+    memcpy(to + part->bytes, rows->gradients + part->first_float,
+           part->floats * sizeof(float));
+    return to + bytes_of(rows, p);
 }
 
 /* The directory ends with an entry without bytes. */
 static void write_message(const struct row_reducer *reducer,
-                          const struct row_batch *rows, char *to) {
-    struct entry entry = {0};
-    for (uint32_t p = 0; rows && p < row_partitions(reducer); p++) {
-        entry = (struct entry){p, bytes_of(rows, p)};
-        if (!entry.bytes)
+                          const struct pushed *pushed, char *to) {
+    struct entry entry;
+    for (uint32_t p = 0; p < row_partitions(reducer); p++) {
+        entry = pushed_entry(pushed, p);
+        if (is_end(&entry))
             continue;
         memcpy(to, &entry, sizeof entry);
         to += sizeof entry;
@@ -293,15 +338,15 @@ static void write_message(const struct row_reducer *reducer,
     entry = (struct entry){0};
     memcpy(to, &entry, sizeof entry);
     to += sizeof entry;
-    for (uint32_t p = 0; rows && p < row_partitions(reducer); p++) {
-        const struct row_batch_part *part = &rows->parts[p];
-        if (!part->bytes)
-            continue;
-        memcpy(to, rows->bytes + part->first_byte, part->bytes);
-        memcpy(to + part->bytes, rows->gradients + part->first_float,
-               part->floats * sizeof(float));
-        to += bytes_of(rows, p);
+    for (uint32_t p = 0; p < row_partitions(reducer); p++) {
+        to = write_rows(pushed->rows, p, to);
+        to = write_rows(pushed->written, p, to);
     }
+}
+
+/* Has ROWS (NULL: none) any? */
+static bool has_any(const struct row_batch *rows) {
+    return rows && rows->num_rows;
 }
 
 /* How many bytes each rank sends, and which replicas count. */
@@ -316,6 +361,7 @@ static enum status gather_sizes(struct row_reducer *reducer,
     memset(own, 0, UNIT * sizeof *own);
     own[SIZE_LOW] = (float)(bytes % MOST_BYTES);
     own[SIZE_HIGH] = (float)(bytes / MOST_BYTES);
+    own[HAS_GRADIENTS] = has_any(pushed->rows);
     own[WEIGHT] = counts ? (float)plan_replicas(s->plan, s->rank) : 0;
     enum status status = group_all_gather(ranks, reducer->sizes,
                                           (size_t)s->num_ranks * UNIT, why);
@@ -333,7 +379,7 @@ static size_t size_of(const struct row_reducer *reducer, uint32_t rank) {
 /* Has some rank brought rows to the gathered round? */
 static bool has_rows(const struct row_reducer *reducer) {
     for (uint32_t r = 0; r < reducer->settings.num_ranks; r++)
-        if (size_of(reducer, r) > sizeof(struct entry))
+        if (reducer->sizes[r * UNIT + HAS_GRADIENTS] != 0)
             return true;
     return false;
 }
@@ -381,12 +427,12 @@ enum status row_reducer_gather(struct row_reducer *reducer, struct group *ranks,
     *pushed = await_push(reducer, round, &own);
     if (!*pushed)
         return STATUS_OK;
-    size_t bytes = message_bytes(reducer, own.rows);
+    size_t bytes = message_bytes(reducer, &own);
     enum status status = gather_sizes(reducer, ranks, &own, bytes, why);
     if (!status)
         status = reserve_pieces(reducer, why);
     if (!status)
-        write_message(reducer, own.rows,
+        write_message(reducer, &own,
                       (char *)(reducer->floats +
                                reducer->settings.rank * reducer->piece));
     end_push(reducer);
@@ -417,13 +463,13 @@ static enum status begin_parts(struct row_reducer *reducer,
     for (uint32_t r = 0; r < reducer->settings.num_ranks; r++) {
         const char *message = message_of(reducer, r);
         size_t size = size_of(reducer, r), bytes = 0, read = 0;
-        struct entry entry = {0, 1};
-        while (entry.bytes && read + sizeof entry <= size) {
+        struct entry entry = {0, 1, 0};
+        while (!is_end(&entry) && read + sizeof entry <= size) {
             memcpy(&entry, message + read, sizeof entry);
             read += sizeof entry;
-            bytes += entry.bytes;
+            bytes += (size_t)entry.bytes + entry.assigned;
         }
-        if (entry.bytes || read + bytes != size)
+        if (!is_end(&entry) || read + bytes != size)
             return status_fail(why, FAILURE_BAD_MESSAGE,
                                "rank %u: rows with other bytes than listed", r);
         reducer->next[r] = message + read;
@@ -432,23 +478,41 @@ static enum status begin_parts(struct row_reducer *reducer,
     return STATUS_OK;
 }
 
-/* The parts of partition P, of the ranks that have some, in rank order; after
- * those of the partitions before it. */
-static enum status take_parts(struct row_reducer *reducer, uint32_t p,
-                              unsigned *count, struct failure *why) {
+/* The rows of ENTRY that follow those of the partitions before: gradients, then
+ * what is set. */
+static enum status take_part(struct row_reducer *reducer, uint32_t rank,
+                             const struct entry *entry, struct unit_round *of,
+                             struct failure *why) {
     enum status status = STATUS_OK;
-    *count = 0;
+    const char *bytes = reducer->next[rank], *rows = bytes + entry->bytes;
+    if (entry->bytes) {
+        struct row_list *list = &reducer->lists[of->num_parts];
+        status = row_shard_read(reducer->rows, entry->partition, bytes,
+                                entry->bytes, true, list, why);
+        reducer->parts[of->num_parts++] =
+            (struct row_part){bytes, entry->bytes, list};
+    }
+    if (!status && entry->assigned) {
+        status = row_shard_check(reducer->rows, entry->partition, rows,
+                                 entry->assigned, why);
+        reducer->assigned[of->num_assigned++] =
+            (struct row_part){rows, entry->assigned, NULL};
+    }
+    reducer->next[rank] = rows + entry->assigned;
+    reducer->entries[rank]++;
+    return status;
+}
+
+/* The parts of partition P, of the ranks that have some, in rank order, to OF;
+ * after those of the partitions before it. */
+static enum status take_parts(struct row_reducer *reducer, uint32_t p,
+                              struct unit_round *of, struct failure *why) {
+    enum status status = STATUS_OK;
+    of->num_parts = of->num_assigned = 0;
     for (uint32_t r = 0; !status && r < reducer->settings.num_ranks; r++) {
         struct entry entry = entry_of_rank(reducer, r);
-        struct row_list *list = &reducer->lists[*count];
-        if (!entry.bytes || entry.partition != p)
-            continue;
-        status = row_shard_read(reducer->rows, p, reducer->next[r], entry.bytes,
-                                true, list, why);
-        reducer->parts[(*count)++] =
-            (struct row_part){reducer->next[r], entry.bytes, list};
-        reducer->next[r] += entry.bytes;
-        reducer->entries[r]++;
+        if (!is_end(&entry) && entry.partition == p)
+            status = take_part(reducer, r, &entry, of, why);
     }
     return status;
 }
@@ -456,12 +520,14 @@ static enum status take_parts(struct row_reducer *reducer, uint32_t p,
 /* After the last partition of a round. */
 static enum status end_parts(const struct row_reducer *reducer,
                              struct failure *why) {
-    for (uint32_t r = 0; r < reducer->settings.num_ranks; r++)
-        if (entry_of_rank(reducer, r).bytes)
+    for (uint32_t r = 0; r < reducer->settings.num_ranks; r++) {
+        struct entry entry = entry_of_rank(reducer, r);
+        if (!is_end(&entry))
             return status_fail(why, FAILURE_BAD_MESSAGE,
                                "rank %u: rows of partition %u, out of order or "
                                "of no partition",
-                               r, entry_of_rank(reducer, r).partition);
+                               r, entry.partition);
+    }
     return STATUS_OK;
 }
 
@@ -472,13 +538,14 @@ static float scale_of_rows(const struct row_reducer *reducer) {
 enum status row_reducer_square_sum(struct row_reducer *reducer, double *out,
                                    struct failure *why) {
     struct unit_round of = {.parts = reducer->parts,
+                            .assigned = reducer->assigned,
                             .scale = scale_of_rows(reducer)};
     int64_t start = time_now();
     *out = 0;
     waiter_enter(&reducer->waiter);
     enum status status = begin_parts(reducer, why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
-        status = take_parts(reducer, p, &of.num_parts, why);
+        status = take_parts(reducer, p, &of, why);
         if (!status)
             *out += row_shard_units.square_sum(reducer->rows, p, &of);
     }
@@ -496,6 +563,7 @@ enum status row_reducer_apply(struct row_reducer *reducer,
                               const struct row_reducer_storage *storage,
                               struct failure *why) {
     struct unit_round of = {.parts = reducer->parts,
+                            .assigned = reducer->assigned,
                             .step = round->step,
                             .rate = round->rate,
                             .factor = round->factor,
@@ -507,7 +575,7 @@ enum status row_reducer_apply(struct row_reducer *reducer,
     waiter_enter(&reducer->waiter);
     enum status status = begin_parts(reducer, why);
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
-        status = take_parts(reducer, p, &of.num_parts, why);
+        status = take_parts(reducer, p, &of, why);
         if (round->overflowed)
             of.num_parts = 0;
         of.rule_step = reducer->rule_steps[p] += counts;
@@ -561,23 +629,66 @@ static enum status broadcast_table(struct group *ranks, uint32_t p,
     return status;
 }
 
+/* Waits for rank 0's rows to begin with; false: it was cancelled. */
+static bool await_begin(struct row_reducer *reducer) {
+    waiter_enter(&reducer->waiter);
+    while (!reducer->begins_with &&
+           waiter_wait(&reducer->waiter, TIME_NEVER, NULL))
+        ;
+    bool cancelled = reducer->waiter.cancelled;
+    waiter_leave(&reducer->waiter);
+    return !cancelled;
+}
+
+/* Rank 0's rows of partition P. */
+static enum status begin_partition(struct row_reducer *reducer, uint32_t p,
+                                   struct failure *why) {
+    const struct row_batch *rows = reducer->begins_with;
+    uint32_t size = bytes_of(rows, p);
+    char *bytes = size ? malloc(size) : NULL;
+    if (!size)
+        return STATUS_OK;
+    if (!bytes)
+        return row_reducer_no_memory(why);
+    (void)write_rows(rows, p, bytes);
+    const struct row_part part = {bytes, size, NULL};
+    enum status status =
+        row_shard_assign(reducer->rows, p, &part, reducer->applied, why);
+    free(bytes);
+    return status;
+}
+
+/* Partition P of rank 0, from a checkpoint or as it begins, to all RANKS. */
+static enum status load_partition(struct row_reducer *reducer,
+                                  struct group *ranks, uint32_t p,
+                                  const struct row_reducer_storage *storage,
+                                  struct failure *why) {
+    const struct row_reducer_settings *s = &reducer->settings;
+    enum status status = STATUS_OK;
+    if (!s->plan->restore_folder && s->rank == 0)
+        status = begin_partition(reducer, p, why);
+    else if (storage && s->plan->restore_folder)
+        status = storage->restore(storage->context, reducer->rows, p,
+                                  &reducer->rule_steps[p], why);
+    for (uint32_t k = 0;
+         !status && s->num_ranks > 1 && k < s->plan->layout->num_stacks; k++)
+        status = broadcast_table(ranks, p, row_shard_table(reducer->rows, p, k),
+                                 why);
+    return status;
+}
+
 enum status row_reducer_load(struct row_reducer *reducer, struct group *ranks,
                              const struct row_reducer_storage *storage,
                              struct failure *why) {
     const struct row_reducer_settings *s = &reducer->settings;
     bool resumes = s->plan->restore_folder != NULL;
+    bool begins = !resumes && layout_assigns_rows(s->plan->layout);
     enum status status = STATUS_OK;
-    for (uint32_t p = 0; resumes && !status && p < row_partitions(reducer);
-         p++) {
-        if (storage)
-            status = storage->restore(storage->context, reducer->rows, p,
-                                      &reducer->rule_steps[p], why);
-        for (uint32_t k = 0;
-             !status && s->num_ranks > 1 && k < s->plan->layout->num_stacks;
-             k++)
-            status = broadcast_table(ranks, p,
-                                     row_shard_table(reducer->rows, p, k), why);
-    }
+    if (begins && s->rank == 0 && !await_begin(reducer))
+        return STATUS_OK; /* no round follows */
+    for (uint32_t p = 0;
+         (resumes || begins) && !status && p < row_partitions(reducer); p++)
+        status = load_partition(reducer, ranks, p, storage, why);
     if (resumes && !status && s->num_ranks > 1)
         status = send_bytes(
             ranks, reducer->rule_steps,

@@ -67,7 +67,13 @@ void row_reducer_lookup(struct row_reducer *reducer, uint64_t clock,
 bool row_reducer_wait_rows(struct row_reducer *reducer, int64_t until);
 bool row_reducer_push(struct row_reducer *reducer, uint64_t clock,
                       enum contribution kind, struct row_batch *rows);
+void row_reducer_write(struct row_reducer *reducer, struct row_batch *rows);
 bool row_reducer_wait_pushed(struct row_reducer *reducer, int64_t until);
+
+/* Rank 0's rows to begin with, for which row_reducer_load waits if the plan's
+ * tables have some and the run does not resume. */
+void row_reducer_begin_with(struct row_reducer *reducer,
+                            struct row_batch *rows);
 
 /* The reducer's thread. */
 
@@ -93,8 +99,9 @@ struct row_reducer_storage {
     void (*await)(void *context, const struct row_shard *rows);
 };
 
-/* Before the first round, if the run resumes: all RANKS get the rows that
- * STORAGE restores on rank 0 (NULL on others). */
+/* Before the first round: if the run resumes, all RANKS get the rows that
+ * STORAGE restores on rank 0 (NULL on others), else those of
+ * row_reducer_begin_with. */
 enum status row_reducer_load(struct row_reducer *reducer, struct group *ranks,
                              const struct row_reducer_storage *storage,
                              struct failure *why) MUST_CHECK;

@@ -259,11 +259,31 @@ static void client_set_values(struct exchange *exchange, uint64_t clock,
     waiter_leave(&client->waiter);
 }
 
-static void client_assign(struct exchange *exchange, uint64_t clock) {
+static void client_assign(struct exchange *exchange, uint64_t clock,
+                          struct row_batch *rows) {
     struct client *client = (struct client *)exchange;
-    uint32_t count = client->settings.plan->layout->num_parameters;
+    const struct layout *layout = client->settings.plan->layout;
     client_ask(client,
-               (struct client_request){clock, {0}, 0, count, WINDOW_ASSIGN});
+               (struct client_request){
+                   clock, {0}, 0, layout->num_parameters, WINDOW_ASSIGN});
+    if (!rows)
+        return;
+    waiter_enter(&client->waiter);
+    client->push = (struct client_rows){.rows = rows,
+                                        .clock = clock,
+                                        .kind = WINDOW_ASSIGN,
+                                        .missing = layout->num_partitions,
+                                        .requested = true};
+    waiter_leave(&client->waiter);
+    eventfd_write(client->wake, 1);
+}
+
+static void client_write_rows(struct exchange *exchange,
+                              struct row_batch *rows) {
+    struct client *client = (struct client *)exchange;
+    waiter_enter(&client->waiter);
+    client->written = rows;
+    waiter_leave(&client->waiter);
 }
 
 static void client_settle(struct exchange *exchange) {
@@ -365,11 +385,13 @@ static bool client_push_rows(struct exchange *exchange, uint64_t clock,
     bool has_room = await_rows(client, &client->push, NULL, TIME_NEVER);
     if (has_room)
         client->push = (struct client_rows){.rows = rows,
+                                            .written = client->written,
                                             .clock = clock,
                                             .kind = kinds[contribution_kind],
                                             .overflow_scale = scale,
                                             .missing = partitions,
                                             .requested = true};
+    client->written = NULL;
     waiter_leave(&client->waiter);
     if (has_room)
         eventfd_write(client->wake, 1);
@@ -527,6 +549,7 @@ static const struct exchange client_exchange_table = {
     .lookup = client_lookup,
     .wait_rows = client_wait_rows,
     .push_rows = client_push_rows,
+    .write_rows = client_write_rows,
     .wait_pushed = client_wait_pushed,
     .row_bytes = client_row_bytes,
     .global_step = client_global_step,

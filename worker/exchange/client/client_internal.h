@@ -30,6 +30,7 @@ struct client_request {
 /* A push of rows, or a lookup. */
 struct client_rows {
     struct row_batch *rows;
+    struct row_batch *written; /* rows that a push sets; NULL: none */
     uint64_t clock, snapshot;
     enum window_kind kind; /* of a push */
     double overflow_scale; /* loss scale of an overflowed push */
@@ -82,6 +83,7 @@ struct client {
     uint32_t first_request, num_requests;
     uint32_t *outstanding;           /* blocks to be received, per parameter */
     struct client_rows push, lookup; /* as the compute thread asks */
+    struct row_batch *written;       /* with the next push */
     struct client_rows sent_push, sent_lookup; /* copies for the other one */
     uint64_t global_step, due;
     uint32_t lead;

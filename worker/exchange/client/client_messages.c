@@ -242,11 +242,18 @@ static uint32_t client_first_lookup(const struct client *client) {
     return client_first_push(client) + partitions(client);
 }
 
-/* The bytes of partition P in a push of ROWS. */
-static uint32_t pushed_bytes(const struct client_rows *rows, uint32_t p) {
-    const struct row_batch_part *part = &rows->rows->parts[p];
-    return part->bytes ? part->bytes + part->floats * (uint32_t)sizeof(float)
-                       : 0;
+/* Lists and floats of partition P in ROWS; NULL: none. */
+static uint32_t part_bytes(const struct row_batch *rows, uint32_t p) {
+    const struct row_batch_part *part = rows ? &rows->parts[p] : NULL;
+    return part && part->bytes
+               ? part->bytes + part->floats * (uint32_t)sizeof(float)
+               : 0;
+}
+
+/* What PUSH has bytes of, beside what it sets; NULL: nothing. */
+static const struct row_batch *pushed_rows(const struct client_rows *push) {
+    return push->kind == WINDOW_PUSH || push->kind == WINDOW_ASSIGN ? push->rows
+                                                                    : NULL;
 }
 
 /* Takes what is requested as NEXT, once what was SENT is answered. */
@@ -269,7 +276,7 @@ void client_start_rows(struct client *client) {
                              *lookup = &client->sent_lookup;
     for (uint32_t p = 0; pushes && p < count; p++)
         client->block_bytes[first + p] =
-            push->kind == WINDOW_PUSH ? pushed_bytes(push, p) : 0;
+            part_bytes(pushed_rows(push), p) + part_bytes(push->written, p);
     if (pushes)
         window_enqueue(client->window, first, count, push->kind, push->clock);
     first = client_first_lookup(client);
@@ -283,26 +290,38 @@ void client_start_rows(struct client *client) {
     }
 }
 
-static const struct row_batch_part *row_part_of(
-    const struct client_rows *rows, const struct window_request *request,
-    uint32_t first, uint32_t i) {
-    return &rows->rows->parts[request->blocks[i] - first];
+/* Copies partition P's lists of ROWS and, of a push, floats; where they end. */
+static char *copy_part(const struct row_batch *rows, uint32_t p, bool floats,
+                       char *to) {
+    const struct row_batch_part *part = &rows->parts[p];
+    memcpy(to, rows->bytes + part->first_byte, part->bytes);
+    to += part->bytes;
+    if (!floats || !part->floats)
+        return to;
+    memcpy(to, rows->gradients + part->first_float,
+           part->floats * sizeof(float));
+    return to + part->floats * sizeof(float);
 }
 
-/* The lists of each partition, and in a push its gradients. */
+/* The lists of each partition, and in a push the floats; then what it sets. */
 static bool fill_rows(struct client *client,
                       const struct window_request *request, uint32_t first,
-                      uint32_t *sizes, struct link_payload *payload) {
+                      const Capstan__DataHeader *header,
+                      struct link_payload *payload) {
     bool push = first == client_first_push(client);
     const struct client_rows *rows =
         push ? &client->sent_push : &client->sent_lookup;
+    const struct row_batch *pushed = push ? pushed_rows(rows) : rows->rows;
     size_t bytes = 0;
     for (uint32_t i = 0; i < request->count; i++) {
-        const struct row_batch_part *part =
-            row_part_of(rows, request, first, i);
-        sizes[i] =
-            push ? pushed_bytes(rows, request->blocks[i] - first) : part->bytes;
-        bytes += sizes[i];
+        uint32_t p = request->blocks[i] - first;
+        if (header->n_sizes)
+            header->sizes[i] =
+                push ? part_bytes(pushed, p) : pushed->parts[p].bytes;
+        bytes += header->n_sizes ? header->sizes[i] : 0;
+        if (header->n_assigned)
+            header->assigned[i] = part_bytes(rows->written, p);
+        bytes += header->n_assigned ? header->assigned[i] : 0;
     }
     link_no_payload(payload);
     if (!bytes)
@@ -311,13 +330,10 @@ static bool fill_rows(struct client *client,
         return false;
     char *to = link_reserved(payload);
     for (uint32_t i = 0; i < request->count; i++) {
-        const struct row_batch_part *part =
-            row_part_of(rows, request, first, i);
-        memcpy(to, rows->rows->bytes + part->first_byte, part->bytes);
-        if (push && part->floats)
-            memcpy(to + part->bytes, rows->rows->gradients + part->first_float,
-                   part->floats * sizeof(float));
-        to += sizes[i];
+        if (header->n_sizes)
+            to = copy_part(pushed, request->blocks[i] - first, push, to);
+        if (header->n_assigned)
+            to = copy_part(rows->written, request->blocks[i] - first, true, to);
     }
     return true;
 }
@@ -352,17 +368,20 @@ static bool send_traced(struct client *client, uint32_t ps, int64_t start,
 static bool client_send_rows(struct client *client,
                              const struct window_request *request) {
     uint32_t blocks[WINDOW_MAX_BLOCKS], sizes[WINDOW_MAX_BLOCKS];
+    uint32_t assigned[WINDOW_MAX_BLOCKS];
     struct link_payload payload;
     bool push = request->kind != WINDOW_PULL;
     uint32_t first =
         push ? client_first_push(client) : client_first_lookup(client);
     Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
-    bool has_rows = !push || request->kind == WINDOW_PUSH;
+    bool assigns = request->kind == WINDOW_ASSIGN;
+    bool has_rows = !push || assigns || request->kind == WINDOW_PUSH;
     int64_t start = trace_begin(client->exchange.trace, request->clock);
     for (uint32_t i = 0; i < request->count; i++)
         blocks[i] = request->blocks[i] - first + client_first_push(client);
-    header.kind = push ? CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS
-                       : CAPSTAN__DATA_HEADER__KIND__LOOKUP;
+    header.kind = assigns ? CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS
+                  : push  ? CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS
+                          : CAPSTAN__DATA_HEADER__KIND__LOOKUP;
     header.seq = ++client->seq;
     header.clock = request->clock;
     header.n_blocks = request->count;
@@ -372,15 +391,14 @@ static bool client_send_rows(struct client *client,
     header.encoding = client_encoding(client, request, &header);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = client->sent_push.overflow_scale;
-    if (push)
+    if (push && !assigns)
         client_add_values(client, request, &header);
-    link_no_payload(&payload);
-    if (has_rows) {
-        header.n_sizes = request->count;
-        header.sizes = sizes;
-        if (!fill_rows(client, request, first, sizes, &payload))
-            return false;
-    }
+    header.n_sizes = has_rows ? request->count : 0;
+    header.sizes = sizes;
+    header.n_assigned = push && client->sent_push.written ? request->count : 0;
+    header.assigned = assigned;
+    if (!fill_rows(client, request, first, &header, &payload))
+        return false;
     return send_traced(client, request->ps, start, &header, &payload);
 }
 

@@ -570,6 +570,38 @@ enum status row_batch_add_rows(struct row_batch *batch,
     return status;
 }
 
+/* Behind the last row of partition P, whose rows begin at FIRST. */
+static size_t part_end(const struct row_batch *batch, uint32_t p,
+                       size_t first) {
+    const struct row_batch_part *part = &batch->parts[p];
+    uint32_t end = part->bytes ? part->first_float + part->floats : 0;
+    while (first < batch->num_rows && batch->rows[first].at < end)
+        first++;
+    return first;
+}
+
+/* Both have their rows in one order, partition by partition. */
+void row_batch_copy_rows(struct row_batch *batch,
+                         const struct row_batch *from) {
+    size_t to = 0, next = 0;
+    for (uint32_t p = 0; p < batch->layout->num_partitions; p++) {
+        size_t to_end = part_end(batch, p, to), end = part_end(from, p, next);
+        while (to < to_end && next < end) {
+            const struct row_batch_row *row = &batch->rows[to];
+            const struct row_batch_row *other = &from->rows[next];
+            bool before = sorts_before(row, other);
+            bool after = sorts_before(other, row);
+            if (!before && !after)
+                memcpy(batch->weights + row->at, from->gradients + other->at,
+                       batch->layout->tables[row->table].dim * sizeof(float));
+            to += !after;
+            next += !before;
+        }
+        to = to_end;
+        next = end;
+    }
+}
+
 size_t row_batch_add_gradients(struct row_batch *batch, size_t first,
                                const struct row_batch *from) {
     assert(first + from->num_rows <= batch->num_added);

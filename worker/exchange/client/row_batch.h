@@ -76,6 +76,10 @@ enum status row_batch_add_rows(struct row_batch *batch,
                                const struct row_batch *from,
                                struct failure *why) MUST_CHECK;
 
+/* Copies the gradients of FROM's rows that BATCH has too, in place of their
+ * weights there. Both are finished. */
+void row_batch_copy_rows(struct row_batch *batch, const struct row_batch *from);
+
 /* Sets all gradients to 0. */
 void row_batch_clear_gradients(struct row_batch *batch);
 

@@ -34,6 +34,7 @@ static const Capstan__DataHeader__Kind
     PULL = CAPSTAN__DATA_HEADER__KIND__PULL,
     PUSH_ROWS = CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS,
     LOOKUP = CAPSTAN__DATA_HEADER__KIND__LOOKUP,
+    ASSIGN_ROWS = CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS,
     ASSIGN = CAPSTAN__DATA_HEADER__KIND__ASSIGN;
 static const Capstan__DataHeader__Encoding
     FLOAT32 = CAPSTAN__DATA_HEADER__ENCODING__FLOAT32,
@@ -194,6 +195,26 @@ TEST(rows_are_of_partitions_and_name_their_sizes) {
          {LOOKUP, FLOAT32, 0, {5, 6}, 2, 8},
          {8, 1},
          2},
+        {NULL,
+         JOB_WIRE_BF16,
+         {ASSIGN_ROWS, FLOAT32, 0, {5, 6}, 2, 60},
+         {60, 0},
+         2},
+        {absent,
+         JOB_WIRE_FLOAT32,
+         {ASSIGN_ROWS, FLOAT32, 0, {1}, 1, 8},
+         {8},
+         1},
+        {unsized,
+         JOB_WIRE_FLOAT32,
+         {ASSIGN_ROWS, FLOAT32, 0, {5, 6}, 2, 8},
+         {8},
+         1},
+        {"an encoding other than float32",
+         JOB_WIRE_FLOAT32,
+         {ASSIGN_ROWS, EMPTY, 0, {5}, 1, 0},
+         {0},
+         0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *problem = check_rows_of(cases[i].wire, &cases[i].message,
@@ -205,4 +226,49 @@ TEST(rows_are_of_partitions_and_name_their_sizes) {
     }
     assert_int_equal(cases[0].message.blocks[0], MINE - 2);
     assert_int_equal(cases[0].message.blocks[1], MINE - 1);
+}
+
+TEST(a_push_names_the_sizes_of_the_rows_that_it_sets) {
+    const char *unsized =
+        "rows to be set without the sizes of their partitions";
+    const char *other = "a payload that is not the size of its rows";
+    struct {
+        const char *expected; /* NULL: it passes */
+        struct message message;
+        size_t num_sizes, num_assigned;
+    } cases[] = {
+        {NULL, {PUSH_ROWS, FLOAT32, 0, {5, 6}, 2, 30}, 2, 2},
+        {NULL, {PUSH_ROWS, EMPTY, 0, {5, 6}, 2, 10}, 0, 2},
+        {NULL, {PUSH_ROWS, OVERFLOWED, 0, {5, 6}, 2, 10}, 0, 2},
+        {other, {PUSH_ROWS, FLOAT32, 0, {5, 6}, 2, 20}, 2, 2},
+        {other, {PUSH_ROWS, EMPTY, 0, {5, 6}, 2, 0}, 0, 2},
+        {unsized, {PUSH_ROWS, FLOAT32, 0, {5, 6}, 2, 30}, 2, 1},
+        {unsized, {LOOKUP, FLOAT32, 0, {5, 6}, 2, 30}, 2, 2},
+        {unsized, {ASSIGN_ROWS, FLOAT32, 0, {5, 6}, 2, 30}, 2, 2},
+        {unsized, {PUSH, FLOAT32, 0, {1, 2}, 2, 200}, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t sizes[] = {20, 0}, assigned[] = {4, 6};
+        struct block_index index;
+        Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+        header.kind = cases[i].message.kind;
+        header.encoding = cases[i].message.encoding;
+        header.blocks = cases[i].message.blocks;
+        header.n_blocks = cases[i].message.num_blocks;
+        header.sizes = sizes;
+        header.n_sizes = cases[i].num_sizes;
+        header.assigned = assigned;
+        header.n_assigned = cases[i].num_assigned;
+        assert_true(
+            block_index_open(&index, &layout, ids, MINE, JOB_WIRE_FLOAT32));
+        const char *problem =
+            block_index_check(&index, &header, cases[i].message.payload);
+        block_index_close(&index);
+        if (cases[i].expected && problem)
+            assert_string_equal(problem, cases[i].expected);
+        else
+            assert_ptr_equal(problem, cases[i].expected);
+        if (!problem)
+            assert_int_equal(index.assigned[1], 6);
+    }
 }

@@ -185,7 +185,7 @@ TEST(the_mean_is_over_the_ranks_that_count) {
     assert_int_equal(push_and_run(fixture, 1, CONTRIBUTION_FULL), STATUS_OK);
     expect_rows(fixture, -1);
     fixture->copies = false;
-    fixture->size = 2 * sizeof(uint32_t); /* an empty directory */
+    fixture->size = 3 * sizeof(uint32_t); /* an empty directory */
     assert_int_equal(push_and_run(fixture, 2, CONTRIBUTION_FULL), STATUS_OK);
     expect_rows(fixture, -1.5f);
     fixture->weight = 0;
@@ -224,17 +224,21 @@ TEST(a_lookup_waits_for_its_round) {
     assert_false(row_reducer_wait_rows(fixture->reducer, TIME_NEVER));
 }
 
-/* Rank 0's first entry: a partition, and its bytes. */
+/* Rank 0's first entry: a partition, the bytes of its gradients, and of the
+ * rows that are set. */
 TEST(another_rank_s_bytes_are_checked) {
-    static const uint32_t wrong[][5] = {
-        {1},                     /* no directory */
-        {0, 8, 0, 0, 7},         /* lists of seven */
-        {0, 800, 0, 0, 0},       /* more than there are */
-        {PARTITIONS, 4, 0, 0, 0} /* no such partition */
+    static const uint32_t wrong[][8] = {
+        {1},                                /* no directory */
+        {0, 8, 0, 0, 0, 0, 7},              /* lists of seven */
+        {0, 0, 8, 0, 0, 0, 7},              /* the same, that are set */
+        {0, 800, 0, 0, 0, 0, 0},            /* more than there are */
+        {0, 4, UINT32_MAX - 3, 0, 0, 0, 0}, /* the same */
+        {PARTITIONS, 4, 0, 0, 0, 0, 0},     /* no such partition */
+        {PARTITIONS, 0, 4, 0, 0, 0, 0},     /* the same */
     };
-    static const size_t sizes[] = {4, 20, 20, 20};
+    static const size_t sizes[] = {4, 32, 32, 28, 28, 28, 28};
     fixture->copies = false;
-    for (uint64_t i = 0; i < 4; i++) {
+    for (uint64_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         memcpy(fixture->bytes, wrong[i], sizeof wrong[i]);
         fixture->size = sizes[i];
         assert_fails(push_and_run(fixture, i + 1, CONTRIBUTION_FULL),
