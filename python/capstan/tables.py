@@ -137,6 +137,19 @@ class Table:
         step, before run.step(); those of equal ids are added up."""
         push(self.of_run().run, [(self, ids, gradients)])
 
+    def write(self, ids: Any, rows: Any) -> None:
+        """Sets the rows of IDS to ROWS [*ids.shape, dim]; of equal ids the
+        last stands. Their optimiser's state stays as it is.
+
+        Before run.start(): the rows that the table begins with. All ranks
+        write those of the same tables; rank 0's stand, and others may have
+        none. A run that continues a checkpoint leaves them out.
+
+        After it: with this step, as push(), before its gradients are applied;
+        where several ranks write a row, the highest rank's stands. lookup() of
+        this rank gives them at once."""
+        write(self.of_run().run, [(self, ids, rows)])
+
 
 def declare(
     run: Run,
@@ -177,6 +190,8 @@ def declare(
 
 def _integers(ids: Any) -> np.ndarray:
     array = np.ascontiguousarray(ids)
+    if not array.size:  # of no dtype, if it is a list
+        array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise _wrong(f"ids have the dtype {array.dtype}; they are integers")
     if array.dtype == np.int64:
@@ -239,20 +254,42 @@ def lookup(
     return [values for _, _, values in parts]
 
 
+def _given(
+    requests: Sequence[tuple[Table, Any, Any]], what: str
+) -> list[_Part]:
+    """(table, ids, values): WHAT, with values for each."""
+    parts = []
+    for table, ids, given in requests:
+        if table.run is None:
+            raise _wrong(f'a copy of table "{table.name}" takes no {what}')
+        keys = _keys(ids)
+        values = np.ascontiguousarray(given, np.float32)
+        shape = (*keys.shape, table.dim)
+        if not values.size and 0 in shape:
+            values = values.reshape(shape)
+        if values.shape != shape:
+            raise _wrong(
+                f'the {what} of table "{table.name}" have shape '
+                f"{values.shape}; expected is {shape}"
+            )
+        parts.append((table, keys, values))
+    return parts
+
+
 def push(run: Run, requests: Sequence[tuple[Table, Any, Any]]) -> None:
     """Gradients of rows of several tables: (table, ids, gradients)."""
     if run.ended:
         run._leave()
-    parts = []
-    for table, ids, gradients in requests:
-        if table.run is None:
-            raise _wrong(f'a copy of table "{table.name}" takes no gradients')
-        keys = _keys(ids)
-        values = np.ascontiguousarray(gradients, np.float32)
-        if values.shape != (*keys.shape, table.dim):
-            raise _wrong(
-                f'the gradients of table "{table.name}" have shape '
-                f"{values.shape}; expected is {(*keys.shape, table.dim)}"
-            )
-        parts.append((table, keys, values))
+    parts = _given(requests, "gradients")
     run._check(_c.capstan_push_rows(run._handle, _rows(parts), len(parts)))
+
+
+def write(run: Run, requests: Sequence[tuple[Table, Any, Any]]) -> None:
+    """Rows of several tables: (table, ids, rows), of which no ids are Bags."""
+    if run.ended:
+        run._leave()
+    for table, ids, _ in requests:
+        if isinstance(ids, Bags):
+            raise _wrong(f'rows of table "{table.name}" are written by id')
+    parts = _given(requests, "rows")
+    run._check(_c.capstan_write_rows(run._handle, _rows(parts), len(parts)))

@@ -257,6 +257,90 @@ def embedded(
     print(json.dumps({"first": first, "last": last}), flush=True)
 
 
+def first_rows():
+    """Ids and rows that rank 0 writes before the start, two of them equal."""
+    ids = np.arange(0, ROWS, 2)
+    ids = np.append(ids, ids[3])
+    rows = np.random.default_rng(3).standard_normal((len(ids), DIM))
+    return ids, rows.astype(np.float32)
+
+
+def step_rows(step, rank):
+    """Ids and rows that RANK writes in STEP, and those whose gradients it
+    pushes: multiples of 4, so that sums, means and updates are exact."""
+    random = np.random.default_rng([step, rank])
+    written = random.integers(0, ROWS, step % 3 * 4)
+    pushed = random.integers(0, ROWS, step % 5 * 3)
+    rows = random.integers(-9, 9, (len(written), DIM))
+    gradients = random.integers(-9, 9, (len(pushed), DIM))
+    return written, 4 * rows, pushed, 4 * gradients
+
+
+def written(
+    steps, staleness=0, checkpoint=None, kill=None, idle=None, rewinds=False,
+    pause=0, **keys,
+):
+    """Rows that are written before the start and in steps: prints those of the
+    start, then those at the end. KILL: [rank, step], which kills itself in it,
+    -1 before it reads the first rows, unless it comes back. IDLE: a rank whose
+    contributions are EMPTY, and which writes none."""
+    run = capstan.init(
+        optimizer=SGD, strategy={"staleness": staleness}, checkpoint=checkpoint,
+        **keys,
+    )
+    rule = {"type": "SGD", "params": {"lr": 0.5}}
+    table = run.table("rows", DIM, rule, admit=2)
+    other = run.table("other", 1, rule, init_range=1)
+    run.declare("dense", np.zeros(1, np.float32))
+    table.write(*(first_rows() if run.rank == 0 else ([], [])))
+    if kill == [run.rank, -1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    run.start()
+    if rewinds:
+        run.keep()
+    all_ids = np.arange(ROWS)
+    print(json.dumps(table.lookup(all_ids).tolist()), flush=True)
+    for step in run.steps(steps):
+        ids, rows, pushed, gradients = step_rows(step, run.rank)
+        if run.rank == idle:
+            run.push(0, contribution=capstan.EMPTY)
+        else:
+            table.write(ids, rows)
+            last = {int(id): row for id, row in zip(ids, rows.tolist())}
+            found = table.lookup(list(last)).tolist()
+            assert rewinds or found == list(last.values()), (found, last)
+            if len(pushed):
+                table.push(pushed, gradients)
+            run.push(0, np.zeros(1, np.float32))
+        if kill == [run.rank, step]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        run.step()
+        run.wait()
+        time.sleep(pause)
+    result = json.dumps(table.lookup(all_ids).tolist())
+    other.lookup([1])
+    os.write(1, (result + "\n").encode())
+
+
+def written_wrongly(wrong):
+    """Rank 1 alone does it WRONG, before the start or after it."""
+    run = capstan.init(optimizer=SGD)
+    table = run.table("rows", DIM, {"type": "SGD", "params": {"lr": 0.1}})
+    run.declare("other", np.zeros(1, np.float32))
+    if run.rank and wrong == "others":
+        table.write([1], np.zeros((1, DIM)))
+    run.start()
+    if run.rank and wrong == "ahead":
+        table.lookup([1])
+        table.prefetch([2])
+    if run.rank and wrong == "bags":
+        table.write(capstan.Bags([[1]]), np.zeros((1, DIM)))
+    table.write([1, 2], np.zeros((1 if run.rank and wrong == "shape" else 2, DIM)))
+    run.push(0, np.zeros(1, np.float32))
+    run.step()
+    run.wait()
+
+
 def asked_twice():
     """A lookup between the prefetch for the next step and the step's end."""
     run = capstan.init(optimizer=SGD)

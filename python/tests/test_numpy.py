@@ -75,6 +75,34 @@ def reference_rows(first, steps, kind, lr, late=False):
     return w
 
 
+def begun_rows():
+    """All rows after those of first_rows() were written; the last stand."""
+    rows = np.zeros((numpy_ranks.ROWS, numpy_ranks.DIM), np.float32)
+    for id, row in zip(*numpy_ranks.first_rows()):
+        rows[id] = row
+    return rows
+
+
+def reference_written(first, steps, ranks):
+    """Rows of one process that writes and pushes what all RANKS do. Rows are
+    admitted by the second push, or when they are written."""
+    w = np.array(first)
+    pushes = np.zeros(len(w), int)
+    pushes[numpy_ranks.first_rows()[0]] = 2
+    for step in range(steps):
+        gradient, counts = np.zeros_like(w), np.zeros(len(w), int)
+        for rank in range(ranks):
+            written, rows, pushed, gradients = numpy_ranks.step_rows(step, rank)
+            for id, row in zip(written, rows):
+                w[id], pushes[id] = row, 2
+            np.add.at(gradient, pushed, gradients / ranks)
+            counts[np.unique(pushed)] += 1
+        admitted = pushes >= 2
+        w[admitted] -= 0.5 * gradient[admitted]
+        pushes += counts
+    return w
+
+
 class Collectives(unittest.TestCase):
     def test_they_equal_numpy_in_rank_order(self):
         for strategy, ps, workers in ("ps", 1, 3), ("allreduce", 0, 3):
@@ -243,6 +271,82 @@ class Tables(unittest.TestCase):
                 self.assertLess(
                     distance(result["last"], expected), 1.1 * most
                 )
+
+    def test_written_rows_are_those_of_one_process(self):
+        first = begun_rows()
+        expected = reference_written(first, 12, 2).tolist()
+        for ps in 1, 3, 0:
+            with self.subTest(ps=ps), ranks("written", ps, 2, steps=12) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
+                for rank in "worker0", "worker1":
+                    begun, ended = run.results(rank)
+                    self.assertEqual(begun, first.tolist())
+                    self.assertEqual(ended, expected)
+
+    def test_written_rows_go_back_with_the_run(self):
+        first = begun_rows()
+        sets = ["checkpoint.every_steps=20"]
+        run = Local(
+            "numpy_ranks.py", "written", 2, 3, sets, steps=150, rewinds=True,
+            pause=0.005,
+        )
+        self.assertEqual(run.status, 0, run.log)
+        self.assertIn("went back 3 times", run.log)
+        expected = reference_written(first, 150, 2).tolist()
+        self.assertEqual(run.results.count(expected), 2)
+
+    def test_written_rows_outlive_a_restart_of_the_run(self):
+        with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
+            expected = reference_written(begun_rows(), 20, 2).tolist()
+            checkpoint = {"dir": folder, "every_steps": 4}
+            for kill, ps in ([0, 7], 3), ([0, 14], 1), (None, 2):
+                with ranks(
+                    "written", ps, 2, steps=20, kill=kill, pause=0.05,
+                    checkpoint=checkpoint, timeouts={"peer": 2},
+                ) as run:
+                    found = run.wait()
+                    if kill:
+                        self.assertEqual(found["worker0"], -signal.SIGKILL)
+                        continue
+                    error = run.error("worker0")
+                    self.assertEqual(set(found.values()), {0}, error)
+                    self.assertRegex(error, "steps (4|8|12) to")
+                    self.assertEqual(run.result("worker0"), expected)
+
+    def test_written_rows_are_there_once_when_a_worker_is_killed(self):
+        first = begun_rows()
+        expected = reference_written(first, 12, 1).tolist()
+        for step in -1, 5:
+            arguments = {
+                "steps": 12, "idle": 1, "pause": 0.2, "timeouts": {"peer": 2},
+            }
+            with (
+                self.subTest(step=step),
+                ranks("written", 2, 2, kill=[1, step], **arguments) as run,
+            ):
+                self.assertEqual(run.processes["worker1"].wait(60), -9)
+                run.restart("worker1", **arguments)
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                for rank in "worker0", "worker1":
+                    self.assertEqual(run.result(rank), expected)
+
+    def test_rows_are_written_alike_and_in_order(self):
+        for wrong, text in (
+            ("others", "written before the start by this rank and not by rank 0"),
+            ("ahead", "write them first"),
+            ("bags", "by id"),
+            ("shape", "have shape"),
+        ):
+            with (
+                self.subTest(wrong),
+                ranks("written_wrongly", 1, 2, wrong=wrong) as run,
+            ):
+                self.assertNotIn(0, run.wait().values())
+                self.assertIn(text, run.error("worker1"))
 
     def test_rules_that_move_rows_not_pushed_are_refused(self):
         rule = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
