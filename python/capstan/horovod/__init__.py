@@ -12,6 +12,7 @@ do instead.
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 from .names import run
@@ -20,6 +21,6 @@ __all__ = ["run"]
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
+    if name.startswith("__") or find_spec(f"{__name__}.{name}"):
+        raise AttributeError(name)  # a module is not imported yet
     return getattr(importlib.import_module(f"{__name__}.torch"), name)
