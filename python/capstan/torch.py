@@ -229,6 +229,23 @@ def torch_run() -> Run:
     return run
 
 
+def _check_modules(run: Run, model: nn.Module) -> None:
+    """Raises ConfigError if a module of MODEL meets other ranks by itself."""
+    for module in model.modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            raise wrong(
+                "the model is in DistributedDataParallel, which averages the "
+                "gradients as DistributedOptimizer does: leave it out, or give "
+                "DistributedOptimizer its .module"
+            )
+        if isinstance(module, nn.SyncBatchNorm) and run.is_stale:
+            raise wrong(
+                "the model has SyncBatchNorm, in whose forward pass all ranks "
+                "meet, and with strategy.staleness they take different steps: "
+                "take BatchNorm, or set strategy.staleness to 0"
+            )
+
+
 _FRAMEWORKS = ("transformers.trainer", "lightning", "pytorch_lightning")
 
 
@@ -277,6 +294,7 @@ def DistributedOptimizer(
             "a run has one DistributedOptimizer: give it all parameters, in "
             "groups"
         )
+    _check_modules(run, model)
     kind = type(optimizer)
     loaded = has_state(optimizer)
     lacks = server_lacks(kind, optimizer.param_groups)

@@ -675,6 +675,58 @@ def reduced(dtype, op, size):
         return found.astype(dtype)
 
 
+def sockets():
+    """How many sockets of TCP this process has: one listens no more once two
+    ranks are connected."""
+    own = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            own.add(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            pass  # of the listing itself
+    rows = [
+        line.split()
+        for family in ("tcp", "tcp6")
+        for line in open(f"/proc/self/net/{family}").readlines()[1:]
+    ]
+    return sum(f"socket:[{row[9]}]" in own for row in rows)
+
+
+def ports():
+    """Prints the sockets of this process in training, and after a collective."""
+    run = capstan.init(steps=3)
+    found = []
+    w = np.zeros(2, np.float32)
+    run.declare("w", w)
+    run.start()
+    for _ in run.steps(3):
+        run.push(0, np.ones(2, np.float32))
+        run.step()
+        run.wait()
+        found.append(sockets())
+    run.barrier()
+    found.append(sockets())
+    run.close()
+    print(json.dumps(found))
+
+
+def late(first):
+    """Rank 2 comes late to the collective that follows FIRST, if any."""
+    run = capstan.init(timeouts={"step": 3, "peer": 30})
+    if first:
+        run.barrier()
+    try:
+        if run.rank == 2:
+            time.sleep(12)
+        if run.rank == 1:
+            time.sleep(2)
+        run.all_reduce(np.zeros(3))
+    except capstan.Error as error:
+        print(json.dumps([type(error).__name__, error.code, str(error)]))
+        sys.stdout.flush()
+    os._exit(0)
+
+
 def differ(kind):
     """Ranks that do not call the same."""
     run = capstan.init(timeouts={"step": 2, "peer": 2})

@@ -120,6 +120,28 @@ class Collectives(unittest.TestCase):
                     self.assertEqual([sent, total, empty], ["from 1", 4.5, 0])
                     self.assertEqual(text[1], [31, True])
 
+    def test_a_run_without_one_opens_no_port_for_it(self):
+        with ranks("ports", 1, 2) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in range(2):
+                *training, after = run.result(f"worker{rank}")
+                self.assertEqual(len(set(training)), 1, training)
+                self.assertGreater(after, training[0])
+
+    def test_a_time_out_names_who_has_called_and_who_has_not(self):
+        for first in True, False:
+            with self.subTest(first=first), ranks("late", 1, 3, first=first) as run:
+                for rank in 0, 1:
+                    run.processes[f"worker{rank}"].wait(60)
+                    name, code, text = run.result(f"worker{rank}")
+                    self.assertEqual([name, code], ["PeerLost", "PEER_SILENT"])
+                    self.assertIn(
+                        "all_reduce of 24 bytes of float64, sum: rank 2 did "
+                        "not call it within timeouts.step (3 s), and ranks 0, "
+                        "1 did",
+                        text,
+                    )
+
     def test_ranks_that_do_not_call_the_same_are_named(self):
         expected = {
             "other": ("ConfigError", "WRONG_CALL", "rank 1 all_reduce of 16 bytes"),

@@ -927,6 +927,17 @@ class Errors(unittest.TestCase):
                     found,
                 )
 
+    def test_modules_that_meet_other_ranks_themselves(self):
+        for how, text in (
+            ("ddp", "the model is in DistributedDataParallel"),
+            ("stale", "the model has SyncBatchNorm"),
+            ("synchronous", ""),
+        ):
+            with self.subTest(how), ranks("meets", 1, 2, how=how) as run:
+                found = run.wait()["worker0"]
+                self.assertEqual(found, 2 if text else 0)
+                self.assertIn(text, run.error("worker0"))
+
     def test_float64(self):
         self.check("torch.float64; expected is a dense tensor", "double")
 

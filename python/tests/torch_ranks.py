@@ -673,6 +673,23 @@ def own_group():
     dist.broadcast(torch.ones(2), 5)
 
 
+def meets(how):
+    """Gives DistributedOptimizer a model that meets other ranks itself."""
+    keys = {"strategy": {"staleness": 1}} if how == "stale" else {}
+    run = capstan.init(**keys)
+    if how == "ddp":
+        run.init_process_group()
+        net = nn.parallel.DistributedDataParallel(model_of("mlp", 0))
+    else:
+        norm = nn.BatchNorm1d(CLASSES)
+        net = nn.Sequential(model_of("mlp", 0), norm)
+        net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    capstan.DistributedOptimizer(optimizer, net)
+    print("[]", flush=True)
+    run.close()
+
+
 def shared(how, rule="server"):
     """Trains a model with memory that is in HOW places at once."""
     capstan.init()

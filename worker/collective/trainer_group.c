@@ -14,8 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 1 << 20, KEY_BYTES = 300 };
+enum {
+    PART_BYTES = 1 << 20,
+    KEY_BYTES = 300,
+    ROLL_KEY_BYTES = 64,
+    CALL_BYTES = 120
+};
+static const double ROLL_SECONDS = 2; /* for those that wait to say so */
 static const char KEY_PREFIX[] = "trainers/";
+#define HERE_KEY "here/%u"
 
 enum call_state { CALL_NONE, CALL_RUNS, CALL_ENDED };
 
@@ -30,6 +37,8 @@ struct trainer_group {
     enum call_state state;
     struct trainer_call call;
     struct trainer_call *calls; /* of each rank */
+    uint64_t count;             /* calls begun so far */
+    uint32_t met;               /* first ranks that are in the first of them */
     char *data;                 /* of the call, of all ranks if it gathers */
     char *parts;                /* of all ranks, of one that reduces */
     struct failure why;         /* code FAILURE_NONE: all went well so far */
@@ -123,7 +132,7 @@ static enum status meet(struct trainer_group *group, struct failure *why) {
         uint32_t rank = sets ? settings->rank : r - 1;
         void *value = NULL;
         size_t size;
-        snprintf(key, sizeof key, "here/%u", rank);
+        snprintf(key, sizeof key, HERE_KEY, rank);
         status = sets ? trainers_set(group, key, "", 0, why)
                       : trainers_get(group, key, until, &value, &size, why);
         free(value);
@@ -132,6 +141,8 @@ static enum status meet(struct trainer_group *group, struct failure *why) {
                         "rank %u has called no collective, nor anything after "
                         "it, within timeouts.step (%g s)",
                         rank, settings->timeout);
+        if (!status && !sets)
+            group->met = r;
     }
     return status;
 }
@@ -190,7 +201,7 @@ static enum status compare_calls(struct trainer_group *group,
         status = broadcast_bytes(group, &group->calls[r], sizeof *group->calls,
                                  r, why);
     for (uint32_t r = 0; !status && r < group->settings.size; r++) {
-        char first[120], other[120];
+        char first[CALL_BYTES], other[CALL_BYTES];
         if (!memcmp(&group->calls[r], &group->calls[0], sizeof *own))
             continue;
         describe_call(&group->calls[0], first, sizeof first);
@@ -250,12 +261,81 @@ static enum status run_trainer_call(struct trainer_group *group,
     return reduce_parts(group, why);
 }
 
+/* Ranks in a text: "0, 2, 3"; after ten of them "...". */
+struct ranks_text {
+    char text[128];
+    uint32_t count;
+};
+
+static void add_rank(struct ranks_text *ranks, uint32_t rank) {
+    size_t used = strlen(ranks->text);
+    if (ranks->count++ < 10)
+        snprintf(ranks->text + used, sizeof ranks->text - used, "%s%u",
+                 used ? ", " : "", rank);
+    else if (ranks->count == 12)
+        snprintf(ranks->text + used, sizeof ranks->text - used, ", ...");
+}
+
+/* The key by which RANK says that it is in the present call: the first, or one
+ * in which it has waited in vain. */
+static void roll_key(const struct trainer_group *group, uint32_t rank,
+                     char *key) {
+    if (group->connected)
+        snprintf(key, ROLL_KEY_BYTES, "waits/%llu/%u",
+                 (unsigned long long)group->count, rank);
+    else
+        snprintf(key, ROLL_KEY_BYTES, HERE_KEY, rank);
+}
+
+/* A rank that has waited in vain says in which call, and so do the others that
+ * wait: those that say nothing have not called. That it is in the first call it
+ * says again, for those that have joined since. */
+static void call_roll(struct trainer_group *group, const char *own,
+                      struct failure *why) {
+    const struct collective_settings *settings = &group->settings;
+    struct ranks_text here = {0}, absent = {0};
+    struct failure unused = {0};
+    char key[ROLL_KEY_BYTES], other[CALL_BYTES + 40] = "";
+    int64_t until = time_now() + time_from_seconds(ROLL_SECONDS);
+    roll_key(group, settings->rank, key);
+    size_t said = group->connected ? strlen(own) : 0;
+    if (trainers_set(group, key, own, said, &unused))
+        return;
+    for (uint32_t r = 0; r < settings->size; r++) {
+        void *value = NULL;
+        size_t size = 0;
+        roll_key(group, r, key);
+        bool says = r == settings->rank ||
+                    (!group->connected && r < group->met) ||
+                    !trainers_get(group, key, until, &value, &size, &unused);
+        add_rank(says ? &here : &absent, r);
+        if (size && (size != strlen(own) || memcmp(value, own, size)))
+            snprintf(other, sizeof other, ", of which rank %u called %.*s", r,
+                     (int)(size < CALL_BYTES ? size : CALL_BYTES),
+                     (const char *)value);
+        free(value);
+    }
+    if (absent.count)
+        status_fail(why, FAILURE_PEER_SILENT,
+                    "rank%s %s did not call it within timeouts.step (%g s), "
+                    "and rank%s %s did%s",
+                    absent.count > 1 ? "s" : "", absent.text, settings->timeout,
+                    here.count > 1 ? "s" : "", here.text, other);
+    else if (group->connected)
+        status_fail(why, FAILURE_PEER_SILENT,
+                    "all ranks have called it%s, and it has not ended within "
+                    "timeouts.step (%g s): one called it late, or a network is "
+                    "slow",
+                    other, settings->timeout);
+}
+
 /* The failure's text says in what call it came. */
 static void note_failed_call(struct trainer_group *group, struct failure *why) {
-    char text[120];
+    char text[CALL_BYTES];
     describe_call(&group->call, text, sizeof text);
+    if (why->code == FAILURE_PEER_SILENT)
+        call_roll(group, text, why);
     status_context(why, "%s", text);
-    group->why = *why;
 }
 
 static void *serve_trainer_calls(void *argument) {
@@ -268,10 +348,11 @@ static void *serve_trainer_calls(void *argument) {
         }
         waiter_leave(&group->waiter);
         struct failure why = {0};
-        enum status status = run_trainer_call(group, &why);
-        waiter_enter(&group->waiter);
-        if (status)
+        group->count++;
+        if (run_trainer_call(group, &why))
             note_failed_call(group, &why);
+        waiter_enter(&group->waiter);
+        group->why = why;
         group->state = CALL_ENDED;
         pthread_cond_broadcast(&group->waiter.changed);
     }
