@@ -181,8 +181,9 @@ struct capstan_table {
     const char *name;
     uint32_t dim;     /* floats of a row, at most 4096 */
     float init_range; /* initial values are uniform in [-range, range); 0: 0 */
-    const char *optimizer; /* "SGD", "Adagrad", "Adam" or "Ftrl", with its
-                              defaults; NULL: the run's */
+    const char *optimizer; /* "SGD", "Adagrad", "Adam", "AdamW" or "Ftrl", with
+                              its defaults; NULL: the run's. Its weight_decay
+                              is of the rows pushed, at that push */
     uint32_t admit;  /* pushes after which a row exists; until then it reads as
                         zeros; 0: at once */
     uint64_t expire; /* steps without a push after which it is gone; 0: never */

@@ -560,7 +560,9 @@ static enum status apply_rule(struct row_table *table,
         of_rule.state_out[slot] = pending->tensors[slot + 1];
         of_rule.state[slot] = of_rule.state_out[slot];
     }
-    rule_apply(options->loops, options->optimizer, &of_rule);
+    rule_apply(options->loops,
+               update->optimizer ? update->optimizer : options->optimizer,
+               &of_rule);
     if (nonfinite)
         return rule_nonfinite(
             options->layout->tables[pending->rows[0]->table].name, update->step,

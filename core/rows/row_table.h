@@ -72,6 +72,7 @@ struct row_table_update {
     uint64_t step;      /* this partition's update number, from 1 */
     uint64_t rule_step; /* the rule's: Adam's t */
     double rate;
+    const struct optimizer *optimizer; /* with the table's slots; NULL: its */
     float scale;
     const struct row_keys *keys;
     const uint32_t *numbers; /* [count], as an earlier lookup or none has filled

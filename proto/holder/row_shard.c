@@ -442,6 +442,7 @@ static enum status row_shard_update(void *holder, uint32_t p,
         struct row_table_update update = {
             .step = round->step,
             .rule_step = round->rule_step,
+            .optimizer = first->optimizer ? NULL : round->optimizer,
             .rate = row_shard_rate(shard, first, round),
             .scale = round->scale};
         if (round->num_parts)

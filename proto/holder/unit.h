@@ -26,10 +26,11 @@ struct unit_round {
     uint64_t rule_step; /* of them those to which some rank brought bytes */
     double rate;        /* AVERAGED: the share by which values move */
     float scale;        /* of the sum of the gradients */
+    const struct optimizer *optimizer; /* with the slots of the block's, or of
+                                          tables that name none; NULL: that
+                                          one */
     /* Of a block. */
-    enum job_wire wire;                /* encoding of the gradients */
-    const struct optimizer *optimizer; /* with the slots of the block's; NULL:
-                                          that one */
+    enum job_wire wire; /* encoding of the gradients */
     bool checked; /* a sum of gradients that is not finite is a failure */
     /* Of a partition. */
     double factor; /* of the groups' own rates; `rate` is of the run's */

@@ -250,21 +250,19 @@ enum status optimizer_group_check_table(const struct optimizer *optimizer,
     bool known = optimizer->type == OPTIMIZER_SGD ||
                  optimizer->type == OPTIMIZER_ADAGRAD ||
                  optimizer->type == OPTIMIZER_ADAM ||
+                 optimizer->type == OPTIMIZER_ADAMW ||
                  optimizer->type == OPTIMIZER_FTRL;
-    if (known && optimizer->momentum == 0 && optimizer->weight_decay == 0)
+    if (known && optimizer->momentum == 0)
         return STATUS_OK;
     char found[64];
     if (!known)
         snprintf(found, sizeof found, "%s", rule_name(optimizer->type));
     else
-        snprintf(found, sizeof found, "%s %g",
-                 optimizer->momentum != 0 ? "momentum" : "weight_decay",
-                 optimizer->momentum != 0 ? optimizer->momentum
-                                          : optimizer->weight_decay);
+        snprintf(found, sizeof found, "momentum %g", optimizer->momentum);
     return status_fail(
         why, FAILURE_JOB_INVALID,
-        "found %s for table \"%s\"; allowed for tables are SGD, Adagrad, Adam "
-        "and Ftrl, without momentum and weight_decay, as a row that no push "
-        "names stays as it is",
+        "found %s for table \"%s\"; allowed for tables are SGD without "
+        "momentum, Adagrad, Adam, AdamW and Ftrl, as a row that no push names "
+        "stays as it is",
         found, table);
 }

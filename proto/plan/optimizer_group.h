@@ -77,8 +77,8 @@ enum status optimizer_group_read(struct optimizer_group **out,
                                  struct failure *why) MUST_CHECK;
 
 /* FAILURE_JOB_INVALID unless tables can be updated by OPTIMIZER, which touches
- * only the rows that are pushed: SGD without momentum, Adagrad, Adam and Ftrl,
- * without weight decay. */
+ * only the rows that are pushed, also with weight decay: SGD without momentum,
+ * Adagrad, Adam, AdamW and Ftrl. */
 enum status optimizer_group_check_table(const struct optimizer *optimizer,
                                         const char *table,
                                         struct failure *why) MUST_CHECK;

@@ -51,12 +51,12 @@ def distance(found, expected):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
-def reference_rows(first, steps, kind, lr, late=False):
+def reference_rows(first, steps, kind, lr, late=False, decay=0):
     """Rows of one process that takes the whole batch, in double. LATE: each
-    step reads them without the push before it."""
+    step reads them without the push before it. DECAY: of the rows pushed."""
     w = np.array(first)
     read = w.copy() if late else w
-    sums = np.zeros_like(w)
+    sums = np.zeros((2, *w.shape) if kind[:4] == "Adam" else w.shape)
     ids, targets = numpy_ranks.bags(steps)
     rows = (ids // 2**57).astype(int)
     for step in range(steps):
@@ -67,8 +67,21 @@ def reference_rows(first, steps, kind, lr, late=False):
         gradient = np.zeros_like(w)
         for k in range(numpy_ranks.BAG):
             np.add.at(gradient, rows[step, :, k], 2 * error / error.size)
+        pushed = np.unique(rows[step])
+        if kind == "AdamW":
+            w[pushed] -= lr * decay * w[pushed]
+        else:
+            gradient[pushed] += decay * w[pushed]
         if kind == "SGD":
             w -= lr * gradient
+            continue
+        if kind in ("Adam", "AdamW"):
+            g = gradient[pushed]
+            sums[0, pushed] += 0.1 * (g - sums[0, pushed])
+            sums[1, pushed] += 0.001 * (g**2 - sums[1, pushed])
+            mean = sums[0, pushed] / (1 - 0.9 ** (step + 1))
+            root = np.sqrt(sums[1, pushed] / (1 - 0.999 ** (step + 1)))
+            w[pushed] -= lr * mean / (root + 1e-8)
             continue
         sums += gradient**2
         w -= lr * gradient / (np.sqrt(sums) + 1e-10)
@@ -306,6 +319,31 @@ class Tables(unittest.TestCase):
                     begun, ended = run.results(rank)
                     self.assertEqual(begun, first.tolist())
                     self.assertEqual(ended, expected)
+
+    def test_rows_that_are_pushed_decay(self):
+        for kind, lr in (
+            ("SGD", 0.5), ("Adagrad", 0.1), ("Adam", 0.05), ("AdamW", 0.05),
+        ):
+            found = []
+            for ps in 2, 0:
+                rule = {"type": kind, "params": {"lr": lr, "weight_decay": 0.2}}
+                with (
+                    self.subTest(kind, ps=ps),
+                    ranks("embedded", ps, 2, steps=40, rule=rule) as run,
+                ):
+                    self.assertEqual(
+                        set(run.wait().values()), {0}, run.error("worker0")
+                    )
+                    result = run.result("worker0")
+                    first, last = result["first"], result["last"]
+                    expected = reference_rows(
+                        first, 40, kind, lr, decay=0.2
+                    )
+                    other = reference_rows(first, 40, kind, lr)
+                    self.assertLess(distance(last, expected), 1e-5)
+                    self.assertGreater(distance(other, expected), 0.05)
+                    found.append(last)
+            self.assertEqual(found[0], found[1])
 
     def test_written_rows_go_back_with_the_run(self):
         first = begun_rows()

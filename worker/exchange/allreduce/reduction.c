@@ -751,6 +751,7 @@ struct row_reducer_round reduction_of_rows(const struct reduction *reduction) {
         .step = step,
         .rate = first ? first->lr : schedule_rate(&reduction->schedule, step),
         .factor = schedule_factor(&reduction->schedule, step),
+        .optimizer = first ? &first->optimizer : NULL,
         .clip = reduction->clips ? *reduction->clip : 1,
         .overflowed = reduction->overflowed};
 }

@@ -567,6 +567,7 @@ enum status row_reducer_apply(struct row_reducer *reducer,
                             .step = round->step,
                             .rate = round->rate,
                             .factor = round->factor,
+                            .optimizer = round->optimizer,
                             .scale = scale_of_rows(reducer) * round->clip};
     if (storage)
         storage->await(storage->context, reducer->rows);

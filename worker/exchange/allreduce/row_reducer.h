@@ -126,6 +126,8 @@ struct row_reducer_round {
     uint64_t round, step; /* STEP: without the skipped ones, from 1 */
     double rate;          /* of the run's optimizer */
     double factor;        /* of the tables' own rates */
+    /* Of tables that name none, as the callers have set it; NULL: the plan's */
+    const struct optimizer *optimizer;
     float clip;           /* factor of the mean gradient */
     bool overflowed;      /* nothing is applied */
 };
