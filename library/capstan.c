@@ -435,6 +435,20 @@ PUBLIC int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
                      TIME_NEVER);
 }
 
+PUBLIC int capstan_ids(capstan_run *run, uint32_t table, uint64_t *ids,
+                       size_t room, size_t *count, double seconds) {
+    if (is_over(run))
+        return over_result(run);
+    int64_t until = until_of(seconds);
+    struct external_ids found = {.ids = ids, .room = room};
+    enum external_result result;
+    do
+        result = external_ids(run->external, table, &found, until);
+    while (is_back(run, &result, until));
+    *count = found.count;
+    return result_of(run, result, until);
+}
+
 PUBLIC int capstan_write_rows(capstan_run *run, const struct capstan_rows *rows,
                               size_t n) {
     if (is_over(run))

@@ -249,6 +249,14 @@ int capstan_prefetch(capstan_run *run, const struct capstan_rows *rows,
 int capstan_push_rows(capstan_run *run, const struct capstan_rows *rows,
                       size_t n);
 
+/* Writes the ids of the rows that TABLE has after the last step (pushed or
+ * written, and admitted) to IDS [room], in no order; *COUNT: how many there
+ * are, or some number above ROOM. With staleness rows come and go meanwhile.
+ * After CAPSTAN_AGAIN call it again with the same. One thread at a time, that
+ * of capstan_lookup. */
+int capstan_ids(capstan_run *run, uint32_t table, uint64_t *ids, size_t room,
+                size_t *count, double seconds);
+
 /* Sets rows of N lists, VALUES [count, dim] without bags, copied; of equal ids
  * the last stands. A row that is not there, or not admitted, is then, and its
  * state begins; that of others stays as it is.

@@ -433,6 +433,7 @@ static const char *fill_lookup(struct server *server,
         part->p = partition_of(server, header->blocks[i]);
         part->bytes = bytes;
         part->at = (uint32_t)floats;
+        part->list.places = header->places;
         if (row_shard_read(server->units.rows, part->p, bytes, header->sizes[i],
                            false, &part->list, &why))
             return refusal(&why);
@@ -440,7 +441,7 @@ static const char *fill_lookup(struct server *server,
         floats += part->list.floats;
         bytes += header->sizes[i];
     }
-    if (!header->snapshot)
+    if (!header->snapshot && !header->places)
         count_asked(server, lookup);
     if (floats * sizeof(float) > MESSAGE_MAX_PAYLOAD)
         return "more rows than one answer can have";
@@ -509,7 +510,7 @@ static void look_up_in_time(struct server *server,
                              i);
             waits = true;
         }
-    if (waits)
+    if (waits && !header->places)
         row_lookups_remember(server->row_lookups, lookup);
 }
 

@@ -301,6 +301,17 @@ void row_table_lookup(const struct row_table *table,
         }
 }
 
+void row_table_at(const struct row_table *table, const struct row_keys *keys,
+                  float *out) {
+    static const struct row none = {.table = ROW_NO_TABLE};
+    for (uint32_t k = 0; k < keys->count; k++, out += ROW_FLOATS) {
+        uint64_t place = keys->ids[k];
+        const struct row *row =
+            place < table->rows ? row_of(table, (uint32_t)place) : &none;
+        memcpy(out, row, sizeof *row);
+    }
+}
+
 static uint64_t hash_of(const struct row *row) {
     return layout_row_hash(row->table, row->id);
 }

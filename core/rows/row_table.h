@@ -58,6 +58,12 @@ void row_table_lookup(const struct row_table *table,
                       const struct row_keys *keys, uint32_t *numbers,
                       float *weights);
 
+/* Fills OUT [count, ROW_FLOATS] with the struct row at the places that KEYS has
+ * in place of ids, from 0 on: ROW_NO_TABLE behind the last. A row's place
+ * changes when rows are removed. */
+void row_table_at(const struct row_table *table, const struct row_keys *keys,
+                  float *out);
+
 /* Prefetches TABLE itself, without its rows. */
 void row_table_prefetch(const struct row_table *table);
 

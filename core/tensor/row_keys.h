@@ -33,6 +33,11 @@ struct row {
     uint16_t count; /* pushes, up to the number that admits it */
 };
 
+enum {
+    ROW_FLOATS = sizeof(struct row) / sizeof(float), /* in the memory of one */
+    ROW_NO_TABLE = UINT16_MAX                        /* of no row */
+};
+
 /* Bytes of a row of DIM floats with SLOTS state tensors. */
 size_t row_keys_row_bytes(uint32_t dim, unsigned slots);
 

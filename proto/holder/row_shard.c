@@ -207,6 +207,8 @@ static enum status read_row_list(const struct row_shard *shard,
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++)
         list->rows += list->keys[s].count;
     list->floats = status ? 0 : row_keys_floats(layout, list->keys);
+    if (!status && list->places)
+        list->floats = list->rows * ROW_FLOATS;
     return status;
 }
 
@@ -219,7 +221,7 @@ static enum status check_list(const struct row_shard *shard, uint32_t p,
     if (size - list->size != (floats ? list->floats * sizeof(float) : 0))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "rows with other bytes than their floats");
-    return are_of_partition(shard, p, list->keys)
+    return list->places || are_of_partition(shard, p, list->keys)
                ? STATUS_OK
                : status_fail(why, FAILURE_BAD_MESSAGE,
                              "a row of another partition");
@@ -490,14 +492,19 @@ void row_shard_lookup(const struct row_shard *shard, uint32_t p,
                       struct row_table *const *held, struct row_list *list,
                       float *out) {
     uint32_t *numbers = held ? NULL : list->numbers;
-    for (uint32_t s = 0; s < shard->num_stacks; s++) {
+    for (uint32_t s = 0; list->places && s < shard->num_stacks; s++) {
+        row_table_at(held ? held[s] : shard->partitions[p].tables[s],
+                     &list->keys[s], out);
+        out += list->keys[s].count * ROW_FLOATS;
+    }
+    for (uint32_t s = 0; !list->places && s < shard->num_stacks; s++) {
         const struct row_keys *keys = &list->keys[s];
         row_table_lookup(held ? held[s] : shard->partitions[p].tables[s], keys,
                          numbers, out);
         out += (size_t)keys->count * row_keys_dim(shard->settings.layout, s);
         numbers += numbers ? keys->count : 0;
     }
-    list->looked_up |= !held;
+    list->looked_up |= !held && !list->places;
 }
 
 void row_shard_prefetch(const struct row_shard *shard, uint32_t p) {

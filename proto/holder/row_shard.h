@@ -45,7 +45,9 @@ struct row_list {
     size_t floats;     /* of one row for each */
     uint32_t *numbers; /* [rows], of the stacks in order: row_table_lookup's */
     bool looked_up;    /* `numbers` is set */
-    size_t room;       /* of `numbers` */
+    bool places; /* before it is read: ids are places, and floats a struct row
+                    each */
+    size_t room; /* of `numbers` */
 };
 
 /* Reads LIST, zeroed or read before, from BYTES [SIZE], received for partition

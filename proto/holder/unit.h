@@ -31,7 +31,7 @@ struct unit_round {
                                           one */
     /* Of a block. */
     enum job_wire wire; /* encoding of the gradients */
-    bool checked; /* a sum of gradients that is not finite is a failure */
+    bool checked;       /* a sum of gradients that is not finite is a failure */
     /* Of a partition. */
     double factor; /* of the groups' own rates; `rate` is of the run's */
 };

@@ -115,6 +115,7 @@ _FUNCTIONS = {
     "lookup": [_RUN, POINTER(Rows), c_size_t, c_double],
     "prefetch": [_RUN, POINTER(Rows), c_size_t],
     "push_rows": [_RUN, POINTER(Rows), c_size_t],
+    "ids": [_RUN, c_uint32, c_void_p, c_size_t, POINTER(c_size_t), c_double],
     "write_rows": [_RUN, POINTER(Rows), c_size_t],
     "optimizer": [_RUN, c_char_p],
     "set": [_RUN, c_uint32, c_char_p, c_double],

@@ -250,8 +250,9 @@ class Run:
     ) -> tables.Table:
         """Adds a table of rows of DIM floats by 64-bit id, before start().
 
-        RULE is its optimizer on the ps, as init()'s, of SGD, Adagrad, Adam
-        and Ftrl; None: the run's. First values are uniform within INIT_RANGE
+        RULE is its optimizer on the ps, as init()'s, of SGD, Adagrad, Adam,
+        AdamW and Ftrl; None: the run's. Its weight_decay is of the rows
+        pushed, at that push. First values are uniform within INIT_RANGE
         of 0. A row exists after ADMIT pushes and reads as zeros until then;
         EXPIRE steps without a push remove it (0: never). More than MAX_ROWS
         end the run (0: any number). All ranks declare the same tables.

@@ -137,6 +137,24 @@ class Table:
         step, before run.step(); those of equal ids are added up."""
         push(self.of_run().run, [(self, ids, gradients)])
 
+    def ids(self, most: int) -> np.ndarray:
+        """The ids of the rows that the table has after the last step, int64
+        [n], ascending. More than MOST are an error."""
+        table = self.of_run()
+        assert table.run is not None
+        found = np.empty(most, np.uint64)
+        count = ctypes.c_size_t()
+        table.run._await(
+            *(_c.capstan_ids, table.number, found.ctypes.data, most),
+            ctypes.byref(count),
+        )
+        if count.value > most:
+            raise _wrong(
+                f'table "{self.name}" has more than {most} rows: `capstan '
+                f"ckpt export --table {self.name}` writes those of a checkpoint"
+            )
+        return np.sort(found[: count.value].view(np.int64))
+
     def write(self, ids: Any, rows: Any) -> None:
         """Sets the rows of IDS to ROWS [*ids.shape, dim]; of equal ids the
         last stands. Their optimiser's state stays as it is.

@@ -317,6 +317,8 @@ def written(
         run.step()
         run.wait()
         time.sleep(pause)
+    found = json.dumps(table.ids(ROWS).tolist())
+    os.write(1, (found + "\n").encode())
     result = json.dumps(table.lookup(all_ids).tolist())
     other.lookup([1])
     os.write(1, (result + "\n").encode())
@@ -339,6 +341,8 @@ def written_wrongly(wrong):
     run.push(0, np.zeros(1, np.float32))
     run.step()
     run.wait()
+    if wrong == "many":
+        table.ids(1)
 
 
 def asked_twice():

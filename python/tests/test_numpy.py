@@ -113,7 +113,7 @@ def reference_written(first, steps, ranks):
         admitted = pushes >= 2
         w[admitted] -= 0.5 * gradient[admitted]
         pushes += counts
-    return w
+    return w, np.flatnonzero(pushes >= 2).tolist()
 
 
 class Collectives(unittest.TestCase):
@@ -309,16 +309,17 @@ class Tables(unittest.TestCase):
 
     def test_written_rows_are_those_of_one_process(self):
         first = begun_rows()
-        expected = reference_written(first, 12, 2).tolist()
+        expected, ids = reference_written(first, 12, 2)
         for ps in 1, 3, 0:
             with self.subTest(ps=ps), ranks("written", ps, 2, steps=12) as run:
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker0")
                 )
                 for rank in "worker0", "worker1":
-                    begun, ended = run.results(rank)
+                    begun, found, ended = run.results(rank)
                     self.assertEqual(begun, first.tolist())
-                    self.assertEqual(ended, expected)
+                    self.assertEqual(found, ids)
+                    self.assertEqual(ended, expected.tolist())
 
     def test_rows_that_are_pushed_decay(self):
         for kind, lr in (
@@ -354,12 +355,12 @@ class Tables(unittest.TestCase):
         )
         self.assertEqual(run.status, 0, run.log)
         self.assertIn("went back 3 times", run.log)
-        expected = reference_written(first, 150, 2).tolist()
+        expected = reference_written(first, 150, 2)[0].tolist()
         self.assertEqual(run.results.count(expected), 2)
 
     def test_written_rows_outlive_a_restart_of_the_run(self):
         with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
-            expected = reference_written(begun_rows(), 20, 2).tolist()
+            expected = reference_written(begun_rows(), 20, 2)[0].tolist()
             checkpoint = {"dir": folder, "every_steps": 4}
             for kill, ps in ([0, 7], 3), ([0, 14], 1), (None, 2):
                 with ranks(
@@ -377,7 +378,7 @@ class Tables(unittest.TestCase):
 
     def test_written_rows_are_there_once_when_a_worker_is_killed(self):
         first = begun_rows()
-        expected = reference_written(first, 12, 1).tolist()
+        expected = reference_written(first, 12, 1)[0].tolist()
         for step in -1, 5:
             arguments = {
                 "steps": 12, "idle": 1, "pause": 0.2, "timeouts": {"peer": 2},
@@ -400,6 +401,7 @@ class Tables(unittest.TestCase):
             ("ahead", "write them first"),
             ("bags", "by id"),
             ("shape", "have shape"),
+            ("many", "ckpt export --table rows"),
         ):
             with (
                 self.subTest(wrong),

@@ -34,6 +34,7 @@ static void close_tables(struct external_tables *all) {
         return;
     table_steps_close(&all->steps);
     row_writes_close(&all->writes);
+    row_batch_close(&all->listing.batch);
     free(all->tables);
     free(all->groups);
     free(all->has_group);
@@ -91,12 +92,18 @@ static void reset_tensor(struct tensor *tensor) {
         buffer_release(&own);
 }
 
+static void drop_listing(struct row_listing *listing) {
+    row_batch_close(&listing->batch);
+    *listing = (struct row_listing){0};
+}
+
 static void reset_tables(struct external_tables *all) {
     if (!all)
         return;
     table_steps_close(&all->steps);
     all->steps = (struct table_steps){0};
     row_writes_close(&all->writes);
+    drop_listing(&all->listing);
     all->awaited_clock = 0;
     all->open = false;
 }
@@ -600,12 +607,28 @@ static enum status check_order(const struct external *external,
     return STATUS_OK;
 }
 
+/* A listing that a call has left is awaited, and dropped. */
+static bool end_listing(struct external *external, struct trainer *trainer,
+                        int64_t until) {
+    struct external_tables *all = external->tables;
+    if (!all || !all->listing.awaited)
+        return true;
+    if (!wait_for_rows(trainer, until))
+        return false;
+    waiter_enter(&external->waiter);
+    drop_listing(&all->listing);
+    waiter_leave(&external->waiter);
+    return true;
+}
+
 /* A lookup that was begun ahead is awaited, also if it has brought other rows
  * than those which are wanted now, or those of a step that had no lookup. */
 static bool await_others(struct external *external, struct trainer *trainer,
                          const struct external_rows *rows, uint32_t count,
                          int64_t until) {
     struct external_tables *all = external->tables;
+    if (!end_listing(external, trainer, until))
+        return false;
     waiter_enter(&external->waiter);
     bool others = count && all->steps.awaited &&
                   (all->awaited_clock < trainer->clock ||
@@ -735,6 +758,101 @@ enum external_result external_lookup(struct external *external,
     } else {
         result = external_late(external, until);
     }
+    external_leave(external);
+    return result;
+}
+
+/* Looks up the next places of the listing. */
+static enum status list_next(struct external *external, struct trainer *trainer,
+                             struct failure *why) {
+    enum { FIRST = 64, MOST = 4096 }; /* places of a partition */
+    struct row_listing *listing = &external->tables->listing;
+    listing->next += listing->count;
+    listing->count = listing->count ? listing->count * 2 : FIRST;
+    if (listing->count > MOST)
+        listing->count = MOST;
+    row_batch_close(&listing->batch);
+    enum status status =
+        row_batch_places(&listing->batch, trainer->plan->layout, listing->table,
+                         listing->next, listing->count, why);
+    if (status)
+        return status;
+    listing->awaited = true;
+    trainer->exchange->lookup(trainer->exchange, trainer->clock, false, 0,
+                              &listing->batch);
+    return STATUS_OK;
+}
+
+/* Takes the ids of the admitted rows that are here; returns whether there may
+ * be more. */
+static bool list_found(struct row_listing *listing, const struct table *table,
+                       uint64_t *ids, size_t room) {
+    const struct row_batch *batch = &listing->batch;
+    size_t rows = (size_t)batch->layout->num_partitions * listing->count;
+    bool more = false;
+    listing->awaited = false;
+    for (size_t r = 0; r < rows; r++) {
+        struct row row;
+        memcpy(&row, batch->weights + r * ROW_FLOATS, sizeof row);
+        more |= row.table != ROW_NO_TABLE;
+        if (row.table != listing->table || row.count < table->admit)
+            continue;
+        if (listing->found < room)
+            ids[listing->found] = row.id;
+        listing->found++;
+    }
+    return more;
+}
+
+static enum status check_listing(const struct external *external,
+                                 const struct trainer *trainer, uint32_t table,
+                                 struct failure *why) {
+    const struct external_rows rows = {.table = table};
+    enum status status = check_lists(external, &rows, 1, why);
+    return status ? status : check_order(external, trainer, 1, why);
+}
+
+/* The listing of TABLE goes on, or begins. */
+static enum external_result list_table(struct external *external,
+                                       struct trainer *trainer, uint32_t table,
+                                       struct external_ids *out, int64_t until,
+                                       struct failure *why) {
+    struct external_tables *all = external->tables;
+    struct row_listing *listing = &all->listing;
+    const struct external_rows none = {.table = table};
+    bool more = true;
+    if ((!listing->awaited || listing->table != table) &&
+        !await_others(external, trainer, &none, 1, until))
+        return external_late(external, until);
+    if (!listing->awaited) {
+        *listing = (struct row_listing){.table = table};
+        if (list_next(external, trainer, why))
+            return EXTERNAL_OVER;
+    }
+    while (more) {
+        if (!wait_for_rows(trainer, until))
+            return external_late(external, until);
+        more = list_found(listing, &all->tables[table], out->ids, out->room) &&
+               listing->found <= out->room;
+        if (more && list_next(external, trainer, why))
+            return EXTERNAL_OVER;
+    }
+    out->count = listing->found;
+    drop_listing(listing);
+    return EXTERNAL_DONE;
+}
+
+enum external_result external_ids(struct external *external, uint32_t table,
+                                  struct external_ids *out, int64_t until) {
+    struct trainer *trainer = external_enter(external);
+    struct failure why = {0};
+    enum external_result result = EXTERNAL_OVER;
+    if (!trainer)
+        return result;
+    if (!check_listing(external, trainer, table, &why))
+        result = list_table(external, trainer, table, out, until, &why);
+    if (why.code)
+        external_report(trainer, &why);
     external_leave(external);
     return result;
 }

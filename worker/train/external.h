@@ -271,6 +271,16 @@ enum external_result external_push_rows(struct external *external,
                                         const struct external_rows *rows,
                                         uint32_t count);
 
+/* Between steps: the ids of TABLE's admitted rows, in no order, to IDS [room];
+ * COUNT: how many there are, or some number above `room`. Called again after
+ * EXTERNAL_LATE with the same. One thread at a time. */
+struct external_ids {
+    uint64_t *ids;
+    size_t room, count;
+};
+enum external_result external_ids(struct external *external, uint32_t table,
+                                  struct external_ids *out, int64_t until);
+
 /* Sets rows, of which VALUES are the weights; copied. Before external_start all
  * ranks call it for the same tables, with rows or none: those of rank 0 are
  * there before anybody reads, unless the run has rows already. After it they

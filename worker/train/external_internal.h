@@ -37,6 +37,15 @@ struct kept_item {
     size_t size;
 };
 
+/* The rows of a table that are being listed, in the order of their places. */
+struct row_listing {
+    struct row_batch batch;
+    bool awaited; /* its lookup is under way */
+    uint32_t table, count;
+    uint64_t next;
+    size_t found;
+};
+
 struct external_tables {
     struct table *tables;
     struct optimizer_group *groups; /* [count], one for each table */
@@ -44,6 +53,7 @@ struct external_tables {
     uint32_t count;
     struct table_steps steps;
     struct row_writes writes;
+    struct row_listing listing;
     uint64_t awaited_clock; /* of the step, less one, that awaits rows */
     bool open;
 };

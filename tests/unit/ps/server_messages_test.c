@@ -274,6 +274,40 @@ TEST(a_push_sets_rows_once_before_its_gradients) {
     expect_row(fixture, 4);
 }
 
+/* There is one row: at place 0. */
+TEST(rows_are_listed_by_their_places) {
+    open_with_rows(fixture);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 7);
+    server_fixture_handle_one(fixture);
+    server_flush(fixture->server);
+    server_fixture_expect(fixture, fixture->trainers[0],
+                          CAPSTAN__DATA_HEADER__KIND__ACK, NULL);
+    uint64_t places[] = {0, 1};
+    uint16_t tables[] = {0, 0};
+    struct row_keys keys = {.count = 2, .ids = places, .tables = tables};
+    unsigned char bytes[64];
+    struct row rows[2];
+    struct link_frame frame;
+    uint32_t partition = fixture->layout->num_blocks;
+    uint32_t size = (uint32_t)row_keys_write(fixture->layout, &keys, bytes);
+    Capstan__DataHeader header = server_fixture_header(
+        fixture, CAPSTAN__DATA_HEADER__KIND__LOOKUP, 0, 1, &partition, 1);
+    header.n_sizes = 1;
+    header.sizes = &size;
+    header.places = true;
+    server_fixture_send(fixture, fixture->trainers[0], &header, bytes, size);
+    server_fixture_handle_one(fixture);
+    Capstan__DataHeader *reply =
+        server_fixture_receive_reply(fixture, fixture->trainers[0], &frame);
+    assert_int_equal(reply->kind, CAPSTAN__DATA_HEADER__KIND__ROWS);
+    assert_int_equal(frame.payload.size, sizeof rows);
+    memcpy(rows, frame.payload.data, sizeof rows);
+    link_release(&frame);
+    assert_int_equal(rows[0].id, 7);
+    assert_int_equal(rows[0].table, 0);
+    assert_int_equal(rows[1].table, ROW_NO_TABLE);
+}
+
 TEST(an_ack_is_sent_when_the_round_closes) {
     server_fixture_open(fixture, 2);
     push_with_ack(fixture, 0, 1);

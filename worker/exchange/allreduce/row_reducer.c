@@ -200,6 +200,7 @@ static enum status look_rows_up(struct row_reducer *reducer,
                                 struct failure *why) {
     struct row_list *list = &reducer->lists[reducer->settings.rank];
     enum status status = STATUS_OK;
+    list->places = batch->places;
     for (uint32_t p = 0; !status && p < row_partitions(reducer); p++) {
         const struct row_batch_part *part = &batch->parts[p];
         if (!part->bytes)
@@ -211,6 +212,7 @@ static enum status look_rows_up(struct row_reducer *reducer,
             row_shard_lookup(reducer->rows, p, NULL, list,
                              batch->weights + part->first_float);
     }
+    list->places = false;
     return status;
 }
 

@@ -128,8 +128,8 @@ struct row_reducer_round {
     double factor;        /* of the tables' own rates */
     /* Of tables that name none, as the callers have set it; NULL: the plan's */
     const struct optimizer *optimizer;
-    float clip;           /* factor of the mean gradient */
-    bool overflowed;      /* nothing is applied */
+    float clip;      /* factor of the mean gradient */
+    bool overflowed; /* nothing is applied */
 };
 enum status row_reducer_apply(struct row_reducer *reducer,
                               const struct row_reducer_round *round,

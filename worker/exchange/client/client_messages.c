@@ -388,6 +388,7 @@ static bool client_send_rows(struct client *client,
     header.blocks = blocks;
     header.snapshot = push ? 0 : client->sent_lookup.snapshot;
     header.early = !push && client->sent_lookup.early;
+    header.places = !push && client->sent_lookup.rows->places;
     header.encoding = client_encoding(client, request, &header);
     if (request->kind == WINDOW_PUSH_OVERFLOWED)
         header.loss_scale = client->sent_push.overflow_scale;

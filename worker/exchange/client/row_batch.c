@@ -89,6 +89,49 @@ enum status row_batch_open(struct row_batch *batch,
     return batch->parts ? STATUS_OK : row_batch_no_memory(why);
 }
 
+/* The lists of COUNT places, to BATCH's bytes, which have room then. */
+static bool list_places(struct row_batch *batch, uint32_t table, uint64_t first,
+                        uint32_t count) {
+    const struct layout *layout = batch->layout;
+    struct row_keys *keys = calloc(layout->num_stacks, sizeof *keys);
+    struct row_keys *own = keys ? &keys[layout->tables[table].stack] : NULL;
+    if (own && row_keys_reserve(own, count)) {
+        for (own->count = 0; own->count < count; own->count++) {
+            own->ids[own->count] = first + own->count;
+            own->tables[own->count] = (uint16_t)table;
+        }
+        batch->bytes = malloc(row_keys_most_bytes(layout, keys));
+        if (batch->bytes)
+            batch->lists = row_keys_write(layout, keys, batch->bytes);
+    }
+    if (own)
+        row_keys_free(own);
+    free(keys);
+    return batch->bytes;
+}
+
+/* All partitions have the same list. */
+enum status row_batch_places(struct row_batch *batch,
+                             const struct layout *layout, uint32_t table,
+                             uint64_t first, uint32_t count,
+                             struct failure *why) {
+    uint32_t partitions = layout->num_partitions, floats = count * ROW_FLOATS;
+    *batch = (struct row_batch){.layout = layout, .places = true};
+    batch->parts = calloc(partitions + 1, sizeof *batch->parts);
+    batch->weights = calloc((size_t)partitions * floats + 1, sizeof(float));
+    if (!batch->parts || !batch->weights ||
+        !list_places(batch, table, first, count)) {
+        row_batch_close(batch);
+        return row_batch_no_memory(why);
+    }
+    for (uint32_t p = 0; p < partitions; p++)
+        batch->parts[p] =
+            (struct row_batch_part){.bytes = (uint32_t)batch->lists,
+                                    .first_float = p * floats,
+                                    .floats = floats};
+    return STATUS_OK;
+}
+
 void row_batch_close(struct row_batch *batch) {
     free(batch->parts);
     free(batch->bytes);

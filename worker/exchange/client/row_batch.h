@@ -32,6 +32,8 @@ struct row_batch {
                             in `weights` and `gradients` */
     size_t num_added, num_rows, floats;
     size_t lists; /* bytes of all lists */
+    bool places;  /* of a lookup: places in partitions in place of ids, and
+                     `weights` a struct row each (row_batch_places) */
 
     /* Private. */
     struct row_batch_index *index;
@@ -57,6 +59,14 @@ enum status row_batch_open(struct row_batch *batch,
                            struct row_batch_index *index,
                            struct failure *why) MUST_CHECK;
 void row_batch_close(struct row_batch *batch);
+
+/* Opens BATCH for a lookup of the rows at the COUNT places from FIRST on in
+ * each partition, of TABLE's stack in LAYOUT: [num_partitions, COUNT,
+ * ROW_FLOATS] `weights`, which are struct row. */
+enum status row_batch_places(struct row_batch *batch,
+                             const struct layout *layout, uint32_t table,
+                             uint64_t first, uint32_t count,
+                             struct failure *why) MUST_CHECK;
 
 /* Empties BATCH. */
 void row_batch_begin(struct row_batch *batch);
