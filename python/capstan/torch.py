@@ -59,7 +59,7 @@ from .torch_rules import (
     server_lacks,
 )
 from .torch_shard import Shard, part_of
-from .torch_tables import EmbeddingBag, bags
+from .torch_tables import Embedding, EmbeddingBag, bags, take_sparse
 
 __all__ = [
     "ConfigError",
@@ -67,6 +67,7 @@ __all__ = [
     "DistributedOptimizer",
     "EMPTY",
     "ENDS",
+    "Embedding",
     "EmbeddingBag",
     "Error",
     "FULL",
@@ -94,6 +95,8 @@ class Run(PlainRun):
     _hint = "wrap the optimiser in DistributedOptimizer"
     syncs = True  # backward() sends gradients
     seed = 0
+    takes_sparse = False  # nn.Embedding(sparse=True) becomes a table
+    state_rows = 1_000_000  # most rows of a table that state_dict() has
     frozen = "assigned"  # or "trained": parameters frozen at the start
     exchange: Exchange | None = None
     optimizer: Rule | None = None  # DistributedOptimizer's
@@ -206,17 +209,25 @@ def init(
     keep_env: bool = False,
     log: bool = True,
     frozen: str = "assigned",
+    tables: str | None = None,
+    state_rows: int = 1_000_000,
     **keys: Any,
 ) -> Run:
     """capstan.init() for torch.
 
     FROZEN "trained": parameters that are frozen at DistributedOptimizer, with
     rule "worker", may be trained later. Else they stay as rank 0 has them.
+    TABLES "sparse": DistributedOptimizer makes tables of the model's
+    nn.Embedding and nn.EmbeddingBag with sparse=True. STATE_ROWS: of a table
+    with more rows state_dict() is an error.
     """
     if frozen not in ("assigned", "trained"):
         raise wrong(f'frozen is "{frozen}"; allowed: assigned, trained')
+    if tables not in (None, "sparse"):
+        raise wrong(f'tables is {tables!r}; allowed: "sparse", None')
     run = join(Run, job, keep_env, log, keys)
-    run.frozen = frozen
+    run.frozen, run.state_rows = frozen, state_rows
+    run.takes_sparse = tables == "sparse"
     run.seed = keys.get("seed") or 0
     return run
 
@@ -332,6 +343,8 @@ def DistributedOptimizer(
     own = Adder if run.is_stale else Worker
     if rule == "worker" and run.is_stale and adder_lacks(kind):
         raise wrong(adder_lacks(kind))
+    if run.takes_sparse:
+        take_sparse(model, optimizer, rule == "server")
     wrapper = mixed(Server if rule == "server" else own, optimizer)
     if rule == "worker":
         wrapper.capstan_count(backward_passes_per_step)

@@ -27,7 +27,7 @@ from . import _library
 from .errors import ConfigError, Failed
 from .run import EMPTY, FULL, VOID, ZERO, Contribution
 from .torch_copies import Copier, Copies, Send, empty_on_host, host_copy, like
-from .torch_tables import EmbeddingBag
+from .torch_tables import Rows
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -401,7 +401,7 @@ class Exchange:
                 else "",
             )
         for name, module in model.named_modules():
-            if isinstance(module, EmbeddingBag):
+            if isinstance(module, Rows):
                 module.declare(run, name_of(name))
 
     def _take_turns(self) -> None:

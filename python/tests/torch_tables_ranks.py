@@ -146,6 +146,89 @@ def train(
     print(json.dumps(found))
 
 
+class Words(nn.Module):
+    """A mean of rows, and of other rows a sum of bags; of both the rows of
+    words 3 are padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(DIM, DIM)
+        self.words = nn.Embedding(ROWS, DIM, padding_idx=3, sparse=True)
+        self.bags = nn.EmbeddingBag(ROWS, DIM, mode="sum", sparse=True)
+        self.fixed = nn.Embedding.from_pretrained(
+            torch.arange(ROWS * DIM).view(ROWS, DIM) / 100, sparse=True
+        )
+
+    def forward(self, ids):
+        rows = self.words(ids) + self.fixed(ids)
+        return self.last(rows.mean(1) + self.bags(ids))
+
+
+WORD_OPTIMIZERS = {
+    "SGD": lambda net: torch.optim.SGD(net.parameters(), lr=0.4),
+    "Adagrad": lambda net: torch.optim.Adagrad(net.parameters(), lr=0.1),
+    "groups": lambda net: torch.optim.Adagrad(
+        [
+            {"params": [net.last.weight, net.last.bias], "lr": 0.05},
+            {"params": [net.words.weight, net.bags.weight], "lr": 0.2},
+        ]
+    ),
+}
+
+
+def words(steps):
+    random = np.random.default_rng(8)
+    ids = torch.from_numpy(random.integers(0, ROWS, (steps, BATCH, 4)))
+    ids[:, ::2, 0] = 3
+    targets = random.standard_normal((steps, BATCH, DIM))
+    return ids, torch.from_numpy(targets).float()
+
+
+def word_step(net, optimizer, ids, targets):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(net(ids), targets).backward()
+    optimizer.step()
+
+
+def train_words(
+    steps, optimizer, rule="auto", load_at=None, schedule=False, reload=None
+):
+    """Prints the first and the last state of a model whose sparse tensors are
+    tables. Seeds are the ranks': rank 0's rows count. LOAD_AT: a step before
+    which the first state is loaded again. SCHEDULE: the rate falls. RELOAD:
+    "before" or "after" DistributedOptimizer the state of another model is
+    loaded, which is printed as the first one."""
+    run = capstan.init(tables="sparse")
+    torch.manual_seed(run.rank)
+    net = Words()
+    outside = net.words
+    torch.manual_seed(77)
+    other = {k: v + 1 for k, v in Words().state_dict().items()}
+    if reload == "before":
+        net.load_state_dict(other)
+    wrapped = capstan.DistributedOptimizer(
+        WORD_OPTIMIZERS[optimizer](net), net, rule=rule
+    )
+    if reload == "after":
+        net.load_state_dict(other)
+    first = {k: v.clone() for k, v in net.state_dict().items()}
+    ids, targets = words(steps)
+    share = BATCH // run.size
+    part = slice(run.rank * share, (run.rank + 1) * share)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(wrapped, 0.9)
+    for step in run.steps(steps):
+        if step == load_at:
+            net.load_state_dict(first)
+        word_step(net, wrapped, ids[step, part], targets[step, part])
+        if schedule:
+            scheduler.step()
+    plain = Words()
+    plain.load_state_dict(net.state_dict())  # as torch's own
+    assert (outside(ids[0]) == plain.words(ids[0])).all()
+    states = [first, plain.state_dict()]
+    print(json.dumps([{k: v.tolist() for k, v in s.items()} for s in states]))
+
+
 def reading(file):
     """Rows of a saved model; the error of those who have none."""
     net = torch.load(file, weights_only=False)
@@ -180,7 +263,7 @@ def copied():
             found.append(other.summed(IDS[:, None]).tolist())
         found.append(reading(file))
     print(json.dumps(found))
-    said = [net.state_dict()._metadata["summed"]["rows"], best.state_dict()]
+    states = [net.state_dict(), best.state_dict()]
     run.close()
     errors = [reading(file)]
     for bag in net.summed, best.summed:
@@ -188,8 +271,45 @@ def copied():
             bag(IDS[:, None])
         except capstan.ConfigError as error:
             errors.append(str(error))
-    keys = [said[0], list(said[1])]
-    print(json.dumps({"said": keys, "errors": errors}), flush=True)
+    try:
+        net.state_dict()
+    except capstan.ConfigError as error:
+        errors.append(str(error))
+    lists = [{k: v.tolist() for k, v in state.items()} for state in states]
+    print(json.dumps({"states": lists, "errors": errors}), flush=True)
+
+
+def pretrained(file, save=False, freeze=False, most=1000):
+    """Rows of any ids, and those of bags, which begin with some; the state at
+    the end is saved in FILE, or the run begins with that. FREEZE: rows of the
+    first are not trained. MOST: of state_dict()."""
+    run = capstan.init(state_rows=most)
+    torch.manual_seed(run.rank)
+    net = nn.ModuleDict(
+        {
+            "words": capstan.Embedding.from_pretrained(
+                torch.randn(ROWS, DIM), freeze, ids=IDS, name="w"
+            ),
+            "bags": capstan.EmbeddingBag(DIM, "sum", init_range=0),
+            "last": nn.Linear(DIM, DIM),
+        }
+    )
+    if not save:
+        net.load_state_dict(torch.load(file))
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.01), net
+    )
+    first = {k: v.tolist() for k, v in net.state_dict().items()}
+    for _ in run.steps(3):
+        rows = net["words"](IDS[:9]) + net["bags"](IDS[3:12, None])
+        optimizer.zero_grad()
+        net["last"](rows).square().sum().backward()
+        optimizer.step()
+    state = net.state_dict()
+    if save and run.rank == 0:
+        torch.save(state, file)
+    last = {k: v.tolist() for k, v in state.items()}
+    print(json.dumps([first, last]), flush=True)
 
 
 def loaded(file):
