@@ -502,18 +502,23 @@ def collectives():
     hvd.init()
     net = nn.BatchNorm1d(3)
     net.running_mean += hvd.rank() + 1
+    other = nn.BatchNorm1d(3)  # whose tensors have the same names
+    nn.init.constant_(other.running_mean, hvd.rank() + 7)
+    nn.init.constant_(other.weight, hvd.rank() + 7)
+    for module in net, other:
+        hvd.broadcast_parameters(module.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
-    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
-    found = [net.running_mean.tolist()]
+    found = [net.running_mean.tolist(), other.running_mean.tolist()]
+    found.append(other.weight.tolist())
     ones = torch.full((2, 1 << 20), float(hvd.rank()))  # 8 MiB
     mean = hvd.allreduce(ones)
     total = hvd.allreduce(torch.tensor(hvd.rank() + 2), op=hvd.Sum)
     found += [list(mean.shape), mean.unique().tolist(), total.item()]
     found += [hvd.broadcast_object({"text": "x" * 99999 * (1 - hvd.rank())})]
     optimizer.zero_grad()
-    net(torch.randn(4, 3)).sum().backward()
+    net(torch.full((4, 3), float(hvd.rank()))).sum().backward()
     optimizer.step()
-    found.append(hvd.init().position.step)
+    found += [hvd.init().position.step, net.running_mean.tolist()]
     tell(found)
 
 

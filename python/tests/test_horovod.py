@@ -38,8 +38,11 @@ class Horovod(frameworks.Framework, unittest.TestCase):
         for ps in 1, 0:
             zero, one = self.both("collectives", ps)
             self.assertEqual(zero, one)
-            self.assertEqual(zero[:4], [[1.0] * 3, [2, 1 << 20], [0.5], 5])
-            self.assertEqual(zero[4:], [{"text": "x" * 99999}, 1])
+            self.assertEqual(zero[:3], [[1.0] * 3, [7.0] * 3, [7.0] * 3])
+            self.assertEqual(zero[3:6], [[2, 1 << 20], [0.5], 5])
+            self.assertEqual(zero[6:8], [{"text": "x" * 99999}, 1])
+            self.assertEqual(len(zero[8:]), 1)
+            np.testing.assert_allclose(zero[8], 0.9 + 0.1 * 0.5, rtol=1e-6)
 
     def test_collectives_come_also_before_the_optimizer(self):
         for ps in 1, 0:

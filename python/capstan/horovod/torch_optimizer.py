@@ -36,11 +36,12 @@ class _Parameters:
         self, named: list[tuple[str, nn.Parameter]], more: dict[str, Tensor]
     ) -> None:
         known = {p.data_ptr() for _, p in named}
+        names = {name for name, _ in named}
         self._named = named
         self._more = {
             name: tensor
             for name, tensor in more.items()
-            if tensor.data_ptr() not in known
+            if name not in names and tensor.data_ptr() not in known
         }
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -208,8 +209,8 @@ def broadcast_parameters(
 
     PARAMS is a state_dict(), named_parameters() or parameters(). It starts the
     run, after DistributedOptimizer() or there, with these tensors: those that
-    are no parameters, such as the statistics of BatchNorm, are averaged in
-    each step, and are in the run's checkpoints.
+    have no parameter's name, such as the statistics of BatchNorm, are averaged
+    in each step, and are in the run's checkpoints.
     """
     tensors = _tensors_of(params)
     calls.check_root(root_rank)
@@ -218,7 +219,8 @@ def broadcast_parameters(
     with torch.no_grad():
         for tensor in tensors.values():
             _copy_from(tensor, root_rank)
-    session().tensors.update(tensors)
+    for name, tensor in tensors.items():  # of one name, those of the first
+        session().tensors.setdefault(name, tensor)
     if session().optimizer is not None:
         session().optimizer.capstan_start()
 
