@@ -102,6 +102,7 @@ class Run:
         self.ended = False  # no step follows
         self._started = False
         self._collected = False  # has called a collective
+        self._prepares = False  # by the calls of now
         self.logs = log
         self.error: Error | None = None  # the end of the run, if it failed
         self._open: ctypes.c_void_p | None = handle
@@ -466,7 +467,17 @@ class Run:
                 code = _c.capstan_error_name(self._handle).decode()
                 raise error_of(result, code, text)
         self._collected = True
-        self._end_watch()  # a script may average by hand
+        if not self._prepares:
+            self._end_watch()  # a script may average by hand
+
+    @contextlib.contextmanager
+    def _preparing(self) -> Iterator[None]:
+        """Collectives inside average no gradients."""
+        before, self._prepares = self._prepares, True
+        try:
+            yield
+        finally:
+            self._prepares = before
 
     def barrier(self) -> None:
         """Waits until every trainer of the run calls it.

@@ -522,6 +522,23 @@ def collectives():
     tell(found)
 
 
+def unwrapped(by_hand):
+    """Trains without DistributedOptimizer; BY_HAND: averages the gradients."""
+    hvd.init()
+    net = network(hvd.rank())
+    optimizer = sgd(net)
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    hvd.barrier()
+    for _ in range(101):
+        optimizer.zero_grad()
+        net(torch.ones(1, frameworks.INPUTS)).sum().backward()
+        if by_hand:
+            hvd.grouped_allreduce_([p.grad for p in net.parameters()])
+        optimizer.step()
+    tell(hvd.size())
+
+
 def early():
     """Collectives before the optimizer is wrapped, and after it."""
     hvd.init()

@@ -172,6 +172,13 @@ class Horovod(frameworks.Framework, unittest.TestCase):
         self.assertRegex(one[2], r"Max.* ranks \[0\] are in join\(\)")
         self.assertEqual(one[3:], [1])
 
+    def test_a_script_that_does_not_wrap_its_optimizer_is_told(self):
+        with Cluster(self.program, "unwrapped", 1, 2, by_hand=False) as run:
+            self.assertNotIn(0, run.wait().values())
+            text = "100 steps of SGD after init(), and none has met"
+            self.assertIn(text, run.error("worker0"))
+        self.assertEqual(self.both("unwrapped", by_hand=True), [2, 2])
+
     def test_a_rank_that_is_gone_is_named_by_the_others(self):
         with Cluster(self.program, "left", 1, 3) as run:
             found = run.wait()

@@ -193,15 +193,17 @@ def broadcast(
     """Rank ROOT's ARRAY, which has the same shape on all ranks."""
     check_root(root)
     about = (*_type_of(array, dtype), f"from rank {root}")
-    meet(Call("broadcast", name, about))
-    return current().broadcast(array, root)
+    with current()._preparing():
+        meet(Call("broadcast", name, about))
+        return current().broadcast(array, root)
 
 
 def broadcast_object(obj: Any, root: int, name: str | None) -> Any:
     """Rank ROOT's OBJ, which can be pickled."""
     check_root(root)
-    meet(Call("broadcast_object", name, (f"from rank {root}",)))
-    return current().broadcast_object(obj, root)
+    with current()._preparing():
+        meet(Call("broadcast_object", name, (f"from rank {root}",)))
+        return current().broadcast_object(obj, root)
 
 
 def check_root(root: int) -> None:
@@ -239,4 +241,5 @@ def rows_of(count: int) -> slice:
 
 def barrier() -> None:
     """Waits until every rank calls it."""
-    meet(Call("barrier", None, ()))
+    with current()._preparing():
+        meet(Call("barrier", None, ()))

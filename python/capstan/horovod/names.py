@@ -91,7 +91,8 @@ def session() -> Session:
 
 def find_hosts() -> None:
     """Asks once which ranks share a host; all ranks call it, in init()."""
-    session().hosts = current().all_gather_object(socket.gethostname())
+    with current()._preparing():
+        session().hosts = current().all_gather_object(socket.gethostname())
 
 
 # This process's place

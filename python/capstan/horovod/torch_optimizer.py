@@ -215,8 +215,9 @@ def broadcast_parameters(
     tensors = _tensors_of(params)
     calls.check_root(root_rank)
     shapes = [(k, str(t.dtype), tuple(t.shape)) for k, t in tensors.items()]
-    meet(Call("broadcast_parameters", f"from rank {root_rank}", tuple(shapes)))
-    with torch.no_grad():
+    call = Call("broadcast_parameters", f"from rank {root_rank}", tuple(shapes))
+    with session().run._preparing(), torch.no_grad():
+        meet(call)
         for tensor in tensors.values():
             _copy_from(tensor, root_rank)
     for name, tensor in tensors.items():  # of one name, those of the first

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from .... import current
 from .... import keras as capstan_keras
 from ... import calls
 from ...calls import wrong
@@ -50,7 +51,8 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         for name in sorted(logs or {}):
             own = np.array(logs[name], np.float32)
-            logs[name] = float(calls.allreduce(own, f"metric {name}"))
+            with current()._preparing():
+                logs[name] = float(calls.allreduce(own, f"metric {name}"))
 
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
