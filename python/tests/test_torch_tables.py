@@ -226,6 +226,16 @@ class Sparse(unittest.TestCase):
                 self.check(ps, optimizer=optimizer)
         self.check(rule="worker", optimizer="Adagrad")
 
+    def test_sparse_adam_is_that_of_torch(self):
+        for ps in 2, 0:
+            with Cluster(
+                "torch_tables_ranks.py", "sparse_adam", ps, 2, steps=STEPS
+            ) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker1"))
+                rows, expected = run.result("worker0")
+            self.assertLess(frameworks.distance(rows, expected), 1e-5)
+
     def test_what_a_table_does_not_take_is_named(self):
         make = nn.Embedding
         tied = nn.Sequential(make(4, 3, sparse=True), nn.Linear(3, 4))

@@ -229,6 +229,32 @@ def train_words(
     print(json.dumps([{k: v.tolist() for k, v in s.items()} for s in states]))
 
 
+def sparse_adam(steps):
+    """A table by SparseAdam, and beside it the whole batch in torch; prints
+    both. Adam of the ps adds eps elsewhere."""
+    run = capstan.init(tables="sparse")
+    torch.manual_seed(run.rank)
+    nets = [
+        nn.Sequential(nn.Embedding(ROWS, DIM, sparse=True), nn.Linear(DIM, 1))
+        for _ in range(2)
+    ]
+    optimizers = [
+        torch.optim.SparseAdam([net[0].weight], lr=0.05, eps=1e-15)
+        for net in nets
+    ]
+    capstan.DistributedOptimizer(optimizers[0], nets[0])
+    nets[1].load_state_dict(nets[0].state_dict())
+    ids, _ = words(steps)
+    share = BATCH // run.size
+    parts = slice(run.rank * share, (run.rank + 1) * share), slice(BATCH)
+    for step in run.steps(steps):
+        for net, optimizer, part in zip(nets, optimizers, parts):
+            optimizer.zero_grad()
+            net(ids[step, part]).square().mean().backward()
+            optimizer.step()
+    print(json.dumps([net.state_dict()["0.weight"].tolist() for net in nets]))
+
+
 def reading(file):
     """Rows of a saved model; the error of those who have none."""
     net = torch.load(file, weights_only=False)
