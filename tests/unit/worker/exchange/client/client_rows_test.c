@@ -268,27 +268,40 @@ TEST(a_lookup_leaves_when_the_one_before_is_answered) {
     assert_int_equal(client_silent(client->client).until, TIME_NEVER);
 }
 
-/* A push's lists and gradients, of CLOCK; its sender. */
-static uint32_t receive_push(struct rows_fixture *fixture, uint64_t clock) {
-    struct link_frame frame;
-    Capstan__DataHeader *header =
-        receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, clock);
-    const char *at = frame.payload.data;
-    check_parts(fixture, header, frame.payload.size);
-    assert_int_equal(header->encoding, CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
+/* FRAME has, of SIZES, the lists and gradients of all rows. */
+static void check_rows(struct rows_fixture *fixture,
+                       const struct link_frame *frame, const uint32_t *sizes) {
+    const char *at = frame->payload.data;
     for (uint32_t p = 0; p < PARTITIONS; p++) {
         const struct row_batch_part *part = &fixture->rows.parts[p];
         size_t bytes = part->floats * sizeof(float);
-        assert_int_equal(header->sizes[p], part->bytes + bytes);
+        assert_int_equal(sizes[p], part->bytes + bytes);
         assert_memory_equal(at, fixture->rows.bytes + part->first_byte,
                             part->bytes);
         assert_memory_equal(at + part->bytes,
                             fixture->rows.gradients + part->first_float, bytes);
-        at += header->sizes[p];
+        at += sizes[p];
     }
+    assert_ptr_equal(at,
+                     (const char *)frame->payload.data + frame->payload.size);
+}
+
+/* A message of KIND with all rows, of CLOCK; its sender. */
+static uint32_t receive_rows(struct rows_fixture *fixture,
+                             Capstan__DataHeader__Kind kind, uint64_t clock) {
+    struct link_frame frame;
+    Capstan__DataHeader *header = receive(fixture, &frame, kind, clock);
+    check_parts(fixture, header, frame.payload.size);
+    assert_int_equal(header->encoding, CAPSTAN__DATA_HEADER__ENCODING__FLOAT32);
+    assert_int_equal(header->n_assigned, 0);
+    check_rows(fixture, &frame, header->sizes);
     uint32_t peer = frame.peer;
     link_release(&frame);
     return peer;
+}
+
+static uint32_t receive_push(struct rows_fixture *fixture, uint64_t clock) {
+    return receive_rows(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, clock);
 }
 
 static void send_partitions(struct rows_fixture *fixture, uint32_t peer,
@@ -336,6 +349,51 @@ TEST(a_push_is_taken_when_each_partition_has_its_receipt) {
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 1);
     expect_not_pushed(fixture);
     send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    expect_pushed(fixture);
+}
+
+/* They go with one push, without gradients here, also when it is sent again. */
+TEST(rows_that_are_written_go_with_the_next_push) {
+    struct exchange *exchange = fixture->client->exchange;
+    struct link_frame frame;
+    uint32_t peer = 0;
+    exchange->write_rows(exchange, &fixture->rows);
+    assert_true(exchange->push_rows(exchange, 1, CONTRIBUTION_EMPTY, NULL));
+    for (int time = 0; time < 2; time++) {
+        Capstan__DataHeader *header =
+            receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1);
+        assert_int_equal(header->encoding,
+                         CAPSTAN__DATA_HEADER__ENCODING__EMPTY);
+        assert_int_equal(header->n_sizes, 0);
+        assert_int_equal(header->n_assigned, PARTITIONS);
+        check_rows(fixture, &frame, header->assigned);
+        peer = frame.peer;
+        link_release(&frame);
+        if (!time)
+            send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__MISSING,
+                            1, 2);
+    }
+    assert_true(
+        exchange->push_rows(exchange, 2, CONTRIBUTION_FULL, &fixture->rows));
+    send_partitions(fixture, peer, CAPSTAN__DATA_HEADER__KIND__ACK, 1, 2);
+    receive_push(fixture, 2);
+}
+
+TEST(rows_to_begin_with_are_sent_again_until_they_are_taken) {
+    struct exchange *exchange = fixture->client->exchange;
+    struct link_frame frame;
+    exchange->assign(exchange, 0, &fixture->rows);
+    receive(fixture, &frame, CAPSTAN__DATA_HEADER__KIND__ASSIGN, 0);
+    link_release(&frame);
+    for (int time = 0; time < 2; time++) {
+        uint32_t peer =
+            receive_rows(fixture, CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS, 0);
+        assert_false(exchange->wait_pushed(exchange, time_now()));
+        send_partitions(fixture, peer,
+                        time ? CAPSTAN__DATA_HEADER__KIND__ACK
+                             : CAPSTAN__DATA_HEADER__KIND__MISSING,
+                        0, 2);
+    }
     expect_pushed(fixture);
 }
 
