@@ -18,6 +18,10 @@ _TORCH = (
     "DistributedOptimizer(optimizer, model); a Trainer takes it by "
     "optimizers=(DistributedOptimizer(...), None)"
 )
+_HOROVOD = (
+    "Wrap the optimiser, and train with what this returns: "
+    "hvd.DistributedOptimizer(optimizer, model.named_parameters())"
+)
 _KERAS = (
     "Wrap the optimiser before compile(), by capstan.keras."
     "DistributedOptimizer(optimizer), and give fit() callbacks="
@@ -63,7 +67,8 @@ def _counter(run: Run, advice: str) -> Callable[[Any], None]:
 def _watch_torch(run: Run) -> Callable[[], None]:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    count = _counter(run, _TORCH)
+    is_horovod = "capstan.horovod.torch" in sys.modules
+    count = _counter(run, _HOROVOD if is_horovod else _TORCH)
     return register_optimizer_step_post_hook(lambda o, *_: count(o)).remove
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,4 +101,21 @@ def on_host(tensors: list[Tensor | None]) -> list[Tensor | None]:
     ]
     copies.end()
     copies.wait()
+    return found
+
+
+def bytes_of(tensor: Tensor) -> np.ndarray:
+    """TENSOR's bytes in row-major order, of any type and device."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy()
+
+
+def of_bytes(
+    data: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """A tensor in host memory of the bytes DATA."""
+    found = torch.empty(shape, dtype=dtype)
+    if found.numel():
+        whole = found.reshape(-1).view(torch.uint8)
+        whole.copy_(torch.from_numpy(data.reshape(-1)))
     return found

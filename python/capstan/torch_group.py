@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import _create_work_from_future
 
 from .run import Run, current
+from .torch_copies import bytes_of, of_bytes
 from .torch_exchange import wrong
 
 _SHORT = (torch.float16, torch.bfloat16)  # computed as float32
@@ -32,15 +33,8 @@ def _done(result: Any) -> Any:
     return _create_work_from_future(future)
 
 
-def _bytes(tensor: Tensor) -> np.ndarray:
-    """TENSOR's bytes, of any type and device."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy()
-
-
 def _fill(tensor: Tensor, data: np.ndarray) -> None:
-    values = torch.from_numpy(data.copy()).view(tensor.dtype)
-    tensor.copy_(values.reshape(tensor.shape))
+    tensor.copy_(of_bytes(data, tuple(tensor.shape), tensor.dtype))
 
 
 def _refuse(name: str) -> NoReturn:
@@ -82,7 +76,7 @@ class Group(dist.ProcessGroup):
         return torch.from_numpy(found).to(tensor)
 
     def _of_all(self, tensor: Tensor) -> np.ndarray:
-        return self._run.all_gather(_bytes(tensor))
+        return self._run.all_gather(bytes_of(tensor))
 
     # The names that torch.distributed calls
 
@@ -103,7 +97,7 @@ class Group(dist.ProcessGroup):
 
     def broadcast(self, tensors: Sequence[Tensor], opts: Any) -> Any:
         for tensor in tensors:
-            data = self._run.broadcast(_bytes(tensor), opts.rootRank)
+            data = self._run.broadcast(bytes_of(tensor), opts.rootRank)
             _fill(tensor, data)
         return _done(tensors)
 
@@ -139,7 +133,7 @@ class Group(dist.ProcessGroup):
                 (self._run.size, tensor.nbytes), np.uint8
             )
             if self._run.rank == opts.rootRank:
-                all_parts = np.stack([_bytes(part) for part in inputs[i]])
+                all_parts = np.stack([bytes_of(part) for part in inputs[i]])
             found = self._run.broadcast(all_parts, opts.rootRank)
             _fill(tensor, found[self._run.rank])
         return _done(outputs)
@@ -161,7 +155,7 @@ class Group(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        own = [_bytes(part) for part in inputs]
+        own = [bytes_of(part) for part in inputs]
         found = self._run.all_gather_object(own)
         for output, parts in zip(outputs, found):
             _fill(output, parts[self._run.rank])

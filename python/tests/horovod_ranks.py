@@ -403,10 +403,17 @@ def differ():
         lambda: hvd.allgather(torch.ones(())),
         lambda: hvd.allreduce(one, process_set=hvd.ProcessSet([0])),
         lambda: hvd.broadcast_parameters({"step": 1}, 0),
+        lambda: hvd.allreduce(0.5),
+        lambda: hvd.reducescatter([1.0]),
+        lambda: hvd.alltoall(one.to_sparse()),
         lambda: hvd.init(comm=[0]),
         lambda: hvd.DistributedOptimizer(None, op=hvd.Sum),
         lambda: hvd.DistributedOptimizer(None, compression=hvd.Compression.fp16),
         lambda: hvd.allreduce(one, op=hvd.Sum).tolist(),
+        lambda: hvd.allgather(torch.ones(rank, 2)).tolist(),
+        lambda: hvd.alltoall(torch.ones(2), [0, 2])[1].tolist()[rank],
+        lambda: hvd.broadcast(torch.tensor(5.5), 1).item(),
+        lambda: list(hvd.allreduce(torch.ones(0, 3), op=hvd.Sum).shape),
     ]  # fmt: skip
     tell([refusal(call) for call in calls])
 

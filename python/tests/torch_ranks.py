@@ -1238,6 +1238,9 @@ def distributed(with_ps):
     dist.all_gather(parts, mine)
     joined = torch.empty(2 * size, 3)
     dist.all_gather_into_tensor(joined, mine)
+    empty = torch.ones(0, 3)
+    dist.broadcast(empty, 1)
+    dist.all_reduce(empty)
     sent = mine.clone()
     dist.broadcast(sent, 1)
     objects = [None] * size

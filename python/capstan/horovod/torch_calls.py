@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..torch_copies import bytes_of, of_bytes
 from . import calls
 from .calls import wrong
 from .names import (
@@ -115,15 +116,14 @@ def _numbers(tensor: Tensor) -> Any:
 
 def _bytes(tensor: Tensor) -> Any:
     """TENSOR, of any type, as an array of shape (rows, ..., bytes of a value)."""
-    own = tensor.detach().cpu().contiguous()
-    shape = (*own.shape, own.element_size())
-    return own.reshape(-1).view(torch.uint8).numpy().reshape(shape)
+    shape = (*tensor.shape, tensor.element_size())
+    return bytes_of(tensor).reshape(shape)
 
 
 def _of_bytes(data: Any, as_is: Tensor) -> Tensor:
     """The values of DATA, in the type and place of AS_IS."""
-    flat = torch.from_numpy(data.reshape(-1).copy()).view(as_is.dtype)
-    return flat.reshape(data.shape[:-1]).to(as_is.device)
+    found = of_bytes(data, data.shape[:-1], as_is.dtype)
+    return found.to(as_is.device)
 
 
 def _type_of(tensor: Tensor) -> str:
@@ -174,6 +174,7 @@ def allreduce(
     is Sum.
     """
     check_set(process_set)
+    _check_tensor(tensor, "allreduce")
     kind = _op_of(op, average)
     factors = prescale_factor, postscale_factor
     short, context = compression.compress(tensor)
@@ -319,6 +320,7 @@ def reducescatter(
 ) -> Tensor:
     """This rank's rows of what allreduce() returns; first ranks have one more."""
     check_set(process_set)
+    _check_tensor(tensor, "reducescatter")
     if not tensor.dim():
         raise wrong("reducescatter of a tensor without dimensions")
     factors = prescale_factor, postscale_factor
@@ -525,6 +527,7 @@ def broadcast_object(
 
 def _row_counts(tensor: Tensor, splits: Any) -> list[int]:
     """How many rows of TENSOR each rank is sent."""
+    _check_tensor(tensor, "alltoall")
     if not tensor.dim():
         raise wrong("alltoall of a tensor without dimensions")
     if splits is None:
@@ -566,7 +569,6 @@ def alltoall(
     def back(gradient: Tensor) -> Tensor:
         return exchange(gradient, list(received))
 
-    _check_tensor(tensor, "alltoall")
     counts = _row_counts(tensor, splits)
     found = _Call.apply(
         functools.partial(exchange, counts=counts), back, tensor

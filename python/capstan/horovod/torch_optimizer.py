@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .. import ZERO
 from ..torch import torch_run
+from ..torch_copies import bytes_of, of_bytes
 from ..torch_rules import Worker, mixed
 from . import calls
 from .calls import Call, meet, wrong
@@ -227,10 +228,8 @@ def broadcast_parameters(
 
 
 def _copy_from(tensor: Tensor, root: int) -> None:
-    own = tensor.detach().cpu().contiguous().reshape(-1)
-    data = session().run.broadcast(own.view(torch.uint8).numpy(), root)
-    found = torch.from_numpy(data).view(tensor.dtype)
-    tensor.copy_(found.reshape(tensor.shape))
+    data = session().run.broadcast(bytes_of(tensor), root)
+    tensor.copy_(of_bytes(data, tuple(tensor.shape), tensor.dtype))
 
 
 def _tensors_of(params: Any) -> dict[str, Tensor]:
