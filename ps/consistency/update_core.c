@@ -375,6 +375,8 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
                                           uint64_t seq,
                                           struct contributed with) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
+    if (x->blocks[b].awaits_values)
+        return UPDATE_CORE_DUPLICATE; /* as if lost: it is sent again */
     if (ledger_has(&x->ledger, b, rank, incarnation, clock)) {
         set_waiting(x, b, rank, clock, seq);
         reply_if_ready(x, b, rank);

@@ -59,8 +59,9 @@ struct update_core_action {
 enum update_core_result {
     UPDATE_CORE_ACCEPTED,  /* counts: keep its bytes until the block's UPDATE */
     UPDATE_CORE_DUPLICATE, /* already accepted: answered, not applied. Not even
-                              answered while a later request of its sender waits
-                            */
+                              answered while a later request of its sender
+                              waits, or its block awaits its first values: then
+                              it is asked for again */
     UPDATE_CORE_REFUSED    /* its clock is out of order */
 };
 

@@ -3,6 +3,7 @@
 
 #include "core/tensor/row_keys.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ void row_writes_drop(struct row_writes *writes) {
         free(writes->first);
     }
     writes->last = NULL;
+    writes->floats = 0;
     writes->listed = false;
 }
 
@@ -37,6 +39,11 @@ enum status row_writes_add(struct row_writes *writes, uint32_t dim,
     size_t values = rows->count * dim * sizeof(float);
     if (!rows->count)
         return STATUS_OK;
+    if (rows->count > UINT32_MAX / dim - writes->floats / dim)
+        return status_fail(why, FAILURE_JOB_TOO_LARGE,
+                           "a step writes %zu rows of %" PRIu32
+                           " floats after %" PRIu64 " floats; 2^32 - 1 at most",
+                           rows->count, dim, writes->floats);
     struct written_rows *own = malloc(sizeof *own + ids + values);
     if (!own)
         return status_fail(why, FAILURE_NO_MEMORY,
@@ -49,6 +56,7 @@ enum status row_writes_add(struct row_writes *writes, uint32_t dim,
     memcpy(own->values, rows->values, values);
     *(writes->last ? &writes->last->next : &writes->first) = own;
     writes->last = own;
+    writes->floats += (uint64_t)rows->count * dim;
     writes->listed = false;
     return STATUS_OK;
 }

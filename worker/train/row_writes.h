@@ -16,13 +16,15 @@ struct row_writes {
     struct written_rows *first, *last; /* of this step */
     /* Theirs, of the step before, and of the one before that. */
     struct row_batch batches[ROW_WRITES_BATCHES];
-    int current; /* number of theirs */
-    bool listed; /* it has all of them */
+    int current;     /* number of theirs */
+    uint64_t floats; /* of all of them */
+    bool listed;     /* it has all of them */
 };
 
 void row_writes_close(struct row_writes *writes);
 
-/* Adds ROWS, of DIM floats, which are copied. Of equal ids the last counts. */
+/* Adds ROWS, of DIM floats, which are copied. Of equal ids the last counts.
+ * FAILURE_JOB_TOO_LARGE if a step writes more than a batch has room for. */
 enum status row_writes_add(struct row_writes *writes, uint32_t dim,
                            const struct external_rows *rows,
                            struct failure *why) MUST_CHECK;

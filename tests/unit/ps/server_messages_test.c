@@ -200,11 +200,14 @@ TEST(a_late_lookup_does_not_take_a_newer_ones_answer) {
     link_fixture_expect_nothing(fixture->trainers[0]);
 }
 
-/* A copy of the message is answered, and sets nothing. */
+/* Nor is a push taken. A copy of the message is answered, and sets nothing. */
 TEST(rows_are_not_read_before_those_of_rank_0_are_there) {
     fixture->awaits_values = true;
     open_with_table(fixture, true);
     look_up_row(fixture, 0, 7);
+    send_row(fixture, CAPSTAN__DATA_HEADER__KIND__PUSH_ROWS, 1, 7);
+    server_fixture_handle_one(fixture);
+    server_flush(fixture->server);
     link_fixture_expect_nothing(fixture->trainers[0]);
     for (int i = 0; i < 2; i++) {
         send_row(fixture, CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS, 0, 7);
