@@ -20,13 +20,18 @@ demo-sparse: deps ## the same with deepfm and linear on a click log, their table
 # Environments of packages from PyPI, which only the targets here use; complete when
 # the file "ready" is there.
 $(BUILD)/python/ready: python/tests/requirements.txt
+$(BUILD)/keras2/ready: python/tests/keras2-requirements.txt
+# TensorFlow 2.15 needs Python 3.9 to 3.11.
+$(BUILD)/keras2/ready: PYTHON = $(or $(PYTHON_OF_KERAS_2),python3)
+PYTHON_OF_KERAS_2 := $(firstword $(shell for v in 11 10 9; do command -v python3.$$v; done))
 $(BUILD)/wheel/tools/ready: deploy/wheel-requirements.txt
 $(BUILD)/tensorboard/ready: tests/metrics/requirements.txt
 $(BUILD)/mlflow/ready: tests/metrics/mlflow-requirements.txt
 $(BUILD)/azureml-v1/ready $(BUILD)/azureml-v2/ready: $(BUILD)/%/ready: tests/%-requirements.txt
+PYTHON = python3
 $(BUILD)/%/ready:
 	@echo "pypi $(@D)"
-	$(Q)python3 -m venv --clear $(@D) && $(@D)/bin/pip install --quiet -r $< || { \
+	$(Q)$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/pip install --quiet -r $< || { \
 	    echo "$(@D): the packages of $< are not all installed, for the reason above." \
 	        "They come from PyPI; python3 needs venv (apt: python3-venv)." >&2; \
 	    exit 1; }

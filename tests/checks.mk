@@ -239,14 +239,23 @@ $(BUILD)/fuzz/fuzz_%: $(addprefix $(BUILD)/tests/fuzz/,fuzz_%.o fuzz.o) \
 	$(Q)$(CC) $(CFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(VERSION) $(LIBS)
 
 # The largest file of tests starts first.
-PYTHON_TESTS := $(patsubst python/tests/%.py,%,$(shell ls -S python/tests/test_*.py))
+PYTHON_TESTS := $(patsubst python/tests/%.py,%,$(shell ls -S python/tests/test_*.py)) test_keras2
 .PHONY: $(PYTHON_TESTS)
 check-python: ## run the Python package's tests, with frameworks from PyPI; test_torch: one file
 	@$(MAKE) --no-print-directory --keep-going --output-sync $(JOBS) $(PYTHON_TESTS)
 
-$(PYTHON_TESTS): all $(BUILD)/python/ready
-	CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
-	    $(BUILD)/python/bin/python -m unittest discover -v -s python/tests -p $@.py
+UNITTEST = CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
+    $(BUILD)/$(1)/bin/python -m unittest discover -v -s python/tests -p
+$(filter-out test_keras2,$(PYTHON_TESTS)): all $(BUILD)/python/ready
+	$(call UNITTEST,python) $@.py
+
+# The tests of Keras with TensorFlow 2.15 and its Keras 2.
+test_keras2: all $(if $(PYTHON_OF_KERAS_2),$(BUILD)/keras2/ready)
+ifneq ($(PYTHON_OF_KERAS_2),)
+	$(call UNITTEST,keras2) test_keras.py
+else
+	@echo "$@ is skipped: TensorFlow 2.15 needs Python 3.9 to 3.11, as the command python3.11"
+endif
 
 check-wheel: wheel ## install the wheel as a user of another machine would, and train with it
 	@tests/check_elf.sh $(BUILD)/capstan-*.whl

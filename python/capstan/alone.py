@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import Failed
@@ -35,8 +36,9 @@ def watch(run: Run) -> Callable[[], None]:
     ends = []
     if "torch" in sys.modules:
         ends.append(_watch_torch(run))
-    if "keras" in sys.modules:
-        ends.append(_watch_keras(run))
+    for package in "keras", "tf_keras":
+        if package in sys.modules:
+            ends.append(_watch_keras(run, sys.modules[package]))
 
     def end() -> None:
         while ends:
@@ -72,17 +74,17 @@ def _watch_torch(run: Run) -> Callable[[], None]:
     return register_optimizer_step_post_hook(lambda o, *_: count(o)).remove
 
 
-def _watch_keras(run: Run) -> Callable[[], None]:
+def _watch_keras(run: Run, keras: ModuleType) -> Callable[[], None]:
     """Batches of fit(), whose graph calls the optimiser, and calls of a loop
     that has no graph."""
-    import keras
-
     lists, optimizers = keras.callbacks.CallbackList, keras.optimizers.Optimizer
-    end_batch, apply = lists.on_train_batch_end, optimizers.apply
+    apply_name = "apply" if hasattr(optimizers, "apply") else "apply_gradients"
+    end_batch = lists.on_train_batch_end
+    apply = getattr(optimizers, apply_name)
     count_batch, count_call = _counter(run, _KERAS), _counter(run, _KERAS)
 
     def counted_batch(self: Any, *arguments: Any, **named: Any) -> Any:
-        count_batch(self._model.optimizer)
+        count_batch(self.model.optimizer)
         return end_batch(self, *arguments, **named)
 
     def counted_apply(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -91,8 +93,9 @@ def _watch_keras(run: Run) -> Callable[[], None]:
         return done
 
     def end() -> None:
-        lists.on_train_batch_end, optimizers.apply = end_batch, apply
+        lists.on_train_batch_end = end_batch
+        setattr(optimizers, apply_name, apply)
 
     lists.on_train_batch_end = counted_batch
-    optimizers.apply = counted_apply
+    setattr(optimizers, apply_name, counted_apply)
     return end

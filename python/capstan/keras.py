@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capstan for Keras 3 over TensorFlow.
+"""Capstan for Keras 2 and 3 over TensorFlow.
 
 import capstan.keras, keras
 
@@ -14,35 +14,31 @@ model.fit(
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 
-from . import EMPTY, ConfigError, Run, current
+from . import EMPTY, Run, current
 from .agreed import Agreed
-
-_NEEDED = (
-    "capstan.keras needs Keras 3 over TensorFlow: pip install 'keras>=3' "
-    "'tensorflow>=2.16', without TF_USE_LEGACY_KERAS, and with "
-    "KERAS_BACKEND=tensorflow"
+from .keras_versions import (
+    check_model,
+    check_optimizer,
+    input_of,
+    is_keras_2,
+    is_made,
+    layers_of,
+    names_of,
+    public_module,
+    rate_of,
+    state_of,
+    statistics_of,
+    tf,
+    weights_of,
+    wrong,
 )
-if int(keras.__version__.split(".")[0]) < 3:
-    raise ConfigError(f"Keras is {keras.__version__}; {_NEEDED}", "USAGE")
-if keras.backend.backend() != "tensorflow":
-    raise ConfigError(
-        f"Keras' backend is {keras.backend.backend()}; {_NEEDED}", "USAGE"
-    )
-
-import tensorflow as tf  # noqa: E402
 
 __all__ = ["Callback", "DistributedOptimizer", "fit", "start"]
-
-
-def wrong(text: str) -> ConfigError:
-    """A wrong call or model."""
-    return ConfigError(text, "MODEL_INVALID")
 
 
 class Exchange:
@@ -53,10 +49,10 @@ class Exchange:
     than float32 stay local.
     """
 
-    def __init__(self, run: Run, model: keras.Model) -> None:
+    def __init__(self, run: Run, model: Any) -> None:
         self._run = run
         optimizer = model.optimizer
-        self._statistics = list(_statistics(model))
+        self._statistics = _statistics(model)
         self._trained = [
             v for v in model.trainable_weights if v.dtype == "float32"
         ]
@@ -65,22 +61,21 @@ class Exchange:
         self._number_of: dict[int, int] = {}  # by the identity of a variable
         kinds = {id(v): "averaged" for v in self._statistics}
         kinds.update({id(v): "trained" for v in self._trained})
-        weights = [v for v in model.weights if v.dtype == "float32"]
-        for variable in weights:
-            self._declare(variable, kinds.get(id(variable), "assigned"))
+        weights = [v for v in weights_of(model) if v.dtype == "float32"]
+        for variable, name in zip(weights, names_of(weights)):
+            self._declare(variable, name, kinds.get(id(variable), "assigned"))
         self._agreed = Agreed(
-            run,
-            lambda: {"learning_rate": float(np.array(optimizer.learning_rate))},
+            run, lambda: {"learning_rate": rate_of(optimizer)}
         )
         run.set_optimizer("None")
         run.start()
         for variable, values in zip(weights, self._values):
             variable.assign(values)
 
-    def _declare(self, variable: keras.Variable, kind: str) -> None:
+    def _declare(self, variable: Any, name: str, kind: str) -> None:
         values = np.array(variable)
         mean = np.empty_like(values) if kind == "trained" else None
-        number = self._run.declare(variable.path, values, kind, mean=mean)
+        number = self._run.declare(name, values, kind, mean=mean)
         self._number_of[id(variable)] = number
         self._values.append(values)
         self._results.append(values if mean is None else mean)
@@ -118,10 +113,10 @@ class Exchange:
         for variable, array in zip(self._trained, arrays):
             np.copyto(self._values[self._number(variable)], array)
 
-    def _number(self, variable: keras.Variable) -> int:
+    def _number(self, variable: Any) -> int:
         if id(variable) not in self._number_of:
             raise wrong(
-                f'variable "{variable.path}" of {variable.dtype} was not in '
+                f'variable "{variable.name}" of {variable.dtype} was not in '
                 "the model when the training began; expected is float32"
             )
         return self._number_of[id(variable)]
@@ -141,19 +136,21 @@ class Exchange:
         return [self._results[number] for number in numbers]
 
 
-def _statistics(model: keras.Model) -> Iterator[keras.Variable]:
+def _statistics(model: Any) -> list[Any]:
     """What layers change in their forward passes."""
-    for layer in model._flatten_layers():
-        for variable in layer._non_trainable_variables:
-            if layer.trainable and variable.dtype == "float32":
-                yield variable
+    return [
+        variable
+        for layer in layers_of(model)
+        for variable in statistics_of(layer)
+        if layer.trainable and variable.dtype == "float32"
+    ]
 
 
 class _State:
     """What a checkpoint has of an optimiser."""
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
-        self._variables = optimizer.variables
+    def __init__(self, optimizer: Any) -> None:
+        self._variables = state_of(optimizer)
 
     def state_dict(self) -> list[np.ndarray]:
         return [np.array(v) for v in self._variables]
@@ -163,15 +160,15 @@ class _State:
             variable.assign(values)
 
 
-class _Mean(keras.optimizers.Optimizer):
+class _Mean:
     """Mixed into an optimiser's class: it applies the ranks' mean."""
 
     capstan_exchange: Exchange | None = None
     # Of a model that fit() builds: starts the run once it has its variables.
     capstan_start: Callable[[], None] | None = None
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        variables = list(trainable_variables or self._trainable_variables)
+    def capstan_mean(self, grads: list[Any], variables: list[Any]) -> list[Any]:
+        """The means of GRADS; GRADS in a trace that another follows."""
         if self.capstan_exchange is None and self.capstan_start:
             if tf.executing_eagerly():
                 raise wrong(
@@ -180,63 +177,89 @@ class _Mean(keras.optimizers.Optimizer):
                     "the model before, such as by model.build(shape)"
                 )
             with tf.init_scope():
-                made = all(v._value.is_initialized() for v in variables)
-                if made:
-                    self.capstan_start()
-            if not made:  # but after this trace, which another follows
-                return super().apply(grads, trainable_variables)
+                if not all(is_made(v) for v in variables):
+                    return grads
+                self.capstan_start()
         if self.capstan_exchange is None:
             raise wrong("fit() needs callbacks=[capstan.keras.Callback()]")
-        means = self.capstan_exchange.mean(list(grads), variables)
-        super().apply(means, trainable_variables)
+        return self.capstan_exchange.mean(grads, variables)
 
 
-def DistributedOptimizer(
-    optimizer: str | keras.optimizers.Optimizer,
-) -> keras.optimizers.Optimizer:
+class _Mean2(_Mean):
+    """Of Keras 2."""
+
+    def apply_gradients(
+        self, grads_and_vars: Any, *arguments: Any, **named: Any
+    ) -> Any:
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        means = self.capstan_mean([grad for grad, _ in pairs], variables)
+        return super().apply_gradients(  # type: ignore[misc]
+            list(zip(means, variables)), *arguments, **named
+        )
+
+
+class _Mean3(_Mean):
+    """Of Keras 3."""
+
+    _trainable_variables: list[Any]
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        variables = list(trainable_variables or self._trainable_variables)
+        means = self.capstan_mean(list(grads), variables)
+        super().apply(means, trainable_variables)  # type: ignore[misc]
+
+
+def DistributedOptimizer(optimizer: Any) -> Any:
     """OPTIMIZER, which from now on applies the mean of the ranks' gradients.
 
+    It is an optimiser of Keras 2 or 3, or what tf.keras.optimizers.get() takes.
     Its clipping acts on the mean. A model that is saved with it loads without
     Capstan. A LossScaleOptimizer is given to DistributedOptimizer, and not the
     other way round.
     """
-    name = type(optimizer).__name__
-    if any(c.__module__.startswith("tf_keras") for c in type(optimizer).mro()):
-        raise wrong(f"{name} is of Keras 2 (tf_keras); {_NEEDED}")
-    made = keras.optimizers.get(optimizer)
+    made = optimizer
+    if isinstance(optimizer, (str, dict)):
+        made = tf.keras.optimizers.get(optimizer)
+    check_optimizer(made)
     kind = type(made)
+    if issubclass(kind, _Mean):
+        raise wrong(f"{kind.__name__} is a DistributedOptimizer already")
+    mean = _Mean2 if is_keras_2(made) else _Mean3
     made.__class__ = type(
-        kind.__name__, (_Mean, kind), {"__module__": "keras.optimizers"}
+        kind.__name__, (mean, kind), {"__module__": public_module(kind)}
     )
     return made
 
 
-def start(model: keras.Model) -> None:
+def start(model: Any) -> None:
     """Waits for the run's weights, which are then in MODEL, and its optimiser.
 
     fit() does it; a script that goes on with a checkpoint calls it before, and
     finds in run.position where it is. MODEL is built and compiled.
     """
+    check_model(model)
     if not model.built:
         raise wrong(
             f'model "{model.name}" has no weights yet: build it, such as by '
             "model.build(shape) or by a first layer keras.Input(shape)"
         )
-    optimizer = model.optimizer
+    optimizer: Any = getattr(model, "optimizer", None)
     if not isinstance(optimizer, _Mean):
         raise wrong(
             f"the model's optimizer is {type(optimizer).__name__}; "
-            "expected is capstan.keras.DistributedOptimizer(...)"
+            "expected is capstan.keras.DistributedOptimizer(...), with "
+            "mixed_float16 of a LossScaleOptimizer"
         )
     if optimizer.capstan_exchange is None:
-        if not optimizer.built:
+        if not getattr(optimizer, "built", False):  # Keras 2 has it not
             optimizer.build(model.trainable_variables)
         optimizer.capstan_exchange = Exchange(current(), model)
         current()._share(_State(optimizer))
 
 
 def fit(
-    model: keras.Model, data: tf.data.Dataset, epochs: int, **arguments: Any
+    model: Any, data: tf.data.Dataset, epochs: int, **arguments: Any
 ) -> None:
     """model.fit() up to EPOCHS from where the run is, within an epoch too.
 
@@ -244,11 +267,11 @@ def fit(
     Callback is added. A run that was resumed or joined does the rest of the
     epoch that was begun first.
     """
+    check_model(model)
     arguments["callbacks"] = [*arguments.get("callbacks", ()), Callback()]
     if not _is_built(model):
         x, *_ = tf.nest.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name),
-            data.element_spec,
+            lambda spec: input_of(model, spec), data.element_spec
         )
         model(x)
     start(model)
@@ -264,11 +287,11 @@ def fit(
         model.fit(data, initial_epoch=first, epochs=epochs, **arguments)
 
 
-def _is_built(model: keras.Model) -> bool:
-    return all(layer.built for layer in model._flatten_layers())
+def _is_built(model: Any) -> bool:
+    return all(layer.built for layer in layers_of(model))
 
 
-class Callback(keras.callbacks.Callback):
+class Callback(tf.keras.callbacks.Callback):
     """Starts the run with fit(): all ranks begin with rank 0's weights.
 
     A model that fit() builds starts it when its first step has its variables.
@@ -279,8 +302,9 @@ class Callback(keras.callbacks.Callback):
 
     _epoch: int | None = None  # of fit(), that has begun
 
-    def set_model(self, model: keras.Model) -> None:
+    def set_model(self, model: Any) -> None:
         super().set_model(model)
+        check_model(model)
         run = current()
         if model.jit_compile:
             model.jit_compile = False

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -152,6 +153,13 @@ def _hint(error: BaseException) -> str:
     )
 
 
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """ERROR and those that it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def _on_exception(
     kind: type[BaseException],
     error: BaseException,
@@ -163,7 +171,7 @@ def _on_exception(
     if not _runs and not isinstance(error, Error):
         return
     # A framework may have made another exception of the run's own.
-    causes = [error, *(run.error for run in _runs)]
+    causes = [*_chain(error), *(run.error for run in _runs)]
     for run in list(_runs):
         end(run, error)
     if isinstance(error, KeyboardInterrupt):

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of test_keras.py do."""
 
+import importlib
 import json
 import os
 import signal
 import time
 
 import frameworks
-import keras
 import numpy as np
 import processes
 import tensorflow as tf
 
 import capstan.keras
+
+keras = importlib.import_module(os.environ.get("KERAS", "keras"))
 
 
 def layers_of(seed, norm):
@@ -46,13 +48,37 @@ class Subclassed(keras.Model):
         return x
 
 
+class Stepped(Subclassed):
+    """With a train_step of its own, which counts by a metric of its own."""
+
+    def __init__(self, layers):
+        super().__init__(layers)
+        self.error = loss_function()
+        self.mean = keras.metrics.Mean()
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.error(y, self(x, training=True))
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables))
+        self.mean.update_state(loss)
+        return {"loss": self.mean.result()}
+
+
+KINDS = {"sequential": keras.Sequential, "stepped": Stepped}
+
+
 def built_by_fit(kind, steps, own=False, eager=False, **keys):
     """As train(), of a model that fit() builds; OWN: capstan.keras.fit()."""
     run = capstan.init(**keys)
     layers = layers_of(run.rank, kind == "norm")
-    made = keras.Sequential if kind == "sequential" else Subclassed
-    optimizer = capstan.keras.DistributedOptimizer(sgd())
-    net = compiled(made(layers), optimizer)
+    optimizer = sgd()
+    if kind == "scaled":
+        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+    optimizer = capstan.keras.DistributedOptimizer(optimizer)
+    net = compiled(KINDS.get(kind, Subclassed)(layers), optimizer)
     net.run_eagerly = eager
     data = dataset().shard(run.size, run.rank)
     data = data.batch(frameworks.BATCH // run.size, drop_remainder=True)
@@ -61,8 +87,16 @@ def built_by_fit(kind, steps, own=False, eager=False, **keys):
     else:
         callback = capstan.keras.Callback()
         net.fit(data.take(steps), callbacks=[callback], verbose=0)
-    found = {"weights": weights(net), "step": run.position.step}
+    own = [np.array(v) for v in net.weights if "total" in v.name]
+    net = net.parts if kind == "stepped" else [net]
+    found = [w for part in net for w in weights(part)]
+    found = {"weights": found, "step": run.position.step}
+    found["own"] = [float(value) for value in own]
     print(json.dumps(found), flush=True)
+
+
+def loss_function():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def sgd():
@@ -70,11 +104,7 @@ def sgd():
 
 
 def compiled(net, optimizer):
-    net.compile(
-        optimizer,
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=True,
-    )
+    net.compile(optimizer, loss_function(), jit_compile=True)
     return net
 
 
@@ -164,7 +194,7 @@ def alone(steps, how):
         for _ in range(steps if how == "loop" else 0):
             variables = net.trainable_variables
             ones = [tf.ones(v.shape) for v in variables]
-            optimizer.apply(ones, variables)
+            optimizer.apply_gradients(zip(ones, variables))
     finally:
         print(json.dumps([int(optimizer.iterations)]), flush=True)
     net = compiled(network(), wrapped)
@@ -202,6 +232,70 @@ def epochs(count, die=False, **keys):
     callbacks = [Losses(), *([Die()] if die else [])]
     capstan.keras.fit(net, data, count, callbacks=callbacks, verbose=0)
     found = {"step": run.position.step, "weights": weights(net)}
+    print(json.dumps(found), flush=True)
+
+
+def tutorial(steps):
+    """The calls of TensorFlow's tutorial of MultiWorkerMirroredStrategy, in
+    their order; prints the weights of what was saved in each way."""
+    run = capstan.init()
+    options = tf.data.Options()
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = off
+    data = dataset().shard(run.size, run.rank).repeat()
+    data = data.batch(frameworks.BATCH // run.size).with_options(options)
+    net = keras.Sequential(
+        [
+            keras.layers.InputLayer((frameworks.INPUTS,)),
+            *layers_of(run.rank, False),
+        ]
+    )
+    optimizer = capstan.keras.DistributedOptimizer(sgd())
+    net.compile(optimizer, loss_function(), metrics=["accuracy"])
+    callbacks = [capstan.keras.Callback()]
+    epochs = {"epochs": 2, "steps_per_epoch": steps // 2, "verbose": 0}
+    net.fit(data, callbacks=callbacks, **epochs)
+    net.evaluate(data, steps=2, verbose=0)
+    folder = f"rank{run.rank}"
+    os.mkdir(folder)
+    found = [weights(net)]
+    names = ["net.keras"] + ["saved"] * keras.__version__.startswith("2.")
+    for name in names:
+        net.save(f"{folder}/{name}")
+        loaded = keras.models.load_model(f"{folder}/{name}")
+        found.append(weights(loaded))
+        loaded.fit(data, epochs=1, steps_per_epoch=1, verbose=0)
+    checkpoint = tf.train.Checkpoint(model=net)
+    manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=1)
+    manager.save()
+    net.set_weights([np.zeros_like(w) for w in net.get_weights()])
+    checkpoint.restore(tf.train.latest_checkpoint(folder))
+    found.append(weights(net))
+    print(json.dumps(found), flush=True)
+
+
+def text_of(function, *arguments):
+    try:
+        function(*arguments)
+    except capstan.ConfigError as error:
+        return str(error)
+    return ""
+
+
+def refused():
+    """Prints what each is refused with."""
+    wrap, start = capstan.keras.DistributedOptimizer, capstan.keras.start
+    sgd_1 = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    found = {"Estimator": text_of(wrap, sgd_1), "object": text_of(start, 1)}
+    if keras.__version__.startswith("2."):
+        legacy = keras.optimizers.legacy.Adam()
+        found["legacy"] = text_of(wrap, legacy)
+    found["again"] = text_of(wrap, wrap(sgd()))
+    strategies = tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy
+    for number, kind in enumerate(strategies):
+        with kind(*["cpu:0"][:number]).scope():
+            net = compiled(network(), sgd())
+        found[kind.__name__] = text_of(start, net)
     print(json.dumps(found), flush=True)
 
 

@@ -16,8 +16,9 @@ frameworks.need("tensorflow")
 
 class Keras(frameworks.Framework, unittest.TestCase):
     program = "keras_ranks.py"
+    how = "keras"
     example = "keras_mnist.py"
-    example_arguments = ("--samples", "512")
+    example_arguments = ("--samples", "512", "--steps_per_epoch", "4")
 
     def test_statistics_are_averaged_and_frozen_weights_are_rank_0s(self):
         for ps in 1, 0:
@@ -85,11 +86,21 @@ class Keras(frameworks.Framework, unittest.TestCase):
             found = set(run.wait().values())
             self.assertEqual(found, {0}, run.error("worker0"))
             zero, one = run.result("worker0"), run.result("worker1")
+            own = zero.pop("own"), one.pop("own")
+            if any(own):
+                self.assertNotEqual(*own)
             self.assertEqual(zero, one)
             return zero
 
     def test_a_model_that_fit_builds_ends_as_one_process(self):
-        for kind, own in ("subclass", 0), ("subclass", 1), ("sequential", 0):
+        for kind, own in (
+            ("subclass", 0),
+            ("subclass", 1),
+            ("sequential", 0),
+            ("stepped", 0),
+            ("stepped", 1),
+            ("scaled", 0),
+        ):
             with self.subTest(kind=kind, own=own):
                 steps = {"steps": frameworks.STEPS}
                 found = self.built_by_fit(kind, own=bool(own), **steps)
@@ -115,21 +126,60 @@ class Keras(frameworks.Framework, unittest.TestCase):
             self.assertNotIn(0, run.wait().values())
             self.assertIn("build the model before", run.error("worker1"))
 
-    def test_keras_2_and_other_backends_are_named(self):
-        for version, backend in ("2.15.0", "tensorflow"), ("3.9.0", "jax"):
+    def test_a_script_with_the_calls_of_the_tutorial(self):
+        with self.cluster("tutorial", steps=frameworks.STEPS) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            for rank in "worker0", "worker1":
+                for saved in run.result(rank):
+                    distance = frameworks.distance(saved, self.expected)
+                    self.assertLess(distance, 1e-5)
+
+    def test_what_is_not_taken_is_named(self):
+        with Cluster(self.program, "refused", 0, 1) as run:
+            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
+            found = run.result("worker0")
+        for name, text in {
+            "Estimator": "in place of an Estimator a model of Keras",
+            "object": "int is no model of Keras",
+            "again": "SGD is a DistributedOptimizer already",
+            "legacy": "tf.keras.optimizers.legacy.Adam is not taken",
+            "MirroredStrategy": "leave strategy and scope out",
+            "OneDeviceStrategy": "the model's optimizer is SGD",
+        }.items():
+            if name in found:
+                self.assertIn(text, found[name])
+
+    def test_other_backends_and_versions_are_named_by_what_is_given(self):
+        for package, version, backend, text in (
+            ("keras", "3.9.0", "jax", "SGD is of keras 3.9.0 over jax"),
+            ("keras", "3.9.0", "torch", "set KERAS_BACKEND=tensorflow"),
+            ("tf_keras", "2.14.1", "", "SGD is of tf_keras 2.14.1"),
+        ):
             code = (
-                "import sys, types; k = types.ModuleType('keras'); "
+                "import sys, types; import capstan.keras; "
+                f"k = types.ModuleType('{package}'); "
                 f"k.__version__ = '{version}'; "
                 f"k.backend = types.SimpleNamespace(backend=lambda: '{backend}')"
-                "; sys.modules['keras'] = k; import capstan.keras"
+                f"; sys.modules['{package}'] = k; "
+                f"SGD = type('SGD', (), {{'__module__': '{package}.src.sgd'}}); "
+                "capstan.keras.DistributedOptimizer(SGD())"
             )
-            done = subprocess.run(
-                [sys.executable, "-c", code],
-                env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-                capture_output=True,
-                text=True,
-            )
-            self.assertIn("needs Keras 3 over TensorFlow", done.stderr)
+            self.assertIn(text, self.error_of(code))
+
+    def test_a_missing_or_an_older_tensorflow_is_named(self):
+        for found in "None", "types.SimpleNamespace(__version__='2.12.0')":
+            code = f"import sys, types; sys.modules['tensorflow'] = {found}; "
+            error = self.error_of(code + "import capstan.keras")
+            self.assertIn("needs TensorFlow 2.15 or newer", error)
+
+    def error_of(self, code):
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            capture_output=True,
+            text=True,
+        ).stderr
 
     def test_a_loop_that_never_reaches_the_run_ends_on_every_rank(self):
         for how in "fit", "loop":

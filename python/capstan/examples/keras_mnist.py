@@ -3,7 +3,6 @@
 # capstan local --ps 1 --workers 2 -- python keras_mnist.py
 import argparse
 
-import keras
 import tensorflow as tf
 
 import capstan.keras
@@ -11,27 +10,48 @@ from capstan.examples.images import read
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--samples", type=int, default=60000)
+parser.add_argument("--steps_per_epoch", type=int, default=300)
 arguments = parser.parse_args()
+
+
+def mnist_dataset(batch_size):
+    images = tf.data.Dataset.from_tensor_slices(
+        read("train", arguments.samples)
+    ).shard(run.size, run.rank)
+    return images.shuffle(60000).repeat().batch(batch_size)
+
+
+def build_and_compile_cnn_model():
+    model = tf.keras.Sequential([
+        tf.keras.layers.InputLayer((28, 28)),
+        tf.keras.layers.Reshape((28, 28, 1)),
+        tf.keras.layers.Conv2D(32, 3, activation="relu"),
+        tf.keras.layers.MaxPooling2D(),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(128, activation="relu"),
+        tf.keras.layers.Dense(10),
+    ])  # fmt: skip
+    model.compile(
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=capstan.keras.DistributedOptimizer(
+            tf.keras.optimizers.SGD(0.05)
+        ),
+        metrics=["accuracy"],
+    )
+    return model
+
+
 run = capstan.init()
-images = tf.data.Dataset.from_tensor_slices(read("train", arguments.samples))
-images = images.shard(run.size, run.rank).shuffle(10000).batch(64)
-model = keras.Sequential([
-    keras.Input((28, 28)),
-    keras.layers.Reshape((28, 28, 1)),
-    keras.layers.Conv2D(32, 3, activation="relu"),
-    keras.layers.MaxPooling2D(),
-    keras.layers.Flatten(),
-    keras.layers.Dense(128, activation="relu"),
-    keras.layers.Dense(10),
-])  # fmt: skip
-model.compile(
-    optimizer=capstan.keras.DistributedOptimizer(keras.optimizers.SGD(0.05)),
-    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    metrics=["accuracy"],
-)
+images = mnist_dataset(64)
+model = build_and_compile_cnn_model()
 model.fit(
     images,
     epochs=3,
+    steps_per_epoch=arguments.steps_per_epoch,
     verbose=2 if run.rank == 0 else 0,
     callbacks=[capstan.keras.Callback()],
 )
+if run.rank == 0:
+    model.save("mnist-0.keras")
+    loaded = tf.keras.models.load_model("mnist-0.keras")
+    loaded.evaluate(images, steps=10)
