@@ -123,7 +123,13 @@ $(PAGE): $(BUILD)/%_text.h: %.html commands/page.sh
 	@mkdir -p $(@D)
 	$(Q)commands/page.sh $< > $@.new && mv $@.new $@
 
-generated: $(BUILD)/packages $(GENERATED) $(PAGE)
+# The differences of the pairs of examples as text of C.
+HOW := $(BUILD)/commands/how_text.h
+$(HOW): commands/how.sh $(wildcard python/capstan/examples/*.py)
+	@mkdir -p $(@D)
+	$(Q)commands/how.sh python/capstan/examples > $@.new && mv $@.new $@
+
+generated: $(BUILD)/packages $(GENERATED) $(PAGE) $(HOW)
 
 # Every object depends on the first file and every object of tests on the second, so
 # that the build stops with a list of missing packages. PACKAGES=other: the packages

@@ -46,6 +46,10 @@ enum status eval_command(const struct options *options,
 enum status eval_command_predict(const struct options *options,
                                  struct failure *why) MUST_CHECK;
 
+/* How a script of a framework becomes one of Capstan. */
+enum status how_command(const struct options *options,
+                        struct failure *why) MUST_CHECK;
+
 /* Version and commit, devices, collectives, libraries. */
 enum status info_command(const struct options *options,
                          struct failure *why) MUST_CHECK;

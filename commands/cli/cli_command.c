@@ -210,6 +210,16 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          CLI_COMMAND_MANUAL, 0, 1, SHORT_EXITS,
          "capstan manual capstan-job | man -l -\n"
          "source <(capstan manual bash-completion)"},
+    [CLI_COMMAND_HOW] =
+        {"how", "[FRAMEWORK]",
+         "Shows how a script of a framework becomes one of Capstan.",
+         "FRAMEWORK is ddp, horovod, keras, trainer (of transformers), "
+         "lightning or deepspeed. What is printed is diff -u of two examples of "
+         "the Python package, below capstan/examples. Without FRAMEWORK the "
+         "names of all are printed.",
+         CLI_COMMAND_HOW, 0, 1, SHORT_EXITS,
+         "capstan how ddp\n"
+         "capstan how keras"},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,

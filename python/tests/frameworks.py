@@ -75,7 +75,9 @@ class Example:
     def test_the_last_rank_of_torchrun_is_a_ps(self) -> None:
         self.run_torchrun(3, CAPSTAN_NUM_PS="1")
 
-    def run_torchrun(self, ranks: int, **arguments: str) -> None:
+    def run_torchrun(self: Any, ranks: int, **arguments: Any) -> None:
+        if not importlib.util.find_spec("torch"):
+            self.skipTest("torch is not installed")
         count = ["--nproc_per_node", str(ranks)]
         module = ["-m", "torch.distributed.run", *count]
         port = ["--master_port", str(free_port())]
@@ -86,18 +88,28 @@ class Example:
         self.run_example([str(PROGRAM), *local])
 
     def run_example(
-        self: Any, launcher: list[str], **environment: str
+        self: Any,
+        launcher: list[str],
+        example: str = "",
+        modules: dict[str, str] | None = None,
+        **environment: str,
     ) -> None:
+        """EXAMPLE: another than the class's. MODULES: of the script, beside
+        those that are installed: path and text."""
         with Cluster(self.program, "", 0, 0) as folder:  # no process
+            for name, text in (modules or {}).items():
+                path = folder.path(f"modules/{name}")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
             done = subprocess.run(
                 [
                     *launcher,
-                    str(EXAMPLES / self.example),
+                    str(EXAMPLES / (example or self.example)),
                     *self.example_arguments,
                 ],
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(TESTS.parent),
+                    "PYTHONPATH": f"{TESTS.parent}:{folder.path('modules')}",
                     "OMP_NUM_THREADS": "1",
                     **environment,
                 },
@@ -109,7 +121,37 @@ class Example:
             self.assertEqual(done.returncode, 0, done.stderr)
 
 
-class Framework(Example):
+class Pair(Example):
+    """Also runs the script that the example was before, NAME_plain.py."""
+
+    how: str  # the pair's name for `capstan how`
+    # What the plain script imports that is not installed: by Capstan's.
+    plain_modules: dict[str, str] = {}
+
+    @property
+    def plain(self) -> str:
+        return self.example.replace(".py", "_plain.py")
+
+    def test_the_plain_example_runs(self) -> None:
+        launcher = [sys.executable]
+        if self.plain_modules:
+            local = [str(PROGRAM), "local", "--ps", "1", "--workers", "2"]
+            launcher = [*local, "--", sys.executable]
+        self.run_example(launcher, self.plain, self.plain_modules)
+
+    def test_how_shows_what_differs_from_the_plain_example(self: Any) -> None:
+        names = self.plain, self.example
+        labels = [word for name in names for word in ("--label", name)]
+        paths = [str(EXAMPLES / name) for name in names]
+        diff = ["diff", "-u", *labels, *paths]
+        expected = subprocess.run(diff, capture_output=True, text=True).stdout
+        how = [str(PROGRAM), "how", self.how]
+        found = subprocess.run(how, capture_output=True, text=True, check=True)
+        self.assertIn("\n+import capstan", expected)
+        self.assertEqual(found.stdout, expected)
+
+
+class Framework(Pair):
     """The tests of one framework."""
 
     expected: list[float]  # weights of one plain process, with whole batches

@@ -25,8 +25,15 @@ ADAM = {"type": "Adam", "params": {"lr": 0.5}}
 
 class DeepSpeed(frameworks.Framework, unittest.TestCase):
     program = "deepspeed_ranks.py"
+    how = "deepspeed"
     example = "deepspeed_images.py"
     example_arguments = ("--samples", "512", "--epochs", "1")
+    plain_modules = {
+        "deepspeed/__init__.py": "from capstan.deepspeed import *",
+        "deepspeed/accelerator.py": (
+            "from capstan.deepspeed import get_accelerator"
+        ),
+    }
 
     def result(self, name, ps=1, workers=1, **arguments):
         with Cluster(self.program, name, ps, workers, **arguments) as run:

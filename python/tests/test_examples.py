@@ -8,8 +8,12 @@ import frameworks
 frameworks.need("torch")
 
 
-class Ddp(frameworks.Example, unittest.TestCase):
+class Ddp(frameworks.Pair, unittest.TestCase):
+    how = "ddp"
     example = "ddp.py"
+
+    def test_the_plain_example_runs(self):
+        self.run_torchrun(2, example=self.plain)
 
 
 class FashionMnist(frameworks.Example, unittest.TestCase):

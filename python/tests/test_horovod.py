@@ -20,8 +20,13 @@ import capstan.horovod  # noqa: E402
 
 class Horovod(frameworks.Framework, unittest.TestCase):
     program = "horovod_ranks.py"
+    how = "horovod"
     example = "horovod_mnist.py"
     example_arguments = ("--samples", "512", "--epochs", "1")
+    plain_modules = {
+        "horovod/__init__.py": "",
+        "horovod/torch.py": "from capstan.horovod.torch import *",
+    }
 
     def test_weights_may_be_read_after_the_optimizer_is_wrapped(self):
         found = self.weights(1, steps=frameworks.STEPS, wrap_first=True)

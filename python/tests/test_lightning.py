@@ -13,6 +13,7 @@ class Lightning(
     frameworks.Framework, frameworks.Asynchronous, unittest.TestCase
 ):
     program = "lightning_ranks.py"
+    how = "lightning"
     example = "lightning_mnist.py"
     example_arguments = ("--samples", "512")
 

@@ -12,6 +12,7 @@ class Transformers(
     frameworks.Framework, frameworks.Asynchronous, unittest.TestCase
 ):
     program = "transformers_ranks.py"
+    how = "trainer"
     example = "bert_tiny.py"
     example_arguments = ("--samples", "256", "--epochs", "1")
 

@@ -198,6 +198,8 @@ TEST(output_that_cannot_be_written_is_a_failure) {
         "schema",
         "manual",
         "manual capstan-job",
+        "how",
+        "how ddp",
         "info",
         "info --json",
         "bench --simulate --workers 8 --ps 2 --link-gbits 10 job.json",

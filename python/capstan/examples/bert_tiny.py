@@ -2,6 +2,7 @@
 """A small BERT with Hugging Face's Trainer, on sentences made here.
 
 A sentence is of class 1 if it has more of the upper half of the words.
+bert_tiny_plain.py is the same without Capstan.
 
 capstan local --ps 1 --workers 2 -- python -m capstan.examples.bert_tiny
 """

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# The calls of DeepSpeed's CIFAR example, in their order, with images of
-# Fashion-MNIST; the import line is changed.
+# deepspeed_images_plain.py with Capstan: the import lines are changed.
 # capstan local --ps 1 --workers 2 -- python deepspeed_images.py --dtype bf16
 import argparse
 import os
 
+import capstan.deepspeed as deepspeed
 import torch
+from capstan.deepspeed import get_accelerator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import capstan.deepspeed as deepspeed  # import deepspeed
-from capstan.deepspeed import get_accelerator
 from capstan.examples.images import read
 
 parser = argparse.ArgumentParser()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Horovod's pytorch_mnist.py, shortened; the import line is changed.
+# horovod_mnist_plain.py with Capstan: the import line is changed.
 # capstan local --ps 1 --workers 2 -- python horovod_mnist.py
 import argparse
 
+import capstan.horovod.torch as hvd
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-import capstan.horovod.torch as hvd  # import horovod.torch as hvd
 from capstan.examples.images import read
 
 parser = argparse.ArgumentParser()

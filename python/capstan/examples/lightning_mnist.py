@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A Lightning script with Capstan: init(), the sampler, and two lines in
-# configure_optimizers.
+# lightning_mnist_plain.py with Capstan: init(), the sampler, one device, and
+# two lines in configure_optimizers.
 # capstan local --ps 1 --workers 2 -- python lightning_mnist.py
 import argparse
 

@@ -11,7 +11,7 @@ static const char *const names[CLI_COMMANDS] = {
     [CLI_COMMAND_SCHEMA] = "schema",   [CLI_COMMAND_MANUAL] = "manual",
     [CLI_COMMAND_INFO] = "info",       [CLI_COMMAND_BENCH] = "bench",
     [CLI_COMMAND_COMPARE] = "compare", [CLI_COMMAND_REPORT] = "report",
-    [CLI_COMMAND_STATUS] = "status",
+    [CLI_COMMAND_STATUS] = "status",   [CLI_COMMAND_HOW] = "how",
 };
 
 static const struct cli_command *found(int v) {
