@@ -3,40 +3,46 @@
 
 from __future__ import annotations
 
-# As annotations.
-TYPES: dict[str, str] = {
-    "defaults": "Literal['torch', 'tf'] | None",
-    "seed": "int | None",
-    "epochs": "int | None",
-    "steps": "int | None",
-    "steps_per_epoch": "int | None",
-    "train_batch_size": "int | None",
-    "train_micro_batch_size_per_gpu": "int | None",
-    "gradient_accumulation_steps": "int | None",
-    "gradient_clipping": "float | None",
-    "optimizer": "str | os.PathLike[str] | dict[str, Any] | None",
-    "scheduler": "dict[str, Any] | None",
-    "scale_lr": "Literal['none', 'linear'] | None",
-    "strategy": "str | os.PathLike[str] | dict[str, Any] | None",
-    "zero_optimization": "dict[str, Any] | None",
-    "wire": "Literal['float32', 'bf16'] | None",
-    "chief": "Literal['train', 'coordinate'] | None",
-    "device": "Literal['auto', 'cpu', 'cuda'] | None",
-    "devices": "int | None",
-    "threads": "int | None",
-    "workers": "int | None",
-    "checkpoint": "str | os.PathLike[str] | dict[str, Any] | None",
-    "tensorboard": "dict[str, Any] | None",
-    "metrics": "dict[str, Any] | None",
-    "mlflow": "dict[str, Any] | None",
-    "export": "dict[str, Any] | None",
-    "init": "str | None",
-    "steps_per_print": "int | None",
-    "on_nan": "Literal['stop', 'skip'] | None",
-    "timeouts": "dict[str, Any] | None",
-    "compare": "dict[str, Any] | None",
-    "clip": "float | None",
-}
+import os
+from typing import Any, Literal, TypedDict
+
+
+class JobKeys(TypedDict, total=False):
+    """The types of the keys, for init(**keys: Unpack[JobKeys])."""
+
+    defaults: Literal["torch", "tf"] | None
+    seed: int | None
+    epochs: int | None
+    steps: int | None
+    steps_per_epoch: int | None
+    train_batch_size: int | None
+    train_micro_batch_size_per_gpu: int | None
+    gradient_accumulation_steps: int | None
+    gradient_clipping: float | None
+    optimizer: str | os.PathLike[str] | dict[str, Any] | None
+    scheduler: dict[str, Any] | None
+    scale_lr: Literal["none", "linear"] | None
+    strategy: str | os.PathLike[str] | dict[str, Any] | None
+    zero_optimization: dict[str, Any] | None
+    wire: Literal["float32", "bf16"] | None
+    chief: Literal["train", "coordinate"] | None
+    device: Literal["auto", "cpu", "cuda"] | None
+    devices: int | None
+    threads: int | None
+    workers: int | None
+    checkpoint: str | os.PathLike[str] | dict[str, Any] | None
+    tensorboard: dict[str, Any] | None
+    metrics: dict[str, Any] | None
+    mlflow: dict[str, Any] | None
+    export: dict[str, Any] | None
+    init: str | None
+    steps_per_print: int | None
+    on_nan: Literal["stop", "skip"] | None
+    timeouts: dict[str, Any] | None
+    compare: dict[str, Any] | None
+    clip: float | None
+
+
 SENTENCES: dict[str, str] = {
     "defaults": (
         "whose defaults keys have that are left out: torch's, or those of "

@@ -7,16 +7,27 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
-from .job_keys import SENTENCES, TYPES
+from .job_keys import SENTENCES, JobKeys
 
 _SHORT = {"clip": "gradient_clipping"}
 _MAIN_KEY = {"strategy": "type", "checkpoint": "dir", "optimizer": "type"}
 
 
-def described(init: Any) -> Any:
+def types() -> dict[str, str]:
+    """The annotation of each key."""
+    return {
+        key: kind.__forward_arg__
+        for key, kind in JobKeys.__annotations__.items()
+    }
+
+
+Init = TypeVar("Init", bound=Callable[..., Any])
+
+
+def described(init: Init) -> Init:
     """INIT(..., **keys), whose help() has each key with type and sentence."""
     signature = inspect.signature(init)
     own = [p for p in signature.parameters.values() if p.name != "keys"]
@@ -24,15 +35,17 @@ def described(init: Any) -> Any:
         inspect.Parameter(
             key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
         )
-        for key, kind in TYPES.items()
+        for key, kind in types().items()
     ]
-    init.__signature__ = signature.replace(parameters=[*own, *keys])
+    both = signature.replace(parameters=[*own, *keys])
+    init.__signature__ = both  # type: ignore[attr-defined]
     lines = "".join(f"\n    {k}: {text}" for k, text in SENTENCES.items())
-    init.__doc__ = f"{inspect.cleandoc(init.__doc__)}\n\nKEYS:\n{lines}\n"
+    text = inspect.cleandoc(init.__doc__ or "")
+    init.__doc__ = f"{text}\n\nKEYS:\n{lines}\n"
     return init
 
 
-def overrides(keys: dict[str, Any]) -> list[str]:
+def overrides(keys: Mapping[str, Any]) -> list[str]:
     """{"strategy": {"staleness": 2}} becomes ["strategy.staleness=2"].
 
     Values of None are left out; "strategy", "checkpoint" and "optimizer" may

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from . import _library, alone, process_hooks, tables
 from ._library import capstan as _c
 from .errors import ConfigError, Error, error_of
 from .overrides import described, overrides
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .job_keys import JobKeys
 
 # The names of what a rank keeps: its own, and what is alike on all ranks. With
 # staleness the latter is rank 0's, and other ranks' are of the third name.
@@ -951,7 +956,7 @@ def init(
     *,
     keep_env: bool = False,
     log: bool = True,
-    **keys: Any,
+    **keys: Unpack[JobKeys],
 ) -> Run:
     """Finds this process's part in the run from the environment and joins it.
 
@@ -972,7 +977,7 @@ def join(
     job: str | os.PathLike[str] | None,
     keep_env: bool,
     log: bool,
-    keys: dict[str, Any],
+    keys: Mapping[str, Any],
 ) -> AnyRun:
     """init() for a subclass of Run."""
     global _current

@@ -20,7 +20,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -60,6 +60,11 @@ from .torch_rules import (
 )
 from .torch_shard import Shard, part_of
 from .torch_tables import Embedding, EmbeddingBag, bags, take_sparse
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .job_keys import JobKeys
 
 __all__ = [
     "ConfigError",
@@ -211,7 +216,7 @@ def init(
     frozen: str = "assigned",
     tables: str | None = None,
     state_rows: int = 1_000_000,
-    **keys: Any,
+    **keys: Unpack[JobKeys],
 ) -> Run:
     """capstan.init() for torch.
 

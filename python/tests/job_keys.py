@@ -28,8 +28,13 @@ HEAD = '''# SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-# As annotations.
-TYPES: dict[str, str] = {'''
+import os
+from typing import Any, Literal, TypedDict
+
+
+class JobKeys(TypedDict, total=False):
+    """The types of the keys, for init(**keys: Unpack[JobKeys])."""
+'''
 
 
 def known() -> list[str]:
@@ -73,7 +78,7 @@ def text() -> str:
         "description": "the same as gradient_clipping",
     }
     for name, schema in rows.items():
-        types.append(f'    "{name}": "{escaped(type_of(name, schema))}",')
+        types.append(f"    {name}: {type_of(name, schema)}")
         sentence = schema["description"]
         if name in SHORT:
             sentence += f"; a word: its {SHORT[name]}"
@@ -84,17 +89,14 @@ def text() -> str:
         [
             HEAD,
             *types,
-            "}",
+            "",
+            "",
             "SENTENCES: dict[str, str] = {",
             *sentences,
             "}",
             "",
         ]
     )
-
-
-def escaped(value: str) -> str:
-    return value.replace('"', "'")
 
 
 if __name__ == "__main__":

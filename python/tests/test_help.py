@@ -15,7 +15,8 @@ frameworks.need("torch")
 import torch  # noqa: E402
 
 import capstan.torch  # noqa: E402
-from capstan.job_keys import SENTENCES, TYPES  # noqa: E402
+from capstan.job_keys import SENTENCES  # noqa: E402
+from capstan.overrides import types  # noqa: E402
 
 
 class Help(unittest.TestCase):
@@ -29,8 +30,10 @@ class Help(unittest.TestCase):
         for init in capstan.init, capstan.torch.init:
             parameters = inspect.signature(init).parameters
             text = pydoc.plain(pydoc.render_doc(init))
+            self.assertEqual(init.__annotations__["keys"], "Unpack[JobKeys]")
+            self.assertEqual(types().keys(), SENTENCES.keys())
             for key, sentence in SENTENCES.items():
-                self.assertEqual(parameters[key].annotation, TYPES[key])
+                self.assertEqual(parameters[key].annotation, types()[key])
                 self.assertIn(f"{key}: {sentence}", text)
             self.assertEqual(parameters["keep_env"].default, False)
             with self.assertRaisesRegex(capstan.ConfigError, "no_such_key"):
