@@ -34,6 +34,10 @@ ifeq ($(SAN),)
       $(if $(findstring -O0,$(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
 endif
 
+# With -O1 they compile twice as fast, and their reports name what the source names.
+ifneq ($(filter address undefined thread,$(SAN)),)
+  CFLAGS_ALL += -O1
+endif
 ifeq ($(SAN),address)
   CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=all \
       -fno-omit-frame-pointer

@@ -34,7 +34,8 @@ TEST(steps_outside_and_no_trace_are_not_recorded) {
     assert_true(trace_begin(trace, 5) > 0);
     assert_true(trace_begin(trace, 6) > 0);
     trace_end(trace, 0, TRACE_PUSH, 5, 1);
-    trace_end(trace, time_now(), TRACE_WAIT, 5, 1); /* it did not wait */
+    int64_t later = time_now() + TIME_S; /* it did not wait */
+    trace_end(trace, later, TRACE_WAIT, 5, 1);
     trace_end(trace, time_now() - TIME_MS, TRACE_WAIT, 6, 2);
     struct trace_record taken[3];
     assert_int_equal(trace_take(trace, taken, 3), 1);
