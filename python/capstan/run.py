@@ -633,17 +633,25 @@ class Run:
 
     def steps(self, count: int) -> Iterator[int]:
         """Steps from the run's present one to COUNT - 1, while it goes on."""
-        step = self.position.step
+        step = self._first_turn()
         while step < count and not self.ended:
-            self._save_kept()
+            self._begin_turn(step)
             with self._within("steps"):
                 yield step
             step += 1
             if self._rewound:
                 self._restore()
-                step = self.position.step
+                step = self._first_turn()
         if step < count:
             self._end_loop()
+
+    def _first_turn(self) -> int:
+        """The number with which steps() begins."""
+        return self.position.step
+
+    def _begin_turn(self, number: int) -> None:
+        """A loop's turn NUMBER begins."""
+        self._save_kept()
 
     def set_optimizer(self, name: str) -> None:
         """Sets the update rule, in place of the job's; before start().

@@ -58,6 +58,7 @@ from .torch_rules import (
     mixed,
     server_lacks,
 )
+from .torch_several import ChangeInTurn, InTurn, Several
 from .torch_shard import Shard, part_of
 from .torch_tables import Embedding, EmbeddingBag, bags, take_sparse
 
@@ -104,10 +105,12 @@ class Run(PlainRun):
     state_rows = 1_000_000  # most rows of a table that state_dict() has
     frozen = "assigned"  # or "trained": parameters frozen at the start
     exchange: Exchange | None = None
-    optimizer: Rule | None = None  # DistributedOptimizer's
+    optimizer: Rule | Several | None = None  # DistributedOptimizer's
+    num_optimizers = 1  # init(optimizers=)
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
-    _batch = 0  # of the epoch, that shard() has given last
+    _batch = 0  # of the epoch, that shard() has given last; of steps() the turn
     _kept_batch: int | None = None  # where a resumed run goes on
+    _back: list[torch.Tensor] = []  # what it had when it went back
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -117,6 +120,28 @@ class Run(PlainRun):
             yield
         finally:
             self.syncs = True
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """The loop within it may have more batches on some ranks than others.
+
+        At its end this rank takes part in the others' steps, without a batch,
+        until all are at theirs, which takes one step more, that changes no
+        weights. Gradients are averaged over the ranks with a batch. With
+        staleness no rank waits for another.
+        """
+        rule = self.optimizer
+        if rule is None or not (self.is_stale or isinstance(rule, Worker)):
+            raise wrong(
+                "run.join() comes after one DistributedOptimizer(..., "
+                "rule='worker')"
+            )
+        yield
+        if isinstance(rule, Worker):
+            with self._within("shard"):
+                while not self.ended and not self._rewound:
+                    if not rule.capstan_follow():
+                        break
 
     def _free(self) -> None:
         super()._free()
@@ -153,6 +178,14 @@ class Run(PlainRun):
         super()._go_back()
         if self.exchange:
             self.exchange.take_again()
+            tensors = self.exchange.tensors()
+            self._back = [t.clone() for t in tensors]
+
+    def _restore(self) -> None:
+        if self.exchange and not self.exchange.in_place:
+            self.exchange.set_tensors(self._back)  # the turn has gone on
+        self._back = []
+        super()._restore()
 
     def _own_state(self) -> dict[str, Any]:
         found = super()._own_state()
@@ -160,6 +193,8 @@ class Run(PlainRun):
         if self.optimizer:
             groups = self.optimizer.param_groups
             found["groups"] = [{**group, "params": None} for group in groups]
+        if isinstance(self.optimizer, Several):
+            return self.optimizer.added_to(found)
         return found
 
     def _set_own_state(self, states: dict[str, Any]) -> None:
@@ -170,6 +205,21 @@ class Run(PlainRun):
             groups = self.optimizer.param_groups
             for group, saved in zip(groups, states["groups"]):
                 group.update({**saved, "params": group["params"]})
+        if isinstance(self.optimizer, Several):
+            self.optimizer.resume(states)
+
+    def _begin_turn(self, number: int) -> None:
+        self._batch = number
+        if isinstance(self.optimizer, Several):
+            self.optimizer.begin_turn()
+        super()._begin_turn(number)
+
+    def _first_turn(self) -> int:
+        if not isinstance(self.optimizer, Several):
+            return super()._first_turn()
+        kept, self._kept_batch = self._kept_batch, None
+        step = self.position.step
+        return step // self.num_optimizers if kept is None else kept
 
     def _first_batch(self, epoch: int) -> int:
         """The batch at which EPOCH begins: not 0 if the run was resumed."""
@@ -179,7 +229,8 @@ class Run(PlainRun):
             return 0
         if self.is_stale and self._joined:
             kept = None  # other ranks are further
-        return position.epoch_step if kept is None else kept
+        batch = position.epoch_step // self.num_optimizers
+        return batch if kept is None else kept
 
     def shard(
         self, loader: DataLoader, epoch: int, stream: str | None = None
@@ -214,6 +265,7 @@ def init(
     keep_env: bool = False,
     log: bool = True,
     frozen: str = "assigned",
+    optimizers: int = 1,
     tables: str | None = None,
     state_rows: int = 1_000_000,
     **keys: Unpack[JobKeys],
@@ -222,17 +274,27 @@ def init(
 
     FROZEN "trained": parameters that are frozen at DistributedOptimizer, with
     rule "worker", may be trained later. Else they stay as rank 0 has them.
+    OPTIMIZERS: how many DistributedOptimizers the script has, each with
+    parameters of its own. The run starts with the last of them.
     TABLES "sparse": DistributedOptimizer makes tables of the model's
     nn.Embedding and nn.EmbeddingBag with sparse=True. STATE_ROWS: of a table
     with more rows state_dict() is an error.
     """
     if frozen not in ("assigned", "trained"):
         raise wrong(f'frozen is "{frozen}"; allowed: assigned, trained')
+    if type(optimizers) is not int or optimizers < 1:
+        raise wrong(
+            f"optimizers is {optimizers!r}; allowed is a number from 1"
+        )
     if tables not in (None, "sparse"):
         raise wrong(f'tables is {tables!r}; allowed: "sparse", None')
+    if tables and optimizers > 1:
+        raise wrong("init(tables='sparse') takes one DistributedOptimizer")
     run = join(Run, job, keep_env, log, keys)
-    run.frozen, run.state_rows = frozen, state_rows
-    run.takes_sparse = tables == "sparse"
+    run.frozen, run.num_optimizers = frozen, optimizers
+    run.takes_sparse, run.state_rows = tables == "sparse", state_rows
+    if optimizers > 1:
+        run._hint = f"wrap {optimizers} optimisers, as init(optimizers=) says"
     run.seed = keys.get("seed") or 0
     return run
 
@@ -284,7 +346,9 @@ def DistributedOptimizer(
     the mean is of the sum of BACKWARD_PASSES_PER_STEP passes. RULE "auto":
     the ps's where they know the optimiser and no framework is imported.
     With strategy.staleness .grad is this rank's own with both rules, and
-    clipping, accumulation and the GradScaler are the script's.
+    clipping, accumulation and the GradScaler are the script's. With
+    init(optimizers=2) a script has as many of them, with rule "worker": .grad
+    is this rank's own until synchronize() or step(), which sends it.
 
                       rule "server"              rule "worker"
     optimiser         SGD, Adam, AdamW,          any of torch.optim.Optimizer
@@ -305,10 +369,12 @@ def DistributedOptimizer(
                                                  worker stays out
     """
     run = torch_run()
-    if run.optimizer:
+    several = run.num_optimizers > 1
+    if run.exchange:
         raise wrong(
-            "a run has one DistributedOptimizer: give it all parameters, in "
-            "groups"
+            f"a DistributedOptimizer after {run.num_optimizers} of them: say "
+            "in init(optimizers=) how many the script has, or give one all "
+            "parameters, in groups"
         )
     _check_modules(run, model)
     kind = type(optimizer)
@@ -324,6 +390,8 @@ def DistributedOptimizer(
             "backward_passes_per_step is of rule 'worker': with rule 'server' "
             "do the passes before the last in run.no_sync()"
         )
+    if several:
+        lacks = f"init(optimizers={run.num_optimizers}) takes rule 'worker'"
     if rule == "auto":
         framework = not run.is_stale and any(
             name in sys.modules for name in _FRAMEWORKS
@@ -350,6 +418,8 @@ def DistributedOptimizer(
         raise wrong(adder_lacks(kind))
     if run.takes_sparse:
         take_sparse(model, optimizer, rule == "server")
+    if several:
+        own = ChangeInTurn if run.is_stale else InTurn
     wrapper = mixed(Server if rule == "server" else own, optimizer)
     if rule == "worker":
         wrapper.capstan_count(backward_passes_per_step)

@@ -108,12 +108,24 @@ def _check_places(tensors: _Named, trained: set[str], way: str) -> None:
             places.fill_(number)
 
 
+class Models(nn.ModuleList):
+    """Those of several optimisers."""
+
+
 def namer(model: nn.Module) -> Callable[[str], str]:
     """Makes of a name in MODEL that of the module in its wrappers.
 
     torch.compile, DataParallel and DistributedDataParallel change names, and
     other processes or runs may do without them.
     """
+    if isinstance(model, Models):
+        namers = [namer(m) for m in model]
+
+        def name_in(name: str) -> str:
+            number, _, rest = name.partition(".")
+            return f"{number}.{namers[int(number)](rest)}"
+
+        return name_in
     wrapped = getattr(model, "_orig_mod", model)
     parallel = nn.DataParallel, nn.parallel.DistributedDataParallel
     outer = ["module"] if isinstance(wrapped, parallel) else []
@@ -207,7 +219,12 @@ class Trained:
     """A parameter, and its gradient of the present step."""
 
     def __init__(
-        self, name: str, parameter: nn.Parameter, in_place: bool, adds: bool
+        self,
+        name: str,
+        parameter: nn.Parameter,
+        in_place: bool,
+        adds: bool,
+        several: bool,
     ) -> None:
         check_memory(name, parameter)
         self.name = name
@@ -215,6 +232,9 @@ class Trained:
         self.number = -1
         self.address = parameter.data_ptr()
         self.values = host_copy(parameter)  # the weights, for the run
+        apart = adds and several  # from the run's memory
+        if apart and self.values.data_ptr() == self.address:
+            self.values = empty_on_host(parameter).copy_(self.values)
         self.mean = None if in_place else empty_on_host(parameter)
         self.pushed = False
         self.gradient: Tensor | None = None
@@ -226,9 +246,11 @@ class Trained:
         self.before: bytes | None = None  # the weights, if nothing was sent
         gives = in_place and not adds
         self.given = Given(parameter, self.values) if gives else None
-        # The weights as they arrived, where the script writes into VALUES, and
-        # then what it has added to them.
+        # The weights as they arrived, where the script or the run may write
+        # into VALUES, and then what the script has added to them.
         self.change = empty_on_host(parameter) if adds else None
+        self.has_arrived_apart = self.is_run_memory or apart
+        self.may_be_late = apart  # the parameter has older weights
 
     def read(self) -> bytes:
         """The weights, as the run has them here."""
@@ -254,12 +276,12 @@ class Trained:
 
     def keep_arrived(self) -> None:
         """The run's weights are in the parameter, to which the script adds."""
-        if self.change is not None and self.is_run_memory:
+        if self.change is not None and self.has_arrived_apart:
             self.change.copy_(self.values)
 
     def is_as_arrived(self, tensor: Tensor) -> bool:
         """Is TENSOR what the run has brought?"""
-        arrived = self.change if self.is_run_memory else self.values
+        arrived = self.change if self.has_arrived_apart else self.values
         assert arrived is not None
         return torch.equal(tensor.detach().cpu(), arrived)
 
@@ -267,8 +289,9 @@ class Trained:
         """Sets CHANGE, which has the weights where the run has a copy of what
         it brought; the largest size in it, or NaN."""
         assert self.change is not None
-        if self.is_run_memory:
-            torch.sub(self.values, self.change, out=self.change)
+        if self.has_arrived_apart:
+            weights = self.parameter.detach().cpu()
+            torch.sub(weights, self.change, out=self.change)
         else:
             self.change.sub_(self.values)
         return _largest(self.change)
@@ -342,8 +365,9 @@ class Exchange:
     are rank 0's; buffers of float32 are averaged once a step; those of other
     types than float32 and int64 stay local. IN_PLACE: the run brings weights;
     else it brings gradients. ADDS: what the script adds to the weights is sent
-    in place of gradients. What is frozen now is not trained later, unless
-    init() has said so.
+    in place of gradients. SEVERAL optimisers take turns: what the run brings in
+    a step of one leaves what autograd has of others' parameters. What is frozen
+    now is not trained later, unless init() has said so.
     """
 
     def __init__(
@@ -353,10 +377,11 @@ class Exchange:
         groups: list[list[nn.Parameter]],
         in_place: bool,
         adds: bool = False,
+        several: bool = False,
     ) -> None:
         self.run = run
         self.in_place = in_place
-        self._adds = adds
+        self._adds, self._several = adds, several
         self.model = model
         self.trained: list[Trained] = []
         self._frozen: list[tuple[str, nn.Parameter]] = []  # the optimiser's
@@ -400,9 +425,14 @@ class Exchange:
                 if not run.is_stale
                 else "",
             )
+        self._turn = self.trained
         for name, module in model.named_modules():
             if isinstance(module, Rows):
                 module.declare(run, name_of(name))
+
+    def take_turn(self, trained: list[Trained]) -> None:
+        """From now on steps are of TRAINED only; others bring nothing."""
+        self._turn = trained
 
     def _take_turns(self) -> None:
         largest = max(self.trained, key=lambda t: t.nbytes, default=None)
@@ -414,7 +444,7 @@ class Exchange:
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int
     ) -> None:
-        t = Trained(name, parameter, self.in_place, self._adds)
+        t = Trained(name, parameter, self.in_place, self._adds, self._several)
         t.number = self._declare(name, t.values, "trained", group, t.mean)
         self.trained.append(t)
 
@@ -459,8 +489,22 @@ class Exchange:
         self.run.wait()
         for t in self.trained:
             t.before = None
-        self._take_weights(self.trained)
+        # Of several optimisers' steps the loop's turn has backward passes left.
+        self._take_weights(self.trained, is_seen=not self._several)
         self._take_buffers(self.buffers)
+
+    def tensors(self) -> list[Tensor]:
+        """All of the model: views outside of autograd."""
+        model = self.model
+        return [t.detach() for t in (*model.parameters(), *model.buffers())]
+
+    def set_tensors(self, values: list[Tensor]) -> None:
+        """Sets tensors(). What is so already stays as autograd knows it."""
+        for tensor, value in zip(self.tensors(), values):
+            if not torch.equal(tensor, value):
+                tensor.copy_(value)
+        if not self.in_place:
+            self.give_weights()
 
     def _take_buffers(self, arrived: list[Buffer]) -> None:
         for b in arrived:
@@ -472,14 +516,18 @@ class Exchange:
         """The run may write: what it has brought is on the GPUs."""
         self._copies.wait()
 
-    def _take_weights(self, trained: list[Trained]) -> None:
-        """What no rank has moved stays as autograd knows it."""
+    def _take_weights(
+        self, trained: list[Trained], is_seen: bool = True
+    ) -> None:
+        """What no rank has moved stays as autograd knows it; so does all
+        unless IS_SEEN."""
         moved = [t for t in trained if t.has_moved()]
         for t in moved:
             if not t.is_run_memory:
                 t.parameter.data.copy_(t.values, non_blocking=True)
         self._copies.end()
-        increment_version([t.parameter for t in moved])
+        if is_seen:
+            increment_version([t.parameter for t in moved])
         for t in moved:
             t.taken = t.parameter._version
         if trained and self.in_place:
@@ -575,9 +623,9 @@ class Exchange:
         if not self.num_pushed:
             self._check_frozen()
         has_batch = self.num_pushed > 0 or any(
-            t.parameter.grad is not None for t in self.trained
+            t.parameter.grad is not None for t in self._turn
         )
-        for t in self.trained:
+        for t in self._turn:
             if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)
         self._copier.send(wait=True)
@@ -587,34 +635,33 @@ class Exchange:
     def push_changes(self) -> None:
         """Pushes what the script has added to the weights in this step."""
         self._check_frozen()
-        for t in self.trained:
-            if t.change is not None and not t.is_run_memory:
+        for t in self._turn:
+            if t.change is not None and not t.has_arrived_apart:
                 t.change.copy_(t.parameter.detach(), non_blocking=True)
         self._copies.end()
         self._copies.wait()
-        sizes = [t.subtract() for t in self.trained]
+        sizes = [t.subtract() for t in self._turn]
         self._check_finite(sizes, "change")
         self._copier.send(wait=True)  # of rows
-        for t, size in zip(self.trained, sizes):
+        for t, size in zip(self._turn, sizes):
             if size:
                 assert t.change is not None
                 t.pushed = True
                 self._send(t, t.change)
         self._push_without(EMPTY, EMPTY)
         self._push_buffers(
-            any(sizes)
-            or any(t.parameter.grad is not None for t in self.trained)
+            any(sizes) or any(t.parameter.grad is not None for t in self._turn)
         )
 
     def check_gradients(self) -> None:
         """Fails the run if a gradient is not finite, before one is sent."""
-        grads = [t.parameter.grad for t in self.trained]
+        grads = [t.parameter.grad for t in self._turn]
         sizes = [_largest(grad) for grad in grads]
         self._check_finite(sizes, "gradient")
 
     def _check_finite(self, sizes: list[float], what: str) -> None:
         """SIZES: of TRAINED, the largest of WHAT is to be sent."""
-        for t, size in zip(self.trained, sizes):
+        for t, size in zip(self._turn, sizes):
             if not math.isfinite(size):
                 text = (
                     f'the {what} of parameter "{t.name}" in a step is NaN or '
@@ -638,19 +685,20 @@ class Exchange:
         self, contribution: Contribution, of_frozen: Contribution
     ) -> None:
         self._copies.wait()
+        turn = set(self._turn)
         for t in self.trained:
             if not t.pushed:
                 if t.number in self.run._pushed:
                     self.wait([t])
                 t.sends()
                 t.pushed = True
-                if self.in_place:
+                if self.in_place and not t.may_be_late:
                     t.before = t.read()
                 if t.mean is not None:
                     t.mean.fill_(torch.nan)  # stays if no rank has bytes
-                trains = t.parameter.requires_grad
+                brings = t.parameter.requires_grad and t in turn
                 self.run.push(
-                    t.number, contribution=contribution if trains else of_frozen
+                    t.number, contribution=contribution if brings else of_frozen
                 )
 
     def _push_buffers(self, has_batch: bool) -> None:
@@ -696,6 +744,9 @@ class Exchange:
         else:
             for t in waiting:
                 self.run.wait(t.number)
+        if self._turn is not self.trained:
+            arrived = set(waiting)
+            waiting = [t for t in self._turn if t in arrived]
         if waiting and self.in_place:
             self._take_weights(waiting)
         elif waiting:

@@ -104,6 +104,7 @@ class Rule(torch.optim.Optimizer):
     _kind: type  # the optimiser's own class
     _opt_called: bool
     _hooks: list[Any] = []
+    _trained: list[Trained]  # the optimiser's own parameters
 
     def capstan_open(
         self, run: Run, model: nn.Module, scaler: Any, lazy: bool
@@ -112,17 +113,21 @@ class Rule(torch.optim.Optimizer):
         self._run, self._scaler, self._lazy = run, scaler, lazy
         run.optimizer = self
         groups = [group["params"] for group in self.param_groups]
-        self._exchange = run.exchange = Exchange(
+        exchange = run.exchange = Exchange(
             run,
             model,
             groups,
             in_place=not isinstance(self, Worker),
             adds=isinstance(self, Adder),
         )
-        if not run.is_stale:  # else step() sends
-            self._hooks = [self._hooked(t) for t in self._exchange.trained]
+        self._take(exchange, exchange.trained)
         self._start()
         self._exchange.start()
+
+    def _take(self, exchange: Exchange, trained: list[Trained]) -> None:
+        self._exchange, self._trained = exchange, trained
+        if not self._run.is_stale:  # else step() sends
+            self._hooks = [self._hooked(t) for t in trained]
 
     def _hooked(self, t: Trained) -> Any:
         trains = t.parameter.requires_grad
@@ -545,16 +550,14 @@ class Adder(Own):
 
     _has_loaded = False  # weights, since the last step()
 
-    def capstan_open(
-        self, run: Run, model: nn.Module, scaler: Any, lazy: bool
-    ) -> None:
-        super().capstan_open(run, model, scaler, lazy)
+    def _take(self, exchange: Exchange, trained: list[Trained]) -> None:
+        super()._take(exchange, trained)
         loads = _Loads(self)
         self._hooks = [
             module._register_load_state_dict_pre_hook(loads)
-            for module in model.modules()
+            for module in exchange.model.modules()
         ]
-        self._unseen = list(self._exchange.trained)
+        self._unseen = list(trained)
 
     def capstan_loads(self) -> None:
         """The script loads weights into the model."""
@@ -578,7 +581,7 @@ class Adder(Own):
 
     def _check_loaded(self) -> None:
         self._has_loaded = False
-        for t in self._exchange.trained:
+        for t in self._trained:
             if not t.is_as_arrived(t.parameter):
                 raise wrong(
                     f'parameter "{t.name}" was loaded after '
@@ -627,7 +630,7 @@ class Worker(Own):
 
     def _begin_anew(self, t: Trained) -> None:
         """A pass after the mean, and before step(): that may be left out."""
-        grads = [t.parameter.grad for t in self._exchange.trained]
+        grads = [t.parameter.grad for t in self._trained]
         if any(getattr(grad, _MEAN, False) for grad in grads):
             raise wrong(
                 f'the gradient of "{t.name}" comes after the mean over the '
@@ -639,7 +642,7 @@ class Worker(Own):
         self._averaged, self._left = False, self._passes
 
     def _mark(self, is_mean: bool) -> None:
-        for t in self._exchange.trained:
+        for t in self._trained:
             if t.parameter.grad is not None:
                 setattr(t.parameter.grad, _MEAN, is_mean)
 
@@ -658,7 +661,7 @@ class Worker(Own):
         self._versions = self._grad_versions()
 
     def _grad_versions(self) -> list[int | None]:
-        grads = [t.parameter.grad for t in self._exchange.trained]
+        grads = [t.parameter.grad for t in self._trained]
         return [None if grad is None else grad._version for grad in grads]
 
     def _check_local(self) -> None:
@@ -671,19 +674,19 @@ class Worker(Own):
                 "optimizer.synchronize() before what changes them"
             )
 
-    def _average(self) -> None:
+    def _average(self, has_batch: bool = True) -> None:
         """The end of the last backward pass of a step."""
-        self._bring()
+        self._bring(has_batch)
         self._exchange.end_step()
         self._exchange.wait()
         self._agreed.check()
         self._averaged = True
         self._mark(True)
 
-    def _bring(self) -> None:
+    def _bring(self, has_batch: bool) -> None:
         """Pushes what is left to push of this rank's part in the step."""
         self._exchange.push_rest()
-        self._agreed.push()
+        self._agreed.push(has_batch)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""
@@ -701,6 +704,17 @@ class Worker(Own):
         loss = closure()
         self._take_part()
         return loss
+
+    def capstan_follow(self) -> bool:
+        """Takes a step without a batch. Did other ranks have one?"""
+        self.zero_grad()
+        with torch.no_grad():
+            self._average(has_batch=False)
+        if had := self._agreed.has_batches():
+            self.step()
+        self._averaged = False
+        self.zero_grad()
+        return had
 
     def synchronize(self) -> None:
         """Waits for the means in a step without its last backward pass.

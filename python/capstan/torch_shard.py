@@ -324,8 +324,7 @@ class Shard:
                 self._run._end_loop()
             if self._run.ended or self._run._rewound:
                 return
-            self._run._batch = number
-            self._run._save_kept()
+            self._run._begin_turn(number)
             with self._run._within("shard"):
                 yield batch
             self._run._batch = number + 1

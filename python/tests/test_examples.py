@@ -21,6 +21,10 @@ class FashionMnist(frameworks.Example, unittest.TestCase):
     example_arguments = ("--samples", "1024", "--epochs", "1")
 
 
+class Gan(frameworks.Example, unittest.TestCase):
+    example = "gan.py"
+
+
 class Linear(frameworks.Example, unittest.TestCase):
     example = "linear.py"
 

@@ -442,6 +442,55 @@ OWN = [
 ]
 
 
+class Uneven(unittest.TestCase):
+    """run.join()"""
+
+    def plain(self, counts, epochs):
+        net = torch_ranks.uneven_net()
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        for epoch in range(epochs):
+            for step in range(max(counts)):
+                optimizer.zero_grad()
+                ranks = [r for r, count in enumerate(counts) if step < count]
+                for rank in ranks:
+                    loss = torch_ranks.uneven_loss(net, 100 * epoch + step, rank)
+                    (loss / len(ranks)).backward()
+                optimizer.step()
+            yield torch_ranks.state(net)
+
+    def test_ranks_may_have_different_numbers_of_batches(self):
+        for ps, counts in (1, [3, 7]), (0, [6, 2, 0]), (1, [4, 4]):
+            expected = list(self.plain(counts, 2))
+            with (
+                self.subTest(ps=ps, counts=counts),
+                ranks("uneven", ps, len(counts), counts=counts, epochs=2) as run,
+            ):
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker0")
+                )
+                for rank in range(len(counts)):
+                    found = run.result(f"worker{rank}")
+                    for epoch, (weights, step) in enumerate(found, 1):
+                        self.assertEqual(step, epoch * (max(counts) + 1))
+                        self.assertLess(
+                            distance(weights, expected[epoch - 1]), 1e-5
+                        )
+
+    def test_with_staleness_no_rank_waits(self):
+        keys = {"counts": [3, 7], "epochs": 2, "strategy": {"staleness": "inf"}}
+        with ranks("uneven", 1, 2, **keys) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+
+    def test_what_would_differ_is_an_error_by_name(self):
+        for more, text in (
+            ({"rule": "server"}, "rule='worker'"),
+            ({"decays": True}, "the number of its batches"),
+        ):
+            with ranks("uneven", 1, 2, counts=[3, 7], epochs=1, **more) as run:
+                self.assertNotIn(0, run.wait().values())
+                self.assertIn(text, run.error("worker0"))
+
+
 class Staleness(unittest.TestCase):
     """Ranks send when they are ready."""
 

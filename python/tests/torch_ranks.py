@@ -1291,5 +1291,39 @@ def distributed(with_ps):
     print(json.dumps([found, expected, refused]))
 
 
+def uneven_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 2))
+
+
+def uneven_loss(net, step, rank):
+    made = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(4, INPUTS, generator=made)
+    return net(x).pow(2).mean()
+
+
+def uneven(counts, epochs, rule="worker", decays=False, **keys):
+    """Rank r has COUNTS[r] batches in each of EPOCHS; prints the weights and
+    the step of the run after each."""
+    run = capstan.init(**keys)
+    net = uneven_net()
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.Adam(net.parameters(), lr=0.01), net, rule=rule
+    )
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    found = []
+    for epoch in run.epochs(epochs):
+        with run.join():
+            for step in range(counts[run.rank]):
+                optimizer.zero_grad()
+                uneven_loss(net, 100 * epoch + step, run.rank).backward()
+                optimizer.step()
+                if decays:
+                    scheduler.step()
+                print("step", flush=True)
+        found.append([state(net), run.position.step])
+    print(json.dumps(found))
+
+
 if __name__ == "__main__":
     processes.main(globals())

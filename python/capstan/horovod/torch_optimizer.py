@@ -61,8 +61,6 @@ class _Parameters:
 class Deferred(Worker):
     """A Worker that joins the run when the script has its first weights."""
 
-    _is_out = False  # this rank is in join()
-
     def capstan_prepare(
         self, named: list[tuple[str, nn.Parameter]], passes: int
     ) -> None:
@@ -74,14 +72,6 @@ class Deferred(Worker):
         if "_exchange" not in self.__dict__:
             model: Any = _Parameters(self._named, session().tensors)
             self.capstan_open(torch_run(), model, None, False)
-
-    def _start(self) -> None:
-        super()._start()
-        # The share of the ranks that are in join().
-        self._out = np.zeros(1, np.float32)
-        self._out_number = self._run.declare(
-            "capstan.joined", self._out, "averaged"
-        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.capstan_start()
@@ -102,33 +92,22 @@ class Deferred(Worker):
     def set_backward_passes_per_step(self, passes: int) -> None:
         self.capstan_count(passes)
 
-    def _bring(self) -> None:
-        if self._is_out:
-            self._exchange.push_none(ZERO)
-            self._agreed.push()
-        else:
-            super()._bring()
-        self._run.push(
-            self._out_number, np.array([self._is_out], np.float32)
-        )
+    def _bring(self, has_batch: bool) -> None:
+        if has_batch:
+            return super()._bring(has_batch)
+        self._exchange.push_none(ZERO)  # join() counts in the mean
+        self._agreed.push(has_batch)
 
-    def _average(self) -> None:
-        super()._average()
-        session().joined = not self._is_out and bool(self._out[0] > 0)
+    def _average(self, has_batch: bool = True) -> None:
+        super()._average(has_batch)
+        session().joined = has_batch and self._agreed.mean[-1] < 1
 
     def capstan_leave(self) -> int:
         """Takes part in other ranks' steps until none has gradients left."""
         self.capstan_start()
         own = self._run._position().step
-        self._is_out = True
-        try:
-            while True:
-                super().zero_grad()
-                self.step()
-                if self._out[0] > 1 - 0.5 / self._run.size:
-                    break
-        finally:
-            self._is_out = False
+        while self.capstan_follow():
+            pass
         steps = self._run.all_gather(np.array(own))
         return int(len(steps) - 1 - steps[::-1].argmax())
 
