@@ -74,8 +74,14 @@ class Several:
         for other, before in enumerate(self._members):
             for shared in own.intersection(_parameters(before)):
                 name = next(
-                    (n for n, p in model.named_parameters() if p is shared),
-                    f"of shape {tuple(shared.shape)}",
+                    (
+                        name_of(name)
+                        for known in (*self._models, model)
+                        for name_of in [namer(known)]
+                        for name, p in known.named_parameters()
+                        if p is shared
+                    ),
+                    "",
                 )
                 raise wrong(
                     f'parameter "{name}" is in {before.named(other)} and '

@@ -22,7 +22,8 @@ ADAM = {"lr": 2e-3, "betas": (0.5, 0.999)}
 def nets():
     torch.manual_seed(3)
     made = nn.Sequential(
-        *(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU()), nn.Linear(32, 16)
+        *(nn.Linear(8, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU()),
+        nn.Linear(32, 16),
     )
     told = nn.Sequential(
         *(nn.Linear(16, 32), nn.LeakyReLU(0.2), nn.Dropout(0.2)),
