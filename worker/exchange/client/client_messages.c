@@ -439,21 +439,26 @@ static bool client_rows_are_valid(const struct client *client,
     return bytes == payload;
 }
 
-/* Stores the rows that such an answer has at FROM. */
+/* Stores the rows that such an answer has at FROM. With the last the batch is
+ * the caller's again, whatever comes twice. */
 static void client_take_rows(struct client *client,
                              const Capstan__DataHeader *header,
                              const char *from, int64_t now) {
     const struct client_rows *lookup = &client->sent_lookup;
-    for (size_t i = 0; i < header->n_blocks; i++) {
+    uint32_t left = lookup->missing;
+    for (size_t i = 0; left && i < header->n_blocks; i++) {
         uint32_t p = header->blocks[i] - client_first_push(client);
         if (window_received(client->window, client_first_lookup(client) + p,
                             header->clock, now)) {
             memcpy(lookup->rows->weights + lookup->rows->parts[p].first_float,
                    from, header->sizes[i]);
+            left = lookup->missing - 1;
             count_down(client, &client->sent_lookup);
         }
         from += header->sizes[i];
     }
+    if (!left)
+        client->sent_lookup.rows = NULL;
 }
 
 /* Of the messages of a step with PS the first of a kind. */

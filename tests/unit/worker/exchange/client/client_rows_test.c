@@ -268,6 +268,27 @@ TEST(a_lookup_leaves_when_the_one_before_is_answered) {
     assert_int_equal(client_silent(client->client).until, TIME_NEVER);
 }
 
+/* The batch is the caller's again once its rows are here: it may be freed. */
+TEST(rows_that_come_again_are_left) {
+    struct exchange *exchange = fixture->client->exchange;
+    uint32_t peer;
+    exchange->lookup(exchange, 3, false, 0, &fixture->rows);
+    struct answer answer = {
+        .seq = receive_lookup(fixture, 3, &peer), .clock = 3, .value = 5};
+    send_rows(fixture, peer, answer);
+    await_rows(fixture, 0, 5);
+    struct row_batch kept = fixture->rows;
+    send_rows(fixture, peer, answer);
+    memset(&fixture->rows, 0, sizeof fixture->rows);
+    for (int turn = 0; turn < 10; turn++) {
+        client_fixture_poll(fixture->client);
+        assert_ok(client_step(fixture->client->client, fixture->client->now,
+                              &failure));
+    }
+    fixture->rows = kept;
+    assert_true(exchange->wait_rows(exchange, time_now()));
+}
+
 /* FRAME has, of SIZES, the lists and gradients of all rows. */
 static void check_rows(struct rows_fixture *fixture,
                        const struct link_frame *frame, const uint32_t *sizes) {
