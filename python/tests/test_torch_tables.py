@@ -226,6 +226,46 @@ class Sparse(unittest.TestCase):
                 self.check(ps, optimizer=optimizer)
         self.check(rule="worker", optimizer="Adagrad")
 
+    def start(self, ps, workers=2, **arguments):
+        return Cluster(
+            *("torch_tables_ranks.py", "train_words", ps, workers),
+            steps=STEPS,
+            optimizer="Adagrad",
+            **arguments,
+        )
+
+    def test_a_resumed_run_goes_on_with_its_rows(self):
+        with self.start(2) as whole:
+            whole.wait()
+            expected = whole.result("worker0")[1]
+        for path in (2, 0), (0, 3):
+            with (
+                self.subTest(path),
+                self.start(path[0], stop=16, checkpoint="saved") as run,
+            ):
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                folder = str(run.path("saved"))
+                with self.start(path[1], checkpoint=folder) as run:
+                    found = set(run.wait().values())
+                    self.assertEqual(found, {0}, run.error("worker0"))
+                    self.assertEqual(run.result("worker0")[1], expected)
+
+    def test_with_staleness_one_rank_trains_as_torch_does(self):
+        staleness = {"strategy": {"staleness": "inf"}}
+        with self.start(1, 1, **staleness) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            first, last = run.result("worker0")
+        make = program.WORD_OPTIMIZERS["Adagrad"]
+        expected = reference_words(first, STEPS, make, None, False)
+        for key, value in expected.items():
+            close = frameworks.distance(last[key], value.tolist())
+            self.assertLess(close, 1e-5, key)
+        with self.start(1, 1, reload="after", **staleness) as run:
+            self.assertNotIn(0, run.wait().values())
+            self.assertIn("load them before", run.error("worker0"))
+
     def test_sparse_adam_is_that_of_torch(self):
         for ps in 2, 0:
             with Cluster(

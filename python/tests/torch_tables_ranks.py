@@ -191,14 +191,16 @@ def word_step(net, optimizer, ids, targets):
 
 
 def train_words(
-    steps, optimizer, rule="auto", load_at=None, schedule=False, reload=None
+    steps, optimizer, rule="auto", load_at=None, schedule=False, reload=None,
+    stop=None, **keys,
 ):
     """Prints the first and the last state of a model whose sparse tensors are
     tables. Seeds are the ranks': rank 0's rows count. LOAD_AT: a step before
     which the first state is loaded again. SCHEDULE: the rate falls. RELOAD:
     "before" or "after" DistributedOptimizer the state of another model is
-    loaded, which is printed as the first one."""
-    run = capstan.init(tables="sparse")
+    loaded, which is printed as the first one. STOP: the script ends before
+    that step."""
+    run = capstan.init(tables="sparse", **keys)
     torch.manual_seed(run.rank)
     net = Words()
     outside = net.words
@@ -217,6 +219,8 @@ def train_words(
     part = slice(run.rank * share, (run.rank + 1) * share)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(wrapped, 0.9)
     for step in run.steps(steps):
+        if step == stop:
+            return
         if step == load_at:
             net.load_state_dict(first)
         word_step(net, wrapped, ids[step, part], targets[step, part])
