@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
+from torch.autograd import graph
 
 from . import _library
 from .errors import ConfigError, Failed
@@ -31,6 +31,26 @@ from .torch_tables import Rows
 
 if TYPE_CHECKING:
     from .torch import Run
+
+
+def _takes_lists() -> bool:
+    """Does increment_version() take several tensors? Older ones take one."""
+    try:
+        graph.increment_version([])
+    except RuntimeError:
+        return False
+    return True
+
+
+_TAKES_LISTS = _takes_lists()
+
+
+def _increment_versions(tensors: list[Tensor]) -> None:
+    """Tells autograd that the run has written into TENSORS."""
+    if _TAKES_LISTS:
+        return graph.increment_version(tensors)
+    for tensor in tensors:
+        graph.increment_version(tensor)
 
 
 def wrong(text: str) -> ConfigError:
@@ -527,7 +547,7 @@ class Exchange:
                 t.parameter.data.copy_(t.values, non_blocking=True)
         self._copies.end()
         if is_seen:
-            increment_version([t.parameter for t in moved])
+            _increment_versions([t.parameter for t in moved])
         for t in moved:
             t.taken = t.parameter._version
         if trained and self.in_place:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 
 
 class Copy:
@@ -147,7 +147,7 @@ class Gpus(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if function is Tensor.backward:
             return self._backward(args[0])
-        tensors = [t for t in tree_leaves((args, kwargs)) if is_tensor(t)]
+        tensors = [t for t in tree_flatten((args, kwargs))[0] if is_tensor(t)]
         gpus = [g for g in map(gpu_of, tensors) if g is not None]
         if name == "__get__":
             return self._attribute(function, args[0])
@@ -165,7 +165,7 @@ class Gpus(TorchFunctionMode):
         found = function(*args, **kwargs)
         if pinned:
             return found.fill_(torch.nan if found.is_floating_point() else -1)
-        for made in tree_leaves(found) if gpus and name != "numpy" else ():
+        for made in tree_flatten(found)[0] if gpus and name != "numpy" else ():
             if is_tensor(made) and gpu_of(made) is None:
                 put(made, gpus[0])
         return found
