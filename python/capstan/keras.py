@@ -311,6 +311,15 @@ class Callback(tf.keras.callbacks.Callback):
             if run.logs and run.rank == 0:
                 print("capstan: jit_compile is set to False", file=sys.stderr)
 
+    # Keras 2 asks these, and the base may be of Keras 3.
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    _implements_predict_batch_hooks = _implements_test_batch_hooks
+
     def on_train_begin(self, logs: Any = None) -> None:
         optimizer = self.model.optimizer
         self._epoch = None
