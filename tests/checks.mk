@@ -210,10 +210,13 @@ $(CALLER): $(BUILD)/tests/%: tests/library/%.c library/capstan.h $(BUILD)/libcap
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(BENCHES) $(CLICK_LOG) $(CALLER)
 
+# What has one thread, and takes minutes with the thread sanitizer: kernels on the CPU.
+ONE_THREAD := $(if $(filter thread,$(SAN)),$(addprefix $(BUILD)/tests/,$(addsuffix _test,\
+    $(addprefix cuda_,half layer loss norm rows rule on_cpu) ops_cuda_capture)))
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
 UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\
-    $(call room_tests,$(room))),$(UNIT_TESTS))
+    $(call room_tests,$(room))),$(filter-out $(ONE_THREAD),$(UNIT_TESTS)))
 unit: $(if $(ROOM)$(TEST),,plugins) $(UNIT_CHOSEN) ## build and run the tests that need no cluster; ROOM=ps TEST=gate: one file
 	@$(if $(UNIT_CHOSEN),,echo "no test $(TEST) in tests/unit/$(ROOM)"; exit 1;) \
 	SOAK_COUNT=1 tests/run.sh $(UNIT_CHOSEN)
