@@ -24,7 +24,7 @@ from .agreed import Agreed
 from .errors import Failed
 from .torch_exchange import Exchange, Models, Trained, namer, wrong
 from .torch_rules import Adder, Own, Worker
-from .torch_tables import EmbeddingBag
+from .torch_tables import Rows
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -64,12 +64,12 @@ class Several:
     def _check_apart(self, member: _Member, model: nn.Module) -> None:
         number, own = len(self._members), set(_parameters(member))
         for module in model.modules():
-            if isinstance(module, EmbeddingBag):
+            if isinstance(module, Rows):
                 raise wrong(
                     "a run of several optimisers takes no "
-                    "capstan.torch.EmbeddingBag, as each backward pass sends "
+                    f"{type(module).__name__} on the ps, as each backward pass sends "
                     "its gradients: take one DistributedOptimizer, or "
-                    "nn.EmbeddingBag"
+                    "torch.nn's"
                 )
         for other, before in enumerate(self._members):
             for shared in own.intersection(_parameters(before)):
