@@ -9,6 +9,7 @@
  * the plan's again. */
 #include "core/base/time.h"
 #include "core/base/trace.h"
+#include "core/tensor/rule_form.h"
 #include "proto/holder/snapshots.h"
 #include "proto/messages/ps_links.h"
 #include "proto/plan/encoding.h"
@@ -48,6 +49,15 @@ static enum update_core_result server_push_unit(
     }
 }
 
+/* Does the state that the plan's optimizer has suffice for VALUES? */
+static bool keeps_form(const struct server *server,
+                       const Capstan__GroupValues *values) {
+    struct optimizer_group group = server->settings.groups[values->group];
+    enum rule_form form = rule_form_of(&group.optimizer);
+    optimizer_group_put(&group, values->values);
+    return rule_form_of(&group.optimizer) == form;
+}
+
 /* Keeps the values of groups in HEADER with PAYLOAD. False: they are not
  * allowed. */
 static bool server_record_values(const struct server *server,
@@ -56,7 +66,8 @@ static bool server_record_values(const struct server *server,
     for (size_t i = 0; i < header->n_groups; i++) {
         const Capstan__GroupValues *group = header->groups[i];
         if (group->group >= server->settings.num_groups ||
-            optimizer_group_check(group->values, group->n_values, NULL))
+            optimizer_group_check(group->values, group->n_values, NULL) ||
+            !keeps_form(server, group))
             return false;
         gradient_inbox_set_values(payload, group->group, group->values);
     }

@@ -432,9 +432,11 @@ static enum status row_shard_update(void *holder, uint32_t p,
                                     struct failure *why) {
     struct row_shard *shard = holder;
     enum status status = STATUS_OK;
+    /* An overflowed round has the step of the one before, after which a delta
+     * may begin: its rows are of the next. */
+    uint64_t step = round->step + !round->num_parts;
     for (unsigned i = 0; !status && i < round->num_assigned; i++)
-        status =
-            row_shard_assign(shard, p, &round->assigned[i], round->step, why);
+        status = row_shard_assign(shard, p, &round->assigned[i], step, why);
     if (!status)
         status = read_parts(shard, p, round, why);
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {

@@ -2,6 +2,7 @@
 """What the processes of test_numpy.py do."""
 
 import atexit
+import ctypes
 import faulthandler
 import functools
 import itertools
@@ -16,7 +17,7 @@ import numpy as np
 import processes
 
 import capstan
-from capstan import process_hooks
+from capstan import _library, process_hooks
 
 SGD = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
 BATCH = 12  # of all ranks together
@@ -322,6 +323,84 @@ def written(
     result = json.dumps(table.lookup(all_ids).tolist())
     other.lookup([1])
     os.write(1, (result + "\n").encode())
+
+
+def written_at_overflow(folder, resumed=False):
+    """Step 5, of which a delta is, overflows and writes rows; RESUMED: prints
+    them."""
+    checkpoint = {"dir": folder, "every_steps": 4, "delta_every_steps": 1}
+    run = capstan.init(optimizer=SGD, checkpoint=checkpoint)
+    rule = {"type": "SGD", "params": {"lr": 0.5}}
+    table = run.table("rows", DIM, rule)
+    run.declare("dense", np.zeros(1, np.float32))
+    run.start()
+    if resumed:
+        print(json.dumps([run.position.step, table.lookup([7, 8]).tolist()]))
+        run.close(early=True)
+        return
+    for step in range(5):
+        if step < 4:
+            table.push([7], np.ones((1, DIM), np.float32))
+        else:
+            table.write([7, 8], np.full((2, DIM), 42, np.float32))
+        void = capstan.VOID if step == 4 else capstan.ZERO
+        run.push(0, contribution=void)
+        run.step()
+        run.wait()
+        written = f"{folder}/step-{step + 1:09d}/manifest.json"
+        while not os.path.exists(written):
+            time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def written_with_init(weights, **keys):
+    """Rows to begin with, in a run that begins with WEIGHTS."""
+    run = capstan.init(optimizer=SGD, init=weights, **keys)
+    rule = {"type": "SGD", "params": {"lr": 0.5}}
+    table = run.table("rows", DIM, rule)
+    run.declare("dense", np.zeros(1, np.float32))
+    table.write([7], np.ones((1, DIM), np.float32))
+    run.start()
+
+
+def momentum_of_one():
+    """Rank 1 alone has a momentum."""
+    run = capstan.init(strategy={"staleness": 4})
+    run.set_optimizer("SGD")
+    run.set_group(0, "momentum", 0.9 * run.rank)
+    run.declare("dense", np.zeros(1, np.float32))
+    run.start()
+
+
+def momentum_of_tables():
+    """A table follows the first group, which gets a momentum in mid-run."""
+    run = capstan.init()
+    run.set_optimizer("SGD")
+    run.set_group(1, "momentum", 0.9)
+    run.table("rows", DIM, None)
+    run.declare("dense", np.zeros(1, np.float32), group=1)
+    run.start()
+    run.set_group(0, "momentum", 0.9)
+
+
+def listed_twice():
+    """A listing that was left in the middle; prints what the next gives."""
+    run = capstan.init(optimizer=SGD)
+    table = run.table("rows", 1, {"type": "SGD", "params": {"lr": 0.5}})
+    run.declare("dense", np.zeros(1, np.float32))
+    count = 100_000
+    table.write(np.arange(count), np.ones((count, 1), np.float32))
+    run.start()
+    first, found = np.empty(count, np.uint64), ctypes.c_size_t()
+    again = _library.capstan.capstan_ids(
+        *(run._handle, table.number, first.ctypes.data, count),
+        *(ctypes.byref(found), 0.0),
+    )
+    run.push(0, np.zeros(1, np.float32))
+    run.step()
+    run.wait()
+    ids = np.sort(table.ids(count))
+    print(json.dumps([again, bool((ids == np.arange(count)).all())]))
 
 
 def written_wrongly(wrong):

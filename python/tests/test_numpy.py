@@ -377,6 +377,50 @@ class Tables(unittest.TestCase):
                     self.assertRegex(error, "resuming from .*step-")
                     self.assertEqual(run.result("worker0"), expected)
 
+    def test_written_rows_of_a_step_that_overflows_are_in_its_delta(self):
+        with (
+            tempfile.TemporaryDirectory(prefix="capstan-python-") as folder,
+            ranks("written_at_overflow", 1, 1, folder=folder) as run,
+        ):
+            self.assertEqual(run.wait()["worker0"], -signal.SIGKILL)
+            for process in run.processes:
+                run.restart(process, folder=folder, resumed=True)
+            self.assertEqual(set(run.wait().values()), {0})
+            step, rows = run.result("worker0")
+            self.assertEqual(step, 5)
+            self.assertEqual({v for row in rows for v in row}, {42})
+
+    def test_what_tables_would_not_do_is_an_error(self):
+        with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
+            weights = f"{folder}/init.safetensors"
+            header = json.dumps({
+                "dense": {
+                    "dtype": "F32", "shape": [1], "data_offsets": [0, 4]
+                }
+            }).encode()
+            Path(weights).write_bytes(
+                len(header).to_bytes(8, "little") + header + bytes(4)
+            )
+            for name, ps, workers, text, arguments in (
+                ("written_with_init", 1, 1, "no rows", {"weights": weights}),
+                ("written_with_init", 0, 1, "no rows", {"weights": weights}),
+                ("momentum_of_one", 1, 2, "that rank 0's has not", {}),
+                ("momentum_of_tables", 1, 1, "without momentum", {}),
+            ):
+                with (
+                    self.subTest(name, ps=ps),
+                    ranks(name, ps, workers, **arguments) as run,
+                ):
+                    statuses = run.wait()
+                    self.assertTrue(all(s > 0 for s in statuses.values()))
+                    self.assertIn(text, run.error("worker0"))
+
+    def test_a_listing_that_was_left_begins_anew(self):
+        with ranks("listed_twice", 2, 1) as run:
+            found = run.wait()
+            self.assertEqual(set(found.values()), {0}, run.error("worker0"))
+            self.assertEqual(run.result("worker0"), [-1, True])
+
     def test_written_rows_are_there_once_when_a_worker_is_killed(self):
         first = begun_rows()
         expected = reference_written(first, 12, 1)[0].tolist()

@@ -272,7 +272,7 @@ static void add_rank(struct ranks_text *ranks, uint32_t rank) {
     if (ranks->count++ < 10)
         snprintf(ranks->text + used, sizeof ranks->text - used, "%s%u",
                  used ? ", " : "", rank);
-    else if (ranks->count == 12)
+    else if (ranks->count == 11)
         snprintf(ranks->text + used, sizeof ranks->text - used, ", ...");
 }
 

@@ -664,6 +664,11 @@ static enum status prepare_lookup(struct external *external,
     if (!status && steps->prepared)
         status = status_fail(why, FAILURE_WRONG_CALL,
                              "rows are asked for ahead twice in a step");
+    if (!status && external->tables->listing.awaited)
+        status = status_fail(why, FAILURE_WRONG_CALL,
+                             "rows are asked for ahead, and the ids of a table "
+                             "are being listed: call that again until it has "
+                             "returned first");
     if (!status)
         status = table_steps_prepare(steps, rows, count, why);
     if (!status && !steps->awaited)
@@ -821,11 +826,16 @@ static enum external_result list_table(struct external *external,
     struct row_listing *listing = &all->listing;
     const struct external_rows none = {.table = table};
     bool more = true;
-    if ((!listing->awaited || listing->table != table) &&
-        !await_others(external, trainer, &none, 1, until))
+    bool goes_on = listing->awaited && listing->table == table &&
+                   listing->clock == trainer->clock &&
+                   listing->ids == out->ids && listing->room == out->room;
+    if (!goes_on && !await_others(external, trainer, &none, 1, until))
         return external_late(external, until);
     if (!listing->awaited) {
-        *listing = (struct row_listing){.table = table};
+        *listing = (struct row_listing){.table = table,
+                                        .clock = trainer->clock,
+                                        .ids = out->ids,
+                                        .room = out->room};
         if (list_next(external, trainer, why))
             return EXTERNAL_OVER;
     }

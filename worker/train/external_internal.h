@@ -40,7 +40,10 @@ struct kept_item {
 /* The rows of a table that are being listed, in the order of their places. */
 struct row_listing {
     struct row_batch batch;
-    bool awaited; /* its lookup is under way */
+    bool awaited; /* its lookup is under way, of a call of capstan_ids for */
+    uint64_t clock;
+    const uint64_t *ids;
+    size_t room;
     uint32_t table, count;
     uint64_t next;
     size_t found;

@@ -6,9 +6,11 @@
 #include "core/store/checkpoint_reader.h"
 #include "core/store/manifest.h"
 #include "core/tensor/rule.h"
+#include "core/tensor/rule_form.h"
 #include "worker/train/external_internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +131,15 @@ static enum status change_group(struct external *external, uint32_t group,
                            "\"%s\" of the optimizer cannot change after the "
                            "start",
                            key);
+    const struct external_tables *tables = external->tables;
+    for (uint32_t t = 0;
+         external->declared && !group && tables && t < tables->count && !status;
+         t++)
+        if (!tables->has_group[t])
+            status = optimizer_group_check_table(&changed.optimizer,
+                                                 tables->tables[t].name, why);
+    if (status)
+        return status;
     external->values_changed |= memcmp(before, after, sizeof before) != 0;
     external->groups[group] = changed;
     return STATUS_OK;
@@ -314,6 +325,27 @@ static bool differs_from_plan(const struct external *external,
     return differs;
 }
 
+/* This rank's values need no other state than rank 0's. */
+static enum status check_forms(const struct external *external,
+                               const struct plan *plan, struct failure *why) {
+    for (uint32_t g = 0; g < plan->num_groups && g < external->num_groups;
+         g++) {
+        struct optimizer_group group = plan->groups[g];
+        enum rule_form form = rule_form_of(&group.optimizer);
+        double values[OPTIMIZER_VALUES];
+        optimizer_group_get(&external->groups[g], values);
+        optimizer_group_put(&group, values);
+        if (rule_form_of(&group.optimizer) != form)
+            return status_fail(
+                why, FAILURE_MODEL_INVALID,
+                "group %" PRIu32 " of the optimizer has a momentum, amsgrad or "
+                "centered here that rank 0's has not: all ranks set the same "
+                "before the start",
+                g);
+    }
+    return STATUS_OK;
+}
+
 /* Rank 0's optimizer is the plan's, also of a rank that has named none. */
 static enum status take_planned_optimizer(struct external *external,
                                           const struct trainer *trainer,
@@ -332,15 +364,25 @@ static enum status take_planned_optimizer(struct external *external,
             changes ? "rank 0" : "this rank", changes ? "this rank" : "rank 0");
     external->takes_means =
         trainer->settings.job->optimizer.type == OPTIMIZER_NONE;
-    return check_means(external, why);
+    enum status status = check_forms(external, plan, why);
+    return status ? status : check_means(external, why);
 }
 
 /* Rank 0's rows to begin with are the plan's, also of a rank that has none. */
 static enum status check_first_rows(const struct external *external,
-                                    const struct layout *layout,
+                                    const struct trainer *trainer,
                                     struct failure *why) {
     const struct external_tables *all = external->tables;
-    for (uint32_t t = 0; all && t < all->count && t < layout->num_tables; t++)
+    const struct layout *layout = trainer->plan->layout;
+    for (uint32_t t = 0; all && t < all->count && t < layout->num_tables; t++) {
+        if (all->tables[t].assigned && trainer->settings.job->init &&
+            !trainer->plan->restore_folder)
+            return status_fail(
+                why, FAILURE_MODEL_INVALID,
+                "rows of table \"%s\" are written before the start, and the "
+                "run begins with the weights of init (%s), which has no rows: "
+                "write them after the start, with a step's push",
+                all->tables[t].name, trainer->settings.job->init);
         if (all->tables[t].assigned != layout->tables[t].assigned)
             return status_fail(
                 why, FAILURE_MODEL_INVALID,
@@ -350,6 +392,7 @@ static enum status check_first_rows(const struct external *external,
                 all->tables[t].name,
                 all->tables[t].assigned ? "this rank" : "rank 0",
                 all->tables[t].assigned ? "rank 0" : "this rank");
+    }
     return STATUS_OK;
 }
 
@@ -360,7 +403,7 @@ static enum status request_weights(struct external *external,
                                    struct failure *why) {
     const struct plan *plan = trainer->plan;
     struct row_batch *rows;
-    enum status status = check_first_rows(external, plan->layout, why);
+    enum status status = check_first_rows(external, trainer, why);
     if (!status)
         status = external_first_rows(external, trainer, &rows, why);
     if (status)
@@ -486,6 +529,10 @@ static enum external_result start_training(struct external *external,
         return EXTERNAL_OVER;
     }
     if (!external_wait_all(external, trainer, until))
+        return external_late(external, until);
+    /* Rank 0 is needed until the ps have its first rows. */
+    if (external->tables &&
+        !trainer->exchange->wait_pushed(trainer->exchange, until))
         return external_late(external, until);
     read_position(external, trainer);
     external->values_changed |= differs_from_plan(external, trainer->plan);

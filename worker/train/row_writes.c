@@ -39,7 +39,8 @@ enum status row_writes_add(struct row_writes *writes, uint32_t dim,
     size_t values = rows->count * dim * sizeof(float);
     if (!rows->count)
         return STATUS_OK;
-    if (rows->count > UINT32_MAX / dim - writes->floats / dim)
+    if (rows->count > UINT32_MAX / dim ||
+        writes->floats + (uint64_t)rows->count * dim > UINT32_MAX)
         return status_fail(why, FAILURE_JOB_TOO_LARGE,
                            "a step writes %zu rows of %" PRIu32
                            " floats after %" PRIu64 " floats; 2^32 - 1 at most",
