@@ -399,8 +399,9 @@ enum status row_shard_assign(struct row_shard *shard, uint32_t p,
                              struct failure *why) {
     struct row_partition *partition = &shard->partitions[p];
     struct row_list *list = &partition->scratch.lists[0];
+    /* Again, as its sender may write into a ring after the check. */
     enum status status =
-        read_row_list(shard, part->bytes, part->size, list, why);
+        check_list(shard, p, part->bytes, part->size, true, list, why);
     const char *floats = (const char *)part->bytes + list->size;
     for (uint32_t s = 0; !status && s < shard->num_stacks; s++) {
         const struct row_keys *keys = &list->keys[s];
