@@ -252,10 +252,10 @@ UNITTEST = CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
 $(filter-out test_keras2,$(PYTHON_TESTS)): all $(BUILD)/python/ready
 	$(call UNITTEST,python) $@.py
 
-# The tests of Keras with TensorFlow 2.15 and its Keras 2.
+# The tests of Keras in which versions differ, with TensorFlow 2.15 and its Keras 2.
 test_keras2: all $(if $(PYTHON_OF_KERAS_2),$(BUILD)/keras2/ready)
 ifneq ($(PYTHON_OF_KERAS_2),)
-	$(call UNITTEST,keras2) 'test*_keras.py'
+	$(call UNITTEST,keras2) 'test*_keras.py' -k one_process -k tutorial -k named
 else
 	@echo "$@ is skipped: TensorFlow 2.15 needs Python 3.9 to 3.11, as the command python3.11"
 endif
