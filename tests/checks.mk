@@ -244,8 +244,10 @@ $(BUILD)/fuzz/fuzz_%: $(addprefix $(BUILD)/tests/fuzz/,fuzz_%.o fuzz.o) \
 # The largest file of tests starts first.
 PYTHON_TESTS := $(patsubst python/tests/%.py,%,$(shell ls -S python/tests/test_*.py)) test_keras2
 .PHONY: $(PYTHON_TESTS)
-check-python: ## run the Python package's tests, with frameworks from PyPI; test_torch: one file
-	@$(MAKE) --no-print-directory --keep-going --output-sync $(JOBS) $(PYTHON_TESTS)
+# What needs NumPy only is in check (cluster_python_test).
+check-python: ## run the Python package's tests with frameworks from PyPI; test_torch: one file
+	@$(MAKE) --no-print-directory --keep-going --output-sync $(JOBS) \
+	    $(filter-out test_numpy,$(PYTHON_TESTS))
 
 UNITTEST = CAPSTAN_LIBRARY=$(abspath $(BUILD)/libcapstan.so) PYTHONPATH=python \
     $(BUILD)/$(1)/bin/python -m unittest discover -v -s python/tests -p
