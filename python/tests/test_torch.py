@@ -1020,7 +1020,7 @@ class Errors(unittest.TestCase):
         self.check("wrap the optimiser in DistributedOptimizer", "forgets")
 
     def test_a_second_optimiser(self):
-        self.check("a run has one DistributedOptimizer", "two_optimizers")
+        self.check("say in init(optimizers=)", "two_optimizers")
 
     def test_a_scaler_that_was_not_told(self):
         self.check("was not told of the scaler", "unknown_scaler")
