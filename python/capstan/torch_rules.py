@@ -679,9 +679,12 @@ class Worker(Own):
         self._bring(has_batch)
         self._exchange.end_step()
         self._exchange.wait()
-        self._agreed.check()
+        self._check_agreed()
         self._averaged = True
         self._mark(True)
+
+    def _check_agreed(self) -> None:
+        self._agreed.check()
 
     def _bring(self, has_batch: bool) -> None:
         """Pushes what is left to push of this rank's part in the step."""

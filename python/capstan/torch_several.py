@@ -12,11 +12,9 @@ at the checkpoint.
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +22,7 @@ from .agreed import Agreed
 from .errors import Failed
 from .torch_exchange import Exchange, Models, Trained, namer, wrong
 from .torch_rules import Adder, Own, Worker
+from .torch_shard import generators, set_generators
 from .torch_tables import Rows
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Several:
         self._members: list[_Member] = []
         self._models: list[nn.Module] = []
         self._taken = 0  # steps of this turn of the loop
-        self._generators: dict[str, Any] | None = None  # at its beginning,
+        self._generators: tuple[Any, ...] | None = None  # at its beginning,
         self._beginning: list[Tensor] = []  # and weights and buffers there
         self._given: list[Tensor] | None = None  # _BEGINNING of a checkpoint
         # What a turn that is taken again ends with: the generators and so on,
@@ -147,16 +146,15 @@ class Several:
     def begin_turn(self) -> None:
         """Keeps what a turn that is taken again begins with."""
         if self._resumed and self._left_out == self._taken:
-            generators = self._generators
-            assert generators
-            _set_generators(generators)
+            assert self._generators
+            set_generators(self._generators)
             if self._given:
                 self._exchange.set_tensors(self._given)
             return
         if self._resumed:
             self._end_resumed()
         self._taken = 0
-        self._generators = _generators()
+        self._generators = generators()
         if not self._run.is_stale:
             tensors = self._exchange.tensors()
             if not self._beginning:
@@ -224,13 +222,7 @@ class Several:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what state_dict() has returned."""
-        found = state["optimizers"]
-        if len(found) != len(self._members):
-            raise wrong(
-                f"the checkpoint has states of {len(found)} optimisers, and "
-                f"the script {len(self._members)}: init(optimizers=) as then"
-            )
-        for m, own in zip(self._members, found):
+        for m, own in zip(self._members, state["optimizers"]):
             m.load_state_dict(own)
         self._given, self._resumed, self._taken = state["beginning"], None, 0
 
@@ -242,20 +234,6 @@ class Several:
 
 def _parameters(member: _Member) -> list[Tensor]:
     return [p for group in member.param_groups for p in group["params"]]
-
-
-def _generators() -> dict[str, Any]:
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "torch": torch.get_rng_state(),
-    }
-
-
-def _set_generators(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"])
 
 
 class _Member(Own):
@@ -343,14 +321,9 @@ class InTurn(_Member, Worker):
         self._several.take_turn(self)
         super().synchronize()
 
-    def _average(self, has_batch: bool = True) -> None:
-        self._bring(has_batch)
-        self._exchange.end_step()
-        self._exchange.wait()
+    def _check_agreed(self) -> None:
         self._several.check_turn()
-        self._agreed.check()
-        self._averaged = True
-        self._mark(True)
+        super()._check_agreed()
         self._seen.clear()
 
     def zero_grad(self, set_to_none: bool = True) -> None:

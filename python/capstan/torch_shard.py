@@ -54,11 +54,13 @@ def part_of(
     return [items[i % count] for i in range(rank, end, size)]
 
 
-def _states() -> tuple[Any, Any, Any]:
+def generators() -> tuple[Any, ...]:
+    """The states of Python's, NumPy's and torch's."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
-def _set_states(states: tuple[Any, Any, Any]) -> None:
+def set_generators(states: tuple[Any, ...]) -> None:
+    """Sets what generators() has returned."""
     random.setstate(states[0])
     np.random.set_state(states[1])
     torch.set_rng_state(states[2])
@@ -74,12 +76,12 @@ class _Generators:
         self._own = own.getstate(), state, self.torch.get_state()
 
     def __enter__(self) -> None:
-        self._script = _states()
-        _set_states(self._own)
+        self._script = generators()
+        set_generators(self._own)
 
     def __exit__(self, *_: Any) -> None:
-        self._own = _states()
-        _set_states(self._script)
+        self._own = generators()
+        set_generators(self._script)
 
 
 def _chain(sampler: Any) -> list[Any]:
@@ -145,9 +147,9 @@ def _draw(run: Run, sampler: Any, epoch: int, chain: list[Any]) -> list[Any]:
     for s in chain:
         if hasattr(s, "set_epoch"):
             s.set_epoch(epoch)
-    generators = f"order {run.seed} {epoch}"
-    found = _draw_once(generators, sampler, chain)
-    if _plain(found) != _plain(_draw_once(generators, sampler, chain)):
+    order = f"order {run.seed} {epoch}"
+    found = _draw_once(order, sampler, chain)
+    if _plain(found) != _plain(_draw_once(order, sampler, chain)):
         raise wrong(
             f"run.shard takes no {name} that gives another order each time: "
             "ranks would differ, and a resumed run too. Let it draw from "
