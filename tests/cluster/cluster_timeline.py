@@ -126,33 +126,28 @@ def read(path):
 
 def check_flows(slices, allowed):
     """Every push of a block goes to one update, one reply of a ps, and arrives. After
-    a second without an answer the ps is asked again for all that has none, and may
-    reply again: the number of such replies."""
+    a second without an answer the ps is asked again, and may reply again: the number
+    of such replies. Once in a run it is asked before, for all that is under way: when
+    the link to it goes over to shared memory."""
     found = {}
     for one in slices:
         for flow in one["flows"] + one["ends"]:
             found.setdefault(flow, []).append(one)
     assert found, "no flows"
     repeated = 0
-    answered = {}  # of each process: when a push left, and when its reply came
-    for chain in found.values():
-        chain.sort(key=lambda one: one["end"])
-        push, *rest = (one for one in chain if not one["process"].startswith("ps"))
-        times = push["end"], min(one["end"] for one in rest)
-        answered.setdefault(push["process"], []).append(times)
+    early = {}  # of a process and a ps: when a push left, when it was answered again
     for flow, chain in found.items():
+        chain.sort(key=lambda one: one["end"])
         at = [(one["name"], one["process"].startswith("ps")) for one in chain]
         order = [("push", False), ("apply", True), ("reply", True), ("reply", False)]
         repeats = (len(at) - len(order)) // 2
         assert sorted(at) == sorted(order + repeats * order[2:]), at
         arrived = [one for one, place in zip(chain, at) if place == order[3]]
         pushed = chain[at.index(order[0])]
-        open_pushes = [left for left, came in answered[pushed["process"]]
-                       if left <= pushed["end"] < came]
-        # Those of the first step may follow others that are not here.
-        is_first = min(answered[pushed["process"]])[0] in open_pushes
         for one in arrived[1:]:
-            assert is_first or one["end"] - min(open_pushes) >= 1e9, (pushed, one)
+            if one["end"] - pushed["end"] < 1e9:
+                link = pushed["process"], chain[at.index(order[2])]["process"]
+                early.setdefault(link, []).append((pushed["end"], one["end"]))
         repeated += repeats
         assert all(flow in one["ends"] for one in arrived), "a flow that does not end"
         chain = [chain[at.index(place)] for place in order]
@@ -162,6 +157,9 @@ def check_flows(slices, allowed):
         for before, after in zip(chain, chain[1:]):
             assert before["begin"] <= after["begin"] + allowed, (before, after)
         assert chain[1]["end"] <= chain[2]["end"] + allowed, chain
+    for link, times in early.items():
+        left, answered = zip(*times)
+        assert max(left) < min(answered), (link, times)
     pushes = [one for one in slices if one["name"] == "push"]
     blocks = sum(one.get("blocks", 1) for one in pushes)
     assert blocks == len(found), (blocks, len(found))
