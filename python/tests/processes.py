@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -113,6 +114,7 @@ def fork() -> None:
     """Returns in each process that is asked for."""
     if "torch" in sys.modules:  # its optimisers import this
         importlib.import_module("torch._dynamo")
+    gc.freeze()  # their ends need not take apart what was imported
     requests = socket.socket(fileno=sys.stdin.fileno())
     while True:
         message, files, _, _ = socket.recv_fds(requests, 1 << 16, 3)

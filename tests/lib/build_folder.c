@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/build_folder.h"
 
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,11 @@
 
 bool build_folder_find(char folder[PATH_MAX]) {
     const char *program = getenv("CAPSTAN");
-    bool found = realpath(program ? program : "build/capstan", folder);
-    *(found ? strrchr(folder, '/') : folder) = 0;
+    char *copy = strdup(program ? program : "build/capstan");
+    bool found = copy && realpath(dirname(copy), folder);
+    free(copy);
+    if (!found)
+        *folder = 0;
     return found;
 }
 

@@ -7,8 +7,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Writes the folder of the program that CAPSTAN names, else of build/capstan;
- * empty, and false: there is none. */
+/* Writes the folder of the program that CAPSTAN names, else of build/capstan,
+ * which need not be built yet; empty, and false: there is no folder. */
 bool build_folder_find(char folder[PATH_MAX]);
 
 /* From now on CAPSTAN names that of SIBLING, a folder beside it ("fake"), and
