@@ -210,9 +210,11 @@ $(CALLER): $(BUILD)/tests/%: tests/library/%.c library/capstan.h $(BUILD)/libcap
 
 build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(BENCHES) $(CLICK_LOG) $(CALLER)
 
-# What has one thread, and takes minutes with the thread sanitizer: kernels on the CPU.
+# What has one thread, and takes minutes with the thread sanitizer: kernels on the CPU,
+# and a simulated cluster.
 ONE_THREAD := $(if $(filter thread,$(SAN)),$(addprefix $(BUILD)/tests/,$(addsuffix _test,\
-    $(addprefix cuda_,half layer loss norm rows rule on_cpu) ops_cuda_capture)))
+    $(addprefix cuda_,half layer loss norm rows rule on_cpu) ops_cuda_capture \
+    simulator_report)))
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
 UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\

@@ -52,25 +52,11 @@ class ExampleCluster(Cluster):
 
 
 class Example:
-    """Runs an example under each launcher."""
+    """Runs an example by `capstan local`, and by torchrun with a ps."""
 
     program = "torch_ranks.py"  # of the tests
     example: str
     example_arguments: tuple[str, ...] = ()
-
-    def test_the_example_runs_by_tf_config(self: Any) -> None:
-        with ExampleCluster(
-            str(EXAMPLES / self.example),
-            "",
-            1,
-            2,
-            arguments=self.example_arguments,
-        ) as run:
-            found = set(run.wait().values())
-            self.assertEqual(found, {0}, run.error("worker0"))
-
-    def test_the_example_runs_by_torchrun(self) -> None:
-        self.run_torchrun(2)
 
     def test_the_last_rank_of_torchrun_is_a_ps(self) -> None:
         self.run_torchrun(3, CAPSTAN_NUM_PS="1")
@@ -119,6 +105,24 @@ class Example:
                 timeout=DEADLINE,
             )
             self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class AnyLauncher:
+    """Also runs it under TF_CONFIG, and by torchrun without a ps."""
+
+    def test_the_example_runs_by_tf_config(self: Any) -> None:
+        with ExampleCluster(
+            str(EXAMPLES / self.example),
+            "",
+            1,
+            2,
+            arguments=self.example_arguments,
+        ) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+
+    def test_the_example_runs_by_torchrun(self: Any) -> None:
+        self.run_torchrun(2)
 
 
 class Pair(Example):

@@ -8,7 +8,7 @@ import frameworks
 frameworks.need("torch")
 
 
-class Ddp(frameworks.Pair, unittest.TestCase):
+class Ddp(frameworks.Pair, frameworks.AnyLauncher, unittest.TestCase):
     how = "ddp"
     example = "ddp.py"
 

@@ -14,7 +14,9 @@ frameworks.need("keras")
 frameworks.need("tensorflow")
 
 
-class Keras(frameworks.Framework, unittest.TestCase):
+class Keras(
+    frameworks.Framework, frameworks.AnyLauncher, unittest.TestCase
+):
     program = "keras_ranks.py"
     how = "keras"
     example = "keras_mnist.py"
