@@ -42,7 +42,7 @@ from . import (
     Outcome,
     PeerLost,
     Position,
-    torch_needed,  # noqa: F401  before what an older torch lacks
+    torch_needed,  # before what an older torch lacks
 )
 from . import Run as PlainRun
 from .overrides import described
@@ -324,9 +324,6 @@ def _check_modules(run: Run, model: nn.Module) -> None:
             )
 
 
-_FRAMEWORKS = ("transformers.trainer", "lightning", "pytorch_lightning")
-
-
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     model: nn.Module,
@@ -377,6 +374,7 @@ def DistributedOptimizer(
             "parameters, in groups"
         )
     _check_modules(run, model)
+    has_framework = torch_needed.has_framework()
     kind = type(optimizer)
     loaded = has_state(optimizer)
     lacks = server_lacks(kind, optimizer.param_groups)
@@ -393,10 +391,8 @@ def DistributedOptimizer(
     if several:
         lacks = f"init(optimizers={run.num_optimizers}) takes rule 'worker'"
     if rule == "auto":
-        framework = not run.is_stale and any(
-            name in sys.modules for name in _FRAMEWORKS
-        )
-        known = not lacks and not framework and not loaded
+        changed = has_framework and not run.is_stale  # gradients, by a loop
+        known = not lacks and not changed and not loaded
         rule = "server" if known else "worker"
         if run.logs and run.rank == 0:
             print(f"capstan: {kind.__name__} by rule {rule}", file=sys.stderr)

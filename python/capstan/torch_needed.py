@@ -1,15 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raises ConfigError at import if torch is too old for capstan.torch."""
+"""Raises ConfigError where torch, or a framework over it, is too old: at import,
+and at DistributedOptimizer."""
+
+import re
+import sys
 
 import torch
 
 from .errors import ConfigError
 
-_NEEDED = (2, 1)  # hooks after a gradient is accumulated
+# Without hooks after a gradient is accumulated, torch has no exchange within
+# backward(). The others' are the oldest that the tests have passed with.
+_NEEDED = {
+    "torch": (2, 1),
+    "transformers.trainer": (4, 36),
+    "lightning": (2, 1),
+    "pytorch_lightning": (2, 1),
+}
 
-if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _NEEDED:
-    raise ConfigError(
-        f"torch is {torch.__version__}; capstan.torch needs torch 2.1 or "
-        "newer: pip install 'torch>=2.1'",
-        "USAGE",
-    )
+
+def check(module: str, version: str) -> None:
+    name, needed = module.split(".")[0], _NEEDED[module]
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < needed:
+        least = ".".join(map(str, needed))
+        raise ConfigError(
+            f"{name} is {version}; capstan.torch needs {name} {least} or "
+            f"newer: pip install '{name}>={least}'",
+            "USAGE",
+        )
+
+
+def has_framework() -> bool:
+    """Has this process imported one whose loop may change gradients?"""
+    found = [name for name in _NEEDED if name in sys.modules]
+    for name in found:
+        check(name, sys.modules[name.split(".")[0]].__version__)
+    return found != ["torch"]
+
+
+check("torch", torch.__version__)

@@ -4,7 +4,9 @@
 import importlib
 import inspect
 import pydoc
+import sys
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import frameworks
@@ -55,6 +57,27 @@ class Help(unittest.TestCase):
                     capstan.ConfigError, "needs torch 2.1 or newer"
                 ):
                     importlib.reload(needed)
+
+    def test_an_older_framework_is_refused_by_name(self):
+        has_framework = capstan.torch.torch_needed.has_framework
+        self.assertFalse(has_framework())
+        for module, old, new in (
+            ("transformers.trainer", "4.35.2", "5.0.0rc1"),
+            ("lightning", "2.0.9", "2.1dev"),
+            ("pytorch_lightning", "1.9.0", "2.6.6"),
+        ):
+            name = module.split(".")[0]
+            for version in old, new:
+                package = SimpleNamespace(__version__=version)
+                modules = {name: package, module: package}
+                with mock.patch.dict(sys.modules, modules):
+                    if version == new:
+                        self.assertTrue(has_framework())
+                        continue
+                    with self.assertRaisesRegex(
+                        capstan.ConfigError, f"{name} is {old}; .* needs {name}"
+                    ):
+                        has_framework()
 
 
 if __name__ == "__main__":
