@@ -12,7 +12,8 @@ for x, y in loader:
 
 Each rank holds the whole model, in float32; the configuration's fp16 and bf16
 are torch.autocast. The optimiser runs on each rank, with the mean of the ranks'
-gradients (rule "worker").
+gradients (rule "worker"); with strategy.staleness with its own, and its changes
+are sent.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from . import deepspeed_config as configuration
 from . import run as runs
 from .errors import ConfigError, Error, Failed, PeerLost
 from .torch import Run, init, torch_run
-from .torch_exchange import Trained, wrong
-from .torch_rules import Worker, mixed
+from .torch_exchange import Exchange, Trained, wrong
+from .torch_rules import Adder, Own, Worker, adder_lacks, mixed
 
 __all__ = [
     "ConfigError",
@@ -204,8 +205,8 @@ def _name_of(config: Any) -> str:
     return "a dictionary" if isinstance(config, dict) else str(config)
 
 
-class _Engined(Worker):
-    """A Worker whose passes and steps an engine makes."""
+class _Engined(Own):
+    """A rule whose passes and steps an engine makes."""
 
     capstan_engine: DeepSpeedEngine
 
@@ -217,20 +218,34 @@ class _Engined(Worker):
         scale = {"loss scale": engine.loss_scale()}
         return {**super()._values(), **done, **scale}
 
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
-        push = super()._hook(t)
-
-        def checked(parameter: Tensor) -> None:
-            if not self.capstan_engine._in_backward:
-                raise wrong("loss.backward(): write engine.backward(loss)")
-            push(parameter)
-
-        return checked
+    def _check_pass(self) -> None:
+        if not self.capstan_engine._in_backward:
+            raise wrong("loss.backward(): write engine.backward(loss)")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         if not self.capstan_engine._in_step:
             raise wrong("optimizer.step(): write engine.step()")
         return super().step(closure)
+
+
+class _EnginedWorker(_Engined, Worker):
+    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
+        push = super()._hook(t)
+
+        def checked(parameter: Tensor) -> None:
+            self._check_pass()
+            push(parameter)
+
+        return checked
+
+
+class _EnginedAdder(_Engined, Adder):
+    def _take(self, exchange: Exchange, trained: list[Trained]) -> None:
+        super()._take(exchange, trained)
+        self._hooks += [self._hooked(t) for t in trained]
+
+    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
+        return lambda parameter: self._check_pass()
 
 
 class DeepSpeedEngine:
@@ -267,7 +282,10 @@ class DeepSpeedEngine:
         self.module = model
         self.device = torch.device(_accelerator.device_name(run.local_rank))
         model.to(self.device)
-        self.optimizer: Any = mixed(_Engined, optimizer)
+        if run.is_stale and adder_lacks(type(optimizer)):
+            raise wrong(adder_lacks(type(optimizer)))
+        rule = _EnginedAdder if run.is_stale else _EnginedWorker
+        self.optimizer: Any = mixed(rule, optimizer)
         self.optimizer.capstan_engine = self
         self.lr_scheduler = scheduler
         self.training_dataloader: DataLoader[Any] | None = None
@@ -336,7 +354,8 @@ class DeepSpeedEngine:
         return [float(g["lr"]) for g in self.optimizer.param_groups]
 
     def get_global_grad_norm(self) -> float | None:
-        """Of the last step's mean gradients, before they were clipped.
+        """Of the last step's mean gradients, before they were clipped; with
+        strategy.staleness of this rank's.
 
         None before the first step, after one that was skipped first, and
         without gradient_clipping, fp16, bf16 and ZeRO.
@@ -560,6 +579,12 @@ class DeepSpeedEngine:
         Returns the file and its client_state; None, None: there is none in
         LOAD_DIR. TAG None: the latest.
         """
+        if self._run.is_stale:
+            raise wrong(
+                "load_checkpoint(): with strategy.staleness other ranks change "
+                "the weights meanwhile: load the model before initialize(), or "
+                "go on by init_distributed(checkpoint=...)"
+            )
         if self._run.position.resumed:
             raise wrong(
                 "load_checkpoint(): the run goes on from its own checkpoint "

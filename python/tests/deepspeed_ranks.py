@@ -117,8 +117,9 @@ def train(steps, save=None, resume=None, pause=None, more=None, **keys):
     report(weights(net))
 
 
-def halves(enabled, scale_power=8):
+def halves(enabled, scale_power=8, **keys):
     """What mixed precision does, and what the engine says of itself."""
+    deepspeed.init_distributed(**keys)
     half = {"enabled": True}
     if enabled == "fp16":
         half.update(initial_scale_power=scale_power, loss_scale_window=4)
@@ -155,9 +156,10 @@ def halves(enabled, scale_power=8):
     report(found)
 
 
-def refusals():
+def refusals(**keys):
     """The texts of what is refused, by what was called."""
     found = {}
+    deepspeed.init_distributed(**keys)
 
     def tries(name, function):
         try:
@@ -185,6 +187,7 @@ def refusals():
         lambda: deepspeed.initialize(args, network(), config=config()),
     )
     tries("backward", lambda: loss.backward())
+    tries("load", lambda: engine.load_checkpoint("none"))
     found["batch"] = len(x)
     report(found)
 

@@ -95,6 +95,37 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         self.assertIn("write engine.backward(loss)", found["backward"])
         self.assertEqual(found["batch"], frameworks.BATCH)
 
+    def test_one_rank_with_staleness_ends_as_one_process(self):
+        keys = {"steps": frameworks.STEPS, "strategy": {"staleness": "inf"}}
+        with Cluster(self.program, "train", 1, 1, **keys) as run:
+            self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
+            found = run.result("worker0")
+            self.assertLess(frameworks.distance(found, self.expected), 1e-6)
+
+    def test_ranks_with_staleness_reach_the_end(self):
+        keys = {"steps": frameworks.STEPS, "strategy": {"staleness": 2}}
+        with self.ranks(1, **keys) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
+
+    def test_a_step_that_overflows_with_staleness_is_none_of_the_run(self):
+        found, error = self.result(
+            "halves",
+            enabled="fp16",
+            scale_power=17,
+            strategy={"staleness": "inf"},
+        )
+        skipped = found["skipped"]
+        self.assertGreater(skipped, 1)
+        self.assertTrue(found["moved"])
+        self.assertLess(min(found["scales"]), 2.0**17)
+        self.assertIn(f"chief: {8 - skipped} steps in", error)
+
+    def test_what_staleness_does_not_allow_is_refused_by_name(self):
+        found, _ = self.result("refusals", strategy={"staleness": 4})
+        self.assertIn("write engine.step()", found["step"])
+        self.assertIn("write engine.backward(loss)", found["backward"])
+        self.assertIn("init_distributed(checkpoint=...)", found["load"])
+
     def test_ranks_whose_counts_differ_end_the_run(self):
         with Cluster(self.program, "differ", 1, 2) as run:
             self.assertNotIn(0, run.wait().values())
