@@ -216,7 +216,10 @@ TEST(a_client_that_waits_for_a_ps_names_it) {
     cluster_run_expect_soon(processes[2], INTERRUPTED);
 }
 
-/* THOUSANDS times SOAK_COUNT. */
+/* THOUSANDS times SOAK_COUNT. One allocation kept of each request, 32 bytes,
+ * would be 30 MiB of a million. A thousand are in flight, and how many of them
+ * lie at the ps at once, of up to 1 KiB each, differs between the warm-up and
+ * what follows. */
 static void expect_no_growth(struct cluster_run *run, unsigned thousands,
                              const char *lane, const char *flag) {
     char count[32];
@@ -233,7 +236,7 @@ static void expect_no_growth(struct cluster_run *run, unsigned thousands,
                   number_at(requests, "requests_s"), start / mib, end / mib);
     assert_true(number_at(requests, "count") >=
                 1e3 * thousands * cluster_fixture_repeats(1));
-    assert_true(start > 0 && (!judged || end <= start + mib));
+    assert_true(start > 0 && (!judged || end <= start + 2 * mib));
 }
 
 TEST(many_requests_leave_nothing_at_a_ps) {

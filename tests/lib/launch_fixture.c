@@ -17,8 +17,6 @@ int launch_fixture_setup(void **state) {
     snprintf(set->program, sizeof set->program, "%s/capstan", set->dir);
     snprintf(path, sizeof path, "%s/first", set->dir);
     mkfifo(path, 0600);
-    snprintf(path, sizeof path, "%s/second", set->dir);
-    mkfifo(path, 0600);
     *state = set;
     return 0;
 }

@@ -17,6 +17,9 @@
 
 FIXTURE(launch_fixture_setup, launch_fixture_teardown);
 
+/* A shell misses a signal that comes just before its `read` blocks. */
+#define AWAIT_SIGNAL "sleep 600 & wait"
+
 TEST(the_exit_code_is_the_chiefs) {
     launch_fixture_set_program(set, "[ $me = chief ] && exit 7; exit 0");
     assert_int_equal(launch_fixture_run(set, 1, 1, 60), STATUS_OK);
@@ -89,8 +92,8 @@ static void forward(struct launch_fixture *set, const char *name, int code) {
     launch_fixture_set_program(
         set,
         textf("case $me in\n"
-              "chief) trap 'exit %d' %s; exec 3> first 4<> second\n"
-              "    kill -%s $PPID; read x <&4 ;;\n"
+              "chief) trap 'exit %d' %s; exec 3> first\n"
+              "    kill -%s $PPID; " AWAIT_SIGNAL " ;;\n"
               "worker) trap ': > told; exit 0' TERM INT; read x < first ;;\n"
               "esac\n"
               "exit 0",
@@ -139,8 +142,7 @@ TEST(an_early_death_is_named_and_the_run_continues) {
 TEST(a_death_before_the_join_ends_the_run) {
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; kill -9 $$; }\n"
-             "trap 'exit 143' TERM; exec 3<> second\n"
-             "echo > first; read x <&3");
+             "trap 'exit 143' TERM; echo > first; " AWAIT_SIGNAL);
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_RETRY);
     launch_fixture_expect_log(set,
@@ -151,17 +153,15 @@ TEST(a_death_before_the_join_ends_the_run) {
 TEST(a_chief_that_fails_after_a_childs_death_is_the_cause) {
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; exit 138; }\n"
-             "trap 'exit 1' TERM; exec 3<> second\n"
-             "echo > first; read x <&3");
+             "trap 'exit 1' TERM; echo > first; " AWAIT_SIGNAL);
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_FAILED);
     assert_null(strstr(set->log, "ps 0 ended the run"));
 }
 
 TEST(a_configuration_error_of_one_process_ends_the_run) {
-    launch_fixture_set_program(
-        set, "[ $me = chief ] || exit 2\n"
-             "trap 'exit 143' TERM; exec 3<> second; read x <&3");
+    launch_fixture_set_program(set, "[ $me = chief ] || exit 2\n"
+                                    "trap 'exit 143' TERM; " AWAIT_SIGNAL);
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_CONFIG);
     assert_contains(set->log, "ps 0 ended the run: its own lines");
@@ -171,8 +171,7 @@ TEST(a_configuration_error_of_one_process_ends_the_run) {
 TEST(a_process_informed_of_a_configuration_error_is_not_its_cause) {
     launch_fixture_set_program(
         set, "[ $me = chief ] || { read x < first; exit 2; }\n"
-             "trap 'exit 2' TERM; exec 3<> second\n"
-             "echo > first; read x <&3");
+             "trap 'exit 2' TERM; echo > first; " AWAIT_SIGNAL);
     assert_int_equal(launch_fixture_run(set, 1, 0, 60), STATUS_OK);
     assert_int_equal(set->exit_code, STATUS_CONFIG);
     assert_null(strstr(set->log, "ps 0 ended the run"));
