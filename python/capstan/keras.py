@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import EMPTY, Run, current
+from . import EMPTY, Failed, Run, current
 from .agreed import Agreed
 from .keras_versions import (
     check_model,
@@ -74,13 +74,23 @@ class Exchange:
 
     def _declare(self, variable: Any, name: str, kind: str) -> None:
         values = np.array(variable)
-        mean = np.empty_like(values) if kind == "trained" else None
+        brings = kind == "trained" and not self._run.is_stale
+        mean = np.empty_like(values) if brings else None
         number = self._run.declare(name, values, kind, mean=mean)
         self._number_of[id(variable)] = number
         self._values.append(values)
         self._results.append(values if mean is None else mean)
 
-    def mean(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+    def apply(
+        self,
+        gradients: list[Any],
+        variables: list[Any],
+        apply: Callable[[list[Any]], Any],
+    ) -> Any:
+        """APPLY, of what a rule makes of GRADIENTS, some of which are None."""
+        return apply(self._mean(gradients, variables))
+
+    def _mean(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         """The mean over the ranks of each gradient that is not None."""
         brought = [g for g in gradients if g is not None]
         of = [v for v, g in zip(variables, gradients) if g is not None]
@@ -136,6 +146,98 @@ class Exchange:
         return [self._results[number] for number in numbers]
 
 
+class Changes(Exchange):
+    """With staleness: a step sends what this rank's optimiser has added to the
+    weights that the run had brought."""
+
+    def __init__(self, run: Run, model: Any) -> None:
+        if hasattr(model.optimizer, "inner_optimizer"):
+            raise wrong(
+                "a LossScaleOptimizer leaves steps out, which with "
+                "strategy.staleness nobody else does: take mixed_bfloat16, or "
+                "set strategy.staleness to 0"
+            )
+        super().__init__(run, model)
+        self._tensors = self._trained + self._statistics
+        self._arrived = self._weights()
+
+    def apply(
+        self,
+        gradients: list[Any],
+        variables: list[Any],
+        apply: Callable[[list[Any]], Any],
+    ) -> Any:
+        for variable, gradient in zip(variables, gradients):
+            if gradient is not None:
+                self._number(variable)
+        begun = tf.py_function(self._begin, self._read(self._trained), [])
+        with tf.control_dependencies([] if begun is None else [begun]):
+            given = [g if g is None else tf.identity(g) for g in gradients]
+        applied = apply(given)
+        types = [tf.float32] * len(self._tensors)
+        brought = tf.py_function(self._add, self._read(self._tensors), types)
+        for variable, values in zip(self._tensors, brought):
+            values.set_shape(variable.shape)
+            variable.assign(values)
+        return applied
+
+    def _weights(self) -> list[np.ndarray]:
+        """A copy of those that the run has brought."""
+        return [self._values[self._number(v)].copy() for v in self._trained]
+
+    def _read(self, variables: list[Any]) -> list[Any]:
+        return [tf.convert_to_tensor(v) for v in variables]
+
+    def _begin(self, *weights: tf.Tensor) -> None:
+        """Before the optimiser's step, and the change of its state."""
+        if self._run.ended:
+            self._run._leave()
+        for variable, tensor, arrived in zip(
+            self._trained, weights, self._arrived
+        ):
+            if not np.array_equal(memoryview(tensor), arrived):
+                self._fail(
+                    f'variable "{variable.name}" was written between two '
+                    "steps: with strategy.staleness the run would add the "
+                    "difference to what other ranks have changed: write it "
+                    "before fit(), or in a constraint of its layer"
+                )
+        self._run._save_kept()  # of the last step
+
+    def _add(self, *tensors: tf.Tensor) -> list[np.ndarray]:
+        """The step: what the optimiser has changed leaves, and all arrives."""
+        numbers = [self._number(v) for v in self._tensors]
+        arrays = [np.asarray(memoryview(t)) for t in tensors]
+        changes = [a - b for a, b in zip(arrays, self._arrived)]
+        for variable, change in zip(self._trained, changes):
+            if not np.isfinite(change).all():
+                self._fail(
+                    f'the change of variable "{variable.name}" in a step is '
+                    "NaN or infinite: try a smaller rate, or clip the gradients"
+                )
+        statistics = arrays[len(changes) :]
+        brought = dict(zip(numbers, changes + statistics))
+        alone = [n for n, c in zip(numbers, changes) if not c.any()]
+        for number in range(len(self._values)):
+            if number in brought and number not in alone:
+                self._run.push(number, brought[number])
+            else:
+                self._run.push(number, contribution=EMPTY)
+        self._agreed.skip()
+        self._run.step()
+        self._run.wait()
+        self._arrived = self._weights()
+        of_statistics = numbers[len(changes) :]
+        return self._arrived + [self._values[n] for n in of_statistics]
+
+    def _fail(self, text: str) -> None:
+        self._run.fail(text)  # a framework may change what is raised
+        raise Failed(text, "CALLER_FAILED")
+
+    def give_weights(self) -> None:
+        """The run has them."""
+
+
 def _statistics(model: Any) -> list[Any]:
     """What layers change in their forward passes."""
     return [
@@ -160,15 +262,20 @@ class _State:
             variable.assign(values)
 
 
-class _Mean:
-    """Mixed into an optimiser's class: it applies the ranks' mean."""
+class _Exchanged:
+    """Mixed into an optimiser's class, whose steps are the run's."""
 
     capstan_exchange: Exchange | None = None
     # Of a model that fit() builds: starts the run once it has its variables.
     capstan_start: Callable[[], None] | None = None
 
-    def capstan_mean(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        """The means of GRADS; GRADS in a trace that another follows."""
+    def capstan_apply(
+        self,
+        grads: list[Any],
+        variables: list[Any],
+        apply: Callable[[list[Any]], Any],
+    ) -> Any:
+        """APPLY of GRADS alone in a trace that another follows."""
         if self.capstan_exchange is None and self.capstan_start:
             if tf.executing_eagerly():
                 raise wrong(
@@ -177,15 +284,17 @@ class _Mean:
                     "the model before, such as by model.build(shape)"
                 )
             with tf.init_scope():
-                if not all(is_made(v) for v in variables):
-                    return grads
-                self.capstan_start()
+                has_variables = all(is_made(v) for v in variables)
+                if has_variables:
+                    self.capstan_start()
+            if not has_variables:
+                return apply(grads)
         if self.capstan_exchange is None:
             raise wrong("fit() needs callbacks=[capstan.keras.Callback()]")
-        return self.capstan_exchange.mean(grads, variables)
+        return self.capstan_exchange.apply(grads, variables, apply)
 
 
-class _Mean2(_Mean):
+class _Exchanged2(_Exchanged):
     """Of Keras 2."""
 
     def apply_gradients(
@@ -193,25 +302,30 @@ class _Mean2(_Mean):
     ) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        means = self.capstan_mean([grad for grad, _ in pairs], variables)
-        return super().apply_gradients(  # type: ignore[misc]
-            list(zip(means, variables)), *arguments, **named
+        own = super().apply_gradients  # type: ignore[misc]
+        return self.capstan_apply(
+            [grad for grad, _ in pairs],
+            variables,
+            lambda grads: own(list(zip(grads, variables)), *arguments, **named),
         )
 
 
-class _Mean3(_Mean):
+class _Exchanged3(_Exchanged):
     """Of Keras 3."""
 
     _trainable_variables: list[Any]
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         variables = list(trainable_variables or self._trainable_variables)
-        means = self.capstan_mean(list(grads), variables)
-        super().apply(means, trainable_variables)  # type: ignore[misc]
+        own = super().apply  # type: ignore[misc]
+        self.capstan_apply(
+            list(grads), variables, lambda found: own(found, trainable_variables)
+        )
 
 
 def DistributedOptimizer(optimizer: Any) -> Any:
-    """OPTIMIZER, which from now on applies the mean of the ranks' gradients.
+    """OPTIMIZER, which from now on applies the mean of the ranks' gradients, or
+    with strategy.staleness this rank's, and sends what that changes.
 
     It is an optimiser of Keras 2 or 3, or what tf.keras.optimizers.get() takes.
     Its clipping acts on the mean. A model that is saved with it loads without
@@ -223,11 +337,11 @@ def DistributedOptimizer(optimizer: Any) -> Any:
         made = tf.keras.optimizers.get(optimizer)
     check_optimizer(made)
     kind = type(made)
-    if issubclass(kind, _Mean):
+    if issubclass(kind, _Exchanged):
         raise wrong(f"{kind.__name__} is a DistributedOptimizer already")
-    mean = _Mean2 if is_keras_2(made) else _Mean3
+    rule = _Exchanged2 if is_keras_2(made) else _Exchanged3
     made.__class__ = type(
-        kind.__name__, (mean, kind), {"__module__": public_module(kind)}
+        kind.__name__, (rule, kind), {"__module__": public_module(kind)}
     )
     return made
 
@@ -245,7 +359,7 @@ def start(model: Any) -> None:
             "model.build(shape) or by a first layer keras.Input(shape)"
         )
     optimizer: Any = getattr(model, "optimizer", None)
-    if not isinstance(optimizer, _Mean):
+    if not isinstance(optimizer, _Exchanged):
         raise wrong(
             f"the model's optimizer is {type(optimizer).__name__}; "
             "expected is capstan.keras.DistributedOptimizer(...), with "
@@ -254,7 +368,8 @@ def start(model: Any) -> None:
     if optimizer.capstan_exchange is None:
         if not getattr(optimizer, "built", False):  # Keras 2 has it not
             optimizer.build(model.trainable_variables)
-        optimizer.capstan_exchange = Exchange(current(), model)
+        made = Changes if current().is_stale else Exchange
+        optimizer.capstan_exchange = made(current(), model)
         current()._share(_State(optimizer))
 
 
@@ -324,7 +439,7 @@ class Callback(tf.keras.callbacks.Callback):
         optimizer = self.model.optimizer
         self._epoch = None
         begun = getattr(optimizer, "capstan_exchange", None) is not None
-        if begun or not isinstance(optimizer, _Mean) or _is_built(self.model):
+        if begun or not isinstance(optimizer, _Exchanged) or _is_built(self.model):
             self._start()
         else:
             optimizer.capstan_start = self._start

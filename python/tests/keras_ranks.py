@@ -299,6 +299,32 @@ def refused():
     print(json.dumps(found), flush=True)
 
 
+class Write(keras.callbacks.Callback):
+    """Writes a weight, of all that are trained the first, after a batch."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def on_train_batch_end(self, batch, logs=None):
+        variable = self.model.trainable_weights[0]
+        variable.assign(tf.fill(variable.shape, self.value))
+
+
+def stale(what):
+    """Prints what ends a run with staleness in which WHAT is done."""
+    run = capstan.init(strategy={"staleness": 2})
+    optimizer, callbacks = sgd(), [capstan.keras.Callback()]
+    if what == "scale":
+        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+    if what == "write":
+        callbacks.append(Write(0.5))
+    if what == "explode":
+        optimizer = keras.optimizers.SGD(1e38)
+    net = compiled(network(), capstan.keras.DistributedOptimizer(optimizer))
+    fit(net, dataset(), frameworks.BATCH, 0, 8, callbacks)
+
+
 def other_rates():
     run = capstan.init()
     rate = 0.1 if run.rank else 0.5

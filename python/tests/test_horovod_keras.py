@@ -37,7 +37,7 @@ class HorovodKeras(frameworks.Example, unittest.TestCase):
             distance = frameworks.distance(zero["weights"], expected)
             self.assertLess(distance, 1e-5)
             self.assertEqual(zero["loaded"], zero["weights"])
-            self.assertIn("_Mean", zero["class"])
+            self.assertIn("_Exchanged", zero["class"])
             self.assertAlmostEqual(zero["rate"], ranks.RATE, 6)
             for epoch, told in enumerate(zero["told"]):
                 self.assertAlmostEqual(told.pop("lr"), ranks.RATE, 6)

@@ -34,6 +34,37 @@ class Keras(
             found = self.weights(1, steps=8, checkpoint=folder)
         self.assertLess(frameworks.distance(found, self.expected), 1e-5)
 
+    def test_one_rank_with_staleness_ends_as_one_process(self):
+        keys = {"steps": frameworks.STEPS, "strategy": {"staleness": "inf"}}
+        with Cluster(self.program, "train", 1, 1, **keys) as run:
+            self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
+            found = run.result("worker0")
+            self.assertLess(frameworks.distance(found, self.expected), 1e-6)
+
+    def test_ranks_with_staleness_go_on_from_their_states(self):
+        """With statistics and frozen weights."""
+        keys = {"norm": True, "strategy": {"staleness": 2}}
+        with self.ranks(1, steps=4, checkpoint="run", **keys) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker1"))
+            folder = str(run.path("run"))
+            with self.ranks(1, steps=8, checkpoint=folder, **keys) as rest:
+                found = set(rest.wait().values())
+                self.assertEqual(found, {0}, rest.error("worker1"))
+
+    def test_what_staleness_does_not_allow_is_refused_by_name(self):
+        for what, text in (
+            ("scale", "take mixed_bfloat16"),
+            ("write", "was written between two steps"),
+            ("explode", "is NaN or infinite"),
+        ):
+            with (
+                self.subTest(what),
+                Cluster(self.program, "stale", 1, 1, what=what) as run,
+            ):
+                self.assertNotEqual(run.wait()["worker0"], 0)
+                self.assertIn(text, run.error("worker0"))
+
     def test_a_complete_run_takes_no_step_when_started_again(self):
         check_complete(self, self.program, 1)
 
