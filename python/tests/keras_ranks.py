@@ -232,6 +232,7 @@ def epochs(count, die=False, **keys):
     callbacks = [Losses(), *([Die()] if die else [])]
     capstan.keras.fit(net, data, count, callbacks=callbacks, verbose=0)
     found = {"step": run.position.step, "weights": weights(net)}
+    found["iterations"] = int(net.optimizer.iterations)
     print(json.dumps(found), flush=True)
 
 
@@ -319,10 +320,11 @@ def stale(what):
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
     if what == "write":
         callbacks.append(Write(0.5))
+    data = dataset()
     if what == "explode":
-        optimizer = keras.optimizers.SGD(1e38)
+        data = data.map(lambda x, y: (x * float("nan"), y))
     net = compiled(network(), capstan.keras.DistributedOptimizer(optimizer))
-    fit(net, dataset(), frameworks.BATCH, 0, 8, callbacks)
+    fit(net, data, frameworks.BATCH, 0, 8, callbacks)
 
 
 def other_rates():

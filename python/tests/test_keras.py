@@ -42,15 +42,19 @@ class Keras(
             self.assertLess(frameworks.distance(found, self.expected), 1e-6)
 
     def test_ranks_with_staleness_go_on_from_their_states(self):
-        """With statistics and frozen weights."""
-        keys = {"norm": True, "strategy": {"staleness": 2}}
-        with self.ranks(1, steps=4, checkpoint="run", **keys) as run:
+        keys = {"checkpoint": "run", "strategy": {"staleness": 2}}
+        with self.cluster("epochs", count=2, **keys) as run:
             found = set(run.wait().values())
             self.assertEqual(found, {0}, run.error("worker1"))
-            folder = str(run.path("run"))
-            with self.ranks(1, steps=8, checkpoint=folder, **keys) as rest:
+            keys["checkpoint"] = str(run.path("run"))
+            with self.cluster("epochs", count=3, **keys) as rest:
                 found = set(rest.wait().values())
                 self.assertEqual(found, {0}, rest.error("worker1"))
+                for rank in "worker0", "worker1":
+                    # From the run's place, as many batches off its own.
+                    taken = rest.result(rank)["iterations"]
+                    self.assertLessEqual(abs(taken - 24), 2)
+                    self.assertIn("its own", rest.error(rank))
 
     def test_what_staleness_does_not_allow_is_refused_by_name(self):
         for what, text in (
