@@ -327,8 +327,8 @@ def kinds(folder):
         f"{(7 * i + i // 9) % 2},u{7 * i % 90},i{i // 9 % 70}\n" for i in range(5000)))
     job, clicks = (os.path.join(folder, name) for name in ("job.json", "clicks.json"))
     workers = ["worker 0", "worker 1"]
-    yield ("local", ["chief", "ps 0", "ps 1"] + workers,
-           ["--ps", "2", "--workers", "2", job], {})
+    yield ("local", ["chief", "ps 0", "ps 1"] + workers,  # a worker is killed
+           ["--ps", "2", "--workers", "2", "--max-restarts", "0", job], {})
     yield ("stale", ["chief", "ps 0"] + workers,
            ["--ps", "1", "--workers", "2", "--link-gbits", "10",
             "--set", "strategy.staleness=4", job], {})
