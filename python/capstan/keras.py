@@ -157,6 +157,12 @@ class Changes(Exchange):
                 "strategy.staleness nobody else does: take mixed_bfloat16, or "
                 "set strategy.staleness to 0"
             )
+        if getattr(model.optimizer, "ema_overwrite_frequency", None):
+            raise wrong(
+                "ema_overwrite_frequency writes a mean of this rank's weights, "
+                "which with strategy.staleness lacks what other ranks add: "
+                "leave it out, or set strategy.staleness to 0"
+            )
         super().__init__(run, model)
         self._tensors = self._trained + self._statistics
         self._arrived = self._weights()

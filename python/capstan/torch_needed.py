@@ -34,7 +34,9 @@ def has_framework() -> bool:
     """Has this process imported one whose loop may change gradients?"""
     found = [name for name in _NEEDED if name in sys.modules]
     for name in found:
-        check(name, sys.modules[name.split(".")[0]].__version__)
+        package = sys.modules[name.split(".")[0]]
+        if hasattr(package, "__version__"):  # else a module of the script
+            check(name, package.__version__)
     return found != ["torch"]
 
 

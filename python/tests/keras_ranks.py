@@ -318,6 +318,9 @@ def stale(what):
     optimizer, callbacks = sgd(), [capstan.keras.Callback()]
     if what == "scale":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+    if what == "ema":
+        more = {"use_ema": True, "ema_overwrite_frequency": 2}
+        optimizer = keras.optimizers.SGD(0.5, **more)
     if what == "write":
         callbacks.append(Write(0.5))
     data = dataset()

@@ -96,11 +96,7 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         self.assertEqual(found["batch"], frameworks.BATCH)
 
     def test_one_rank_with_staleness_ends_as_one_process(self):
-        keys = {"steps": frameworks.STEPS, "strategy": {"staleness": "inf"}}
-        with Cluster(self.program, "train", 1, 1, **keys) as run:
-            self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
-            found = run.result("worker0")
-            self.assertLess(frameworks.distance(found, self.expected), 1e-6)
+        self.check_one_stale_rank()
 
     def test_ranks_with_staleness_reach_the_end(self):
         keys = {"steps": frameworks.STEPS, "strategy": {"staleness": 2}}

@@ -35,11 +35,7 @@ class Keras(
         self.assertLess(frameworks.distance(found, self.expected), 1e-5)
 
     def test_one_rank_with_staleness_ends_as_one_process(self):
-        keys = {"steps": frameworks.STEPS, "strategy": {"staleness": "inf"}}
-        with Cluster(self.program, "train", 1, 1, **keys) as run:
-            self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
-            found = run.result("worker0")
-            self.assertLess(frameworks.distance(found, self.expected), 1e-6)
+        self.check_one_stale_rank()
 
     def test_ranks_with_staleness_go_on_from_their_states(self):
         keys = {"checkpoint": "run", "strategy": {"staleness": 2}}
@@ -59,6 +55,7 @@ class Keras(
     def test_what_staleness_does_not_allow_is_refused_by_name(self):
         for what, text in (
             ("scale", "take mixed_bfloat16"),
+            ("ema", "ema_overwrite_frequency writes"),
             ("write", "was written between two steps"),
             ("explode", "is NaN or infinite"),
         ):

@@ -17,6 +17,7 @@
 enum { TIMEOUT = 900 /* seconds, for gigabytes */, LOOK_MS = 5 };
 enum { INTERRUPTED = 130, PEER_FAILED = 138 };
 static const double mib = 1 << 20, allowed_share = 1.15, credit = 64 << 20;
+static const double in_flight = 1000 << 10; /* of requests: bench_client.c */
 /* Code, libraries and what a ps needs besides: docs/bench.md. */
 static const double besides = 64 << 20;
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -216,10 +217,10 @@ TEST(a_client_that_waits_for_a_ps_names_it) {
     cluster_run_expect_soon(processes[2], INTERRUPTED);
 }
 
-/* THOUSANDS times SOAK_COUNT. One allocation kept of each request, 32 bytes,
- * would be 30 MiB of a million. A thousand are in flight, and how many of them
- * lie at the ps at once, of up to 1 KiB each, differs between the warm-up and
- * what follows. */
+/* THOUSANDS times SOAK_COUNT. Of a thousand requests in flight the ps holds as
+ * many at once as its share of the cores leaves: the room for them, up to 1 KiB
+ * each, is kept, and may be taken after the warm-up. 32 bytes kept of each
+ * request would be 30 MiB of a million. */
 static void expect_no_growth(struct cluster_run *run, unsigned thousands,
                              const char *lane, const char *flag) {
     char count[32];
@@ -236,7 +237,7 @@ static void expect_no_growth(struct cluster_run *run, unsigned thousands,
                   number_at(requests, "requests_s"), start / mib, end / mib);
     assert_true(number_at(requests, "count") >=
                 1e3 * thousands * cluster_fixture_repeats(1));
-    assert_true(start > 0 && (!judged || end <= start + 2 * mib));
+    assert_true(start > 0 && (!judged || end <= start + mib + in_flight));
 }
 
 TEST(many_requests_leave_nothing_at_a_ps) {
