@@ -241,15 +241,6 @@ static void check_mlflow(const struct job_mlflow *mlflow,
                         "found \"\"; allowed: a name");
 }
 
-static void check_histograms(const struct job *job,
-                             struct diagnostics *diagnostics) {
-    if (job->histogram_every_steps && !job->tensorboard)
-        diagnostics_add(diagnostics, "tensorboard.histogram_every_steps",
-                        "found %llu without \"enabled\": true, and histograms "
-                        "are in the event files; allowed: 0, or both keys",
-                        (unsigned long long)job->histogram_every_steps);
-}
-
 static void check_defaults(const struct job *job, const struct job_input *input,
                            struct diagnostics *diagnostics) {
     if (job->tf_defaults && input->deepspeed)
@@ -399,7 +390,6 @@ void job_rules_check(struct job *job, const struct job_input *input,
     warn_of_scaling(job, input->log);
     check_deltas(&job->checkpoint, diagnostics);
     check_mlflow(&job->mlflow, diagnostics);
-    check_histograms(job, diagnostics);
     choose_precision(job);
     job->model.seed = job->seed;
     job->zero.offload |= job->zero.cpu_offload;

@@ -595,6 +595,10 @@ const struct job_rule job_schema_rules[] = {
      .must = JOB_GIVEN,
      "found a step without checkpoint.dir; give the folder that holds it",
      .needed = true},
+    {"tensorboard.histogram_every_steps", "{\"not\": {\"enum\": [0, null]}}",
+     "tensorboard.enabled", .must = IS_TRUE,
+     "found without \"enabled\": true, and histograms are in the event files; allowed: 0, or both keys",
+     .needed = true},
     {"mlflow", "{\"type\": \"object\"}", "mlflow.tracking_uri",
      .must = "{\"pattern\": \"^$|^([hH][tT][tT][pP][sS]?|"
              "[aA][zZ][uU][rR][eE][mM][lL])://[^/@?# \\t\\r\\n]+(/|$)\"}"},
