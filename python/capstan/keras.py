@@ -51,7 +51,7 @@ class Exchange:
 
     def __init__(self, run: Run, model: Any) -> None:
         self._run = run
-        optimizer = model.optimizer
+        self._optimizer = model.optimizer
         self._statistics = _statistics(model)
         self._trained = [
             v for v in model.trainable_weights if v.dtype == "float32"
@@ -65,7 +65,7 @@ class Exchange:
         for variable, name in zip(weights, names_of(weights)):
             self._declare(variable, name, kinds.get(id(variable), "assigned"))
         self._agreed = Agreed(
-            run, lambda: {"learning_rate": rate_of(optimizer)}
+            run, lambda: {"learning_rate": rate_of(model.optimizer)}
         )
         run.set_optimizer("None")
         run.start()
@@ -88,7 +88,15 @@ class Exchange:
         apply: Callable[[list[Any]], Any],
     ) -> Any:
         """APPLY, of what a rule makes of GRADIENTS, some of which are None."""
-        return apply(self._mean(gradients, variables))
+        with self._after_last_step():
+            means = self._mean(gradients, variables)
+        with tf.control_dependencies([m for m in means if m is not None]):
+            return apply(means)
+
+    def _after_last_step(self) -> Any:
+        """Nothing orders what a graph does to the optimiser's other variables,
+        such as iterations, and a step, which saves them."""
+        return tf.control_dependencies(self._read(state_of(self._optimizer)))
 
     def _mean(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         """The mean over the ranks of each gradient that is not None."""
@@ -113,6 +121,9 @@ class Exchange:
             variable.assign(mean)
         found = iter(means)
         return [None if g is None else next(found) for g in gradients]
+
+    def _read(self, variables: list[Any]) -> list[Any]:
+        return [tf.convert_to_tensor(v) for v in variables]
 
     def give_weights(self) -> None:
         """The run has the weights of the last step too."""
@@ -176,10 +187,11 @@ class Changes(Exchange):
         for variable, gradient in zip(variables, gradients):
             if gradient is not None:
                 self._number(variable)
-        begun = tf.py_function(self._begin, self._read(self._trained), [])
+        with self._after_last_step():
+            begun = tf.py_function(self._begin, self._read(self._trained), [])
         with tf.control_dependencies([] if begun is None else [begun]):
             given = [g if g is None else tf.identity(g) for g in gradients]
-        applied = apply(given)
+            applied = apply(given)
         types = [tf.float32] * len(self._tensors)
         brought = tf.py_function(self._add, self._read(self._tensors), types)
         for variable, values in zip(self._tensors, brought):
@@ -190,9 +202,6 @@ class Changes(Exchange):
     def _weights(self) -> list[np.ndarray]:
         """A copy of those that the run has brought."""
         return [self._values[self._number(v)].copy() for v in self._trained]
-
-    def _read(self, variables: list[Any]) -> list[Any]:
-        return [tf.convert_to_tensor(v) for v in variables]
 
     def _begin(self, *weights: tf.Tensor) -> None:
         """Before the optimiser's step, and the change of its state."""

@@ -221,11 +221,19 @@ class Losses(keras.callbacks.Callback):
         logs["loss"]
 
 
-def epochs(count, die=False, **keys):
+def epochs(count, die=False, slow=False, **keys):
     """Prints the step at the end too."""
     if die:
         keys.update(chief="coordinate", timeouts={"peer": 2})
     run = capstan.init(**keys)
+    if slow:
+        push = run.push
+
+        def pushes(*arguments, **named):
+            time.sleep(0.01)
+            push(*arguments, **named)
+
+        run.push = pushes
     net = network()
     net = compiled(net, capstan.keras.DistributedOptimizer(sgd()))
     data = dataset().shard(run.size, run.rank).batch(8)
