@@ -319,15 +319,6 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
     control_server_broadcast(run->control_server, CLUSTER_PS, &control);
 }
 
-/* Forwards a rank's rendezvous address to the other ranks. */
-static void forward_rendezvous(struct run *run,
-                               const Capstan__Control *incoming) {
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.body_case = CAPSTAN__CONTROL__BODY_RENDEZVOUS;
-    control.rendezvous = incoming->rendezvous;
-    control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
-}
-
 /* Handles messages of a holder: a ps, or rank 0 in all-reduce. */
 static void handle_holder(struct run *run, struct roster_slot *slot,
                           const Capstan__Control *control) {
@@ -392,7 +383,7 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
         shutdown_receive_finished(run, slot, control->finished);
         break;
     case CAPSTAN__CONTROL__BODY_RENDEZVOUS:
-        forward_rendezvous(run, control);
+        membership_forward_rendezvous(run, control);
         break;
     default:
         if (run->allreduce && slot->rank == 0)

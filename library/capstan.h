@@ -405,8 +405,10 @@ int capstan_epoch(capstan_run *run, uint64_t number);
  * which names two that differ. CAPSTAN_AGAIN: call again with the same
  * arguments. The ranks connect at the first call, over the Gloo plugin; a run
  * without one opens no port for it. Another result than 0 and CAPSTAN_AGAIN
- * leaves the run as it is, ends all later collectives, and capstan_error has
- * its text: 138 if a rank is lost, or has not called within timeouts.step. */
+ * leaves the run as it is, and capstan_error has its text: 138 if a rank is
+ * lost, or has not called within timeouts.step. Later collectives have the same
+ * result, until a rank has joined in place of one that was lost: then the ranks
+ * connect anew, and the next call of each is one collective. */
 
 /* Waits until every rank calls it. */
 int capstan_barrier(capstan_run *run, double seconds);

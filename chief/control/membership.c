@@ -36,6 +36,46 @@ static void refuse(struct run *run, uint32_t peer, enum failure_code code,
     send_refusal(run, peer, code, text, refusal);
 }
 
+/* TO: NULL: all trainers. */
+static void send_generation(struct run *run, struct roster_slot *to,
+                            uint32_t number) {
+    Capstan__Rendezvous message = CAPSTAN__RENDEZVOUS__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    char key[64];
+    snprintf(key, sizeof key, RENDEZVOUS_GENERATION_KEY, number);
+    message.key = key;
+    control.body_case = CAPSTAN__CONTROL__BODY_RENDEZVOUS;
+    control.rendezvous = &message;
+    if (to)
+        control_server_send(run->control_server, to, &control);
+    else
+        control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
+}
+
+/* The trainer of SLOT is welcomed. In place of one that is gone it begins a
+ * generation, and it is told of all so far. */
+static void tell_generations(struct run *run, struct roster_slot *slot) {
+    for (uint32_t n = 1; n <= run->membership.generation; n++)
+        send_generation(run, slot, n);
+    if (slot->removed)
+        send_generation(run, NULL, ++run->membership.generation);
+}
+
+void membership_forward_rendezvous(struct run *run,
+                                   const Capstan__Control *incoming) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    char again[64];
+    snprintf(again, sizeof again, RENDEZVOUS_AGAIN_KEY,
+             run->membership.generation);
+    if (!strcmp(incoming->rendezvous->key, again)) {
+        send_generation(run, NULL, ++run->membership.generation);
+        return;
+    }
+    control.body_case = CAPSTAN__CONTROL__BODY_RENDEZVOUS;
+    control.rendezvous = incoming->rendezvous;
+    control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
+}
+
 /* Messages queued for an earlier member of the slot are dropped with its
  * channel. */
 static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
@@ -290,6 +330,8 @@ static void handle_claim(struct run *run,
     slot->end_key = join->end_key;
     store_limits(run, slot, join);
     welcome(run, slot, incoming->peer);
+    if (slot->rank != ROSTER_NO_RANK)
+        tell_generations(run, slot);
 }
 
 void membership_join(struct run *run, const struct control_message *incoming,

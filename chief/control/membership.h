@@ -22,6 +22,8 @@ struct run_membership {
     int64_t no_trainer_since; /* since when no trainer is left, 0: one is */
     bool silence_passed;  /* a member was declared dead for its silence, which
                              hang_report.c has not logged */
+    uint32_t generation;  /* of the trainers' group for collectives of scripts:
+                             how often it is to connect anew */
     int64_t peer_lost_at; /* all-reduce: when a trainer reported a lost peer, 0:
                              none */
     char lost_reason[512]; /* its text */
@@ -31,6 +33,10 @@ struct run_membership {
  * joiner asks again. */
 void membership_join(struct run *run, const struct control_message *incoming,
                      int64_t now);
+
+/* A trainer has set the key of INCOMING, a rendezvous: forwards it to all. */
+void membership_forward_rendezvous(struct run *run,
+                                   const Capstan__Control *incoming);
 
 /* Refuses a message from a process that holds no slot. */
 void membership_reject_unknown(struct run *run, uint32_t peer,

@@ -28,6 +28,12 @@ enum {
  * requested ones from here. */
 #define MESSAGE_REQUESTED_SNAPSHOT (UINT64_C(1) << 63)
 
+/* Keys of a rendezvous: the chief tells of the generation with this number in
+ * which the trainers' group is to connect anew; a trainer asks for the one
+ * after it. */
+#define RENDEZVOUS_GENERATION_KEY "trainers/generation/%u"
+#define RENDEZVOUS_AGAIN_KEY "trainers/again/%u"
+
 /* A random number, never 0, for runs and incarnations. */
 uint64_t message_random(void);
 

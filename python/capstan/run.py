@@ -136,6 +136,10 @@ class Run:
     # Handle and results
 
     @property
+    def is_closed(self) -> bool:
+        return self._open is None
+
+    @property
     def _handle(self) -> ctypes.c_void_p:
         if self._open is None:
             raise ConfigError(self._closed_because, "USAGE")
@@ -489,7 +493,8 @@ class Run:
 
         Collectives come after init(), before start() or between steps. All
         ranks call the same in the same order. A rank that is lost, or does not
-        call within timeouts.step, is PeerLost, and later collectives are too.
+        call within timeouts.step, is PeerLost, and later collectives are too,
+        until a rank has joined in place of one that was lost.
         """
         self._collect(_c.capstan_barrier)
 

@@ -810,6 +810,35 @@ def late(first):
     os._exit(0)
 
 
+def rejoins(again=False):
+    """Calls a collective after each step. Rank 2 kills itself and is started
+    AGAIN; prints the first error, and what five calls after the last gave."""
+    run = capstan.init(timeouts={"step": 8, "peer": 2})
+    w = np.zeros(2, np.float32)
+    run.declare("w", w)
+    run.start()
+    lost, sums = [], []
+    while len(sums) < 5:
+        run.push(0, np.ones(2, np.float32))
+        run.step()
+        run.wait()
+        if run.rank == 2 and not again and sums:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            sum = run.all_reduce(np.array(run.rank + 1.0)).item()
+        except capstan.Error as error:
+            if not lost:
+                lost = [type(error).__name__, str(error)]
+                print("lost", flush=True)
+            sums.clear()
+            time.sleep(0.02)
+            continue
+        if again or lost or run.rank == 2:
+            sums.append(sum)
+    run.close()
+    print(json.dumps([lost, sums]))
+
+
 def differ(kind):
     """Ranks that do not call the same."""
     run = capstan.init(timeouts={"step": 2, "peer": 2})

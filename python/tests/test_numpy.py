@@ -155,6 +155,20 @@ class Collectives(unittest.TestCase):
                         text,
                     )
 
+    def test_they_work_again_once_a_lost_rank_has_joined_again(self):
+        with ranks("rejoins", 1, 3) as run:
+            for rank in 0, 1:
+                run.wait_for(f"worker{rank}", "lost")
+            run.restart("worker2", again=True)
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in range(3):
+                lost, sums = run.result(f"worker{rank}")
+                self.assertEqual(sums, [6] * 5)
+                if rank < 2:
+                    self.assertEqual(lost[0], "PeerLost")
+                    self.assertIn("all_reduce of 8 bytes", lost[1])
+                    self.assertIn("rank 2", lost[1])
+
     def test_ranks_that_do_not_call_the_same_are_named(self):
         expected = {
             "other": ("ConfigError", "WRONG_CALL", "rank 1 all_reduce of 16 bytes"),

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each call begins with what every rank calls, in rank order: a difference is
- * named on all of them before any of the data travels. */
+ * named on all of them before any of the data travels.
+ *
+ * A rank that has joined again finds the others in the next generation of the
+ * group, of which the chief tells all ranks. Its keys and its count of calls
+ * are its own, so that those of before mean nothing in it. */
 #include "worker/collective/trainer_group.h"
 
 #include "core/base/time.h"
 #include "core/base/waiter.h"
+#include "proto/messages/message.h"
 #include "worker/collective/group.h"
 #include "worker/collective/reduce_numbers.h"
 
@@ -21,23 +26,24 @@ enum {
     CALL_BYTES = 120
 };
 static const double ROLL_SECONDS = 2; /* for those that wait to say so */
-static const char KEY_PREFIX[] = "trainers/";
+static const double GENERATION_SECONDS = 0.2; /* between looks for the next */
 #define HERE_KEY "here/%u"
 
 enum call_state { CALL_NONE, CALL_RUNS, CALL_ENDED };
 
 struct trainer_group {
     struct collective_settings settings;
-    struct collective_store store; /* the settings' with KEY_PREFIX */
+    struct collective_store store; /* the settings', of the generation */
     const struct collective_store *all;
     struct group group;
     struct waiter waiter;
     pthread_t thread;
     bool started, connected;
+    uint32_t generation; /* in which it is connected, or was */
     enum call_state state;
     struct trainer_call call;
     struct trainer_call *calls; /* of each rank */
-    uint64_t count;             /* calls begun so far */
+    uint64_t count;             /* calls begun in the generation */
     uint32_t met;               /* first ranks that are in the first of them */
     char *data;                 /* of the call, of all ranks if it gathers */
     char *parts;                /* of all ranks, of one that reduces */
@@ -50,8 +56,9 @@ static size_t data_bytes(const struct trainer_group *group,
     return call->bytes * (gathers ? group->settings.size : 1);
 }
 
-static const char *prefixed(const char *key, char *text) {
-    snprintf(text, KEY_BYTES, "%s%s", KEY_PREFIX, key);
+static const char *prefixed(const struct trainer_group *group, const char *key,
+                            char *text) {
+    snprintf(text, KEY_BYTES, "trainers/%u/%s", group->generation, key);
     return text;
 }
 
@@ -60,8 +67,8 @@ static enum status trainers_set(void *context, const char *key,
                                 struct failure *why) {
     const struct trainer_group *group = context;
     char text[KEY_BYTES];
-    return group->all->set(group->all->context, prefixed(key, text), value,
-                           size, why);
+    return group->all->set(group->all->context, prefixed(group, key, text),
+                           value, size, why);
 }
 
 static enum status trainers_get(void *context, const char *key, int64_t until,
@@ -69,8 +76,8 @@ static enum status trainers_get(void *context, const char *key, int64_t until,
                                 struct failure *why) {
     const struct trainer_group *group = context;
     char text[KEY_BYTES];
-    return group->all->get(group->all->context, prefixed(key, text), until,
-                           value, size, why);
+    return group->all->get(group->all->context, prefixed(group, key, text),
+                           until, value, size, why);
 }
 
 static bool trainers_cancelled(void *context) {
@@ -120,11 +127,62 @@ void trainer_group_close(struct trainer_group **where) {
     free(group);
 }
 
+/* The newest generation that the chief has told of. */
+static uint32_t newest_generation(const struct trainer_group *group) {
+    const struct collective_store *all = group->all;
+    struct failure unused;
+    uint32_t number = group->generation;
+    char key[KEY_BYTES];
+    for (;;) {
+        void *value = NULL;
+        size_t size;
+        snprintf(key, sizeof key, RENDEZVOUS_GENERATION_KEY, number + 1);
+        if (all->get(all->context, key, 0, &value, &size, &unused))
+            return number;
+        free(value);
+        number++;
+    }
+}
+
+static bool is_outdated(const struct trainer_group *group) {
+    return newest_generation(group) > group->generation;
+}
+
+/* As trainers_get, which ends too once the generation is outdated. */
+static enum status get_in_generation(struct trainer_group *group,
+                                     const char *key, int64_t until,
+                                     void **value, size_t *size,
+                                     struct failure *why) {
+    for (;;) {
+        int64_t look = time_now() + time_from_seconds(GENERATION_SECONDS);
+        bool is_last = look >= until;
+        enum status status =
+            trainers_get(group, key, is_last ? until : look, value, size, why);
+        if (status != STATUS_RETRY || is_last || is_outdated(group))
+            return status;
+        *why = (struct failure){.code = FAILURE_NONE};
+    }
+}
+
+/* How long a rank waits for the others' call. Where they are to connect anew
+ * some may have failed in the call and be in the next step, whose deadline is
+ * timeouts.step. */
+static double call_limit(const struct trainer_group *group) {
+    bool again = group->generation && !group->connected;
+    return again ? group->settings.timeout / 2 : group->settings.timeout;
+}
+
+static const char *limit_name(const struct trainer_group *group) {
+    return call_limit(group) < group->settings.timeout
+               ? "half of timeouts.step, in which ranks connect anew"
+               : "timeouts.step";
+}
+
 /* A rank that joins late has missed what the others set before: each says that
  * it is here, and again once it knows that all have joined. */
 static enum status meet(struct trainer_group *group, struct failure *why) {
     const struct collective_settings *settings = &group->settings;
-    int64_t until = time_now() + time_from_seconds(settings->timeout);
+    int64_t until = time_now() + time_from_seconds(call_limit(group));
     char key[32];
     enum status status = STATUS_OK;
     for (uint32_t r = 0; !status && r <= settings->size + 1; r++) {
@@ -133,14 +191,15 @@ static enum status meet(struct trainer_group *group, struct failure *why) {
         void *value = NULL;
         size_t size;
         snprintf(key, sizeof key, HERE_KEY, rank);
-        status = sets ? trainers_set(group, key, "", 0, why)
-                      : trainers_get(group, key, until, &value, &size, why);
+        status = sets
+                     ? trainers_set(group, key, "", 0, why)
+                     : get_in_generation(group, key, until, &value, &size, why);
         free(value);
         if (status == STATUS_RETRY && !sets)
             status_fail(why, FAILURE_PEER_SILENT,
                         "rank %u has called no collective, nor anything after "
-                        "it, within timeouts.step (%g s)",
-                        rank, settings->timeout);
+                        "it, within %s (%g s)",
+                        rank, limit_name(group), call_limit(group));
         if (!status && !sets)
             group->met = r;
     }
@@ -150,12 +209,36 @@ static enum status meet(struct trainer_group *group, struct failure *why) {
 static enum status connect_trainers(struct trainer_group *group,
                                     struct failure *why) {
     enum status status = group_find_backend(&group->group.ops, "gloo", why);
-    if (!status)
+    if (status)
+        return status;
+    do {
+        group->generation = newest_generation(group);
+        group->met = 0;
         status = meet(group, why);
+    } while (status == STATUS_RETRY && is_outdated(group));
     if (!status)
         status = group_connect(&group->group, &group->settings, why);
     group->connected = !status;
+    group->count = 0;
     return status;
+}
+
+static void leave_generation(struct trainer_group *group) {
+    group_disconnect(&group->group);
+    group->connected = false;
+}
+
+/* What a rank has set in a generation that has not connected stays: the ranks
+ * meet in the next. The first is left as it is, as all have yet to come. */
+static void ask_for_next_generation(struct trainer_group *group) {
+    struct failure unused;
+    char key[KEY_BYTES];
+    if (group->connected || !group->generation)
+        return;
+    snprintf(key, sizeof key, RENDEZVOUS_AGAIN_KEY, group->generation);
+    enum status ignored =
+        group->all->set(group->all->context, key, "", 0, &unused);
+    (void)ignored;
 }
 
 static void describe_call(const struct trainer_call *call, char *text,
@@ -247,6 +330,8 @@ static enum status reduce_parts(struct trainer_group *group,
 static enum status run_trainer_call(struct trainer_group *group,
                                     struct failure *why) {
     const struct trainer_call *call = &group->call;
+    if (is_outdated(group))
+        leave_generation(group);
     enum status status =
         group->connected ? STATUS_OK : connect_trainers(group, why);
     if (!status)
@@ -317,10 +402,11 @@ static void call_roll(struct trainer_group *group, const char *own,
     }
     if (absent.count)
         status_fail(why, FAILURE_PEER_SILENT,
-                    "rank%s %s did not call it within timeouts.step (%g s), "
-                    "and rank%s %s did%s",
-                    absent.count > 1 ? "s" : "", absent.text, settings->timeout,
-                    here.count > 1 ? "s" : "", here.text, other);
+                    "rank%s %s did not call it within %s (%g s), and rank%s %s "
+                    "did%s",
+                    absent.count > 1 ? "s" : "", absent.text, limit_name(group),
+                    call_limit(group), here.count > 1 ? "s" : "", here.text,
+                    other);
     else if (group->connected)
         status_fail(why, FAILURE_PEER_SILENT,
                     "all ranks have called it%s, and it has not ended within "
@@ -349,8 +435,10 @@ static void *serve_trainer_calls(void *argument) {
         waiter_leave(&group->waiter);
         struct failure why = {0};
         group->count++;
-        if (run_trainer_call(group, &why))
+        if (run_trainer_call(group, &why)) {
             note_failed_call(group, &why);
+            ask_for_next_generation(group);
+        }
         waiter_enter(&group->waiter);
         group->why = why;
         group->state = CALL_ENDED;
@@ -390,8 +478,9 @@ static enum status begin_trainer_call(struct trainer_group *group,
                                  "is complete")
                    : STATUS_OK;
     *why = group->why;
-    if (why->code != FAILURE_NONE)
+    if (why->code != FAILURE_NONE && !is_outdated(group))
         return failure_code_status(why->code);
+    *why = (struct failure){.code = FAILURE_NONE};
     char *copy = realloc(group->data, bytes ? bytes : 1);
     if (!copy)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for %zu bytes",

@@ -2,7 +2,8 @@
 /* Collectives of a caller's model among the run's trainers, in any mode. The
  * group connects at the first call; a run without one opens no port. A thread
  * of the group does the work, so that a call can return early and be continued,
- * and a lost peer ends no other part of the process. */
+ * and a lost peer ends no other part of the process: calls fail until that rank
+ * has joined the run again, and then the group connects anew. */
 #ifndef CAPSTAN_TRAINER_GROUP_H
 #define CAPSTAN_TRAINER_GROUP_H
 
