@@ -136,9 +136,10 @@ def _hint(error: BaseException) -> str:
         return ""
     if _meets_no_group(error):
         return (
-            "capstan: a run has no process group of torch.distributed until "
-            "run.init_process_group() makes one of its trainers, for barrier, "
-            "all_reduce and the other collectives; leave "
+            "capstan: this run has no process group of torch.distributed, as "
+            "init(process_group=False) or destroy_process_group() has left it "
+            "without: run.init_process_group() makes one of its trainers, for "
+            "barrier, all_reduce and the other collectives; leave "
             "DistributedDataParallel out, as gradients are averaged by "
             "DistributedOptimizer; run.rank and run.size are get_rank and "
             "get_world_size"

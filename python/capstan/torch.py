@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.data import DataLoader, Subset
 
 from . import (
@@ -111,6 +112,7 @@ class Run(PlainRun):
     _batch = 0  # of the epoch, that shard() has given last; of steps() the turn
     _kept_batch: int | None = None  # where a resumed run goes on
     _back: list[torch.Tensor] = []  # what it had when it went back
+    _watch: Any = None  # of modules that average gradients themselves
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -147,21 +149,45 @@ class Run(PlainRun):
         super()._free()
         if self.optimizer:
             self.optimizer.capstan_close()
+        if self._watch:
+            self._watch.remove()
 
     def init_process_group(self) -> None:
         """The run's trainers become torch.distributed's default group.
 
-        In place of the script's init_process_group(), after init(): then its
-        all_reduce, all_gather, broadcast, barrier, reduce, reduce_scatter,
-        gather, scatter and all_to_all, and those of objects, are collectives
-        of the run. Others, and groups of some ranks, are errors with their
-        names. Gradients are averaged by DistributedOptimizer.
+        init() has done so, but with process_group=False, or where the script
+        has ended the group. all_reduce, all_gather, broadcast, barrier,
+        reduce, reduce_scatter, gather, scatter and all_to_all, and those of
+        objects, are collectives of the run. Others, and groups of some ranks,
+        are errors with their names. Gradients are averaged by
+        DistributedOptimizer.
         """
         if not torch.distributed.is_available():
             raise wrong("this torch has no torch.distributed")
         from . import torch_group
 
-        torch_group.make(self)
+        if torch_group.is_there_of(self):
+            self._say("the run's trainers are the default group already")
+        elif not self._make_group():
+            raise wrong(
+                "a process group is there already: leave the script's "
+                "init_process_group out, or make it after capstan.init()"
+            )
+
+    def _make_group(self) -> bool:
+        """Makes the default group, unless the script has one."""
+        from . import torch_group
+
+        made = torch_group.make(self)
+        if made and self._watch is None:
+            self._watch = register_module_module_registration_hook(
+                lambda module, *_: _check_alone(module)
+            )
+        return made
+
+    def _say(self, text: str) -> None:
+        if self.logs and self.rank == 0:
+            print(f"capstan: {text}", file=sys.stderr)
 
     def report(self, loss: float, samples: int, correct: int = 0) -> None:
         """Reports the mean LOSS over SAMPLES with the next step."""
@@ -268,6 +294,7 @@ def init(
     optimizers: int = 1,
     tables: str | None = None,
     state_rows: int = 1_000_000,
+    process_group: bool = True,
     **keys: Unpack[JobKeys],
 ) -> Run:
     """capstan.init() for torch.
@@ -279,6 +306,8 @@ def init(
     TABLES "sparse": DistributedOptimizer makes tables of the model's
     nn.Embedding and nn.EmbeddingBag with sparse=True. STATE_ROWS: of a table
     with more rows state_dict() is an error.
+    PROCESS_GROUP: the run's trainers are the default group of
+    torch.distributed, which connects at its first collective.
     """
     if frozen not in ("assigned", "trained"):
         raise wrong(f'frozen is "{frozen}"; allowed: assigned, trained')
@@ -290,7 +319,17 @@ def init(
         raise wrong(f'tables is {tables!r}; allowed: "sparse", None')
     if tables and optimizers > 1:
         raise wrong("init(tables='sparse') takes one DistributedOptimizer")
+    if type(process_group) is not bool:
+        raise wrong(
+            f"process_group is {process_group!r}; allowed: True, False"
+        )
     run = join(Run, job, keep_env, log, keys)
+    if process_group and torch.distributed.is_available():
+        if not run._make_group():
+            run._say(
+                "the script has a process group of torch.distributed already, "
+                "whose collectives are not the run's"
+            )
     run.frozen, run.num_optimizers = frozen, optimizers
     run.takes_sparse, run.state_rows = tables == "sparse", state_rows
     if optimizers > 1:
@@ -307,15 +346,25 @@ def torch_run() -> Run:
     return run
 
 
+_ALONE = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+
+
+def _check_alone(module: nn.Module) -> None:
+    """Raises ConfigError if MODULE averages gradients itself."""
+    kinds = [kind.__name__ for kind in type(module).__mro__]
+    for name in _ALONE:
+        if name in kinds:
+            raise wrong(
+                f"the model is in {name}, which averages the gradients as "
+                "DistributedOptimizer does: leave it out, and give "
+                "DistributedOptimizer the model within it"
+            )
+
+
 def _check_modules(run: Run, model: nn.Module) -> None:
     """Raises ConfigError if a module of MODEL meets other ranks by itself."""
     for module in model.modules():
-        if isinstance(module, nn.parallel.DistributedDataParallel):
-            raise wrong(
-                "the model is in DistributedDataParallel, which averages the "
-                "gradients as DistributedOptimizer does: leave it out, or give "
-                "DistributedOptimizer its .module"
-            )
+        _check_alone(module)
         if isinstance(module, nn.SyncBatchNorm) and run.is_stale:
             raise wrong(
                 "the model has SyncBatchNorm, in whose forward pass all ranks "

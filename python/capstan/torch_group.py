@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -45,6 +49,16 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
+class _NoStore(dist.Store):
+    """Ranks meet by way of the chief, and by no store of torch's."""
+
+    def _refuse(self, *arguments: Any) -> NoReturn:
+        _refuse("a store")
+
+    set = get = add = wait = check = compare_set = delete_key = _refuse
+    num_keys = append = multi_get = multi_set = _refuse
+
+
 class Group(dist.ProcessGroup):
     """Each call is complete when it returns, also with async_op=True."""
 
@@ -55,6 +69,10 @@ class Group(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return "capstan"
 
+    @property
+    def group_name(self) -> str:
+        return dist.distributed_c10d._world.pg_names[self]
+
     def size(self) -> int:
         return self._run.size
 
@@ -62,6 +80,7 @@ class Group(dist.ProcessGroup):
         return self._run.rank
 
     def _reduced(self, tensor: Tensor, op: Any) -> Tensor:
+        """In host memory, of the type that it was computed in."""
         # Only a ReduceOp on the left equals its kind, and it has no hash.
         name = next((n for kind, n in _OPS.items() if op == kind), None)
         if name is None or tensor.is_complex():
@@ -73,7 +92,7 @@ class Group(dist.ProcessGroup):
         if values.dtype in _SHORT:
             values = values.float()
         found = self._run.all_reduce(values.contiguous().numpy(), name)
-        return torch.from_numpy(found).to(tensor)
+        return torch.from_numpy(found)
 
     def _of_all(self, tensor: Tensor) -> np.ndarray:
         return self._run.all_gather(bytes_of(tensor))
@@ -127,6 +146,12 @@ class Group(dist.ProcessGroup):
                     _fill(part, data)
         return _done(outputs)
 
+    def gather_single(self, output: Tensor, tensor: Tensor, opts: Any) -> Any:
+        found = self._of_all(tensor)
+        if self._run.rank == opts.rootRank:
+            _fill(output, found.reshape(-1))
+        return _done(output)
+
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         for i, tensor in enumerate(outputs):
             all_parts = np.zeros(
@@ -176,19 +201,30 @@ class Group(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def send(self, *arguments: Any) -> NoReturn:
-        _refuse("send")
 
-    def recv(self, *arguments: Any) -> NoReturn:
-        _refuse("recv")
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: Group, *arguments: Any, **named: Any) -> NoReturn:
+        _refuse(name)
 
-    recv_anysource = recv
+    return refuse
 
-    def all_gather_single_coalesced(self, *arguments: Any) -> NoReturn:
-        _refuse("a coalesced all_gather")
 
-    def reduce_scatter_single_coalesced(self, *arguments: Any) -> NoReturn:
-        _refuse("a coalesced reduce_scatter")
+# What else torch.distributed calls, of all its releases.
+for _method, _name in {
+    "send": "send",
+    "recv": "recv",
+    "recv_anysource": "recv",
+    "allgather_coalesced": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced": "a coalesced all_gather",
+    "all_gather_single_coalesced": "a coalesced all_gather",
+    "reduce_scatter_tensor_coalesced": "a coalesced reduce_scatter",
+    "reduce_scatter_single_coalesced": "a coalesced reduce_scatter",
+    "merge_remote_group": "merge_remote_group",
+    "new_window": "a window",
+    "reconfigure": "a group that changes its ranks",
+    "set_timeout": "set_timeout, as timeouts.step is the deadline,",
+}.items():
+    setattr(Group, _method, _refused(_name))
 
 
 def _open(store: Any, rank: int, size: int, timeout: timedelta) -> Group:
@@ -209,15 +245,133 @@ def register() -> None:
         )
 
 
-def make(run: Run) -> None:
-    """The default group is RUN's trainers."""
+# The default group
+
+
+def is_there() -> bool:
+    """Is the default group one of a run's trainers?"""
+    return dist.is_initialized() and isinstance(dist.group.WORLD, Group)
+
+
+def is_there_of(run: Run) -> bool:
+    """Is the default group RUN's trainers?"""
+    return is_there() and dist.group.WORLD._run is run
+
+
+def make(run: Run) -> bool:
+    """The default group is RUN's trainers, unless another is there already.
+
+    A group connects at its first collective.
+    """
+    if is_there_of(run):
+        return True
+    if is_there():
+        dist.destroy_process_group()  # of a run that is closed
     if dist.is_initialized():
-        raise wrong(
-            "a process group is there already: leave the script's "
-            "init_process_group out"
-        )
+        return False
+    _served[:] = [run]
     register()
-    store = dist.HashStore()
-    dist.init_process_group(
-        "capstan", store=store, rank=run.rank, world_size=run.size
+    _take_scripts_calls()
+    hook = sys.excepthook
+    _plain["init_process_group"](
+        "capstan", store=_store, rank=run.rank, world_size=run.size
     )
+    sys.excepthook = hook  # torch's loses the text of one that exits
+    return True
+
+
+_store = _NoStore()  # kept alive: torch has it by reference
+_plain: dict[str, Callable[..., Any]] = {}  # torch's, by name
+_served: list[Run] = []  # the last one
+
+
+def _init_process_group(*arguments: Any, **named: Any) -> None:
+    """The script's: its ranks are the run's."""
+    plain = _plain["init_process_group"]
+    run = _served[0]
+    if run.is_closed:
+        if is_there():
+            dist.destroy_process_group()
+        return plain(*arguments, **named)
+    given = inspect.signature(plain).bind(*arguments, **named).arguments
+    for name, own in ("world_size", run.size), ("rank", run.rank):
+        if given.get(name, -1) not in (-1, None, own):
+            raise wrong(
+                f"init_process_group({name}={given[name]}) in a run of "
+                f"{run.size} trainers, of which this is rank {run.rank}: "
+                "take run.rank and run.size, or leave both out"
+            )
+    if not make(run):
+        return plain(*arguments, **named)  # torch's own error
+    if run.logs and run.rank == 0:
+        print(
+            f"capstan: init_process_group({given.get('backend') or ''}): the "
+            "default group is the run's trainers, with the deadline "
+            "timeouts.step",
+            file=sys.stderr,
+        )
+
+
+def _new_group(*arguments: Any, **named: Any) -> Any:
+    """The script's: of all ranks, by the run's collectives."""
+    plain = _plain["new_group"]
+    bound = inspect.signature(plain).bind(*arguments, **named)
+    if is_there():
+        ranks = bound.arguments.get("ranks")
+        if ranks is not None and sorted(ranks) != list(
+            range(dist.get_world_size())
+        ):
+            raise wrong(
+                f"new_group({list(ranks)}) in backend capstan: a group has "
+                "all ranks of the run"
+            )
+        bound.arguments["backend"] = "capstan"
+    return plain(*bound.args, **bound.kwargs)
+
+
+# Calls that ask for more than the group before they come to it.
+_BEFORE_THE_GROUP = (
+    "batch_isend_irecv",
+    "monitored_barrier",
+    "shrink_group",
+    "split_group",
+)
+
+
+def _refuses(name: str) -> Callable[..., Any]:
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if is_there():
+            _refuse(name)
+        return _plain[name](*arguments, **named)
+
+    return call
+
+
+def _take_scripts_calls() -> None:
+    """Scripts and frameworks call these in place of torch's."""
+    if _plain:
+        return
+    own = {"init_process_group": _init_process_group, "new_group": _new_group}
+    for name in _BEFORE_THE_GROUP:
+        own[name] = _refuses(name)
+    for name, function in own.items():
+        plain = getattr(dist.distributed_c10d, name, None)
+        if plain is None:  # in a release of torch
+            continue
+        _plain[name] = plain
+        function = functools.wraps(plain)(function)
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get(name) is plain:
+                setattr(module, name, function)
+
+
+@contextlib.contextmanager
+def hidden() -> Iterator[None]:
+    """Within it a DataLoader of an IterDataPipe calls no collective."""
+    plain = dist.is_initialized
+    dist.is_initialized = lambda: False
+    try:
+        yield
+    finally:
+        dist.is_initialized = plain

@@ -8,6 +8,7 @@ run goes on within it.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -301,13 +302,25 @@ class Shard:
             raise TypeError("a stream has no length")
         return len(self._loader)
 
+    def _apart(self) -> contextlib.AbstractContextManager[None]:
+        """Where torch would share a seed among ranks, which the run has done.
+
+        A rank that joins late would wait for the next epoch of the others.
+        """
+        piped = isinstance(self._loader.dataset, IterDataPipe)
+        if not piped or not torch.distributed.is_available():
+            return contextlib.nullcontext()
+        from . import torch_group
+
+        return torch_group.hidden()
+
     def _batches(self) -> Iterator[Any]:
         if self._drawn is None:
             yield from self._loader
             return
         # The script's generators are apart: what a resumed run reads again
         # leaves them as the checkpoint had them.
-        with self._drawn:
+        with self._drawn, self._apart():
             batches = iter(self._loader)
         number = 0
         while True:

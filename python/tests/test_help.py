@@ -41,6 +41,14 @@ class Help(unittest.TestCase):
             with self.assertRaisesRegex(capstan.ConfigError, "no_such_key"):
                 init(no_such_key=1)
 
+    def test_the_process_group_is_there_by_default(self):
+        init = capstan.torch.init
+        found = inspect.signature(init).parameters["process_group"]
+        self.assertEqual([found.annotation, found.default], ["bool", True])
+        self.assertIn("PROCESS_GROUP:", pydoc.plain(pydoc.render_doc(init)))
+        with self.assertRaisesRegex(capstan.ConfigError, "process_group is 0"):
+            init(process_group=0)
+
     def test_rules_stand_side_by_side(self):
         text = pydoc.plain(pydoc.render_doc(capstan.torch.DistributedOptimizer))
         for row in "it runs", ".grad after", "clipping", "staleness", "restart":

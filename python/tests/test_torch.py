@@ -971,10 +971,29 @@ class Errors(unittest.TestCase):
                 found = run.error("worker0")
                 self.assertIn("Error: ", found)  # torch's own
                 self.assertEqual(
-                    found.count("capstan: a run has no process group"),
+                    found.count("capstan: this run has no process group"),
                     call != "own",
                     found,
                 )
+
+    def test_calls_of_a_script_that_do_not_fit_its_run(self):
+        for call, code, text in (
+            ("size", 2, "(world_size=3) in a run of 1 trainers"),
+            ("rank", 2, "(rank=1) in a run of 1 trainers"),
+            ("ddp", 2, "the model is in DistributedDataParallel"),
+            ("barrier", 2, "a store in backend capstan"),
+            ("before", 2, "a process group is there already"),
+            ("none", 1, "KeyError: \"a script's own error\""),
+        ):
+            with (
+                self.subTest(call),
+                ranks("wrong_group", 0, 1, call=call) as run,
+            ):
+                self.assertEqual(run.wait(), {"worker0": code})
+                self.assertIn(text, run.error("worker0"))
+                if call == "before":  # and it stays
+                    self.assertEqual(run.result("worker0"), "gloo")
+                    self.assertIn("are not the run's", run.error("worker0"))
 
     def test_modules_that_meet_other_ranks_themselves(self):
         for how, text in (
@@ -1112,6 +1131,54 @@ class Distributed(unittest.TestCase):
                     self.assertEqual(found, expected)
                     self.assertIn("send in backend capstan", refused[0])
                     self.assertIn("allowed are sum, mean", refused[1])
+                told = run.error("worker0")
+                self.assertIn("init_process_group(nccl): the default", told)
+                self.assertIn("are the default group already", told)
+
+    def test_tensors_of_a_gpu_go_by_a_copy(self):
+        with Cluster("torch_ranks.py", "late_collectives", 0, 2) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in range(2):
+                found = run.result(f"worker{rank}")
+                self.assertEqual(found, [True] * 6)
+
+    def test_the_default_group_opens_no_port_before_a_collective(self):
+        with Cluster("torch_ranks.py", "group_ports", 1, 2) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in range(2):
+                found = run.result(f"worker{rank}")
+                backend, *training, after, is_there = found
+                self.assertEqual(backend, "capstan")
+                self.assertEqual(len(set(training)), 1, training)
+                self.assertGreater(after, training[0])
+                self.assertFalse(is_there)
+
+    def test_calls_that_are_not_carried_are_refused_by_name(self):
+        names = {
+            "recv of any": "recv in",
+            "isend": "send in",
+            "irecv": "recv in",
+            "send_object_list": "send in",
+            "recv_object_list": "recv in",
+            "new_group": "new_group([0]) in",
+            "new_subgroups": "new_group([0]) in",
+            "new_subgroups_by_enumeration": "new_group([0]) in",
+            "set_timeout": "set_timeout, as timeouts.step",
+            "BAND": "a reduction of torch.int64",
+            "BOR": "a reduction of torch.int64",
+            "BXOR": "a reduction of torch.int64",
+            "PREMUL_SUM": "a reduction of torch.float32",
+            "init_device_mesh": "new_group([0]) in",
+        }
+        with Cluster("torch_ranks.py", "refused_calls", 0, 2) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in range(2):
+                found, unknown = run.result(f"worker{rank}")
+                self.assertEqual(unknown, [])
+                for name, text in found.items():
+                    with self.subTest(name):
+                        expected = names.get(name, f"{name} in")
+                        self.assertIn(f"ConfigError: {expected}", text)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+from datetime import timedelta
 
 import device
 import late_gpu
@@ -17,10 +18,12 @@ import numpy as np
 import processes
 import torch
 import torch.distributed as dist
+from numpy_ranks import sockets
 from torch import nn
+from torch.distributed import init_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import capstan.torch as capstan
 from capstan import init as numpy_init
@@ -654,8 +657,8 @@ def replace(run, net, optimizer, loss):
 
 
 def without_group(call):
-    """Calls torch.distributed's CALL after init()."""
-    capstan.init()
+    """Calls torch.distributed's CALL where init() has made no group."""
+    capstan.init(process_group=False)
     calls = {
         "barrier": dist.barrier,
         "all_reduce": lambda: dist.all_reduce(torch.ones(2)),
@@ -673,12 +676,123 @@ def own_group():
     dist.broadcast(torch.ones(2), 5)
 
 
+def wrong_group(call):
+    """What a script's own calls do once init() has made the group."""
+    if call == "before":
+        store = dist.HashStore()
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    run = capstan.init()
+    if call == "before":
+        print(json.dumps(dist.get_backend()), flush=True)
+        run.init_process_group()
+    if call == "size":
+        dist.init_process_group("gloo", rank=run.rank, world_size=3)
+    if call == "rank":
+        dist.init_process_group(backend="gloo", rank=1 - run.rank)
+    if call == "ddp":
+        nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+    if call == "barrier":
+        dist.distributed_c10d._get_default_store().set("a", "b")
+    raise KeyError("a script's own error")
+
+
+def group_ports():
+    """Prints the sockets of this process in training, and after a collective."""
+    run = capstan.init(steps=3)
+    found = [dist.is_initialized() and dist.get_backend()]
+    net = model_of("mlp", 0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(optimizer, net)
+    for _ in run.steps(3):
+        net(torch.ones(2, INPUTS)).sum().backward()
+        optimizer.step()
+        found.append(sockets())
+    dist.barrier()
+    found.append(sockets())
+    run.close()
+    dist.destroy_process_group()
+    found.append(dist.is_initialized())
+    print(json.dumps(found))
+
+
+CARRIED = """all_gather all_gather_into_tensor all_gather_object
+all_gather_single all_reduce all_reduce_coalesced all_to_all all_to_all_single
+barrier broadcast broadcast_object_list gather gather_into_tensor gather_object
+gather_single new_group reduce reduce_scatter reduce_scatter_single
+reduce_scatter_tensor scatter scatter_object_list"""
+WITHOUT_OTHERS = """default_pg_timeout destroy_process_group get_backend
+get_backend_config get_backend_impl get_debug_level
+get_default_backend_for_device get_global_rank get_group_rank
+get_node_local_rank get_pg_count get_process_group_ranks get_rank
+get_world_size group init_process_group is_backend_available
+is_gloo_available is_initialized is_mpi_available is_nccl_available
+is_torchelastic_launched is_ucc_available is_xccl_available record_comm
+reduce_op supports_complex"""
+
+
+NEWER = "init_device_mesh", "set_timeout", "shrink_group", "split_group"
+
+
+def refused_calls():
+    """Prints the text of each call of torch.distributed that is not carried,
+    and those of which none of the tables knows."""
+    run = capstan.init()
+    dist.barrier()  # so that the run may end without a step
+    t, other, c10d = torch.ones(2), 1 - run.rank, dist.distributed_c10d
+    parts, text = [torch.ones(2), torch.ones(2)], {}
+    calls = {
+        "send": lambda: dist.send(t, other),
+        "recv": lambda: dist.recv(t, other),
+        "recv of any": lambda: dist.recv(t),
+        "isend": lambda: dist.isend(t, other),
+        "irecv": lambda: dist.irecv(t, other),
+        "send_object_list": lambda: dist.send_object_list([1], other),
+        "recv_object_list": lambda: dist.recv_object_list([None], other),
+        "batch_isend_irecv": lambda: dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, t, other)]
+        ),
+        "all_gather_coalesced": lambda: c10d.all_gather_coalesced([parts], [t]),
+        "monitored_barrier": dist.monitored_barrier,
+        "new_group": lambda: dist.new_group([0]),
+        "new_subgroups": lambda: dist.new_subgroups(1),
+        "new_subgroups_by_enumeration": lambda: (
+            dist.new_subgroups_by_enumeration([[0], [1]])
+        ),
+        "split_group": lambda: c10d.split_group(split_ranks=[[0], [1]]),
+        "shrink_group": lambda: c10d.shrink_group([1]),
+        "set_timeout": lambda: c10d.set_timeout(timedelta(seconds=9)),
+        **{
+            op: lambda op=op: run_all_reduce(t.long(), op)
+            for op in ("BAND", "BOR", "BXOR")
+        },
+        "PREMUL_SUM": lambda: dist.all_reduce(
+            t, torch._C._distributed_c10d._make_nccl_premul_sum(2.0)
+        ),
+        "init_device_mesh": lambda: dist.init_device_mesh("cpu", (2, 1)),
+    }
+    for name, call in calls.items():
+        if name in NEWER and not (hasattr(c10d, name) or hasattr(dist, name)):
+            continue
+        try:
+            call()
+            text[name] = "none"
+        except Exception as error:
+            text[name] = f"{type(error).__name__}: {error}"
+    known = {*CARRIED.split(), *WITHOUT_OTHERS.split(), *calls}
+    public = {n for n in c10d.__all__ if n[0].islower()}
+    run.close()
+    print(json.dumps([text, sorted(public - known)]))
+
+
+def run_all_reduce(tensor, op):
+    dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
+
+
 def meets(how):
     """Gives DistributedOptimizer a model that meets other ranks itself."""
     keys = {"strategy": {"staleness": 1}} if how == "stale" else {}
     run = capstan.init(**keys)
     if how == "ddp":
-        run.init_process_group()
         net = nn.parallel.DistributedDataParallel(model_of("mlp", 0))
     else:
         norm = nn.BatchNorm1d(CLASSES)
@@ -932,7 +1046,7 @@ def loader_of(kind, run):
         sampler = utils.RandomSampler(samples, replacement=True)
         return DataLoader(samples, 3, sampler=sampler), {}
     if kind == "distributed":
-        sampler = utils.DistributedSampler(samples, run.size, run.rank)
+        sampler = utils.DistributedSampler(samples)  # of the default group
         return DataLoader(samples, 3, sampler=sampler), {}
     if kind == "batches":
         order = utils.RandomSampler(samples)
@@ -1220,6 +1334,7 @@ def by_hand():
 def distributed(with_ps):
     """The calls of torch.distributed, beside what one process computes."""
     run = capstan.init(strategy="ps" if with_ps else "allreduce")
+    init_process_group("nccl", timeout=timedelta(seconds=9))
     run.init_process_group()
     rank, size = dist.get_rank(), dist.get_world_size()
     of = [torch.arange(6.0).reshape(2, 3) * (r + 1) for r in range(size)]
@@ -1270,7 +1385,14 @@ def distributed(with_ps):
         piece.item() == rank * size,
         turned.tolist() == [float(r) for r in range(size)],
     ]
-    expected["others"] = [True] * 9
+    group = dist.new_group(backend="gloo")
+    dist.all_reduce(total.zero_().add_(1), group=group)
+    sampler = DistributedSampler(range(5 * size), shuffle=False)
+    found["others"] += [
+        total.unique().tolist() == [size],
+        list(sampler) == list(range(rank, 5 * size, size)),
+    ]
+    expected["others"] = [True] * 11
     refused = []
     for call in (
         lambda: dist.send(mine, 1 - rank),
@@ -1281,6 +1403,9 @@ def distributed(with_ps):
         except capstan.ConfigError as error:
             refused.append(str(error))
     dist.destroy_process_group()
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    dist.barrier()
+    dist.destroy_process_group()
     model = torch.nn.Linear(3, 1)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model
@@ -1289,6 +1414,32 @@ def distributed(with_ps):
     optimizer.step()
     run.close()
     print(json.dumps([found, expected, refused]))
+
+
+def late_collectives():
+    """Those of tensors on a late GPU, by the methods that torch calls."""
+    run = capstan.init()
+    group, rank, size = dist.group.WORLD, run.rank, run.size
+    of = [torch.arange(6.0) * (r + 1) for r in range(size)]
+    gpu, nan = torch.device("cuda", 0), torch.full((6,), torch.nan)
+    from_1 = dist.BroadcastOptions()
+    from_1.rootRank = 1
+    sums = dist.distributed_c10d.ReduceScatterOptions()
+    with late_gpu.Gpus().are_cuda():
+        mine = of[rank].to(gpu, non_blocking=True)
+        total, sent = mine.clone(), mine.clone()
+        parts = [late_gpu.put(nan.clone(), 0) for _ in of]
+        joined = late_gpu.put(nan.repeat(size), 0)
+        piece = late_gpu.put(nan.clone(), 0)
+        group.allreduce([total])
+        group.broadcast([sent], from_1)
+        group.allgather([parts], [mine])
+        group.all_gather_single(joined, mine)
+        group.reduce_scatter([piece], [[mine * r for r in range(size)]], sums)
+        found = [t.cpu() for t in (total, sent, *parts, joined, piece)]
+    expected = [sum(of), of[1], *of, torch.cat(of), sum(of) * rank]
+    run.close()
+    print(json.dumps([torch.equal(a, b) for a, b in zip(found, expected)]))
 
 
 def uneven_net():

@@ -91,8 +91,10 @@ def session() -> Session:
 
 def find_hosts() -> None:
     """Asks once which ranks share a host; all ranks call it, in init()."""
+    from .calls import Call, meet  # which imports this
+
     with current()._preparing():
-        session().hosts = current().all_gather_object(socket.gethostname())
+        session().hosts = meet(Call("init", None, ()), socket.gethostname())
 
 
 # This process's place
