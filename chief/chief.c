@@ -557,6 +557,13 @@ static void chief_plan(struct run *run) {
     }
 }
 
+static void record_deaths(struct run *run, int record) {
+    unsigned deaths = rewind_deaths(run);
+    if (deaths != run->recorded_deaths)
+        launch_record_write_deaths(record, deaths);
+    run->recorded_deaths = deaths;
+}
+
 /* Handles events first. Then each part checks what has become due; a part runs
  * after the parts whose outcome it depends on. */
 static void chief_run_iteration(struct run *run, struct discovery *discovery,
@@ -598,6 +605,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     control_server_step(run->control_server, now, heartbeat_interval);
     if (run->phase < RUN_FINISHING || run->failed_to_start)
         discovery_step(discovery, now);
+    record_deaths(run, settings->record);
     chief_report_health(run, settings->health, now);
 }
 

@@ -2,6 +2,8 @@
 #include "chief/rewind.h"
 
 #include "chief/run.h"
+#include "core/base/time.h"
+#include "proto/messages/launch_record.h"
 #include "proto/plan/plan.h"
 
 #include <assert.h>
@@ -64,11 +66,41 @@ static bool may_go_back(const struct run *run) {
            job->recovery != JOB_END && !run->shutdown.interrupted;
 }
 
-bool rewind_begin(struct run *run, const char *departed) {
+/* A kill in the last two seconds, at the rate so far, may find a trainer past
+ * its loop. */
+static bool ends_soon(const struct run *run, uint64_t step) {
+    const struct run_schedule *schedule = &run->plan.schedule;
+    double seconds = time_to_seconds(time_now() - run->training_since);
+    double rate = (double)(step - schedule->start) / seconds;
+    return !run_is_endless(run) &&
+           (double)schedule->total - (double)step < 2 * rate;
+}
+
+unsigned rewind_deaths(const struct run *run) {
+    const struct roster *roster = &run->roster;
+    uint64_t step = run_step(run);
+    if (run->phase != RUN_TRAINING || run->allreduce || run->series ||
+        roster_count(roster, CLUSTER_ROLES, ROSTER_HELD) != roster->count ||
+        run_count_live(run) != roster->num_ranks ||
+        step <= run->plan.schedule.start || ends_soon(run, step) ||
+        (run->lineage && step <= run->lineage->furthest))
+        return 0;
+    return (may_go_back(run) ? LAUNCH_RECORD_PS : 0) |
+           (run->no_restart ? 0 : LAUNCH_RECORD_WORKER);
+}
+
+static void rewind_note_loss(struct rewind_lineage *lineage, uint32_t index) {
+    lineage->lost = index;
+    if (!lineage->lost_at)
+        lineage->lost_at = time_now();
+}
+
+bool rewind_begin(struct run *run, uint32_t index, const char *departed) {
     bool saved = run->checkpoints.has_saved;
     if (!may_go_back(run))
         return false;
     run->is_rewinding = true;
+    rewind_note_loss(run->lineage, index);
     run_stop(run, FAILURE_PEER_LOST, "%s, and its weights with it", departed);
     log_warning(run->log, "run_rewinds",
                 "after step %" PRIu64 " the run goes back to %s%s, and waits "
@@ -177,7 +209,12 @@ void rewind_go_on(struct run *run) {
     run->lineage->reached = start;
     take_untrained(run);
     log_info(run->log, "run_rewound",
-             "the run goes on after step %" PRIu64 ": %" PRIu64
-             " step%s computed again",
-             start, again, again == 1 ? " is" : "s are");
+             "the run goes on after step %" PRIu64
+             ", %.2f s after the loss of ps %u, whose place pid %u has: "
+             "%" PRIu64 " step%s computed again",
+             start, time_to_seconds(time_now() - run->lineage->lost_at),
+             run->lineage->lost,
+             roster_ps(&run->roster, run->lineage->lost)->pid, again,
+             again == 1 ? " is" : "s are");
+    run->lineage->lost_at = 0;
 }

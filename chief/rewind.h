@@ -28,6 +28,8 @@ struct rewind_lineage {
     uint64_t again;    /* steps that were computed more than once */
     int64_t opened;    /* when the first began; 0: the first is not over */
     bool traced;       /* its timeline is written */
+    int64_t lost_at;   /* when a ps was lost that is awaited; 0: none is */
+    uint32_t lost;     /* its index */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
         uint64_t first, steps;        /* as of struct run_absence */
@@ -37,9 +39,14 @@ struct rewind_lineage {
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
 enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
 
-/* Ends RUN to go back, since DEPARTED ("ps 1 on host a (pid 7) ..."), which
- * held weights. False: it cannot. */
-bool rewind_begin(struct run *run, const char *departed);
+/* Ends RUN to go back, since ps INDEX is gone, which DEPARTED describes ("ps 1
+ * on host a (pid 7) ..."). False: it cannot. */
+bool rewind_begin(struct run *run, uint32_t index, const char *departed);
+
+/* The deaths (launch_record.h) that RUN survives now, for a drill that awaits
+ * them: all members train, further than any run before this one did, and the
+ * last two seconds of the run have not begun. */
+unsigned rewind_deaths(const struct run *run);
 
 /* Each turn of the chief's loop. Once the trainers of an external model train:
  * tells if they cannot go back, else asks for a first checkpoint. */
@@ -51,8 +58,8 @@ bool rewind_end(struct run *run);
 /* RUN's checkpoint of STEP is complete: what is untrained up to it stays so. */
 void rewind_keep_untrained(struct run *run, uint64_t step);
 
-/* RUN's first step is planned: tells what it computes again, and takes over
- * what the steps before it lack. */
+/* RUN's first step is planned: tells who is there again and what it computes
+ * again, and takes over what the steps before it lack. */
 void rewind_go_on(struct run *run);
 
 /* The folder of RUN's newest checkpoint, or of that to which it was to go back

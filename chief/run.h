@@ -149,6 +149,7 @@ struct run {
     enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
+    unsigned recorded_deaths; /* rewind_deaths, as the launcher knows them */
     bool rewind_checked;      /* rewind_step has done its part */
     bool is_rewinding;        /* another goes on from its newest checkpoint */
     bool training_stopped;    /* it was stopped in RUN_TRAINING */

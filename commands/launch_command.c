@@ -8,6 +8,7 @@
 #include "commands/launch/children.h"
 #include "commands/launch/death_report.h"
 #include "commands/launch/launch.h"
+#include "commands/launch/restarts.h"
 #include "commands/process_settings.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -35,9 +36,15 @@ enum { FORWARDED = sizeof forwarded / sizeof *forwarded };
 /* Time that SIGKILL may need. */
 static const int64_t AFTER_KILL = 10 * TIME_S;
 
+/* Time in which a process that was started again joins its run: longer than a
+ * script takes to import what it needs. */
+static const int64_t REJOIN_LIMIT = 120 * TIME_S;
+
 struct node_process {
     pid_t pid;  /* 0: has ended */
     int record; /* launch_record.h */
+    struct restarts restarts;
+    int code; /* with which it ended before it was started again */
     char name[32];
 };
 
@@ -48,7 +55,7 @@ struct node_launch {
     struct children children;
     struct node_process *processes; /* [nproc_per_node] */
     struct death_report report;
-    uint32_t alive;
+    uint32_t alive;   /* or to be started again */
     bool ending;      /* all have been told to end */
     bool killed;      /* SIGKILL was sent */
     int64_t deadline; /* of the current step of ending */
@@ -58,6 +65,7 @@ struct node_launch {
 struct node_preparation {
     const struct launch_world *world;
     uint32_t local_rank;
+    bool restarts; /* processes that die are started again */
 };
 
 static void node_launch_set_number(const char *name, uint32_t value) {
@@ -77,7 +85,7 @@ static void node_launch_prepare(void *context) {
     node_launch_set_number("LOCAL_RANK", preparation->local_rank);
     node_launch_set_number("LOCAL_WORLD_SIZE", world->nproc_per_node);
     node_launch_set_number("NODE_RANK", world->node_rank);
-    setenv(LAUNCH_RESTARTS, "0", 1);
+    setenv(LAUNCH_RESTARTS, preparation->restarts ? "1" : "0", 1);
     unsetenv(
         "TORCHELASTIC_USE_AGENT_STORE"); /* set by a launcher around this one */
     if (world->nproc_per_node > 1)
@@ -115,7 +123,8 @@ static char **make_command(const struct options *flags, char *flag) {
 static enum status node_launch_start(struct node_launch *launch,
                                      uint32_t local_rank, struct failure *why) {
     struct node_process *process = &launch->processes[local_rank];
-    struct node_preparation preparation = {launch->world, local_rank};
+    struct node_preparation preparation = {launch->world, local_rank,
+                                           launch->flags->max_restarts > 0};
     char flag[32];
     snprintf(flag, sizeof flag, "--local_rank=%u", local_rank);
     snprintf(process->name, sizeof process->name, "rank %u",
@@ -132,7 +141,10 @@ static enum status node_launch_start(struct node_launch *launch,
                                      .prepare = node_launch_prepare,
                                      .context = &preparation,
                                      .log = launch->log};
+    if (process->record >= 0)
+        close(process->record);
     child.record = process->record = launch_record_open();
+    restarts_begin(&process->restarts);
     enum status status =
         children_start(&launch->children, &child, &process->pid, why);
     free(command);
@@ -147,10 +159,18 @@ static void signal_all(const struct node_launch *launch, int number) {
             kill(-launch->processes[i].pid, number);
 }
 
+static bool is_to_restart(const struct node_process *process) {
+    return !process->pid && process->restarts.at < TIME_NEVER;
+}
+
 static void begin_termination(struct node_launch *launch, int number) {
     signal_all(launch, number);
     if (launch->ending)
         return;
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        launch->alive -= is_to_restart(&launch->processes[i]);
+        launch->processes[i].restarts.at = TIME_NEVER;
+    }
     launch->ending = true;
     launch->deadline = time_now() + time_from_seconds(launch->world->grace);
 }
@@ -176,6 +196,34 @@ static void node_launch_pass_deadline(struct node_launch *launch) {
     launch->deadline = time_now() + AFTER_KILL;
 }
 
+/* Is PROCESS, which has ended, started again? One that leads its run has ended
+ * it, and one that did not find its run again has none to find. */
+static bool node_launch_restarts(struct node_launch *launch,
+                                 struct node_process *process,
+                                 int wait_status) {
+    struct launch_record record;
+    bool leads = !launch_record_read(process->record, &record) && record.run &&
+                 record.incarnation;
+    bool found =
+        launch_record_has_joined(process->record) || WIFSIGNALED(wait_status);
+    return launch->flags->max_restarts && !launch->ending && !leads && found &&
+           restarts_apply(&process->restarts, process->record, wait_status) &&
+           restarts_next(&process->restarts, process->name, wait_status,
+                         launch->flags->max_restarts, launch->log);
+}
+
+/* Has each process ended that did not begin again, or begin again in vain? Then
+ * the run is over. */
+static bool only_late_ones_left(const struct node_launch *launch) {
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        const struct node_process *process = &launch->processes[i];
+        if (process->pid && (!process->restarts.follows ||
+                             launch_record_has_joined(process->record)))
+            return false;
+    }
+    return launch->alive;
+}
+
 static void node_launch_handle_exit(struct node_launch *launch,
                                     struct node_process *process,
                                     int wait_status) {
@@ -185,9 +233,13 @@ static void node_launch_handle_exit(struct node_launch *launch,
     launch->alive--;
     death_report_send(&launch->report, process->record, wait_status,
                       launch->log);
-    if (process->record >= 0)
-        close(process->record);
-    process->record = -1;
+    if (node_launch_restarts(launch, process, wait_status)) {
+        process->code = code;
+        launch->alive++;
+        return;
+    }
+    if (!code && !launch->ending && only_late_ones_left(launch))
+        begin_termination(launch, SIGTERM);
     if (!code || launch->ending)
         return;
     status_end_text(wait_status, exit_text, sizeof exit_text);
@@ -204,6 +256,57 @@ static void node_launch_reap(struct node_launch *launch) {
         if (process->pid && children_reap(process->pid, &wait_status))
             node_launch_handle_exit(launch, process, wait_status);
     }
+}
+
+static void node_launch_start_due(struct node_launch *launch, int64_t now) {
+    struct failure why;
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        struct node_process *process = &launch->processes[i];
+        if (!is_to_restart(process) || process->restarts.at > now)
+            continue;
+        launch->alive--;
+        if (!node_launch_start(launch, i, &why))
+            continue;
+        log_failure(launch->log, &why);
+        launch->exit_code = STATUS_RETRY;
+        begin_termination(launch, SIGTERM);
+    }
+}
+
+/* When PROCESS, which was started again, has looked for its run for too long;
+ * TIME_NEVER: it does not. */
+static int64_t join_deadline(const struct node_process *process) {
+    bool looks = process->pid && process->restarts.follows &&
+                 !launch_record_has_joined(process->record);
+    return looks ? process->restarts.started_at + REJOIN_LIMIT : TIME_NEVER;
+}
+
+/* The run of a process that was started again may be over by then, on another
+ * node: nobody tells it so. */
+static void end_seekers(struct node_launch *launch, int64_t now) {
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        const struct node_process *process = &launch->processes[i];
+        if (launch->ending || join_deadline(process) > now)
+            continue;
+        log_error(launch->log, "rank_failed",
+                  "%s was started again and has not joined its run within "
+                  "%lld s, which is over: ending all",
+                  process->name, (long long)(REJOIN_LIMIT / TIME_S));
+        launch->exit_code = process->code;
+        begin_termination(launch, SIGTERM);
+    }
+}
+
+/* The deadline, or what is due before it. */
+static int64_t node_launch_next(const struct node_launch *launch) {
+    int64_t next = launch->deadline;
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
+        const struct node_process *process = &launch->processes[i];
+        int64_t join = launch->ending ? TIME_NEVER : join_deadline(process);
+        int64_t due = process->restarts.at < join ? process->restarts.at : join;
+        next = due < next ? due : next;
+    }
+    return next;
 }
 
 /* SIGUSR1 does not end anything: its meaning is up to the processes. A closing
@@ -224,13 +327,16 @@ static void node_launch_forward_signal(struct node_launch *launch, int number) {
 
 static void node_launch_supervise(struct node_launch *launch) {
     while (launch->alive) {
-        int number = children_wait(&launch->children, launch->deadline);
-        if (!number)
-            node_launch_pass_deadline(launch);
-        else if (number == SIGCHLD)
+        int number = children_wait(&launch->children, node_launch_next(launch));
+        int64_t now = time_now();
+        if (number == SIGCHLD)
             node_launch_reap(launch);
-        else
+        else if (number)
             node_launch_forward_signal(launch, number);
+        else if (now >= launch->deadline)
+            node_launch_pass_deadline(launch);
+        node_launch_start_due(launch, now);
+        end_seekers(launch, now);
     }
 }
 
@@ -241,6 +347,16 @@ static void node_launch_kill_all(struct node_launch *launch) {
             waitpid(launch->processes[i].pid, NULL, 0);
 }
 
+static void node_launch_close(struct node_launch *launch) {
+    death_report_flush(&launch->report);
+    death_report_close(&launch->report);
+    children_close(&launch->children);
+    for (uint32_t i = 0; i < launch->world->nproc_per_node; i++)
+        if (launch->processes[i].record >= 0)
+            close(launch->processes[i].record);
+    free(launch->processes);
+}
+
 /* Starts the processes and returns when the last one has ended. Each has
  * MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE and
  * NODE_RANK, which replace earlier values; OMP_NUM_THREADS is 1 if it is not
@@ -248,7 +364,9 @@ static void node_launch_kill_all(struct node_launch *launch) {
  * gets --local_rank=N as its last argument. A command that ends in .py, or
  * --module, is run by Python.
  *
- * When a process fails, the others get SIGTERM, and SIGKILL after the grace.
+ * A process that a signal ends, or that ends with STATUS_RETRY, while its run
+ * goes on is started again (restarts.h). When another one fails, the others get
+ * SIGTERM, and SIGKILL after the grace.
  * SIGTERM, SIGINT, SIGHUP and SIGQUIT to the launcher are forwarded to all
  * processes and have the same effect; SIGUSR1 is only forwarded. When a process
  * has ended, the rest of its process group is killed. *EXIT_CODE is that of the
@@ -265,6 +383,9 @@ static enum status node_launch_run(const struct options *flags,
     if (!launch.processes)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u processes",
                            world->nproc_per_node);
+    for (uint32_t i = 0; i < world->nproc_per_node; i++)
+        launch.processes[i] =
+            (struct node_process){.record = -1, .restarts.at = TIME_NEVER};
     enum status status =
         children_open(&launch.children, forwarded, FORWARDED, why);
     for (uint32_t i = 0; !status && i < world->nproc_per_node; i++)
@@ -274,10 +395,7 @@ static enum status node_launch_run(const struct options *flags,
     else
         node_launch_supervise(&launch);
     *exit_code = launch.exit_code;
-    death_report_flush(&launch.report);
-    death_report_close(&launch.report);
-    children_close(&launch.children);
-    free(launch.processes);
+    node_launch_close(&launch);
     return status;
 }
 
@@ -333,6 +451,38 @@ enum status launch_command_check_model(const struct options *options,
                        options->job);
 }
 
+/* Why a run of JOB does not survive a drill, or NULL. */
+static const char *drill_obstacle(const struct options *options,
+                                  const struct job *job, bool allreduce) {
+    if (!options->kill)
+        return NULL;
+    if (allreduce)
+        return "all-reduce ends when a rank dies";
+    if (options->kill == OPTIONS_KILL_WORKER)
+        return NULL;
+    if (!job->checkpoint.dir)
+        return "when a ps dies the run goes back, and without checkpoint.dir "
+               "there is nothing to go back to";
+    return job->recovery == JOB_END
+               ? "with strategy.recovery \"end\" the run ends when a ps dies"
+               : NULL;
+}
+
+static enum status check_drill_of_job(const struct options *options,
+                                      const struct job *job, bool allreduce,
+                                      struct failure *why) {
+    const char *obstacle = drill_obstacle(options, job, allreduce);
+    return obstacle ? status_fail(why, FAILURE_JOB_UNFIT, "--kill-every: %s",
+                                  obstacle)
+                    : STATUS_OK;
+}
+
+static unsigned local_kills(const struct options *options) {
+    return options->kill == OPTIONS_KILL_PS       ? LAUNCH_RECORD_PS
+           : options->kill == OPTIONS_KILL_WORKER ? LAUNCH_RECORD_WORKER
+                                                  : 0;
+}
+
 /* Reports errors of the chief or a trainer before any process is started. */
 static enum status check_local_job(
     const struct options *options,
@@ -363,6 +513,8 @@ static enum status check_local_job(
                             : STRATEGY_BY_RANKS;
     }
     status = strategy_choose(&strategy, *job, &given, NULL, why);
+    if (!status)
+        status = check_drill_of_job(options, *job, strategy.allreduce, why);
     if (!status)
         status = job_check_batch(*job, trainers, why);
     return status ? status : check_data_files(&(*job)->data, why);
@@ -473,6 +625,8 @@ static enum status local_script(const struct options *options,
         .stop = job->timeouts.stop,
         .metrics = settings->metrics,
         .max_restarts = options->max_restarts,
+        .kill_every = options->kill_every,
+        .kills = local_kills(options),
         .log = log};
     status = launch_with_summary(&launch, summary, code, why);
     job_free(&job);
@@ -648,6 +802,8 @@ enum status local_command(const struct options *options, struct failure *why) {
         .stop = job->timeouts.stop,
         .metrics = settings.metrics,
         .max_restarts = options->max_restarts,
+        .kill_every = options->kill_every,
+        .kills = local_kills(options),
         .log = &log};
     status = launch_run(&launch, &code, why);
     if (status)

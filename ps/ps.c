@@ -686,7 +686,7 @@ enum status ps_run(const struct ps_settings *settings, struct failure *why) {
                control_client_is_joined(ps->control_client)) {
         if (!why->reported) /* else the chief knows: a signal */
             control_client_send_failed(ps->control_client, why);
-        control_client_leave(ps->control_client);
+        control_client_leave_failed(ps->control_client, why);
     }
     ps_close_all(ps);
     free(ps);

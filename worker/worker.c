@@ -1119,7 +1119,7 @@ enum status worker_run(const struct worker_settings *settings,
     } else if (status && !worker->stopped && worker->control_client &&
                control_client_is_joined(worker->control_client)) {
         control_client_send_failed(worker->control_client, why);
-        control_client_leave(worker->control_client);
+        control_client_leave_failed(worker->control_client, why);
     }
     if (worker->interrupted && (!status || worker->stopped)) {
         status_fail(why, worker->interrupted, "ended by a signal");

@@ -549,7 +549,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
         stop_to_start_again(run, departed,
                             ", and the comparison cannot go on without it");
     } else if (weights && run->phase >= RUN_READYING) {
-        if (!ps || !rewind_begin(run, departed))
+        if (!ps || !rewind_begin(run, slot->index, departed))
             stop_without(run, departed);
     } else if (is_needed_to_begin(run, values, ps)) {
         stop_to_start_again(run, departed, " before the first step");

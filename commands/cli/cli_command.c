@@ -116,7 +116,9 @@ static const struct cli_command commands[CLI_COMMANDS] = {
         {"launch", "COMMAND...",
          "Starts the processes of one node, as torch.distributed.launch does.",
          "COMMAND is any command. Each process gets its rank in the "
-         "environment. If a process fails, all are ended.",
+         "environment. One that a signal ends, or that ends with 138, while "
+         "its run goes on is started again; if one fails otherwise, all are "
+         "ended.",
          CLI_COMMAND_LAUNCH, 1, 1,
          "A value without a flag comes from PET_*, MASTER_ADDR, MASTER_PORT, "
          "NODE_RANK or the variables of Open MPI and Slurm, if they are set.\n\n"

@@ -27,6 +27,18 @@ FLAG(COUNT, num_workers, LOCAL, "workers", "N",
 FLAG(COUNT, max_restarts, LOCAL, "max-restarts", "N",
      "restarts of one process within 10 minutes" BY_DEFAULT("10"),
      .noun = "a count", .max = 1000)
+SAME(COUNT, max_restarts, LAUNCH, "max-restarts", "N",
+     "restarts of one process within 10 minutes" BY_DEFAULT("10"),
+     .also = "max_restarts", .noun = "a count", .max = 1000)
+FLAG(REAL, kill_every, LOCAL, "kill-every", "S",
+     "a drill: about every S seconds end a process of --kill by SIGKILL, once "
+     "the run survives that, and start it again; these do not count as "
+     "restarts",
+     .min = 0.1, .max = 1e6, .takes = "seconds, at least 0.1")
+FLAG(WORD, kill, LOCAL, "kill", "ROLE",
+     "with --kill-every: ps, chief, worker or any of these, drawn evenly; "
+     "chief and any are refused, as the death of a chief ends the run",
+     .words = "ps chief worker any", .takes = "ps, chief, worker or any")
 FLAG(TEXT, nnodes, LAUNCH, "nnodes", "N", "number of nodes (default: 1)")
 FLAG(TEXT, node_rank, LAUNCH, "node_rank", "N",
      "rank of this node, from 0 (default: 0)", .also = "node-rank")

@@ -233,8 +233,36 @@ static const char *check_distribution(const struct options *options) {
     return NULL;
 }
 
+static const char *check_drill(const struct options *options) {
+    if (!options->given.kill_every || !options->given.kill)
+        return options->given.kill_every || options->given.kill
+                   ? "--kill-every and --kill go together"
+                   : NULL;
+    if (options->azureml_distribution)
+        return "--kill-every does not go with --distribution, whose processes "
+               "are not started again";
+    if (options->kill == OPTIONS_KILL_CHIEF)
+        return "--kill chief: the death of a chief ends the run; give --kill "
+               "ps or worker";
+    if (options->kill == OPTIONS_KILL_ANY)
+        return "--kill any: that may be the chief, whose death ends the run; "
+               "give --kill ps or worker";
+    if (options->max_restarts == 0)
+        return "--kill-every with --max-restarts 0: what it kills would not be "
+               "started again";
+    if (options->kill == OPTIONS_KILL_PS)
+        return options->num_ps ? NULL : "--kill ps with --ps 0";
+    if (options->command)
+        return "--kill worker does not go with a command, of which no process "
+               "is started again; give --kill ps";
+    return options->num_workers ? NULL : "--kill worker with --workers 0";
+}
+
 static const char *check_local(const struct options *options) {
+    const char *error = check_drill(options);
     bool distributed = options->azureml_distribution;
+    if (error)
+        return error;
     if (options->command && options->link_gbits > 0)
         return "figures such as --link-gbits do not go with a command";
     if (options->command && !distributed && !options->num_workers)

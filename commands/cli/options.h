@@ -54,6 +54,12 @@ struct options_sizes {
 /* Values of flags that take one of some words, in their order; 0: not given. */
 enum { OPTIONS_TRANSPORT_TCP = 2, OPTIONS_TRANSPORT_SHM };
 enum { OPTIONS_PLACE_APART = 1, OPTIONS_PLACE_PAIRS, OPTIONS_PLACE_ONE };
+enum {
+    OPTIONS_KILL_PS = 1,
+    OPTIONS_KILL_CHIEF,
+    OPTIONS_KILL_WORKER,
+    OPTIONS_KILL_ANY,
+};
 
 /* The types of the kinds in flag_rows.h. */
 #define CLI_FLAG_TYPE_SWITCH bool

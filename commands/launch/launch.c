@@ -7,6 +7,7 @@
 #include "commands/launch/children.h"
 #include "commands/launch/death_report.h"
 #include "commands/launch/port.h"
+#include "commands/launch/restarts.h"
 #include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,9 +98,8 @@ struct launch_process {
     char exit_text[96];   /* how it ended before it had joined, or closed, the
                              run, which ends for that reason; "" */
     uint64_t incarnation; /* in the run that it did not close; 0: it did */
-    unsigned restarts;    /* within RESTART_WINDOW */
-    int64_t first_restart, started_at;
-    int64_t restart_at; /* TIME_NEVER: it is not to be started again */
+    struct restarts restarts;
+    bool drilled; /* the drill has killed it */
     int lost; /* exit code of a command that failed beside the run, 0: none */
     unsigned lost_before; /* others that did before it */
 };
@@ -123,6 +124,10 @@ struct launch {
     double stop_grace; /* seconds that the others get after the chief */
     int exit_code;     /* the chief's */
     struct death_report report;
+    struct {
+        int64_t at;           /* of the next kill; TIME_NEVER: there is none */
+        unsigned ps, workers; /* how many were killed */
+    } drill;
     int failed; /* exit code of a process that kept the run from starting; 0:
                    none */
     unsigned num_lost;
@@ -152,7 +157,7 @@ static void name_distributed(struct launch *launch) {
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
         process->port_socket = process->record = -1;
-        process->restart_at = TIME_NEVER;
+        process->restarts.at = TIME_NEVER;
     }
 }
 
@@ -171,7 +176,7 @@ static void name_processes(struct launch *launch) {
             snprintf(process->name, sizeof process->name, "%s %u",
                      process->type, process->index);
         process->port_socket = process->record = -1;
-        process->restart_at = TIME_NEVER;
+        process->restarts.at = TIME_NEVER;
     }
 }
 
@@ -390,8 +395,8 @@ static enum status launch_start_start(struct launch *launch,
     if (process->record >= 0)
         close(process->record);
     child.record = process->record = launch_record_open();
-    process->started_at = time_now();
-    process->restart_at = TIME_NEVER;
+    process->drilled = false;
+    restarts_begin(&process->restarts);
     if (!command)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory to start %s",
                            process->name);
@@ -417,6 +422,7 @@ static enum status launch_start(struct launch *launch, struct failure *why) {
  * leave; the others wait for it in vain. */
 static const double AFTER_FAILURE = 0.5;
 static const int64_t LOOK_INTERVAL = TIME_S / 5;
+static const int64_t DRILL_INTERVAL = TIME_S / 20;
 
 #define NOT_CLOSED "before it had closed its run"
 
@@ -616,56 +622,19 @@ static int code_of_loss(const struct launch *launch) {
     return first ? first->lost : 0;
 }
 
-/* After these many nanoseconds of life a process counts no earlier restarts;
- * within RESTART_WINDOW there are at most max_restarts, each after twice the
- * wait of the one before. */
-static const int64_t LONG_LIFE = 60 * TIME_S, RESTART_WINDOW = 600 * TIME_S;
-
-static int64_t restart_wait(unsigned restarts) {
-    int64_t wait = TIME_S / 2;
-    if (!restarts)
-        return 0;
-    while (--restarts && wait < 10 * TIME_S)
-        wait *= 2;
-    return wait < 10 * TIME_S ? wait : 10 * TIME_S;
-}
-
-/* A process that a signal ended, or that cannot go on (138), is started again
- * while the run does. Not one that has closed its run, which ended it. */
+/* A process that has ended is started again while the run goes on. */
 static bool start_again(struct launch *launch, struct launch_process *process,
                         int wait_status) {
-    int64_t now = time_now();
-    bool lost = WIFSIGNALED(wait_status) ||
-                children_exit_code(wait_status) == STATUS_RETRY;
-    bool joins_again =
-        process->restarts && !launch_record_has_joined(process->record);
-    bool begun = launch_record_in_run(process->record) || joins_again;
-    char exit_text[64];
-    if (!launch->options->max_restarts || launch->shutdown_phase != RUNNING ||
-        !launch->processes[0].pid || !lost || !begun ||
-        launch_runs_command(launch, process))
+    const struct launch_settings *options = launch->options;
+    if (!options->max_restarts || launch->shutdown_phase != RUNNING ||
+        !launch->processes[0].pid || launch_runs_command(launch, process) ||
+        !restarts_apply(&process->restarts, process->record, wait_status))
         return false;
-    if (now - process->started_at >= LONG_LIFE ||
-        now - process->first_restart >= RESTART_WINDOW)
-        process->restarts = 0;
-    status_end_text(wait_status, exit_text, sizeof exit_text);
-    if (process->restarts == launch->options->max_restarts) {
-        log_error(launch->options->log, "restarts_used_up",
-                  "%s %s, and was started again %u times within %lld s "
-                  "(--max-restarts): the run ends",
-                  process->name, exit_text, process->restarts,
-                  (long long)(RESTART_WINDOW / TIME_S));
+    if (process->drilled && WIFSIGNALED(wait_status))
+        restarts_now(&process->restarts, process->name, options->log);
+    else if (!restarts_next(&process->restarts, process->name, wait_status,
+                            options->max_restarts, options->log))
         abort_run(launch, process, STATUS_RETRY);
-        return true;
-    }
-    if (!process->restarts)
-        process->first_restart = now;
-    int64_t wait = restart_wait(process->restarts++);
-    process->restart_at = now + wait;
-    log_warning(launch->options->log, "process_restarts",
-                "%s %s: it is started again (%u of %u) in %g s", process->name,
-                exit_text, process->restarts, launch->options->max_restarts,
-                time_to_seconds(wait));
     return true;
 }
 
@@ -673,9 +642,9 @@ static void start_due(struct launch *launch, int64_t now) {
     struct failure why;
     for (unsigned i = 1; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
-        if (process->restart_at > now)
+        if (process->restarts.at > now)
             continue;
-        process->restart_at = TIME_NEVER;
+        process->restarts.at = TIME_NEVER;
         if (launch->shutdown_phase != RUNNING ||
             !launch_start_start(launch, process, &why))
             continue;
@@ -684,12 +653,14 @@ static void start_due(struct launch *launch, int64_t now) {
     }
 }
 
-/* The launch's deadline, or the first restart before it. */
+/* The launch's deadline, or the first restart or kill before it. */
 static int64_t launch_next_deadline(const struct launch *launch) {
     int64_t next = launch->deadline;
+    if (launch->drill.at < next)
+        next = launch->drill.at;
     for (unsigned i = 1; i < launch->count; i++)
-        if (launch->processes[i].restart_at < next)
-            next = launch->processes[i].restart_at;
+        if (launch->processes[i].restarts.at < next)
+            next = launch->processes[i].restarts.at;
     return next;
 }
 
@@ -720,6 +691,84 @@ static void launch_reap(struct launch *launch) {
         if (process->pid && children_reap(process->pid, &wait_status))
             launch_handle_exit(launch, process, wait_status);
     }
+}
+
+/* The set of launch_record_death that has PROCESS's. */
+static unsigned drill_role(const struct launch_process *process) {
+    return !strcmp(process->type, "ps")       ? LAUNCH_RECORD_PS
+           : !strcmp(process->type, "worker") ? LAUNCH_RECORD_WORKER
+                                              : 0;
+}
+
+/* From half of kill_every to one and a half of it. */
+static int64_t drill_next(const struct launch *launch) {
+    uint32_t drawn = UINT32_MAX / 2;
+    if (getrandom(&drawn, sizeof drawn, 0) < 0)
+        drawn = UINT32_MAX / 2;
+    double share = 0.5 + drawn / (double)UINT32_MAX;
+    return time_now() + time_from_seconds(share * launch->options->kill_every);
+}
+
+/* One of the members whose role is in ROLES, evenly; NULL: there is none. */
+static struct launch_process *drill_draw(struct launch *launch,
+                                         unsigned roles) {
+    struct launch_process *drawn = NULL;
+    uint32_t number = 0, among = 0;
+    for (unsigned i = 1; i < launch->count; i++) {
+        struct launch_process *process = &launch->processes[i];
+        if (!process->pid || !(drill_role(process) & roles) ||
+            !launch_record_in_run(process->record) ||
+            getrandom(&number, sizeof number, 0) < 0)
+            continue;
+        if (number % ++among == 0)
+            drawn = process;
+    }
+    return drawn;
+}
+
+static void drill_kill(struct launch *launch, struct launch_process *process) {
+    bool ps = drill_role(process) == LAUNCH_RECORD_PS;
+    unsigned count = ++*(ps ? &launch->drill.ps : &launch->drill.workers);
+    log_warning(launch->options->log, "drill_kills",
+                "drill: kills %s (pid %d), %s number %u", process->name,
+                (int)process->pid, ps ? "ps" : "worker", count);
+    process->drilled = true;
+    kill(process->pid, SIGKILL);
+    launch->drill.at = drill_next(launch);
+}
+
+/* Kills a process, if it is time to and the run survives it; else looks again
+ * soon. */
+static void drill_step(struct launch *launch, int64_t now) {
+    if (now < launch->drill.at)
+        return;
+    launch->drill.at = TIME_NEVER;
+    launch_reap(launch); /* who has died by itself is not killed */
+    if (launch->shutdown_phase != RUNNING)
+        return;
+    struct launch_process *process =
+        drill_draw(launch, launch->options->kills &
+                               launch_record_deaths(launch->processes->record));
+    if (process)
+        drill_kill(launch, process);
+    else
+        launch->drill.at = now + DRILL_INTERVAL;
+}
+
+static void drill_end(const struct launch *launch) {
+    const struct log *log = launch->options->log;
+    unsigned ps = launch->drill.ps, workers = launch->drill.workers;
+    if (launch->options->kill_every <= 0)
+        return;
+    if (ps + workers)
+        log_info(log, "drill_ended",
+                 "drill: killed ps %u times and workers %u times", ps, workers);
+    else
+        log_warning(log, "drill_without_kills",
+                    "drill: killed nothing, as the run would not have survived "
+                    "it or was too short: --kill ps needs checkpoint.dir and "
+                    "what docs/running.md, Going back, says; all must train, "
+                    "for longer than --kill-every, two seconds before the end");
 }
 
 /* Has PID a handler for SIGQUIT? A fork of this process has none. */
@@ -787,6 +836,7 @@ static void launch_supervise(struct launch *launch) {
         else if (now >= launch->deadline)
             launch_pass_deadline(launch);
         start_due(launch, now);
+        drill_step(launch, now);
     }
 }
 
@@ -841,6 +891,8 @@ enum status launch_run(const struct launch_settings *options, int *exit_code,
         return status_fail(why, FAILURE_NO_MEMORY,
                            "out of memory for %u processes", launch.count);
     launch_name_processes(&launch);
+    launch.drill.at =
+        options->kill_every > 0 ? drill_next(&launch) : TIME_NEVER;
     const int more[] = {SIGUSR1, SIGQUIT};
     status = children_open(&launch.children, more, 2, why);
     if (!status)
@@ -859,6 +911,7 @@ enum status launch_run(const struct launch_settings *options, int *exit_code,
     *exit_code = launch.failed ? launch.failed : launch.exit_code;
     if (!status && *exit_code == STATUS_OK)
         *exit_code = code_of_loss(&launch);
+    drill_end(&launch);
     death_report_close(&launch.report);
     children_close(&launch.children);
     free_processes(&launch);

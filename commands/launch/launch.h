@@ -57,13 +57,18 @@ struct launch_settings {
                                     the others on the ports after it; port 0:
                                     nowhere */
     unsigned max_restarts;       /* of one process within 10 minutes; 0: none */
-    const struct log *log;       /* borrowed; NULL: log nothing */
+    double kill_every;     /* seconds between two kills of a drill; 0: none */
+    unsigned kills;        /* whom it kills: a set of launch_record_death */
+    const struct log *log; /* borrowed; NULL: log nothing */
 };
 
 /* Writes the path of the running program, for launch_settings. */
 void launch_program(char *path, size_t size);
 
 /* Starts the cluster and returns when its last process has ended.
+ *
+ * A drill kills a process by SIGKILL about each KILL_EVERY seconds, drawn
+ * evenly, while the run survives it, and starts it again.
  *
  * With a distribution, worker 0 or rank 0 leads and is "the chief" below; the
  * processes get the variables that Azure ML sets.

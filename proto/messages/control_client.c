@@ -10,6 +10,7 @@
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "core/net/link/resolve.h"
+#include "proto/job/job.h"
 #include "proto/messages/channel.h"
 #include "proto/messages/histograms.h"
 #include "proto/messages/launch_record.h"
@@ -741,6 +742,17 @@ static void warn_malformed(struct control_client *client, unsigned index,
                     client->foreign_server);
 }
 
+/* Its launcher starts no other process in the place of one whose death ends the
+ * run. */
+static void record_own_death(const struct control_client *client,
+                             const Capstan__Plan *plan) {
+    bool ends =
+        plan->strategy == JOB_ALLREDUCE ||
+        (client->member->role == CLUSTER_PS && !plan->checkpoint_dir[0]);
+    if (ends && !client->member->chief_inproc)
+        launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);
+}
+
 /* True if CONTROL is a command for the caller. */
 static bool accept(struct control_client *client,
                    const Capstan__Control *control, unsigned index,
@@ -761,9 +773,10 @@ static bool accept(struct control_client *client,
     client->rejoins = false;
     channel_acknowledge(&client->channel, control->ack);
     client->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
-    if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN)
+    if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
         open_trace(client, control->plan);
-    else if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
+        record_own_death(client, control->plan);
+    } else if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
         trace_sender_take_answer(&client->trace_sender, control->heartbeat,
                                  time_now());
     else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE_REQUEST)
@@ -880,6 +893,12 @@ static void leave_run(struct control_client *client, bool followed) {
 
 void control_client_leave(struct control_client *client) {
     leave_run(client, false);
+}
+
+void control_client_leave_failed(struct control_client *client,
+                                 const struct failure *why) {
+    leave_run(client, failure_code_status(why->code) == STATUS_RETRY &&
+                          why->code != FAILURE_PEER_SILENT);
 }
 
 enum status control_client_handle_stop(struct control_client *client,

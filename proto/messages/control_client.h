@@ -99,6 +99,11 @@ void control_client_set_timeout(struct control_client *client, double peer);
  * leaves. */
 void control_client_leave(struct control_client *client);
 
+/* As control_client_leave, because of WHY: its launcher may start another
+ * process in its place if WHY may be over by then, and the chief is there. */
+void control_client_leave_failed(struct control_client *client,
+                                 const struct failure *why);
+
 /* Handles the chief's stop: sends a last heartbeat and a goodbye, and logs.
  * Returns the process's exit status, with WHY marked as reported. If another
  * run of this chief follows: OK, and the member's restart_within is set. */

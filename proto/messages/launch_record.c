@@ -14,7 +14,11 @@
 
 static const char variable[] = "CAPSTAN_MEMBER_RECORD";
 
-enum { WRITTEN = 512 /* bytes of a record, filled up with blanks */ };
+enum {
+    WRITTEN = 512, /* bytes of a record, filled up with blanks */
+    DEATHS = WRITTEN,
+    LAST = DEATHS + sizeof(uint64_t),
+};
 
 int launch_record_open(void) {
     return memfd_create("capstan member", MFD_CLOEXEC);
@@ -76,22 +80,38 @@ bool launch_record_in_run(int file) {
     return launch_record_read(file, &record) || record.run;
 }
 
+void launch_record_write_deaths(int file, unsigned deaths) {
+    uint64_t number = deaths;
+    ssize_t written = 0;
+    if (file)
+        written = pwrite(file, &number, sizeof number, DEATHS);
+    (void)written; /* on failure a drill kills nothing */
+}
+
+unsigned launch_record_deaths(int file) {
+    uint64_t number;
+    return file >= 0 &&
+                   pread(file, &number, sizeof number, DEATHS) == sizeof number
+               ? (unsigned)number
+               : 0;
+}
+
 void launch_record_write_last(int file, const uint64_t *incarnations,
                               size_t count) {
     ssize_t written = 0;
     if (file)
         written =
-            pwrite(file, incarnations, count * sizeof *incarnations, WRITTEN);
+            pwrite(file, incarnations, count * sizeof *incarnations, LAST);
     (void)written; /* on failure none was replaced */
 }
 
 bool launch_record_was_replaced(int file, uint64_t incarnation) {
     uint64_t last;
-    off_t at = WRITTEN;
+    off_t at = LAST;
     while (file >= 0 && pread(file, &last, sizeof last, at) == sizeof last) {
         if (last == incarnation)
             return false;
         at += (off_t)sizeof last;
     }
-    return at > WRITTEN;
+    return at > LAST;
 }

@@ -37,6 +37,18 @@ bool launch_record_read(int file, struct launch_record *record);
 /* Is the process in a run, which it may lead? */
 bool launch_record_in_run(int file);
 
+enum launch_record_death {
+    LAUNCH_RECORD_PS = 1, /* the run that it leads survives that of a ps now, */
+    LAUNCH_RECORD_WORKER = 2, /* or that of a worker */
+    LAUNCH_RECORD_OWN = 4,    /* its own, which leads no run, ends the run */
+};
+
+/* Writes DEATHS, a set of these. */
+void launch_record_write_deaths(int file, unsigned deaths);
+
+/* As FILE says. */
+unsigned launch_record_deaths(int file);
+
 /* The process that leads, at the run's end: the COUNT incarnations that held
  * the trainers' slots last. */
 void launch_record_write_last(int file, const uint64_t *incarnations,

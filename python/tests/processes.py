@@ -271,7 +271,7 @@ class Cluster:
 
 
 class Local:
-    """`capstan local` over two ranks of PROGRAM's function NAME.
+    """`capstan local FLAGS` over two ranks of PROGRAM's function NAME.
 
     Each time that a checkpoint is written one of the PS is killed, KILLS times,
     each once the run goes on.
@@ -284,6 +284,7 @@ class Local:
         ps: int,
         kills: int,
         sets: list[str],
+        flags: tuple[str, ...] = (),
         **arguments: Any,
     ):
         self.log = ""
@@ -292,7 +293,7 @@ class Local:
         with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
             settings = [f"checkpoint.dir={folder}/checkpoint", *sets]
             command = [str(PROGRAM), "local", "--ps", str(ps)]
-            command += ["--workers", "2", "--max-restarts", "1000"]
+            command += ["--workers", "2", "--max-restarts", "1000", *flags]
             for setting in settings:
                 command += ["--set", setting]
             command += ["--", sys.executable, str(TESTS / program), name]

@@ -201,6 +201,20 @@ class Rewinds(unittest.TestCase):
                 self.assertIn("went back 3 times", run.log)
                 self.assertEqual(found[0], found[1])
 
+    def test_a_drill_kills_ps_and_the_end_is_the_same(self):
+        sets = ["checkpoint.every_steps=50", "steps=1200"]
+        found = []
+        for flags in (), ("--kill-every", "0.5", "--kill", "ps"):
+            run = Local(
+                "numpy_ranks.py", "rewound", 2, 0, sets, flags, steps=1200
+            )
+            self.assertEqual(run.status, 0, run.log)
+            found.append(sorted(run.results))
+        kills = run.log.count("drill: kills ps ")
+        self.assertGreaterEqual(kills, 2)
+        self.assertIn(f"went back {kills} times", run.log)
+        self.assertEqual(found[0], found[1])
+
 
 class Tables(unittest.TestCase):
     def test_rows_train_as_those_of_one_process_do(self):

@@ -113,9 +113,17 @@ static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
     const char *port = textf("--master_port=%u", number);
     const char *all = textf("--nnodes=%u", count);
     for (unsigned i = 0; i < count; i++) {
-        const char *const arguments[] = {
-            "launch", all,        rank, port,       getenv("CAPSTAN"),
-            "run",    "--num-ps", "1",  "job.json", NULL};
+        const char *const arguments[] = {"launch",
+                                         all,
+                                         rank,
+                                         port,
+                                         "--max-restarts=0",
+                                         getenv("CAPSTAN"),
+                                         "run",
+                                         "--num-ps",
+                                         "1",
+                                         "job.json",
+                                         NULL};
         snprintf(rank, sizeof rank, "--node_rank=%u", i);
         nodes[i] = cluster_run_start(run, rank, arguments, NULL);
     }

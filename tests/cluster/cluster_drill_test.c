@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `capstan local --kill-every S --kill ROLE`: a run whose processes die again
+ * and again ends as one in which nothing died. */
+#define STATE struct cluster_run *run
+
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CONFIG = 2, LONG = 6 * CLUSTER_RUN_DEADLINE };
+
+#define JOB                                                                    \
+    "{\"epochs\": 300, \"steps_per_print\": 10, \"checkpoint\": "              \
+    "{\"every_steps\": 100, \"keep\": 3}}"
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+static struct cluster_process *drill_start(struct cluster_run *run,
+                                           const char *name, const char *dir,
+                                           const char *const *more) {
+    const char *words[40] = {
+        "local",  "job.json",  "--ps",
+        "2",      "--workers", "2",
+        "--json", "--set",     textf("checkpoint.dir=%s", dir)};
+    size_t count = 9;
+    for (; *more; more++) {
+        assert_true(count + 1 < sizeof words / sizeof *words);
+        words[count++] = *more;
+    }
+    return cluster_run_start(run, name, words, NULL);
+}
+
+static unsigned drill_count(const struct cluster_process *process,
+                            const char *text) {
+    unsigned count = 0;
+    for (const char *at = cluster_run_errors(process); (at = strstr(at, text));
+         at++)
+        count++;
+    return count;
+}
+
+static json_int_t drill_figure(struct cluster_process *process,
+                               const char *key) {
+    return json_integer_value(json_object_get(cluster_run_json(process), key));
+}
+
+/* One of two ps dies twice, which --max-restarts would not allow. */
+TEST(a_drill_of_ps_ends_with_the_weights_of_an_undisturbed_run) {
+    cluster_run_job(run, JOB);
+    cluster_run_expect(drill_start(run, "whole", "a", WORDS("--json")), 0,
+                       LONG);
+    struct cluster_process *local = drill_start(
+        run, "drill", "b",
+        WORDS("--kill-every", "0.3", "--kill", "ps", "--max-restarts", "1"));
+    cluster_run_expect(local, 0, LONG);
+    unsigned kills = drill_count(local, "drill: kills ps ");
+    assert_true(kills >= 3);
+    assert_int_equal(drill_count(local, "killed by the drill"), kills);
+    assert_int_equal(drill_count(local, "the run goes on after step "), kills);
+    assert_int_equal(drill_figure(local, "rewinds"), kills);
+    cluster_fixture_expect_logged(
+        local, textf("drill: killed ps %u times and workers 0 times", kills));
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(a_drill_of_workers_ends_and_goes_back_nowhere) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        drill_start(run, "drill", "a",
+                    WORDS("--kill-every", "0.3", "--kill", "worker",
+                          "--max-restarts", "1"));
+    cluster_run_expect(local, 0, LONG);
+    assert_true(drill_count(local, "drill: kills worker ") >= 3);
+    assert_int_equal(drill_figure(local, "rewinds"), 0);
+}
+
+TEST(a_drill_that_kills_nothing_says_so) {
+    cluster_run_job(run, "{\"epochs\": 2}");
+    struct cluster_process *local = drill_start(
+        run, "drill", "a", WORDS("--kill-every", "1000", "--kill", "ps"));
+    cluster_run_expect_soon(local, 0);
+    cluster_fixture_expect_logged(local, "drill: killed nothing");
+}
+
+static const struct {
+    const char *words[12], *text;
+} refused[] = {
+    {{"job.json", "--kill", "ps"}, "--kill-every and --kill go together"},
+    {{"job.json", "--kill-every", "1"}, "--kill-every and --kill go together"},
+    {{"job.json", "--kill-every", "0", "--kill", "ps"}, "--kill-every"},
+    {{"job.json", "--kill-every", "1", "--kill", "none"}, "ps, chief, worker"},
+    {{"job.json", "--kill-every", "1", "--kill", "chief"}, "--kill chief: "},
+    {{"job.json", "--kill-every", "1", "--kill", "any"}, "--kill any: "},
+    {{"job.json", "--kill-every", "1", "--kill", "ps", "--max-restarts", "0"},
+     "--max-restarts 0"},
+    {{"job.json", "--kill-every", "1", "--kill", "ps", "--set",
+      "checkpoint=null"},
+     "without checkpoint.dir"},
+    {{"job.json", "--kill-every", "1", "--kill", "ps", "--set",
+      "strategy.recovery=end"},
+     "strategy.recovery"},
+    {{"job.json", "--kill-every", "1", "--kill", "worker", "--set",
+      "strategy.type=allreduce", "--workers", "2"},
+     "all-reduce"},
+    {{"job.json", "--kill-every", "1", "--kill", "ps", "--ps", "0"}, "--ps 0"},
+    {{"--kill-every", "1", "--kill", "worker", "--", "true"},
+     "--kill worker does not go with a command"},
+    {{"job.json", "--kill-every", "1", "--kill", "ps", "--distribution",
+      "{\"type\": \"tensorflow\"}"},
+     "--distribution"},
+};
+
+TEST(what_a_drill_cannot_kill_is_refused_by_name) {
+    cluster_run_job(run, NULL);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *words[16] = {"local"};
+        for (size_t w = 0; refused[i].words[w]; w++)
+            words[w + 1] = refused[i].words[w];
+        cluster_fixture_expect_logged(cluster_fixture_tool(run, CONFIG, words),
+                                      refused[i].text);
+    }
+}
