@@ -329,10 +329,16 @@ def _new_group(*arguments: Any, **named: Any) -> Any:
     return plain(*bound.args, **bound.kwargs)
 
 
-# Calls that ask for more than the group before they come to it.
+# Calls that ask for more than the group before they come to it, and those of
+# several tensors of a rank.
 _BEFORE_THE_GROUP = (
+    "all_gather_multigpu",
+    "all_reduce_multigpu",
     "batch_isend_irecv",
+    "broadcast_multigpu",
     "monitored_barrier",
+    "reduce_multigpu",
+    "reduce_scatter_multigpu",
     "shrink_group",
     "split_group",
 )

@@ -707,7 +707,8 @@ class Shards(unittest.TestCase):
         self.assertEqual(one[0], [[i, i + 1, i + 2] for i in starts])
 
     def test_ranks_share_a_stream(self):
-        for kind, count in ("whole", 22), ("workers", 44), ("part", 18):
+        cases = ("whole", 22), ("workers", 44), ("part", 18), ("pipe", 18)
+        for kind, count in cases:
             with self.subTest(kind):
                 repeated = None if kind == "workers" else 0
                 self.check_sharded(kind, count, repeated)
@@ -1164,10 +1165,10 @@ class Distributed(unittest.TestCase):
             "new_subgroups": "new_group([0]) in",
             "new_subgroups_by_enumeration": "new_group([0]) in",
             "set_timeout": "set_timeout, as timeouts.step",
-            "BAND": "a reduction of torch.int64",
-            "BOR": "a reduction of torch.int64",
-            "BXOR": "a reduction of torch.int64",
-            "PREMUL_SUM": "a reduction of torch.float32",
+            "op BAND": "a reduction of torch.int64",
+            "op BOR": "a reduction of torch.int64",
+            "op BXOR": "a reduction of torch.int64",
+            "op PREMUL_SUM": "a reduction of torch.float32",
             "init_device_mesh": "new_group([0]) in",
         }
         with Cluster("torch_ranks.py", "refused_calls", 0, 2) as run:

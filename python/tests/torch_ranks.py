@@ -730,7 +730,10 @@ is_torchelastic_launched is_ucc_available is_xccl_available record_comm
 reduce_op supports_complex"""
 
 
-NEWER = "init_device_mesh", "set_timeout", "shrink_group", "split_group"
+MULTI = [
+    f"{name}_multigpu"
+    for name in "all_gather all_reduce broadcast reduce reduce_scatter".split()
+]  # of older releases
 
 
 def refused_calls():
@@ -762,17 +765,22 @@ def refused_calls():
         "shrink_group": lambda: c10d.shrink_group([1]),
         "set_timeout": lambda: c10d.set_timeout(timedelta(seconds=9)),
         **{
-            op: lambda op=op: run_all_reduce(t.long(), op)
+            f"op {op}": lambda op=op: run_all_reduce(t.long(), op)
             for op in ("BAND", "BOR", "BXOR")
         },
-        "PREMUL_SUM": lambda: dist.all_reduce(
+        **{
+            name: lambda name=name: getattr(c10d, name)([t], 0)
+            for name in MULTI
+        },
+        "op PREMUL_SUM": lambda: dist.all_reduce(
             t, torch._C._distributed_c10d._make_nccl_premul_sum(2.0)
         ),
         "init_device_mesh": lambda: dist.init_device_mesh("cpu", (2, 1)),
     }
     for name, call in calls.items():
-        if name in NEWER and not (hasattr(c10d, name) or hasattr(dist, name)):
-            continue
+        is_there = hasattr(c10d, name) or hasattr(dist, name)
+        if name.isidentifier() and not is_there:
+            continue  # in this release
         try:
             call()
             text[name] = "none"
@@ -1060,9 +1068,11 @@ def loader_of(kind, run):
         return DataLoader(Stream(), 3, num_workers=0), {"stream": kind}
     if kind == "workers":
         return DataLoader(Stream(), 3, num_workers=2), {"stream": "whole"}
-    if kind == "part":
+    if kind in ("part", "pipe"):
         stream = Stream(run.rank, run.size)
-        return DataLoader(stream, 3, drop_last=True), {"stream": kind}
+        if kind == "pipe":
+            stream = utils.datapipes.iter.IterableWrapper(stream)
+        return DataLoader(stream, 3, drop_last=True), {"stream": "part"}
     raise AssertionError(kind)
 
 
@@ -1082,6 +1092,7 @@ def sharded(kind, **keys):
             optimizer.zero_grad()
             net(x.to(device.name) / SAMPLES).square().mean().backward()
             optimizer.step()
+    assert not run._collected  # a rank that joins late would wait for others
     print(json.dumps({"seen": seen, "first": first, "last": state(net)}))
 
 
