@@ -224,6 +224,8 @@ static void close_run(struct run *run) {
     for (uint32_t r = 0; run->trainers && r < run->roster.num_ranks; r++)
         layout_free(&run->trainers[r].layout);
     free(run->trainers);
+    for (uint32_t i = 0; run->ps && i < run->roster.num_ps; i++)
+        port_probe_close(&run->ps[i].probe);
     free(run->ps);
     free(run->plan.limits);
     free(run->metrics.points.sums);

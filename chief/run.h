@@ -6,6 +6,7 @@
 
 #include "chief/control/control_server.h"
 #include "chief/control/membership.h"
+#include "chief/control/port_probe.h"
 #include "chief/control/roster.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/device_replicas.h"
@@ -84,6 +85,7 @@ struct run_trainer {
 };
 
 struct run_ps {
+    struct port_probe probe;
     bool ready, shares_folder;
     uint16_t port; /* rank 0: port where its weights are read */
     uint64_t view; /* the last view that it acknowledged */

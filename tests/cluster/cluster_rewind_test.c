@@ -256,6 +256,24 @@ TEST(a_ps_that_is_started_again_by_hand_takes_its_place) {
     expect_rewinds(leader, 1);
 }
 
+/* Its kernel closes its connection, and its port refuses. */
+TEST(without_a_launcher_the_death_of_a_ps_is_known_at_once) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 250}, "
+                         "\"timeouts\": {\"peer\": 600}}");
+    unsigned ps = kill_ps(run, &fixture, 2);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    const char *line =
+        cluster_run_await_soon(leader, "chief: warning: ps 0 on");
+    assert_contains(line, "its connection is closed, and ");
+    assert_contains(line, " refuses");
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_fixture_start(&fixture, ps);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_rewinds(leader, 1);
+}
+
 TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
