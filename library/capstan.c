@@ -515,6 +515,10 @@ PUBLIC int capstan_is_behind(capstan_run *run) {
     return !is_over(run) && external_is_behind(run->external);
 }
 
+PUBLIC int capstan_had_batch(capstan_run *run) {
+    return !is_over(run) && external_had_batch(run->external);
+}
+
 PUBLIC int capstan_keep(capstan_run *run, const char *name, const void *data,
                         size_t bytes) {
     if (is_over(run))

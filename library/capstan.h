@@ -279,7 +279,8 @@ struct capstan_position {
     uint64_t step; /* steps that the run has completed */
     uint64_t
         total; /* the run ends at this step; UINT64_MAX: when its trainers do */
-    int resumed;    /* 1: it continues a checkpoint; 2: joined while it ran */
+    int resumed;    /* 1: it continues a checkpoint; 2: joined while it ran,
+                       which is known from capstan_join on */
     uint64_t epoch; /* number of the last epoch that capstan_epoch has begun */
     uint64_t epoch_step; /* steps done in it */
     uint64_t updates; /* steps without those pushed as CAPSTAN_VOID, which the
@@ -393,6 +394,12 @@ int capstan_is_behind(capstan_run *run);
 int capstan_step(capstan_run *run, double loss, uint64_t samples,
                  uint64_t correct, enum capstan_outcome *outcome,
                  double seconds);
+
+/* Without staleness, after capstan_wait for all tensors: has any rank brought
+ * bytes of a tensor to the last step, or CAPSTAN_VOID? A rank whose data is
+ * over pushes CAPSTAN_EMPTY in each step until none has: then all ranks are at
+ * the same step. */
+int capstan_had_batch(capstan_run *run);
 
 /* Epoch NUMBER begins with the next step. What rank 0 tells is saved in
  * checkpoints, and capstan_where of a resumed run has it; with

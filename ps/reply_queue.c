@@ -51,7 +51,7 @@ struct reply_queue {
     struct buffer_pool *buffer_pool;
     struct gathered_weights cached;
     struct outbox *outboxes; /* one a rank */
-    uint64_t step, skipped, due, epoch, epoch_first;
+    uint64_t brought, step, skipped, due, epoch, epoch_first;
     uint32_t lead;
     double loss_scale;
     unsigned char header[MESSAGE_MAX_HEADER];
@@ -102,6 +102,10 @@ void reply_queue_set_peer(struct reply_queue *queue, uint32_t rank,
 
 void reply_queue_set_step(struct reply_queue *queue, uint64_t step) {
     queue->step = step;
+}
+
+void reply_queue_set_brought(struct reply_queue *queue, uint64_t version) {
+    queue->brought = version;
 }
 
 void reply_queue_set_due(struct reply_queue *queue, uint64_t round,
@@ -269,6 +273,7 @@ void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
         header.step = queue->step;
+        header.brought = queue->brought;
         header.loss_scale = queue->loss_scale;
         header.skipped = queue->skipped;
         header.due = queue->due;

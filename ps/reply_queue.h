@@ -63,6 +63,9 @@ void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank);
  * Smaller ack batches stay queued. */
 void reply_queue_flush_ready(struct reply_queue *queue);
 
+/* What the replies say of update_core_brought. */
+void reply_queue_set_brought(struct reply_queue *queue, uint64_t version);
+
 /* Sets the version of the plan's first block, sent in every weights reply; 0:
  * the block is on another ps. */
 void reply_queue_set_step(struct reply_queue *queue, uint64_t step);

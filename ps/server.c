@@ -345,6 +345,8 @@ static enum status submit_action(struct server *server,
         collect_gradients(server, item);
     }
     if (action->kind == UPDATE_CORE_UPDATE) {
+        reply_queue_set_brought(server->reply_queue,
+                                update_core_brought(server->update_core));
         set_rule(server, item);
         item->round.scale *= clipping_factor(server, action->block);
         /* Gradients of the block's next round may arrive while it runs. */

@@ -250,6 +250,7 @@ static enum status worker_control_handle_welcome(
                                        .run = worker->process.run,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
+                                       .joins_late = welcome->under_way,
                                        .requests_assignment = true,
                                        .loops = worker->process.loops,
                                        .external = worker->settings->external};

@@ -86,6 +86,7 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     message.rank = slot->rank;
     message.trainers = run->roster.num_ranks;
     message.chief_incarnation = run->incarnation;
+    message.under_way = run->phase == RUN_TRAINING;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &message;
     control_server_bind_peer(run->control_server, slot, peer);

@@ -53,7 +53,8 @@ struct update_core {
     struct ledger ledger;
     struct block_state *blocks;
     struct reader *readers;  /* [num_blocks, num_ranks, 2] */
-    uint64_t highest;        /* highest version of any block */
+    uint64_t highest;        /* highest version of any block, */
+    uint64_t brought;        /* and of one that had bytes, or an overflow */
     uint64_t limit;          /* no block closes a round above it */
     uint64_t asked;          /* with a limit: lowest round of the snapshot */
     uint64_t snapshot_round; /* round of the requested snapshot; 0: none */
@@ -200,6 +201,9 @@ static void update_core_update(struct update_core *x, uint32_t b) {
         loss_scaler_no_overflow(&block->scaler, &x->settings.fp16);
     if (block->version > x->highest)
         x->highest = block->version;
+    bool brought = block->has_bytes || block->overflowed;
+    if (brought && block->version > x->brought)
+        x->brought = block->version;
     update_core_enqueue(x, (struct update_core_action){
                                .kind = UPDATE_CORE_UPDATE,
                                .block = b,
@@ -557,6 +561,10 @@ uint64_t update_core_rule_step(const struct update_core *x, uint32_t b,
 void update_core_set_rule_step(struct update_core *x, uint32_t b,
                                uint64_t step) {
     x->blocks[b].rule_step = x->blocks[b].previous_rule_step = step;
+}
+
+uint64_t update_core_brought(const struct update_core *x) {
+    return x->brought;
 }
 
 uint64_t update_core_highest(const struct update_core *x) {

@@ -178,6 +178,10 @@ uint64_t update_core_rule_step(const struct update_core *core, uint32_t block,
 void update_core_set_rule_step(struct update_core *core, uint32_t block,
                                uint64_t step);
 
+/* The highest version of any block to which a trainer brought bytes, or an
+ * overflow; 0: none in this run. */
+uint64_t update_core_brought(const struct update_core *core);
+
 /* The highest version of any block. */
 uint64_t update_core_highest(const struct update_core *core);
 

@@ -160,6 +160,10 @@ struct exchange {
     /* Steps the run has completed, as of this trainer's last read. */
     uint64_t (*global_step)(struct exchange *exchange);
 
+    /* Synchronous, of a caller's model, after `wait` for all parameters of step
+     * CLOCK, the last: has any rank brought bytes to it, or an overflow? */
+    bool (*had_batch)(struct exchange *exchange, uint64_t clock);
+
     /* True if gradients cross a network, so that each byte sent early saves
      * time. */
     bool (*over_network)(const struct exchange *exchange);

@@ -132,6 +132,16 @@ static void reset_for_return(struct external *external) {
     external->epoch = external->epoch_first = 0;
 }
 
+bool external_had_batch(struct external *external) {
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
+        return false;
+    bool had = external->started &&
+               trainer->exchange->had_batch(trainer->exchange, trainer->clock);
+    external_leave(external);
+    return had;
+}
+
 uint64_t external_step_of_run(const struct trainer *trainer) {
     return trainer_is_synchronous(trainer)
                ? trainer->clock
@@ -150,6 +160,7 @@ void external_find_position(const struct external *external,
                             const struct trainer *trainer,
                             struct external_position *position) {
     *position = (struct external_position){.total = UINT64_MAX};
+    position->joined = trainer->settings.joins_late;
     if (!external->started)
         return;
     const struct run_schedule *schedule = &trainer->plan->run_schedule;

@@ -136,6 +136,10 @@ enum external_result external_return(struct external *external, int64_t until);
 /* Is it going back, or has it, and external_take_rewound was not done yet? */
 bool external_is_behind(struct external *external);
 
+/* After external_wait for all, without staleness: has any rank brought bytes to
+ * the last step, or an overflow? */
+bool external_had_batch(struct external *external);
+
 /* EXTERNAL_DONE once after each external_return: the next step is the one after
  * the checkpoint, whose values are in VALUES. EXTERNAL_OVER: there was none. */
 enum external_result external_take_rewound(struct external *external,

@@ -29,6 +29,7 @@ struct trainer_settings {
     uint32_t local_rank, local_trainers; /* see device.h: from the cluster
                                             description or the launcher */
     bool reported;                       /* the launcher gave the rank */
+    bool joins_late;                     /* others take steps already */
     bool requests_assignment; /* waits for trainer_assign_device, which knows
                                  the device's users */
     const struct device_ops *cuda;     /* see device.h, or NULL */

@@ -768,6 +768,16 @@ static uint64_t reducer_global_step(struct exchange *exchange) {
     return reducer->settings.run_schedule->start + (updates ? updates - 1 : 0);
 }
 
+static bool reducer_had_batch(struct exchange *exchange, uint64_t clock) {
+    struct reducer *reducer = (struct reducer *)exchange;
+    const struct round_trailer *trailer = reducer->reduction.trailer;
+    (void)clock;
+    bool had = round_trailer_overflowed(trailer);
+    for (uint32_t p = 0; !had && p < reducer->num_parameters; p++)
+        had = round_trailer_has_bytes(trailer, p);
+    return had;
+}
+
 static void reducer_cancel(struct exchange *exchange) {
     struct reducer *reducer = (struct reducer *)exchange;
     atomic_store(&reducer->cancelled, true);
@@ -877,6 +887,7 @@ static const struct exchange reducer_exchange_table = {
     .wait_pushed = reducer_wait_pushed,
     .row_bytes = reducer_row_bytes,
     .global_step = reducer_global_step,
+    .had_batch = reducer_had_batch,
     .over_network = reducer_over_network,
     .needs_all = reducer_needs_all,
     .waited = reducer_waited,

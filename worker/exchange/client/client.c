@@ -423,6 +423,14 @@ static uint64_t client_global_step(struct exchange *exchange) {
     return step;
 }
 
+static bool client_had_batch(struct exchange *exchange, uint64_t clock) {
+    struct client *client = (struct client *)exchange;
+    waiter_enter(&client->waiter);
+    bool had = client->brought >= clock;
+    waiter_leave(&client->waiter);
+    return had;
+}
+
 static uint64_t client_due(struct exchange *exchange, uint32_t *lead) {
     struct client *client = (struct client *)exchange;
     waiter_enter(&client->waiter);
@@ -553,6 +561,7 @@ static const struct exchange client_exchange_table = {
     .wait_pushed = client_wait_pushed,
     .row_bytes = client_row_bytes,
     .global_step = client_global_step,
+    .had_batch = client_had_batch,
     .over_network = client_over_network,
     .needs_all = client_needs_all,
     .waited = client_waited,

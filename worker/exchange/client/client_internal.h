@@ -85,7 +85,7 @@ struct client {
     struct client_rows push, lookup; /* as the compute thread asks */
     struct row_batch *written;       /* with the next push */
     struct client_rows sent_push, sent_lookup; /* copies for the other one */
-    uint64_t global_step, due;
+    uint64_t global_step, brought, due;
     uint32_t lead;
     bool names_epochs;           /* by set_epoch */
     uint64_t epoch, epoch_first; /* else as received */

@@ -521,6 +521,8 @@ static void store_progress(struct client *client,
     waiter_enter(&client->waiter);
     if (header->step > client->global_step)
         client->global_step = header->step;
+    if (header->brought > client->brought)
+        client->brought = header->brought;
     if (header->due > client->due)
         client->due = header->due;
     client->lead = header->lead;
