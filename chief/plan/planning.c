@@ -12,6 +12,7 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
+#include "core/base/byte_size.h"
 #include "core/base/time.h"
 #include "core/tensor/schedule.h"
 #include "proto/plan/plan.h"
@@ -241,6 +242,30 @@ static enum status check_plan(const struct run *run,
     return of_rows;
 }
 
+/* Only the trainers know the state of an optimizer that they apply themselves:
+ * it is told for Adam's. */
+static void log_own_state(const struct run *run,
+                          const struct memory_footprint_case *given) {
+    bool changes =
+        run->plan.groups && optimizer_group_is_changes(&run->plan.groups[0]);
+    uint32_t trainers = run->roster.num_ranks;
+    char one[16], all[16], saved[64];
+    if (given->model || !given->elements ||
+        !(changes || run->job->optimizer.type == OPTIMIZER_NONE))
+        return;
+    uint64_t bytes = 2 * given->elements * sizeof(float);
+    byte_size_text(bytes, one, sizeof one);
+    byte_size_text(changes ? trainers * bytes : bytes, all, sizeof all);
+    snprintf(saved, sizeof saved, changes ? "those of all %u trainers" : "one",
+             trainers);
+    log_info(run->log, "own_state_planned",
+             "memory: not counted is the state of the optimizer that each "
+             "trainer applies itself, %s if it is Adam's; a checkpoint has "
+             "%s, %s, and each trainer that saves one has two more in memory "
+             "meanwhile, and one until the next",
+             one, saved, all);
+}
+
 /* Checks memory before any large allocation and before the checkpoint is read.
  */
 static bool check_memory(struct run *run) {
@@ -265,6 +290,7 @@ static bool check_memory(struct run *run) {
         memory_plan_describe(members, count, &given, text, sizeof text);
         log_info(run->log, "memory_planned", "%s", text);
         table_memory_log(run);
+        log_own_state(run, &given);
     }
     free(members);
     free(names);
