@@ -135,6 +135,7 @@ _FUNCTIONS = {
     "keep": [_RUN, c_char_p, c_char_p, c_size_t],
     "kept": [_RUN, c_char_p, POINTER(c_void_p), POINTER(c_size_t)],
     "due": [_RUN, c_int],
+    "had_batch": [_RUN],
     "checkpoint": [_RUN],
     "interrupt": [_RUN, c_int],
     "rewinds": [_RUN, c_int],

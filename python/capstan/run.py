@@ -299,6 +299,28 @@ class Run:
         self.ended = total is not None and position.step >= total
         return position
 
+    def had_batch(self) -> bool:
+        """After wait(), without staleness: has any rank brought a gradient to
+        the last step, or VOID? A rank whose data is over pushes EMPTY in each
+        step until none has."""
+        return bool(_c.capstan_had_batch(self._handle))
+
+    def _leave_late(self, why: str) -> None:
+        """After _join(). Raises PeerLost, and the others go on, if they take
+        steps already."""
+        self._position()
+        if not self._joined:
+            return
+        self._free()
+        raise error_of(
+            138,
+            "PEER_LOST",
+            f"rank {self.rank} was started again while the run goes on, and "
+            f"stays out: {why}. To have it again, end the run and start the "
+            "same command for all ranks again: with init(checkpoint=...) it "
+            "goes on from its checkpoint",
+        )
+
     def _is_behind(self) -> bool:
         """Has the run gone back since the last step?"""
         return self._is_back or bool(_c.capstan_is_behind(self._handle))

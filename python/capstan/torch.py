@@ -108,6 +108,7 @@ class Run(PlainRun):
     exchange: Exchange | None = None
     optimizer: Rule | Several | None = None  # DistributedOptimizer's
     num_optimizers = 1  # init(optimizers=)
+    joins = False  # the loop is in join()
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
     _batch = 0  # of the epoch, that shard() has given last; of steps() the turn
     _kept_batch: int | None = None  # where a resumed run goes on
@@ -132,18 +133,20 @@ class Run(PlainRun):
         weights. Gradients are averaged over the ranks with a batch. With
         staleness no rank waits for another.
         """
-        rule = self.optimizer
-        if rule is None or not (self.is_stale or isinstance(rule, Worker)):
-            raise wrong(
-                "run.join() comes after one DistributedOptimizer(..., "
-                "rule='worker')"
-            )
-        yield
-        if isinstance(rule, Worker):
+        rule, exchange = self.optimizer, self.exchange
+        if rule is None or exchange is None:
+            raise wrong("run.join() comes after DistributedOptimizer")
+        if isinstance(rule, Server) and not exchange.trained:
+            raise wrong("run.join() takes a model with parameters beside rows")
+        self.joins = True
+        try:
+            yield
             with self._within("shard"):
-                while not self.ended and not self._rewound:
+                while not (self.is_stale or self.ended or self._rewound):
                     if not rule.capstan_follow():
                         break
+        finally:
+            self.joins = False
 
     def _free(self) -> None:
         super()._free()

@@ -638,13 +638,17 @@ class Exchange:
         self._copies.wait()
         self.run._push(t.number, sent.data_ptr(), t.nbytes, FULL, sent)
 
+    def has_batch(self) -> bool:
+        """Has this rank a gradient in this step?"""
+        return self.num_pushed > 0 or any(
+            t.parameter.grad is not None for t in self._turn
+        )
+
     def push_rest(self) -> None:
         """Pushes what has not been pushed in this step."""
         if not self.num_pushed:
             self._check_frozen()
-        has_batch = self.num_pushed > 0 or any(
-            t.parameter.grad is not None for t in self._turn
-        )
+        has_batch = self.has_batch()
         for t in self._turn:
             if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from .agreed import Agreed
+from .run import EMPTY
 from .torch_copies import like
 from .torch_exchange import Exchange, Trained, wrong
 
@@ -146,6 +147,10 @@ class Rule(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _start(self) -> None:
+        raise NotImplementedError
+
+    def capstan_follow(self) -> bool:
+        """Takes a step without a batch. Did other ranks have one?"""
         raise NotImplementedError
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -291,7 +296,22 @@ class Server(Rule):
                     t.parameter.grad.div_(scale)
         if self._run.is_stale:
             self._exchange.check_gradients()
+        elif self._run.joins and not self._exchange.has_batch():
+            raise wrong(
+                "a step without a gradient in run.join(), which is how a rank "
+                "says that its batches are over: with rule 'server' give it a "
+                "loss of 0, or take rule 'worker'"
+            )
         self._exchange.push_rest()
+
+    def capstan_follow(self) -> bool:
+        """Takes a step without a batch. Did other ranks have one?"""
+        super().zero_grad()
+        self._send_groups()
+        self._exchange.push_none(EMPTY)
+        self._exchange.end_step()
+        self._exchange.wait()
+        return self._run.had_batch()
 
     def _overflows(self) -> bool:
         """Has GradScaler.step found an infinity?"""
@@ -613,6 +633,9 @@ class Worker(Own):
     _averaged = False  # since the last step()
     _queued = False  # _end_pass() is, at the end of this backward pass
     _versions: list[int | None] = []  # of the gradients of passes so far
+    _of_means: list[int | None] = []  # of the gradients as they were averaged
+    _weights_after: list[int] = []  # of the last step, where a rank may follow
+    _writes = False  # were they other weights at the next mean?
 
     def _hook(self, t: Trained) -> Callable[[Tensor], None]:
         def push(parameter: Tensor) -> None:
@@ -676,12 +699,39 @@ class Worker(Own):
 
     def _average(self, has_batch: bool = True) -> None:
         """The end of the last backward pass of a step."""
+        before, found = self._weights_after, self._sums()
+        self._writes = bool(before and found) and before != found
         self._bring(has_batch)
         self._exchange.end_step()
         self._exchange.wait()
         self._check_agreed()
         self._averaged = True
         self._mark(True)
+        if self._agreed.is_followed():
+            self._of_means = self._grad_versions()
+
+    def _sums(self) -> list[int]:
+        """Others once the weights are; none where no rank may follow."""
+        if not self._run.joins and not self._agreed.is_followed():
+            return []
+        weights = [t.parameter.detach() for t in self._trained]
+        return [int(w.view(torch.int32).sum()) for w in weights]
+
+    def _check_followed(self) -> None:
+        """A rank without a batch takes this step with the mean as it came."""
+        if not self._agreed.is_followed():
+            return
+        what = ""
+        if self._writes:
+            what = "weights were changed between two steps"
+        if self._of_means != self._grad_versions():
+            what = "gradients were changed after the mean over the ranks"
+        if what:
+            raise wrong(
+                f"{what}, and a rank in join() takes the step without that, so "
+                "that its weights would differ: take rule 'server' with "
+                "init(clip=...) for clipping, or as many batches on all ranks"
+            )
 
     def _check_agreed(self) -> None:
         self._agreed.check()
@@ -701,6 +751,7 @@ class Worker(Own):
             loss = super().step(lambda: self._closed(closure))
         if not self._run._is_back:
             self._exchange.give_weights()
+        self._weights_after = self._sums()
         return loss
 
     def _closed(self, closure: Callable[[], Any]) -> Any:
@@ -715,6 +766,8 @@ class Worker(Own):
             self._average(has_batch=False)
         if had := self._agreed.has_batches():
             self.step()
+        else:
+            self._weights_after = []
         self._averaged = False
         self.zero_grad()
         return had
@@ -733,6 +786,7 @@ class Worker(Own):
         if not self._averaged:
             self._check_local()
         self.synchronize()
+        self._check_followed()
         self._averaged, self._left = False, self._passes
         if self._run._is_back:  # no means have come
             super().zero_grad()

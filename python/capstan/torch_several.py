@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from .agreed import Agreed
 from .errors import Failed
+from .run import EMPTY
 from .torch_exchange import Exchange, Models, Trained, namer, wrong
 from .torch_rules import Adder, Own, Worker
 from .torch_shard import generators, set_generators
@@ -45,6 +46,7 @@ class Several:
         self._resumed: tuple[Any, list[Any], list[Tensor]] | None = None
         self._left_out = 0  # steps of that turn still to be left out
         self._turn = -1  # number of the optimiser that steps
+        self._follows = False  # steps are of other ranks' turns
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -141,10 +143,29 @@ class Several:
         )
         self._exchange.take_turn(member._trained)
 
+    def capstan_follow(self) -> bool:
+        """Takes a step without a batch, of the optimiser of which others take
+        one. Did they?"""
+        self._follows = True
+        for m in self._members:
+            m.zero_grad()
+            m.capstan_begin_anew()
+        self._exchange.push_none(EMPTY)
+        self._agreed.push(has_batch=False)
+        self._exchange.end_step()
+        self._agreed.wait()
+        if self._run._is_back or not self._agreed.has_batches():
+            self._exchange.wait()
+            return False
+        turn = int(self._agreed.mean[: len(self._members)].argmax())
+        self._members[turn].capstan_apply()
+        return True
+
     # The turns of the script's loop
 
     def begin_turn(self) -> None:
         """Keeps what a turn that is taken again begins with."""
+        self._follows = False
         if self._resumed and self._left_out == self._taken:
             assert self._generators
             set_generators(self._generators)
@@ -179,7 +200,8 @@ class Several:
     def end_step(self) -> None:
         """A step() has ended. Its state is kept now: what the script does
         before the next belongs to the turn that would be taken again."""
-        self._taken += self._generators is not None
+        if self._generators is not None and not self._follows:
+            self._taken += 1
         if not self._run._is_back:
             self._run._save_kept()
 
@@ -187,7 +209,19 @@ class Several:
         """What a rank keeps of its own: OWN, and where it is in a turn."""
         if self._resumed:
             return self._resumed[0]
-        return {**own, "taken": self._taken, "began": self._generators}
+        # In join() the rank whose state_dict() is saved may be in another turn.
+        differs = self._agreed.is_followed()
+        return {
+            **own,
+            "taken": self._taken,
+            "began": self._generators,
+            "beginning": self._tensors_within() if differs else None,
+        }
+
+    def _tensors_within(self) -> list[Tensor] | None:
+        """What a turn began with of which steps are taken."""
+        within = self._taken and not self._run.is_stale
+        return (self._given or self._beginning) if within else None
 
     def resume(self, own: dict[str, Any]) -> None:
         """The run goes on with weights that are in the model, and with OWN."""
@@ -196,6 +230,7 @@ class Several:
             return
         if self._run.is_stale and self._run._joined:
             return  # other ranks are further
+        self._given = own.get("beginning") or self._given
         self._taken = self._left_out = taken
         self._generators = own["began"]
         kept = [copy.deepcopy(item.state_dict()) for item in self._run._kept]
@@ -214,10 +249,9 @@ class Several:
 
     def state_dict(self) -> dict[str, Any]:
         """What is alike on all ranks; with staleness each has its own."""
-        within = self._taken and not self._run.is_stale
         return {
             "optimizers": [m.state_dict() for m in self._members],
-            "beginning": (self._given or self._beginning) if within else None,
+            "beginning": self._tensors_within(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -240,6 +274,12 @@ class _Member(Own):
     """One of several DistributedOptimizers."""
 
     _several: Several
+
+    def capstan_apply(self) -> None:
+        raise NotImplementedError
+
+    def capstan_begin_anew(self) -> None:
+        """This rank has no batch left: its weights are looked at no more."""
 
     def named(self, number: int) -> str:
         return f"{self._kind.__name__} (optimizer {number})"
@@ -320,6 +360,21 @@ class InTurn(_Member, Worker):
         self._check_local()
         self._several.take_turn(self)
         super().synchronize()
+
+    def capstan_begin_anew(self) -> None:
+        self._weights_after = []
+
+    def capstan_apply(self) -> None:
+        """Takes the present step of other ranks, to which this one brought no
+        batch."""
+        self._several.take_turn(self)
+        self._exchange.wait()
+        self._agreed.renew()  # with this turn
+        self._check_agreed()
+        self._averaged = True
+        self._of_means = self._grad_versions()
+        self.step()
+        self.zero_grad()
 
     def _check_agreed(self) -> None:
         self._several.check_turn()

@@ -191,6 +191,22 @@ def train(script, **keys):
     result(script)
 
 
+def uneven(script, counts, **keys):
+    """Rank r has COUNTS[r] turns. As far as ranks have one they have the same
+    batches."""
+    run = capstan.init(optimizers=2, **keys)
+    script = SCRIPTS[script]()
+    wrapped(script)
+    torch.manual_seed(5)
+    run.keep()
+    real = data()
+    with run.join():
+        for turn in run.steps(counts[run.rank]):
+            script.turn(real[turn])
+            print("turn", turn, flush=True)
+    result(script)
+
+
 class Count:
     """What a script keeps: the batches that it has had."""
 

@@ -31,6 +31,11 @@ def weights(state):
     return torch.cat([torch.tensor(v).double().flatten() for v in state])
 
 
+def floats(found):
+    """All but the counts of batches, which are rank 0's."""
+    return [values for values in found[1] if isinstance(values, list)]
+
+
 class Several(unittest.TestCase):
     def complete(self, run):
         self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
@@ -62,6 +67,48 @@ class Several(unittest.TestCase):
                         run.restart(process, **keys)
                     for found in self.complete(run):
                         self.assertEqual(found[0], plain(name)[0])
+
+    def test_ranks_may_have_different_numbers_of_turns(self):
+        """Those without one follow: with the same batches as far as there are
+        some, all end as plain torch."""
+        for name, ps, counts in (
+            ("DCGAN", 1, [12, 5]),
+            ("DCGAN", 0, [0, 12]),
+            ("TwoRules", 1, [3, 12]),
+        ):
+            keys = {"script": name, "counts": counts}
+            with self.subTest(name, ps=ps), ranks("uneven", ps, **keys) as run:
+                for found in self.complete(run):
+                    self.assertEqual(floats(found), floats(plain(name)))
+
+    def test_a_run_goes_on_where_some_ranks_have_no_turn(self):
+        """Of the rank that leads it is the one whose state is saved."""
+        for name, counts, steps in (
+            ("DCGAN", [3, 12], 11),
+            ("DCGAN", [12, 3], 9),
+        ):
+            folder = tempfile.TemporaryDirectory()
+            keys = {"script": name, "counts": counts, "checkpoint": folder.name}
+            with (
+                folder,
+                self.subTest(name, counts=counts),
+                ranks("uneven", 1, steps=steps, **keys) as run,
+            ):
+                self.assertEqual(set(run.wait().values()), {0})
+                for process in run.processes:
+                    run.restart(process, **keys)
+                for found in self.complete(run):
+                    self.assertEqual(floats(found), floats(plain(name)))
+
+    def test_what_a_rank_without_a_turn_cannot_do_is_named(self):
+        for name, text in (
+            ("ActorCritic", "gradients were changed after the mean"),
+            ("WGAN", "weights were changed between two steps"),
+        ):
+            keys = {"script": name, "counts": [12, 3]}
+            with self.subTest(name), ranks("uneven", 1, **keys) as run:
+                self.assertEqual(run.wait()["worker0"], 2)
+                self.assertIn(text, run.error("worker0"))
 
     def test_epochs_go_on_between_two_steps_of_a_turn(self):
         """Batches, rates and what the script keeps are as undisturbed."""

@@ -445,12 +445,13 @@ OWN = [
 class Uneven(unittest.TestCase):
     """run.join()"""
 
-    def plain(self, counts, epochs):
+    def plain(self, counts, epochs, kind="Adam", rests=False, **keys):
         net = torch_ranks.uneven_net()
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        optimizer = getattr(torch.optim, kind)(net.parameters(), lr=0.01)
         for epoch in range(epochs):
             for step in range(max(counts)):
                 optimizer.zero_grad()
+                torch_ranks.uneven_rate(optimizer, step, rests)
                 ranks = [r for r, count in enumerate(counts) if step < count]
                 for rank in ranks:
                     loss = torch_ranks.uneven_loss(net, 100 * epoch + step, rank)
@@ -460,21 +461,38 @@ class Uneven(unittest.TestCase):
 
     def test_ranks_may_have_different_numbers_of_batches(self):
         for ps, counts in (1, [3, 7]), (0, [6, 2, 0]), (1, [4, 4]):
-            expected = list(self.plain(counts, 2))
-            with (
-                self.subTest(ps=ps, counts=counts),
-                ranks("uneven", ps, len(counts), counts=counts, epochs=2) as run,
-            ):
-                self.assertEqual(
-                    set(run.wait().values()), {0}, run.error("worker0")
-                )
-                for rank in range(len(counts)):
-                    found = run.result(f"worker{rank}")
-                    for epoch, (weights, step) in enumerate(found, 1):
-                        self.assertEqual(step, epoch * (max(counts) + 1))
-                        self.assertLess(
-                            distance(weights, expected[epoch - 1]), 1e-5
-                        )
+            self.check(ps, counts)
+
+    def test_an_optimiser_of_the_ps_takes_the_ranks_with_a_batch(self):
+        """RESTS: in a step of those no weight changes, and they go on."""
+        for ps, counts, more in (
+            (1, [3, 7], {}),
+            (2, [6, 2, 0], {"kind": "SGD"}),
+            (1, [7, 3], {"kind": "SGD", "rests": True}),
+            (0, [7, 3], {"kind": "SGD", "rests": True}),
+            (0, [2, 0, 6], {"kind": "RMSprop"}),
+            (1, [7, 3], {"lazy": True, "rests": True}),
+            (0, [3, 6], {"lazy": True}),
+        ):
+            self.check(ps, counts, rule="server", **more)
+
+    def check(self, ps, counts, **more):
+        keys = {"counts": counts, "epochs": 2, **more}
+        expected = list(self.plain(**keys))
+        with (
+            self.subTest(ps=ps, **keys),
+            ranks("uneven", ps, len(counts), **keys) as run,
+        ):
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker0")
+            )
+            for rank in range(len(counts)):
+                found = run.result(f"worker{rank}")
+                for epoch, (weights, step) in enumerate(found, 1):
+                    self.assertEqual(step, epoch * (max(counts) + 1))
+                    self.assertLess(
+                        distance(weights, expected[epoch - 1]), 1e-5
+                    )
 
     def test_with_staleness_no_rank_waits(self):
         keys = {"counts": [3, 7], "epochs": 2, "strategy": {"staleness": "inf"}}
@@ -483,12 +501,14 @@ class Uneven(unittest.TestCase):
 
     def test_what_would_differ_is_an_error_by_name(self):
         for more, text in (
-            ({"rule": "server"}, "rule='worker'"),
+            ({"rule": "server", "skips": True}, "a step without a gradient"),
             ({"decays": True}, "the number of its batches"),
+            ({"clips": True}, "gradients were changed after the mean"),
         ):
             with ranks("uneven", 1, 2, counts=[3, 7], epochs=1, **more) as run:
                 self.assertNotIn(0, run.wait().values())
-                self.assertIn(text, run.error("worker0"))
+                errors = run.error("worker0") + run.error("worker1")
+                self.assertIn(text, errors)
 
 
 class Staleness(unittest.TestCase):

@@ -1464,13 +1464,35 @@ def uneven_loss(net, step, rank):
     return net(x).pow(2).mean()
 
 
-def uneven(counts, epochs, rule="worker", decays=False, **keys):
+RESTS = 5  # the step of an epoch without a rate, if there is one
+
+
+def uneven_rate(optimizer, step, rests):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0 if rests and step == RESTS else 0.01
+
+
+def uneven(
+    counts,
+    epochs,
+    rule="worker",
+    kind="Adam",
+    decays=False,
+    rests=False,
+    skips=False,
+    clips=False,
+    lazy=False,
+    **keys,
+):
     """Rank r has COUNTS[r] batches in each of EPOCHS; prints the weights and
     the step of the run after each."""
     run = capstan.init(**keys)
     net = uneven_net()
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.Adam(net.parameters(), lr=0.01), net, rule=rule
+        getattr(torch.optim, kind)(net.parameters(), lr=0.01),
+        net,
+        rule=rule,
+        lazy=lazy,
     )
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     found = []
@@ -1478,7 +1500,12 @@ def uneven(counts, epochs, rule="worker", decays=False, **keys):
         with run.join():
             for step in range(counts[run.rank]):
                 optimizer.zero_grad()
-                uneven_loss(net, 100 * epoch + step, run.rank).backward()
+                if not decays:
+                    uneven_rate(optimizer, step, rests)
+                if not skips:
+                    uneven_loss(net, 100 * epoch + step, run.rank).backward()
+                if clips:
+                    nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
                 optimizer.step()
                 if decays:
                     scheduler.step()
