@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import time
 
 import frameworks
 import numpy as np
@@ -63,8 +64,19 @@ def plain():
     report(net)
 
 
-def train(steps, save=None, resume=None, pause=None, wrap_first=False, **keys):
-    """WRAP_FIRST: rank 0 reads its weights after DistributedOptimizer."""
+def train(
+    steps,
+    save=None,
+    resume=None,
+    pause=None,
+    holds=False,
+    wrap_first=False,
+    **keys,
+):
+    """WRAP_FIRST: rank 0 reads its weights after DistributedOptimizer. PAUSE: in
+    that step rank 1 pauses, and, with HOLDS, in the next rank 0 until there is a
+    file "go".
+    """
     hvd.init(**keys)
     net = network(hvd.rank())
     optimizer = plain_optimizer = sgd(net)
@@ -95,6 +107,9 @@ def train(steps, save=None, resume=None, pause=None, wrap_first=False, **keys):
         if hvd.rank() == 1 and step == pause:
             print("pauses", flush=True)
             signal.pause()
+        holds_now = holds and hvd.rank() == 0 and step - 1 == pause
+        while holds_now and not os.path.exists("go"):
+            time.sleep(0.01)
 
     data = dataset()
     loader = DataLoader(
@@ -142,6 +157,60 @@ def start(**keys):
     optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
     hvd.broadcast_parameters(net.state_dict(), root_rank=0)
     return net, optimizer
+
+
+class Lookahead(torch.optim.SGD):
+    """By its name one that keeps a copy of the weights."""
+
+
+def pushes(net, optimizer, count):
+    for _ in range(count):
+        optimizer.zero_grad()
+        net(torch.ones(4, frameworks.INPUTS)).sum().backward()
+        optimizer.step()
+
+
+def _stale_wrap(**keys):
+    hvd.DistributedOptimizer(sgd(network()), **keys)
+
+
+def _stale_copier():
+    hvd.DistributedOptimizer(Lookahead(network().parameters(), 0.1))
+
+
+def _stale_load():
+    net, optimizer = start()
+    pushes(net, optimizer, 1)
+    net.load_state_dict(network(1).state_dict())
+    pushes(net, optimizer, 1)
+
+
+def _stale_broadcast():
+    """Rank 0 goes on with its own weights."""
+    net, optimizer = start()
+    for rank in range(hvd.size()):  # in turns: the last has what others have
+        if rank == hvd.rank():
+            pushes(net, optimizer, 1)
+        hvd.barrier()
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    pushes(net, optimizer, 1)
+
+
+STALE = {
+    "sum": lambda: _stale_wrap(op=hvd.Sum),
+    "passes": lambda: _stale_wrap(backward_passes_per_step=0),
+    "copier": _stale_copier,
+    "load": _stale_load,
+    "broadcast": _stale_broadcast,
+    "join": lambda: (start(), hvd.join()),
+    "norm": lambda: hvd.SyncBatchNorm(2)(torch.ones(4, 2)),
+}
+
+
+def stale(what):
+    """Prints what WHAT, which does not go with staleness, says."""
+    hvd.init(strategy={"staleness": "inf"})
+    tell(refusal(lambda: STALE[what]() and None))
 
 
 def refusal(call, *arguments, **named):

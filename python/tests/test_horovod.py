@@ -2,11 +2,12 @@
 """Horovod's names, capstan.horovod."""
 
 import signal
+import sys
 import unittest
 
 import frameworks
 import horovod_names
-from processes import PROGRAM, Cluster
+from processes import DEADLINE, PROGRAM, Cluster
 
 frameworks.need("torch")
 
@@ -199,6 +200,54 @@ class Horovod(frameworks.Framework, unittest.TestCase):
                 text, status = run.result(f"worker{rank}")
                 self.assertRegex(text, "rank 1 (was lost|has)")
                 self.assertEqual(status, 138)
+
+    def test_with_staleness_one_rank_ends_as_plain_torch(self):
+        for wrap_first in False, True:
+            self.check_one_stale_rank(wrap_first=wrap_first)
+
+    def test_with_staleness_ranks_reach_their_end(self):
+        for staleness in 1, 4:
+            keys = {"strategy": {"staleness": staleness}}
+            with self.ranks(1, steps=frameworks.STEPS, **keys) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker1"))
+
+    def test_the_example_runs_with_staleness(self):
+        local = [str(PROGRAM), "local", "--ps", "1", "--workers", "2"]
+        stale = ["--set", "strategy.staleness=4", "--", sys.executable]
+        self.run_example([*local, *stale])
+
+    def test_what_does_not_go_with_staleness_is_named(self):
+        for what, texts in {
+            "sum": ["op of .* is Sum: leave it out, .* are added"] * 2,
+            "passes": ["backward_passes_per_step is 0"] * 2,
+            "copier": ["Lookahead keeps a copy of the weights"] * 2,
+            "load": ["was loaded after DistributedOptimizer"] * 2,
+            "broadcast": ["^None", "was loaded after DistributedOptimizer"],
+            "join": [r"join\(\) with strategy.staleness: leave it out"] * 2,
+            "norm": ["SyncBatchNorm with strategy.staleness"] * 2,
+        }.items():
+            with (
+                self.subTest(what),
+                Cluster(self.program, "stale", 1, 2, what=what) as run,
+            ):
+                run.wait()
+                for rank, text in enumerate(texts):
+                    self.assertRegex(str(run.result(f"worker{rank}")), text)
+
+    def test_a_worker_that_is_started_again_says_why_it_stays_out(self):
+        keys = {"steps": frameworks.STEPS}
+        with self.ranks(1, pause=3, holds=True, **keys) as run:
+            run.wait_for("worker1", "pauses")
+            run.processes["worker1"].kill()
+            run.processes["worker1"].wait()
+            run.restart("worker1", **keys)
+            run.processes["worker1"].wait(DEADLINE)
+            run.path("go").touch()
+            found = run.wait()
+            self.assertEqual(found, {"ps0": 0, "worker0": 0, "worker1": 138})
+            text = "rank 1 was started again .* stays out.* for all ranks again"
+            self.assertRegex(run.error("worker1"), text)
 
     def test_a_predivide_factor_is_a_number_above_0(self):
         wrong = ranks.hvd.ConfigError

@@ -315,5 +315,9 @@ def begin(
     if is_open() and not keys:
         return cast(AnyRun, current())
     found = init(**keys)
+    found._leave_late(
+        "the ranks of a Horovod script begin together, by collectives that the "
+        "others have behind them"
+    )
     find_hosts()
     return found

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .names import Sum, is_initialized, size
+from .calls import wrong
+from .names import Sum, is_initialized, session, size
 from .torch_calls import allreduce
 
 
@@ -31,6 +32,12 @@ class SyncBatchNorm(_BatchNorm):
         of_batch = self.training or self.running_mean is None
         if not of_batch or not is_initialized() or size() == 1:
             return super().forward(input)
+        if session().run.is_stale:
+            raise wrong(
+                "SyncBatchNorm with strategy.staleness: all ranks meet in its "
+                "forward pass, and they take different steps: take BatchNorm, "
+                "or set strategy.staleness to 0"
+            )
         x = input.float()  # of 16 bits
         dims = [d for d in range(x.dim()) if d != 1]
         shape = [1, -1] + [1] * (x.dim() - 2)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from .. import ZERO
 from ..torch import torch_run
 from ..torch_copies import bytes_of, of_bytes
-from ..torch_rules import Worker, mixed
+from ..torch_rules import Adder, Own, Worker, adder_lacks, mixed
 from . import calls
 from .calls import Call, meet, wrong
 from .names import (
@@ -57,9 +58,21 @@ class _Parameters:
     def named_modules(self) -> Iterable[tuple[str, nn.Module]]:
         return ()
 
+    def modules(self) -> list[nn.Module]:
+        """Those that own the parameters: the script gives none of them."""
+        own = {id(p) for _, p in self._named}
+        return [
+            item
+            for item in gc.get_objects()
+            if issubclass(type(item), nn.Module)
+            and any(
+                id(p) in own for p in vars(item).get("_parameters", {}).values()
+            )
+        ]
 
-class Deferred(Worker):
-    """A Worker that joins the run when the script has its first weights."""
+
+class Deferred(Own):
+    """Joins the run when the script has its first weights."""
 
     def capstan_prepare(
         self, named: list[tuple[str, nn.Parameter]], passes: int
@@ -67,9 +80,13 @@ class Deferred(Worker):
         self._named = named
         self.capstan_count(passes)
 
+    @property
+    def capstan_started(self) -> bool:
+        return "_exchange" in self.__dict__
+
     def capstan_start(self) -> None:
         """The run's weights are in the parameters, and in what was broadcast."""
-        if "_exchange" not in self.__dict__:
+        if not self.capstan_started:
             model: Any = _Parameters(self._named, session().tensors)
             self.capstan_open(torch_run(), model, None, False)
 
@@ -92,6 +109,17 @@ class Deferred(Worker):
     def set_backward_passes_per_step(self, passes: int) -> None:
         self.capstan_count(passes)
 
+    def capstan_replace(self) -> None:
+        """The script has written other weights into the parameters."""
+
+    def capstan_leave(self) -> int:
+        """For join()."""
+        raise NotImplementedError
+
+
+class Averaging(Deferred, Worker):
+    """.grad is the mean over the ranks."""
+
     def _bring(self, has_batch: bool) -> None:
         if has_batch:
             return super()._bring(has_batch)
@@ -112,6 +140,20 @@ class Deferred(Worker):
         return int(len(steps) - 1 - steps[::-1].argmax())
 
 
+class Adding(Deferred, Adder):
+    """With staleness: step() sends what this rank's gradients change."""
+
+    def capstan_replace(self) -> None:
+        if self.capstan_started:
+            self.capstan_loads()
+
+    def capstan_leave(self) -> int:
+        raise wrong(
+            "join() with strategy.staleness: leave it out, as no rank waits "
+            "for another's steps: where its data is over, its script ends"
+        )
+
+
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, nn.Parameter]] | None = None,
@@ -128,7 +170,9 @@ def DistributedOptimizer(
 
     When the last backward pass of a step returns, each .grad is the mean. The
     run starts with the first zero_grad() or step(), or with the
-    broadcast_parameters() before or after. GRADIENT_PREDIVIDE_FACTOR says how
+    broadcast_parameters() before or after. With strategy.staleness .grad is
+    this rank's own, and step() sends what it changes, which is added to what
+    other ranks send, not averaged. GRADIENT_PREDIVIDE_FACTOR says how
     much of the division by size() precedes the sum: the mean is the same for
     all. NUM_GROUPS and GROUPS say which gradients travel together, and change
     nothing here; a sparse gradient is refused, with SPARSE_AS_DENSE too.
@@ -144,15 +188,23 @@ def DistributedOptimizer(
             "compression of DistributedOptimizer is fp16: leave it out, and "
             'with ps write hvd.init(wire="bf16")'
         )
+    stale = session().run.is_stale
     if op == Sum:
+        way = (
+            "with strategy.staleness each rank's changes are added anyway"
+            if stale
+            else "gradients are averaged, and multiply the loss by "
+            "hvd.size(), which is the same"
+        )
         raise wrong(
-            "op of DistributedOptimizer is Sum: leave it out, as gradients are "
-            "averaged, and multiply the loss by hvd.size(), which is the same"
+            f"op of DistributedOptimizer is Sum: leave it out, as {way}"
         )
     check_op(op, (Average,), "DistributedOptimizer")
     if session().optimizer is not None:
         raise wrong("a run has one DistributedOptimizer")
-    wrapper = mixed(Deferred, optimizer)
+    if stale and adder_lacks(type(optimizer)):
+        raise wrong(adder_lacks(type(optimizer)))
+    wrapper = mixed(Adding if stale else Averaging, optimizer)
     named = _named(optimizer, named_parameters)
     wrapper.capstan_prepare(named, backward_passes_per_step)
     session().optimizer = wrapper
@@ -190,7 +242,8 @@ def broadcast_parameters(
     PARAMS is a state_dict(), named_parameters() or parameters(). It starts the
     run, after DistributedOptimizer() or there, with these tensors: those that
     have no parameter's name, such as the statistics of BatchNorm, are averaged
-    in each step, and are in the run's checkpoints.
+    in each step, and are in the run's checkpoints. With strategy.staleness
+    parameters are not broadcast again after the start.
     """
     tensors = _tensors_of(params)
     calls.check_root(root_rank)
@@ -203,6 +256,7 @@ def broadcast_parameters(
     for name, tensor in tensors.items():  # of one name, those of the first
         session().tensors.setdefault(name, tensor)
     if session().optimizer is not None:
+        session().optimizer.capstan_replace()
         session().optimizer.capstan_start()
 
 
