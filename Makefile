@@ -14,7 +14,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -O3 -g -pthread -fPIC -I. -I$(BUILD) \
     -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra \
     -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror \
-    $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib libzstd yaml-0.1 libmicrohttpd 2> /dev/null) \
+    $(shell pkg-config --cflags libzmq libprotobuf-c jansson zlib libzstd yaml-0.1 libmicrohttpd libsodium 2> /dev/null) \
     $(CFLAGS)
 # C++17 for plugins whose library is C++: every warning except those of C only.
 # The C headers that they include use "restrict".
@@ -22,7 +22,7 @@ CXXFLAGS_ALL = $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,\
     $(CFLAGS_ALL)) -std=c++17
 PLUGIN_FLAGS := -fPIC -fvisibility=hidden
 LIBS := -lzmq -lprotobuf-c -ljansson -llmdb -ldnnl -lgomp -lz -lzstd -lxxhash \
-    -larchive -lisal -lyaml -lmicrohttpd -lm -ldl
+    -larchive -lisal -lyaml -lmicrohttpd -lsodium -lm -ldl
 
 # Against attackers, for compiling and linking: guards of the stack and of libc's
 # buffers, branch targets and shadow stacks (CET: the startup files of some

@@ -32,6 +32,8 @@
       "a resource limit of the process (ulimit) is too low")                   \
     X(18, OUTPUT_UNUSABLE, CONFIG,                                             \
       "an output file or directory cannot be made or written")                 \
+    X(123, SECRET_UNUSABLE, CONFIG,                                            \
+      "a secret file cannot be read, others may use it, or it has no secret")  \
     X(20, JOB_MISSING, CONFIG, "the process that leads the run has no job")    \
     X(21, JOB_UNREADABLE, CONFIG, "a job file or its folder cannot be read")   \
     X(22, JOB_INVALID, CONFIG, "a job file or key is not valid")               \

@@ -166,9 +166,10 @@ static void end_handshake(struct link *link, int64_t now) {
     if (link->handshake == LINK_HANDSHAKE_PENDING)
         link->answer = LINK_ANSWER_PROTOCOL;
     else if (++link->failed_handshakes >= HANDSHAKES_TO_JUDGE)
-        link->answer = now - link->connected_at < GREETING_TIME
-                           ? LINK_ANSWER_CLOSED
-                           : LINK_ANSWER_SILENT;
+        link->answer = now - link->connected_at >= GREETING_TIME
+                           ? LINK_ANSWER_SILENT
+                       : link->keys ? LINK_ANSWER_REFUSES
+                                    : LINK_ANSWER_CLOSED;
 }
 
 /* Nothing has come since the last packet; but a standstill of this process
@@ -180,9 +181,25 @@ static void note_loss(struct link *link, int64_t now) {
         link->lost = link->heard > earliest ? link->heard : earliest;
 }
 
+/* Both sides compare the mechanisms of their greetings, and a server that has
+ * one with keys tells a client that it does not admit. */
+static void note_refusal(struct link *link, uint16_t event, uint32_t value) {
+    link->handshake = LINK_HANDSHAKE_NONE;
+    if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+        link->answer = link->keys ? LINK_ANSWER_NO_KEYS : LINK_ANSWER_KEYS;
+    else
+        link->answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH || link->keys
+                           ? LINK_ANSWER_REFUSES
+                           : LINK_ANSWER_PROTOCOL;
+}
+
 static void take_client_event(struct link *link, uint16_t event, uint32_t value,
                               int64_t now) {
     switch (event) {
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+        note_refusal(link, event, value);
+        break;
     case ZMQ_EVENT_CONNECTED:
         link->connection++;
         link->descriptor = (int)value;
@@ -224,7 +241,8 @@ static void link_read_client_events(struct link *link) {
 enum link_answer link_answer(struct link *link, int64_t *since) {
     link_read_client_events(link);
     bool ended = link->answer == LINK_ANSWER_CLOSED ||
-                 link->answer == LINK_ANSWER_SILENT;
+                 link->answer == LINK_ANSWER_SILENT ||
+                 link->answer >= LINK_ANSWER_REFUSES;
     if (ended && time_now() - link->connected_at > ANSWER_AGE)
         link->answer = LINK_ANSWER_UNKNOWN; /* nothing accepts any more */
     *since = link->answered_at;
@@ -652,11 +670,12 @@ static void set_keepalive(void *socket) {
 
 /* docs/wire.md gives the reason for each value. */
 static void link_configure(void *socket, const struct link_settings *settings) {
+    int64_t longest =
+        settings->max_frame + (settings->keys ? LINK_CURVE_BYTES : 0);
     link_set_int(socket, ZMQ_LINGER, settings->flush_ms);
     link_set_int(socket, ZMQ_SNDHWM, 0);
     link_set_int(socket, ZMQ_RCVHWM, 0);
-    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &settings->max_frame,
-                   sizeof settings->max_frame);
+    zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &longest, sizeof longest);
     link_set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_keepalive(socket);
     link_set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
@@ -684,6 +703,15 @@ static bool link_watch(struct link *link, int events) {
     return !zmq_connect(link->monitor, name);
 }
 
+enum {
+    EVENTS = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+             ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+    CLIENT_EVENTS = EVENTS | ZMQ_EVENT_CONNECTED |
+                    ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+    SERVER_EVENTS = EVENTS | ZMQ_EVENT_ACCEPTED
+};
+
 static bool open_sockets(struct link *link,
                          const struct link_settings *settings) {
     bool serves = link->kind == LINK_SERVER;
@@ -691,12 +719,21 @@ static bool open_sockets(struct link *link,
     if (!link->socket)
         return false;
     link_configure(link->socket, settings);
-    if (!serves)
-        return link_watch(link, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
-                                    ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                                    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL);
-    link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
-    return link_watch(link, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED);
+    if (serves)
+        link_set_int(link->socket, ZMQ_ROUTER_MANDATORY, 1);
+    return link_watch(link, serves ? SERVER_EVENTS : CLIENT_EVENTS);
+}
+
+static enum status give_keys(struct link *link,
+                             const struct link_settings *settings,
+                             struct failure *why) {
+    if (!settings->keys)
+        return STATUS_OK;
+    return link->kind == LINK_SERVER
+               ? link_keys_serve(settings->keys, link->socket, settings->party,
+                                 why)
+               : link_keys_connect(settings->keys, link->socket,
+                                   settings->party, why);
 }
 
 enum status link_open(struct link **out, void *zmq, enum link_kind kind,
@@ -708,6 +745,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->zmq = zmq;
     link->kind = kind;
     link->guard_wake = -1;
+    link->keys = settings->keys;
     pthread_mutex_init(&link->mutex, NULL);
     link->max_frame = settings->max_frame;
     link->lost = link->heard = time_now();
@@ -715,7 +753,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
              settings->address ? settings->address : "");
     enum status status =
         open_sockets(link, settings)
-            ? STATUS_OK
+            ? give_keys(link, settings, why)
             : status_errno(why, FAILURE_SYSTEM_REFUSED, zmq_errno(),
                            "cannot open a socket");
     if (status)
@@ -818,10 +856,11 @@ enum status link_connect(struct link *link, const char *address,
         snprintf(endpoint, sizeof endpoint,
                  *address == '[' ? "tcp://[%s]:0;%s" : "tcp://%s:0;%s", source,
                  address);
-    if (!strcmp(endpoint, link->address) &&
-        link->answer != LINK_ANSWER_PROTOCOL)
-        return STATUS_OK;
     link_read_client_events(link); /* those of the address before */
+    bool gave_up = link->answer == LINK_ANSWER_PROTOCOL ||
+                   link->answer >= LINK_ANSWER_REFUSES;
+    if (!strcmp(endpoint, link->address) && !gave_up)
+        return STATUS_OK;
     link->handshake = LINK_HANDSHAKE_NONE;
     link->answer = LINK_ANSWER_UNKNOWN;
     link->failed_handshakes = 0;
@@ -834,6 +873,12 @@ enum status link_connect(struct link *link, const char *address,
                             "cannot connect to %s", address);
     memcpy(link->address, endpoint, sizeof endpoint);
     return STATUS_OK;
+}
+
+enum status link_expect(struct link *link, struct link_party server,
+                        struct failure *why) {
+    return link->keys ? link_keys_connect(link->keys, link->socket, server, why)
+                      : STATUS_OK;
 }
 
 uint16_t link_port(const struct link *link) {
@@ -896,15 +941,16 @@ static void skip_rest(struct link *link, zmq_msg_t *part) {
 }
 
 /* Bytes of PART on the wire (ZMTP 3.0). */
-static uint64_t wire_bytes(const zmq_msg_t *part) {
-    size_t size = zmq_msg_size(part);
+static uint64_t wire_bytes(const struct link *link, const zmq_msg_t *part) {
+    size_t size = zmq_msg_size(part) + (link->keys ? LINK_CURVE_BYTES : 0);
     return size + (size > UINT8_MAX ? 9 : 2);
 }
 
 /* HEADER, and PAYLOAD unless NULL, have come from PEER. */
 static void record_sender(struct link *link, uint32_t peer, zmq_msg_t *header,
                           const zmq_msg_t *payload) {
-    uint64_t bytes = wire_bytes(header) + (payload ? wire_bytes(payload) : 0);
+    uint64_t bytes =
+        wire_bytes(link, header) + (payload ? wire_bytes(link, payload) : 0);
     if (link->kind == LINK_SERVER
             ? link_count_message(link, peer, header, bytes)
             : link_needs_limit(link))
@@ -964,6 +1010,13 @@ static bool view_shm(struct link *link, struct link_frame *frame) {
     return true;
 }
 
+/* ZAP names each peer that it admits, and libzmq what it has named with each of
+ * its messages. One from this process has no address. */
+static bool has_named_sender(const struct link *link, zmq_msg_t *part) {
+    return !link->keys || link->kind == LINK_CLIENT ||
+           zmq_msg_gets(part, "User-Id") || !zmq_msg_gets(part, "Peer-Address");
+}
+
 static bool view_tcp(struct link *link, struct link_frame *frame) {
     zmq_msg_t *header = link_message(&frame->header_storage);
     zmq_msg_t *payload = link_message(&frame->payload_storage);
@@ -973,6 +1026,12 @@ static bool view_tcp(struct link *link, struct link_frame *frame) {
             return false;
         if (!receive_part(link, header))
             return false;
+        if (!has_named_sender(link, header)) {
+            skip_rest(link, header);
+            link_ban(link, frame->peer);
+            link_note_violation(link, LINK_WRONG_KEY);
+            continue;
+        }
         if (!zmq_msg_more(header)) {
             record_sender(link, frame->peer, header, NULL);
             zmq_msg_init(payload);
@@ -1018,6 +1077,17 @@ bool link_view(struct link *link, struct link_frame *frame) {
         return false;
     add_traffic(&bytes_received, frame->header.size + frame->payload.size);
     return true;
+}
+
+bool link_is_from(const struct link *link, struct link_frame *frame,
+                  struct link_party party) {
+    char text[64];
+    const char *user =
+        link->keys && !frame->shm_connection
+            ? zmq_msg_gets(link_message(&frame->header_storage), "User-Id")
+            : NULL;
+    link_party_text(party, text, sizeof text);
+    return !user || !strcmp(user, text);
 }
 
 void link_release(struct link_frame *frame) {

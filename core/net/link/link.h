@@ -7,6 +7,7 @@
 #define CAPSTAN_LINK_H
 
 #include "core/base/status.h"
+#include "core/net/link/link_keys.h"
 #include "core/net/shm/buffer.h"
 
 #include <stdbool.h>
@@ -23,6 +24,11 @@ struct link_settings {
     int flush_ms;        /* how long close waits for queued frames to leave */
     const char *address; /* numeric, local: to listen on and to connect from;
                             NULL: any */
+    const struct link_keys *keys; /* of a run with a secret, borrowed: TCP is
+                                     encrypted, and peers are who their keys
+                                     say; NULL: none */
+    struct link_party party; /* with keys: who a server is, or the server of a
+                                client */
 };
 
 struct link;
@@ -56,6 +62,11 @@ enum status link_connect_inproc(struct link *link, const char *name,
  * connection is established. */
 enum status link_connect(struct link *link, const char *address,
                          struct failure *why) MUST_CHECK;
+
+/* Client with keys, of all addresses that link_connect gets from now on: SERVER
+ * is there. */
+enum status link_expect(struct link *link, struct link_party server,
+                        struct failure *why) MUST_CHECK;
 
 /* The bound port, 0 for none. */
 uint16_t link_port(const struct link *link);
@@ -141,6 +152,11 @@ bool link_is_local(struct link_frame *frame);
  * another way. */
 bool link_peer_host(struct link_frame *frame, char *text, size_t size);
 
+/* May FRAME be PARTY's? With keys a message over TCP has its sender's; else,
+ * and in this process, that is not known. */
+bool link_is_from(const struct link *link, struct link_frame *frame,
+                  struct link_party party);
+
 /* Releases FRAME's memory. */
 void link_release(struct link_frame *frame);
 
@@ -198,6 +214,10 @@ enum link_answer {
                              no more: link_connect has it try again */
     LINK_ANSWER_CLOSED,   /* the last connections were closed before a word */
     LINK_ANSWER_SILENT,   /* nothing was said on the last connections for 2 s */
+    LINK_ANSWER_REFUSES,  /* a server that refuses this link's key; with keys
+                             also one that closes connections before a word */
+    LINK_ANSWER_NO_KEYS,  /* a server without keys, and this link has some */
+    LINK_ANSWER_KEYS,     /* a server with keys, and this link has none */
 };
 
 /* Client: what answers, and *SINCE when (LINK_ANSWER_LINK). */

@@ -35,6 +35,9 @@ enum link_violation {
     LINK_MANY_PARTS,
     LINK_NO_DESCRIPTOR,
     LINK_UNREAD,
+    LINK_WRONG_KEY,
+    LINK_WITHOUT_KEY,
+    LINK_WITH_KEY,
     LINK_VIOLATIONS
 };
 
@@ -80,6 +83,7 @@ struct link_reply {
 
 struct link {
     void *zmq, *socket, *monitor;
+    const struct link_keys *keys; /* or NULL */
     enum link_kind kind;
     uint16_t port;
     int64_t max_frame;
@@ -124,6 +128,7 @@ struct link {
     /* Connections that ended without a message: since the last check, whose
      * messages may still be unread, and before it. */
     unsigned ended_now, ended_before;
+    unsigned refused;      /* whose end is still to come from the monitor */
     uint64_t credit;       /* bytes that an admitted peer may be ahead */
     uint64_t ended_unread; /* bytes that ended connections may have left unread
                               since the last time that nothing was unread */
@@ -138,6 +143,10 @@ struct link {
     bool limited; /* the client's connection is limited to its rate */
     struct link_logged logged[LINK_LOGGED];
 };
+
+/* Bytes that CURVE adds to a part of a message (RFC 26: "\x07MESSAGE", a nonce
+ * of 8 bytes, an authenticator of 16, flags). */
+enum { LINK_CURVE_BYTES = 33 };
 
 /* The kernel's number of the socket DESCRIPTOR; 0: it is none. */
 uint64_t link_cookie(int descriptor);

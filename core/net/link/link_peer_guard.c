@@ -149,13 +149,38 @@ static void note_closed(struct link *link,
         link->closed[link->num_closed++] = connection->peer;
 }
 
-/* Handles the monitor's EVENT for DESCRIPTOR. */
+/* A handshake has failed for CAUSE; the end of its connection follows. */
+static void note_refusal_of(struct link *link, uint32_t cause) {
+    if (cause == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+        link->violations[link->keys ? LINK_WITHOUT_KEY : LINK_WITH_KEY] = true;
+    else if (link->keys)
+        link->violations[LINK_WRONG_KEY] = true;
+    else
+        return;
+    link->refused++;
+}
+
+/* Has a connection ended without a message, and not by this side's doing? */
+static bool ended_silently(struct link *link,
+                           const struct link_connection *connection) {
+    bool silent = !connection->has_sent && !connection->expired;
+    bool refused = silent && link->refused;
+    link->refused -= refused;
+    return silent && !refused;
+}
+
+/* Handles the monitor's EVENT for DESCRIPTOR, or for a cause. */
 static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
+    if (event & (ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                 ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)) {
+        note_refusal_of(link, descriptor);
+        return;
+    }
     struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
-    link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
-                       !connection->has_sent && !connection->expired;
+    link->ended_now +=
+        event == ZMQ_EVENT_DISCONNECTED && ended_silently(link, connection);
     int64_t now = time_now();
     if (event == ZMQ_EVENT_DISCONNECTED)
         note_closed(link, connection, now);
@@ -464,15 +489,31 @@ bool link_may_log(struct link *link, const char *text) {
     return true;
 }
 
-bool link_bad_peer(struct link *link, char *text, size_t size) {
+/* A peer that first sees that only one side has keys leaves before it has said
+ * whether it has some. */
+static const char *violation_text(const struct link *link, int violation) {
     static const char *const texts[LINK_VIOLATIONS] = {
-        [LINK_NO_MESSAGE] = "sent no Capstan message",
+        [LINK_NO_MESSAGE] = "sent no Capstan message: has it a secret, and "
+                            "this run has none?",
         [LINK_MANY_PARTS] = "sent a message of too many parts",
         [LINK_NO_DESCRIPTOR] =
             "is disconnected: connections hold nearly all the "
             "descriptors of this process (ulimit -n)",
         [LINK_UNREAD] = "is disconnected: it sends faster than it is read",
+        [LINK_WRONG_KEY] = "is refused: its key is not of this run's secret: "
+                           "is the secret file the same?",
+        [LINK_WITHOUT_KEY] = "is refused: it has no secret, and this run has "
+                             "one: give its process the same secret file",
+        [LINK_WITH_KEY] = "is refused: it has a secret, and this run has none: "
+                          "give all processes the same secret file, or none",
     };
+    return link->keys && violation == LINK_NO_MESSAGE
+               ? "sent no Capstan message: has it no secret, and this run has "
+                 "one?"
+               : texts[violation];
+}
+
+bool link_bad_peer(struct link *link, char *text, size_t size) {
     bool noticed[LINK_VIOLATIONS];
     if (link->kind == LINK_CLIENT)
         return false;
@@ -496,9 +537,9 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         guard_lock(link);
         link->violations[i] = false;
         pthread_mutex_unlock(&link->mutex);
-        if (!link_may_log(link, texts[i]))
+        if (!link_may_log(link, violation_text(link, i)))
             continue;
-        snprintf(text, size, "%s", texts[i]);
+        snprintf(text, size, "%s", violation_text(link, i));
         return true;
     }
     return false;

@@ -94,7 +94,7 @@ TEST(a_message_of_the_oldest_protocol_is_refused) {
     int peer_socket = link_fixture_connect_plain(fixture->port);
     assert_int_equal(write(peer_socket, old, sizeof old - 1), sizeof old - 1);
     link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
-    assert_string_equal(text, "sent no Capstan message");
+    assert_contains(text, "sent no Capstan message");
     await_close(peer_socket);
 }
 
@@ -102,7 +102,7 @@ TEST(a_silent_connection_is_logged_and_dropped) {
     char text[128];
     int peer_socket = link_fixture_connect_plain(fixture->port);
     link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
-    assert_string_equal(text, "sent no Capstan message");
+    assert_contains(text, "sent no Capstan message");
     await_close(peer_socket);
     assert_false(link_bad_peer(fixture->server_link, text, sizeof text));
 }

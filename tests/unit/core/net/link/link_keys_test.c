@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links with keys: who gets a message through to a server, and what is has_said
+ * where nobody does. */
+#define STATE struct guarded *guarded
+
+#include "core/net/link/link_keys.h"
+
+#include "core/base/secret_file.h"
+#include "core/base/time.h"
+#include "core/net/link/link.h"
+#include "core/net/link/zap_handler.h"
+#include "tests/lib/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+enum { MAX_FRAME = 1 << 20, WORKERS = 1024 };
+static const int64_t DEADLINE = 30 * TIME_S, NAMED_WITHIN = 2 * TIME_S;
+static const struct link_party chief = {"chief", 0}, ps = {"ps", 0},
+                               worker = {"worker", 3};
+
+/* A server, chief 0, with the keys of one secret, and a client. */
+struct guarded {
+    void *zmq;
+    struct link_keys *keys;
+    struct zap_handler *zap_handler;
+    struct link *server, *client;
+    char address[64];
+};
+
+static struct link_keys *derive_keys(unsigned char first,
+                                     struct link_party self) {
+    unsigned char secret[SECRET_FILE_BYTES];
+    struct link_keys *keys;
+    struct link_keys_settings settings = {
+        .roles = {{"chief", 1, 1}, {"ps", 1, 1}, {"worker", WORKERS, 4}},
+        .client = self,
+        .servers = {self}};
+    for (int i = 0; i < SECRET_FILE_BYTES; i++)
+        secret[i] = (unsigned char)(first + i);
+    assert_ok(link_keys_open(&keys, secret, &settings, &failure));
+    return keys;
+}
+
+static struct link *open_link(struct guarded *guarded, enum link_kind kind,
+                              const struct link_keys *keys,
+                              struct link_party party) {
+    struct link_settings settings = {
+        .max_frame = MAX_FRAME, .keys = keys, .party = party};
+    struct link *link;
+    assert_ok(link_open(&link, guarded->zmq, kind, &settings, &failure));
+    return link;
+}
+
+static int setup_with(struct guarded *guarded, bool secret) {
+    guarded->zmq = zmq_ctx_new();
+    if (secret) {
+        guarded->keys = derive_keys(0, chief);
+        assert_ok(zap_handler_open(&guarded->zap_handler, guarded->zmq,
+                                   guarded->keys, chief, &failure));
+    }
+    guarded->server = open_link(guarded, LINK_SERVER, guarded->keys, chief);
+    assert_ok(link_bind(guarded->server, 0, &failure));
+    snprintf(guarded->address, sizeof guarded->address, "127.0.0.1:%u",
+             link_port(guarded->server));
+    return 0;
+}
+
+static int setup(void **state) {
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
+    *state = calloc(1, sizeof(struct guarded));
+    return setup_with(*state, true);
+}
+
+static int setup_plain(void **state) {
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
+    *state = calloc(1, sizeof(struct guarded));
+    return setup_with(*state, false);
+}
+
+static int teardown(void **state) {
+    struct guarded *guarded = *state;
+    link_close(&guarded->client);
+    link_close(&guarded->server);
+    zap_handler_close(&guarded->zap_handler);
+    zmq_ctx_term(guarded->zmq);
+    link_keys_close(&guarded->keys);
+    free(guarded);
+    return 0;
+}
+
+FIXTURE(setup, teardown);
+
+/* The first LINK of a client with KEYS sends until the server has a message, or
+ * the deadline: was there one? FRAME is released by the caller then. */
+static bool gets_through(struct guarded *guarded, struct link_frame *frame,
+                         int64_t limit) {
+    int64_t deadline = time_now() + limit;
+    while (!link_view(guarded->server, frame)) {
+        if (time_now() > deadline)
+            return false;
+        link_commit(guarded->client, 0, "hello", 5, NULL);
+        zmq_pollitem_t item = {link_socket(guarded->server), 0, ZMQ_POLLIN, 0};
+        zmq_poll(&item, 1, 10);
+    }
+    return true;
+}
+
+static void connect_with(struct guarded *guarded, const struct link_keys *keys,
+                         struct link_party server) {
+    guarded->client = open_link(guarded, LINK_CLIENT, keys, server);
+    assert_ok(link_connect(guarded->client, guarded->address, &failure));
+}
+
+TEST(keys_are_those_of_the_formula) {
+    /* By Python's hashlib and an X25519 of its own, of the secret 0, 1, ...:
+     * worker 3 as a client. */
+    static const unsigned char known[LINK_KEY_BYTES] = {
+        0x8e, 0xcd, 0x70, 0x78, 0x55, 0xee, 0x3b, 0xa1, 0xc1, 0xe2, 0x23,
+        0x0a, 0x1c, 0xf2, 0xd6, 0xf6, 0x18, 0x41, 0x92, 0x01, 0xa7, 0x1b,
+        0x94, 0xe6, 0x08, 0xf1, 0xed, 0x3c, 0xc3, 0x42, 0xe1, 0x3d};
+    static const unsigned char proof[] = {0x18, 0xe0, 0x32, 0xe5};
+    unsigned char other[LINK_KEY_BYTES];
+    struct link_party found;
+    assert_true(link_keys_find_client(guarded->keys, known, &found));
+    assert_string_equal(found.role, "worker");
+    assert_int_equal(found.index, 3);
+    assert_memory_equal(link_keys_proof(guarded->keys), proof, sizeof proof);
+    memcpy(other, known, sizeof other);
+    other[0] ^= 1;
+    assert_false(link_keys_find_client(guarded->keys, other, &found));
+}
+
+TEST(a_client_of_the_same_secret_gets_through_and_is_known) {
+    struct link_keys *keys = derive_keys(0, worker);
+    struct link_frame frame;
+    connect_with(guarded, keys, chief);
+    assert_true(gets_through(guarded, &frame, DEADLINE));
+    assert_true(link_is_from(guarded->server, &frame, worker));
+    assert_false(link_is_from(guarded->server, &frame, ps));
+    assert_false(link_is_from(guarded->server, &frame,
+                              (struct link_party){"worker", 4}));
+    link_release(&frame);
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+TEST(a_message_in_this_process_needs_no_key) {
+    struct link_frame frame;
+    struct link *server = open_link(guarded, LINK_SERVER, guarded->keys, chief);
+    guarded->client = open_link(guarded, LINK_CLIENT, guarded->keys, chief);
+    assert_ok(link_bind_inproc(server, "inside", &failure));
+    assert_ok(link_connect_inproc(guarded->client, "inside", &failure));
+    int64_t deadline = time_now() + DEADLINE;
+    assert_true(link_commit(guarded->client, 0, "hello", 5, NULL));
+    while (!link_view(server, &frame))
+        assert_true(time_now() < deadline);
+    assert_true(link_is_from(server, &frame, ps));
+    link_release(&frame);
+    link_close(&server);
+}
+
+/* What the client and the server say within NAMED_WITHIN; nothing gets
+ * through. */
+static void expect_refused(struct guarded *guarded, enum link_answer expected,
+                           const char *said) {
+    int64_t deadline = time_now() + NAMED_WITHIN, since;
+    enum link_answer answer = LINK_ANSWER_UNKNOWN;
+    bool has_said = false;
+    char text[256] = "";
+    while (answer != expected || !has_said) {
+        struct link_frame frame;
+        if (time_now() > deadline)
+            fail_msg("answer %d, said '%s'", answer, text);
+        assert_false(gets_through(guarded, &frame, 10 * TIME_MS));
+        if (answer != expected)
+            answer = link_answer(guarded->client, &since);
+        while (link_bad_peer(guarded->server, text, sizeof text))
+            has_said |= strstr(text, said) != NULL;
+    }
+}
+
+TEST(a_client_of_another_secret_is_refused_by_name_on_both_sides) {
+    struct link_keys *keys = derive_keys(1, worker);
+    connect_with(guarded, keys, chief);
+    expect_refused(guarded, LINK_ANSWER_REFUSES, "is the secret file the same");
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+/* It knows the server's key, as who has stolen a cluster's description with it,
+ * and has one of its own. */
+TEST(a_client_whose_key_is_not_listed_is_refused_by_name_on_both_sides) {
+    struct link_keys *keys = derive_keys(0, (struct link_party){"guest", 0});
+    connect_with(guarded, keys, chief);
+    expect_refused(guarded, LINK_ANSWER_REFUSES, "is the secret file the same");
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+TEST(a_client_that_expects_another_server_is_refused) {
+    struct link_keys *keys = derive_keys(0, worker);
+    connect_with(guarded, keys, ps);
+    expect_refused(guarded, LINK_ANSWER_REFUSES, "is the secret file the same");
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+TEST(a_client_without_a_secret_is_refused_by_name_on_both_sides) {
+    connect_with(guarded, NULL, chief);
+    expect_refused(guarded, LINK_ANSWER_KEYS, "no secret");
+}
+
+TEST_WITH(setup_plain, teardown,
+          a_server_without_a_secret_and_a_client_with_one_say_so) {
+    struct link_keys *keys = derive_keys(0, worker);
+    connect_with(guarded, keys, chief);
+    expect_refused(guarded, LINK_ANSWER_NO_KEYS, "this run has none");
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+TEST(a_refused_client_gets_through_once_the_server_has_its_secret) {
+    struct link_keys *keys = derive_keys(0, worker);
+    struct link_frame frame;
+    link_close(&guarded->server);
+    guarded->server = open_link(guarded, LINK_SERVER, NULL, chief);
+    assert_ok(link_bind(guarded->server, 0, &failure));
+    uint16_t port = link_port(guarded->server);
+    snprintf(guarded->address, sizeof guarded->address, "127.0.0.1:%u", port);
+    connect_with(guarded, keys, chief);
+    expect_refused(guarded, LINK_ANSWER_NO_KEYS, "this run has none");
+    link_close(&guarded->server);
+    guarded->server = open_link(guarded, LINK_SERVER, guarded->keys, chief);
+    int64_t deadline = time_now() + DEADLINE;
+    while (link_bind(guarded->server, port, &failure))
+        assert_true(time_now() < deadline);
+    assert_ok(link_connect(guarded->client, guarded->address, &failure));
+    assert_true(gets_through(guarded, &frame, DEADLINE));
+    link_release(&frame);
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+/* What the guard counts as viewed is what the kernel has received: a peer whose
+ * messages are all read is never too far ahead. */
+TEST(many_messages_with_keys_are_all_counted_as_viewed) {
+    enum { MESSAGES = 20000 };
+    struct link_keys *keys = derive_keys(0, worker);
+    struct link_frame frame;
+    char text[256];
+    connect_with(guarded, keys, chief);
+    link_admit_within(guarded->server, 30 * TIME_S, 1 << 10);
+    assert_true(gets_through(guarded, &frame, DEADLINE));
+    link_admit(guarded->server, frame.peer);
+    link_release(&frame);
+    int64_t deadline = time_now() + DEADLINE;
+    unsigned seen = 0, sent = 0;
+    while (seen < MESSAGES) {
+        assert_true(time_now() < deadline);
+        if (sent < seen + 100)
+            sent += link_commit(guarded->client, 0, "hello again", 11, NULL);
+        while (link_view(guarded->server, &frame)) {
+            seen++;
+            link_release(&frame);
+        }
+        assert_false(link_bad_peer(guarded->server, text, sizeof text));
+    }
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+static struct zap_part part(const char *text, size_t size) {
+    return (struct zap_part){text, size};
+}
+
+TEST(the_handler_admits_listed_keys_of_curve_alone) {
+    static const unsigned char known[LINK_KEY_BYTES] = {
+        0x8e, 0xcd, 0x70, 0x78, 0x55, 0xee, 0x3b, 0xa1, 0xc1, 0xe2, 0x23,
+        0x0a, 0x1c, 0xf2, 0xd6, 0xf6, 0x18, 0x41, 0x92, 0x01, 0xa7, 0x1b,
+        0x94, 0xe6, 0x08, 0xf1, 0xed, 0x3c, 0xc3, 0x42, 0xe1, 0x3d};
+    struct zap_part parts[ZAP_PARTS] = {
+        part("1.0", 3),
+        part("1", 1),
+        part("capstan", 7),
+        part("1.2.3.4", 7),
+        part("", 0),
+        part("CURVE", 5),
+        part((const char *)known, sizeof known)};
+    struct link_party user;
+    assert_true(zap_handler_admits(guarded->keys, parts, ZAP_PARTS, &user));
+    assert_false(
+        zap_handler_admits(guarded->keys, parts, ZAP_PARTS - 1, &user));
+    assert_false(
+        zap_handler_admits(guarded->keys, parts, ZAP_PARTS + 1, &user));
+    parts[ZAP_KEY].size--;
+    assert_false(zap_handler_admits(guarded->keys, parts, ZAP_PARTS, &user));
+    parts[ZAP_KEY].size++;
+    parts[ZAP_MECHANISM] = part("PLAIN", 5);
+    assert_false(zap_handler_admits(guarded->keys, parts, ZAP_PARTS, &user));
+    parts[ZAP_MECHANISM] = part("CURVE", 5);
+    parts[ZAP_VERSION] = part("2.0", 3);
+    assert_false(zap_handler_admits(guarded->keys, parts, ZAP_PARTS, &user));
+}
