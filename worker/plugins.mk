@@ -68,12 +68,12 @@ $(BUILD)/cuda/%.o: %.cu | $(BUILD)/packages
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/capstan-gloo.so: $(PLUGIN_COMMON) \
-    $(patsubst %,$(BUILD)/plugin/core/%.o,base/spin_policy \
+    $(patsubst %,$(BUILD)/plugin/core/%.o,base/spin_policy base/proof \
         $(addprefix net/shm/,shm_connection ring shm_segment buffer)) \
     $(BUILD)/plugin/worker/collective/gloo_shm.o \
     $(patsubst %.cc,$(BUILD)/plugin/%.o,$(wildcard worker/collective/*.cc))
 	$(call say,c++)
-	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -shared $(PLUGIN_LINK) -o $@ $^ -lgloo -lsodium
 
 # The baselines of capstan bench.
 BASELINES := $(patsubst %,$(BUILD)/plugin/%.o,commands/measure/bench_iteration \

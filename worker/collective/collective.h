@@ -52,11 +52,14 @@ struct collective_settings {
                             others reach this rank; NULL: any */
     const struct collective_store *store;
     enum collective_algorithm algorithm;
-    double timeout;  /* time limit of a call in seconds */
-    double silence;  /* seconds without an acknowledgement after which a
-                        connection to another host is cut off; 0: no limit. A
-                        backend may have no such limit */
-    bool shm;        /* shared memory with ranks on this host, of this user */
+    double timeout; /* time limit of a call in seconds */
+    double silence; /* seconds without an acknowledgement after which a
+                       connection to another host is cut off; 0: no limit. A
+                       backend may have no such limit */
+    bool shm;       /* shared memory with ranks on this host, of this user */
+    const unsigned char *proof; /* of a run with a secret: the key by which
+                                   connections prove that both sides have it
+                                   (LINK_KEY_BYTES); NULL: none */
     uint32_t device; /* local rank; a backend with devices uses this one */
     void *stream; /* a stream to join (`native_stream` of worker/ops/device.h),
                      if `supports_stream`; NULL: none */
@@ -109,6 +112,7 @@ struct collective_ops {
                              uint32_t root, struct failure *why);
 
     bool supports_stream; /* the backend can join a stream */
+    bool supports_proof;  /* its connections prove themselves by `proof` */
 
     /* The state of the operations on the stream, without waiting; errors as of
      * the calls themselves. NULL if the backend never joins a stream. */

@@ -380,6 +380,7 @@ const struct collective_ops capstan_collective = {
     collective_gloo_all_gather,
     collective_gloo_broadcast,
     false,
+    true,
     nullptr,
     transport,
     register_buffer,

@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 /* Time limit for naming a rank that has reported a failure or is gone. */
 static constexpr auto GRACE = seconds(1);
-enum : uint64_t { SLOT_VERDICT, SLOT_PROBE };
+enum : uint64_t { SLOT_VERDICT, SLOT_PROBE, SLOT_EXCHANGE };
 
 static size_t address_of(const void *bytes) {
     return reinterpret_cast<uintptr_t>(bytes);
@@ -76,6 +76,19 @@ void gloo_consensus_send(struct gloo_group *group, uint32_t blamed,
             /* that rank is gone as well */
         }
     }
+}
+
+void gloo_consensus_exchange(struct gloo_group *group, uint32_t rank,
+                             unsigned number, void *own, void *theirs,
+                             size_t size) {
+    auto from = group->context->createUnboundBuffer(theirs, size);
+    auto to = group->context->createUnboundBuffer(own, size);
+    auto limit =
+        std::chrono::milliseconds((int64_t)(group->connect_timeout * 1000));
+    from->recv((int)rank, SLOT_EXCHANGE + number, 0, size);
+    to->send((int)rank, SLOT_EXCHANGE + number, 0, size);
+    to->waitSend(nullptr, limit);
+    from->waitRecv(nullptr, limit);
 }
 
 /* Ends a wait for BUFFER at UNTIL. Gloo's own timeout would close all its

@@ -27,4 +27,10 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why);
 
+/* Before gloo_consensus_listen: exchanges SIZE bytes with RANK over the
+ * connection of verdicts, OWN for THEIRS, as message NUMBER, from 0. Throws. */
+void gloo_consensus_exchange(struct gloo_group *group, uint32_t rank,
+                             unsigned number, void *own, void *theirs,
+                             size_t size);
+
 #endif

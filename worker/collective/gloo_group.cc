@@ -2,6 +2,7 @@
 #include "worker/collective/gloo_group.h"
 
 extern "C" {
+#include "core/base/proof.h"
 #include "core/base/time.h"
 }
 #include "worker/collective/gloo_address.h"
@@ -12,6 +13,7 @@ extern "C" {
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -218,6 +220,49 @@ static void end_attempt(struct gloo_attempt *attempt,
     attempt->ended.notify_all();
 }
 
+struct no_proof : std::exception {
+    const char *what() const noexcept override {
+        return "who is connected does not prove that it has the run's secret: "
+               "is the secret file the same?";
+    }
+};
+
+/* Both sides prove that they have the run's secret; EXCHANGE(number, own,
+ * theirs) swaps PROOF_BYTES with the other. KIND is that of the connection. */
+template <typename swap>
+static void prove(const struct gloo_group *group, uint32_t peer,
+                  const char *kind, swap exchange) {
+    unsigned char challenge[PROOF_BYTES], theirs[PROOF_BYTES] = {};
+    unsigned char proof[PROOF_BYTES], answer[PROOF_BYTES] = {};
+    char out[64], in[64];
+    snprintf(out, sizeof out, "gloo %s from %u to %u", kind, group->rank, peer);
+    snprintf(in, sizeof in, "gloo %s from %u to %u", kind, peer, group->rank);
+    proof_challenge(challenge);
+    exchange(0, challenge, theirs);
+    proof_make(proof, group->proof, out, challenge, theirs);
+    exchange(1, proof, answer);
+    if (!proof_holds(answer, group->proof, in, challenge, theirs))
+        throw no_proof();
+}
+
+static void prove_data(struct gloo_group *group, uint32_t peer) {
+    if (group->proof)
+        prove(group, peer, "data",
+              [=](unsigned, const void *own, void *theirs) {
+                  gloo_pairs_exchange(&group->pairs, peer, own, theirs,
+                                      PROOF_BYTES);
+              });
+}
+
+static void prove_verdicts(struct gloo_group *group, uint32_t peer) {
+    if (group->proof)
+        prove(group, peer, "verdicts",
+              [=](unsigned number, void *own, void *theirs) {
+                  gloo_consensus_exchange(group, peer, number, own, theirs,
+                                          PROOF_BYTES);
+              });
+}
+
 static void attempt_connection(struct gloo_group *group, uint32_t peer,
                                const struct gloo_addresses &addresses,
                                struct gloo_attempt *attempt) noexcept {
@@ -225,9 +270,11 @@ static void attempt_connection(struct gloo_group *group, uint32_t peer,
     std::exception_ptr error;
     try {
         gloo_pairs_connect(&group->pairs, peer, addresses.connection);
+        prove_data(group, peer);
         if (group->pairs.partners[peer])
             gloo_pairs_open_shm(&group->pairs, peer, group->rank < peer);
         group->context->getPair((int)peer)->connect(addresses.verdicts);
+        prove_verdicts(group, peer);
     } catch (...) {
         error = std::current_exception();
     }
@@ -287,6 +334,7 @@ enum status gloo_group_open(struct gloo_group *group,
     group->size = settings->size;
     group->timeout = settings->timeout;
     group->silence = settings->silence;
+    group->proof = settings->proof;
     group->cut_off.store(GLOO_NO_RANK);
     group->deadline.store(TIME_NEVER);
     group->verdicts.resize(group->size);

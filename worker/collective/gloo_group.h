@@ -48,6 +48,7 @@ struct gloo_group {
     double timeout, connect_timeout; /* time limits in seconds of a call and of
                                         a connection */
     double silence;                  /* as in collective_settings */
+    const unsigned char *proof;      /* likewise */
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;

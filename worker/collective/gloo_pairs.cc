@@ -149,6 +149,15 @@ void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
         GLOO_SUM, pairs->receive_buffer.data(), pairs->receive_buffer.size());
 }
 
+void gloo_pairs_exchange(struct gloo_pairs *pairs, uint32_t peer,
+                         const void *own, void *theirs, size_t size) {
+    auto &pair_buffers = pairs->peers[peer];
+    pair_buffers.to[GLOO_SUM]->send(reinterpret_cast<uintptr_t>(own), size, 0);
+    pair_buffers.to[GLOO_SUM]->waitSend();
+    pair_buffers.from[GLOO_SUM]->waitRecv();
+    memcpy(theirs, pairs->receive_buffer.data(), size);
+}
+
 /* The messages, over TCP, by which two ranks agree on shared memory. */
 struct handshake {
     uint32_t ready;

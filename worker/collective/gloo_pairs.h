@@ -72,6 +72,10 @@ std::vector<char> gloo_pairs_address(const struct gloo_pairs *pairs,
 void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
                         const std::vector<char> &address);
 
+/* After connecting: exchanges SIZE bytes with PEER, OWN for THEIRS. */
+void gloo_pairs_exchange(struct gloo_pairs *pairs, uint32_t peer,
+                         const void *own, void *theirs, size_t size);
+
 /* After connecting, both sides determine whether they can share memory, which
  * then replaces the connection for data. One of the two is the server. */
 void gloo_pairs_open_shm(struct gloo_pairs *pairs, uint32_t peer,

@@ -33,6 +33,14 @@ enum status group_connect(struct group *ranks,
     struct collective *group = NULL;
     if (ranks->size == 1)
         return STATUS_OK;
+    if (settings->proof && !ranks->ops->supports_proof)
+        return status_fail(
+            why, FAILURE_COLLECTIVE_UNUSABLE,
+            "a run with a secret, and %s, whose connections between trainers "
+            "nobody authenticates: set strategy.backend to \"gloo\", train by "
+            "parameter server, or leave the secret out on a network of your "
+            "own",
+            ranks->ops->name);
     enum status status = ranks->ops->open(&group, settings, why);
     pthread_mutex_lock(&ranks->mutex);
     ranks->group = group;
