@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
         [CLI_COMMAND_SCHEMA] = schema_command,
         [CLI_COMMAND_MANUAL] = manual_command,
         [CLI_COMMAND_HOW] = how_command,
+        [CLI_COMMAND_KEYGEN] = keygen_command,
         [CLI_COMMAND_INFO] = info_command,
         [CLI_COMMAND_STATUS] = status_command,
         [CLI_COMMAND_BENCH] = bench_command,

@@ -52,6 +52,8 @@ static enum status chief_open_link(struct run *run,
     const struct cluster_task *self = cluster_own_task(settings->cluster);
     struct link_settings link = {.max_frame = MESSAGE_MAX_TO_CHIEF,
                                  .address = settings->address,
+                                 .keys = settings->keys,
+                                 .party = cluster_party(CLUSTER_CHIEF, 0),
                                  .flush_ms = 1000};
     enum status status =
         link_open(&run->link, settings->zmq, LINK_SERVER, &link, why);
@@ -101,6 +103,7 @@ static enum status open_run(struct run *run,
                         .model_memory = settings->model_memory,
                         .zmq = settings->zmq,
                         .address = settings->address,
+                        .keys = settings->keys,
                         .cluster = settings->cluster,
                         .ps_inproc = settings->ps_inproc,
                         .trains = settings->trains,
@@ -666,8 +669,8 @@ enum status chief_run(const struct chief_settings *settings,
     run->join_limit = time_from_seconds(settings->join_timeout);
     chief_advertised_address(settings, run, address, sizeof address);
     struct discovery *discovery =
-        discovery_open(settings->zmq, settings->address, settings->cluster,
-                       &run->roster, address);
+        discovery_open(settings->zmq, settings->address, settings->keys,
+                       settings->cluster, &run->roster, address);
     if (!discovery)
         status =
             status_fail(&first, FAILURE_NO_MEMORY, "no memory for a chief");

@@ -20,7 +20,8 @@
 
 struct chief_settings {
     void *zmq;
-    const char *address; /* as of struct process (member.h) */
+    const char *address; /* these two as of struct process (member.h) */
+    const struct link_keys *keys;
     const struct log *log;
     struct job *job; /* checked; borrowed. With PROBLEM only its timeouts are
                         used */

@@ -103,7 +103,8 @@ struct run {
     struct health *health;           /* borrowed; NULL: nobody asks for it */
     const struct mlflow_settings *mlflow; /* likewise */
     void *zmq;
-    const char *address;           /* as of struct process (member.h) */
+    const char *address; /* these two as of struct process (member.h) */
+    const struct link_keys *keys;
     const struct cluster *cluster; /* from the chief's configuration */
     const char *ps_inproc;         /* in-process link of a ps, or NULL */
     struct link *link;

@@ -8,9 +8,13 @@
 
 #include "chief/report/page_points.h"
 #include "commands/bench_cluster.h"
+#include "commands/launch/death_report.h"
 #include "commands/launch/launch.h"
 #include "core/base/plugin.h"
+#include "core/base/secret_file.h"
 #include "core/net/link/interface.h"
+#include "core/net/link/link_keys.h"
+#include "core/net/link/zap_handler.h"
 #include "proto/cluster/chief_address.h"
 #include "proto/cluster/cluster_rank.h"
 #include "worker/models/model.h"
@@ -20,8 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+enum { MOST_WORKERS = 1024 };
 static const double JOIN_TIMEOUT = 600, BENCH_SILENCE = 30; /* seconds */
 /* If the job's values are not known. */
 static const double PEER_TIMEOUT = 30, STOP_TIMEOUT = 5;
@@ -125,15 +131,69 @@ static double join_timeout(const struct composition *composition) {
  * snapshot agent uses the ps's name. */
 static const char inside_chief[] = "chief", inside_ps[] = "ps";
 
+static uint32_t past_last(const struct cluster_job *job) {
+    uint32_t count = job->count;
+    for (uint32_t i = 0; i < job->count; i++)
+        if (job->tasks[i].index >= count)
+            count = job->tasks[i].index + 1;
+    return count;
+}
+
+/* Workers may be more than those that are listed here. A chief may have a ps
+ * beside it, and rank 0 of an all-reduce serves weights as ps 0. The launchers
+ * of processes, which report deaths, are one observer. */
+static struct link_keys_settings keys_settings(const struct cluster *cluster) {
+    uint32_t ps = past_last(&cluster->jobs[CLUSTER_PS]);
+    uint32_t workers = past_last(&cluster->jobs[CLUSTER_WORKER]);
+    struct link_party self = cluster_is_chief(cluster)
+                                 ? cluster_party(CLUSTER_CHIEF, 0)
+                                 : cluster_party(cluster->role, cluster->index);
+    return (struct link_keys_settings){
+        .roles = {{cluster_role_name(CLUSTER_CHIEF), 1, 1},
+                  {cluster_role_name(CLUSTER_PS), ps ? ps : 1, ps ? ps : 1},
+                  {cluster_role_name(CLUSTER_WORKER), MOST_WORKERS, workers},
+                  {DEATH_REPORT_ROLE, 1, 0}},
+        .client = self,
+        .servers = {self, cluster->role == CLUSTER_PS && !cluster->index
+                              ? (struct link_party){0}
+                              : cluster_party(CLUSTER_PS, 0)}};
+}
+
+enum status composition_open_keys(struct composition *composition,
+                                  const char *secret_file,
+                                  struct failure *why) {
+    const char *given = composition->process_settings.secret_file;
+    const char *path = given ? given : secret_file;
+    unsigned char *secret = NULL;
+    struct link_keys_settings settings = keys_settings(composition->cluster);
+    if (!path || composition->keys || !composition->zmq)
+        return STATUS_OK;
+    if (!composition->process_settings.external)
+        prctl(PR_SET_DUMPABLE, 0); /* a caller's process is the caller's */
+    enum status status =
+        secret_file_read(&secret, path,
+                         given ? "--secret-file or " SECRET_FILE_VARIABLE
+                               : "security.secret_file",
+                         why);
+    if (!status)
+        status = link_keys_open(&composition->keys, secret, &settings, why);
+    secret_file_forget(&secret);
+    if (!status)
+        status = zap_handler_open(&composition->zap_handler, composition->zmq,
+                                  composition->keys, settings.client, why);
+    return status;
+}
+
 /* What ROLE shares with its parts. */
 static struct process role_process(const struct composition *composition,
                                    const struct role *role) {
     return (struct process){
         .zmq = composition->zmq,
         .address = process_settings_address(&composition->process_settings),
+        .keys = composition->keys,
         .log = &role->log,
         .loops = composition->process_settings.loops,
-        .shm = composition->process_settings.shm,
+        .shm = composition->process_settings.shm && !composition->keys,
         .interrupts = role->interrupts,
         .health = role->health,
     };
@@ -343,6 +403,17 @@ static bool trainers_restart(void) {
     return process_restarts() && !(value && !strcmp(value, LAUNCH_RESTARTS_PS));
 }
 
+static void log_secret(const struct log *log, bool allreduce) {
+    log_info(log, "secret_used",
+             "only processes with the run's secret take part; what chief, ps "
+             "and workers send each other is encrypted, by TCP also on one "
+             "host%s",
+             allreduce ? ", but trainers send each other gradients and weights "
+                         "in the clear, over connections that have proved "
+                         "themselves"
+                       : "");
+}
+
 static enum status add_chief(struct composition *composition,
                              struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -356,6 +427,9 @@ static enum status add_chief(struct composition *composition,
     enum status status = load_chief_job(composition, role, why);
     if (!status)
         status = check_comparison(composition->job, why);
+    if (!status)
+        status = composition_open_keys(composition,
+                                       composition->job->secret_file, why);
     if (status)
         return status;
     const struct job *job = composition->job;
@@ -367,6 +441,8 @@ static enum status add_chief(struct composition *composition,
         status = job_check_batch(composition->job, given.trainers, why);
     if (status)
         return status;
+    if (composition->keys)
+        log_secret(&role->log, strategy.allreduce);
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
     bool alone =
@@ -388,6 +464,7 @@ static enum status add_chief(struct composition *composition,
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .address = process_settings_address(&composition->process_settings),
+        .keys = composition->keys,
         .log = &role->log,
         .page_points = role->page_points,
         .job = composition->job,
@@ -432,10 +509,14 @@ enum status composition_add_refusal(struct composition *composition,
         return STATUS_RETRY;
     job->timeouts = (struct job_timeouts){
         .join = JOIN_TIMEOUT, .peer = PEER_TIMEOUT, .stop = STOP_TIMEOUT};
+    struct failure ignored;
+    if (composition_open_keys(composition, NULL, &ignored))
+        return failure_code_status(ignored.code);
     struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
         .address = process_settings_address(&composition->process_settings),
+        .keys = composition->keys,
         .log = &role->log,
         .job = job,
         .problem = why,
@@ -547,6 +628,9 @@ enum status composition_add_run(struct composition *composition,
         return add_chief(composition, why);
     if (cluster->role == CLUSTER_EVALUATOR)
         return add_evaluator(composition);
+    status = composition_open_keys(composition, NULL, why);
+    if (status)
+        return status;
     if (cluster->role == CLUSTER_PS)
         add_ps(composition);
     else

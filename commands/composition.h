@@ -85,10 +85,13 @@ struct composition {
     struct rewind_lineage *lineage; /* of the chief's runs, or NULL; borrowed */
     double rejoin_within; /* seconds within which the chief begins the next run;
                              0: this run is the first or the last */
-    int stopped_by;     /* the signal that was to end the run before; 0: none */
-    struct job *job;    /* the leader's job, or a job that is only compared with
-                           the chief's; to be freed */
-    void *zmq;          /* the context of every socket of the process */
+    int stopped_by;  /* the signal that was to end the run before; 0: none */
+    struct job *job; /* the leader's job, or a job that is only compared with
+                        the chief's; to be freed */
+    void *zmq;       /* the context of every socket of the process */
+    struct link_keys *keys; /* of a run with a secret, closed by the caller;
+                               NULL: none */
+    struct zap_handler *zap_handler; /* likewise */
     struct roles roles; /* opened by the caller; the roles hold pointers into
                            it, so it must not move */
 };
@@ -103,6 +106,13 @@ enum status composition_add_run(struct composition *composition,
  * STATUS_RETRY: no memory. */
 enum status composition_add_refusal(struct composition *composition,
                                     const struct failure *why) MUST_CHECK;
+
+/* Opens the keys of the secret that the settings name, else SECRET_FILE, the
+ * job's (NULL: none), if the process has any. The functions below and above
+ * that add roles do so too. */
+enum status composition_open_keys(struct composition *composition,
+                                  const char *secret_file,
+                                  struct failure *why) MUST_CHECK;
 
 /* Adds a bench's client instead. BASELINES give the figures beside its own;
  * NULL: MISSING says why there are none. Both are borrowed. */

@@ -16,6 +16,7 @@
 #include <limits.h>
 #include <lmdb.h>
 #include <microhttpd.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -115,6 +116,7 @@ static json_t *describe_libraries(void) {
                         version_string(ISAL_MAJOR_VERSION, ISAL_MINOR_VERSION,
                                        ISAL_PATCH_VERSION));
     json_object_set_new(all, "libmicrohttpd", json_string(MHD_get_version()));
+    json_object_set_new(all, "libsodium", json_string(sodium_version_string()));
     return all;
 }
 

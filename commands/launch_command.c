@@ -606,6 +606,8 @@ static enum status local_script(const struct options *options,
     if (!status)
         status = launch_command_check_model(options, job, why);
     if (!status)
+        status = process_settings_hand_on(options, job->secret_file, why);
+    if (!status)
         status = set_script_environment(options, job, why);
     if (!status && options->json)
         status = open_summary(&summary, why);
@@ -761,7 +763,7 @@ enum status local_command(const struct options *options, struct failure *why) {
     process_settings_stay_here(options);
     enum status status = process_settings_read(&settings, options, why);
     if (!status)
-        status = process_settings_hand_trace(options, why);
+        status = process_settings_hand_on(options, NULL, why);
     if (options->lane)
         setenv("CAPSTAN_LANE", options->lane, 1);
     bool command = options->command || !options->job;
@@ -781,6 +783,8 @@ enum status local_command(const struct options *options, struct failure *why) {
         status = check_local_job(
             options, options->azureml_distribution ? &distribution : NULL, &job,
             why);
+    if (!status)
+        status = process_settings_hand_on(options, job->secret_file, why);
     char *handed = status ? NULL : cli_flag_handed(options, CLI_COMMAND_LOCAL);
     if (!status && !handed)
         status = status_fail(why, FAILURE_NO_MEMORY, "out of memory");
@@ -820,6 +824,8 @@ enum status launch_command(const struct options *options, struct failure *why) {
     log_open(&log, "launch", -1);
     enum status status = launch_options_resolve(
         &world, options, process_settings_getenv, NULL, why);
+    if (!status)
+        status = process_settings_hand_on(options, NULL, why);
     if (!status)
         status = launch_count_fill(&world, &log, why);
     if (!status)

@@ -13,6 +13,7 @@
 #include "core/base/limits.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
+#include "core/net/link/zap_handler.h"
 #include "proto/messages/process_report.h"
 #include "worker/train/external.h"
 
@@ -284,9 +285,9 @@ static void log_end(const struct log *log, struct failure *why) {
  * A training process was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
 
-/* libzmq's two, a role's own, the guard of its connections, and those that read
- * data or write a checkpoint beside it. */
-enum { OWN_THREADS = 7, SMALL_STACK = 64 << 10 };
+/* libzmq's two, a role's own, the guard of its connections, who admits peers,
+ * and those that read data or write a checkpoint beside it. */
+enum { OWN_THREADS = 8, SMALL_STACK = 64 << 10 };
 
 /* /proc/self/statm: pages mapped. */
 static uint64_t mapped_bytes(void) {
@@ -387,9 +388,11 @@ static enum status open_process(struct composition *composition,
 
 /* Closes everything that the run has opened, including its ports. */
 static void close_process(struct composition *composition) {
+    zap_handler_close(&composition->zap_handler);
     if (composition->zmq)
         zmq_ctx_term(composition->zmq);
     composition->zmq = NULL;
+    link_keys_close(&composition->keys);
     roles_close(&composition->roles);
     if (!composition->lineage || !composition->lineage->follows)
         job_free(&composition->job);
@@ -601,6 +604,8 @@ enum status process_bench(const struct options *options,
         status = open_baselines(&baselines, &missing, why);
     if (!status)
         status = open_process(&composition, why);
+    if (!status && client)
+        status = composition_open_keys(&composition, NULL, why);
     if (!status && client)
         composition_add_bench_client(&composition, baselines, missing.text);
     else if (!status)

@@ -3,6 +3,7 @@
 
 #include "commands/launch/launch.h"
 #include "core/base/log.h"
+#include "core/base/secret_file.h"
 #include "core/base/trace.h"
 #include "proto/cluster/address.h"
 #include "proto/messages/launch_record.h"
@@ -91,12 +92,10 @@ static enum status read_trace(struct process_settings *settings,
     return STATUS_OK;
 }
 
-enum status process_settings_hand_trace(const struct options *options,
-                                        struct failure *why) {
+/* Sets VARIABLE to the path FILE (NULL: leaves it) from the root. */
+static enum status hand_path(const char *variable, const char *file,
+                             struct failure *why) {
     char folder[PATH_MAX] = "", *path = NULL;
-    const char *file = options->trace_file;
-    if (options->trace_steps)
-        setenv(TRACE_STEPS_VARIABLE, options->trace_steps, 1);
     if (!file)
         return STATUS_OK;
     if (*file != '/' && !getcwd(folder, sizeof folder))
@@ -104,9 +103,23 @@ enum status process_settings_hand_trace(const struct options *options,
                             "the current folder");
     if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", file) < 0)
         return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
-    setenv(TRACE_FILE_VARIABLE, path, 1);
+    setenv(variable, path, 1);
     free(path);
     return STATUS_OK;
+}
+
+enum status process_settings_hand_on(const struct options *options,
+                                     const char *secret_file,
+                                     struct failure *why) {
+    const char *given =
+        flag_or_variable(options->secret_file, SECRET_FILE_VARIABLE);
+    if (options->trace_steps)
+        setenv(TRACE_STEPS_VARIABLE, options->trace_steps, 1);
+    enum status status =
+        hand_path(TRACE_FILE_VARIABLE, options->trace_file, why);
+    return status ? status
+                  : hand_path(SECRET_FILE_VARIABLE, given ? given : secret_file,
+                              why);
 }
 
 enum status process_settings_read(struct process_settings *settings,
@@ -120,6 +133,8 @@ enum status process_settings_read(struct process_settings *settings,
         .record = launch_record_inherited(),
         .shm = !lane || strcmp(lane, "tcp"),
         .interrupts = -1,
+        .secret_file =
+            flag_or_variable(options->secret_file, SECRET_FILE_VARIABLE),
         .summary = getenv(SUMMARY_FILE),
     };
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))

@@ -44,7 +44,9 @@ struct process_settings {
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
-    const char *summary;              /* SUMMARY_FILE; NULL: not given */
+    const char *secret_file; /* --secret-file, CAPSTAN_SECRET_FILE; NULL: not
+                                given */
+    const char *summary;     /* SUMMARY_FILE; NULL: not given */
     uint64_t trace_first, trace_last; /* --trace-steps; 0: none */
     const char *trace_file;           /* --trace-file; NULL: not given */
     struct cluster_task metrics;      /* --metrics-port; its port 0: off */
@@ -68,10 +70,12 @@ enum status process_settings_read(struct process_settings *settings,
                                   struct failure *why) MUST_CHECK;
 
 /* For a command that starts the processes of a run: sets the variables of
- * --trace-steps and --trace-file for them, the file's path from the current
- * folder, which may not be theirs. */
-enum status process_settings_hand_trace(const struct options *options,
-                                        struct failure *why) MUST_CHECK;
+ * --trace-steps, --trace-file and --secret-file for them, the files' paths from
+ * the current folder, which may not be theirs. Where no secret is given,
+ * SECRET_FILE, the job's, is, unless it is NULL. */
+enum status process_settings_hand_on(const struct options *options,
+                                     const char *secret_file,
+                                     struct failure *why) MUST_CHECK;
 
 /* The address of the interface given, or NULL. */
 const char *process_settings_address(const struct process_settings *settings);

@@ -78,6 +78,7 @@ static const struct {
     {"tensorboard", "event files for TensorBoard"},
     {"metrics", "the points of the run in a file"},
     {"mlflow", "the server of MLflow that gets the metrics"},
+    {"security", "who takes part in the run"},
     {"export", "the trained weights in one file"},
     {"timeouts", "how long processes wait for each other"},
     {"compare", "the cases that capstan compare measures"},

@@ -54,6 +54,10 @@ enum status how_command(const struct options *options,
 enum status info_command(const struct options *options,
                          struct failure *why) MUST_CHECK;
 
+/* Writes a new secret of a job to a file. */
+enum status keygen_command(const struct options *options,
+                           struct failure *why) MUST_CHECK;
+
 /* Starts processes, and returns when all have ended, with their exit code: a
  * whole cluster on this machine; the ranks of this node. */
 enum status local_command(const struct options *options,

@@ -227,6 +227,9 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
     const struct member *member = ps->member;
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .address = ps->process.address,
+                                 .keys = ps->process.keys,
+                                 .party =
+                                     cluster_party(CLUSTER_PS, member->index),
                                  .flush_ms = 0};
     enum status status =
         link_open(&ps->link, ps->process.zmq, LINK_SERVER, &link, why);

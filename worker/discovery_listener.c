@@ -47,8 +47,11 @@ enum status discovery_listener_open(struct discovery_listener **out,
                                  .log = process->log};
     listener->connected_at = listener->queried_at =
         time_now() - CONNECT_INTERVAL;
-    struct link_settings link = {.max_frame = MESSAGE_MAX_HEADER,
-                                 .address = process->address};
+    struct link_settings link = {
+        .max_frame = MESSAGE_MAX_HEADER,
+        .address = process->address,
+        .keys = process->keys,
+        .party = cluster_party(CLUSTER_WORKER, member->index)};
     enum status status = STATUS_OK;
     if (member->self) {
         status = link_open(&listener->listener, process->zmq, LINK_SERVER,
@@ -60,9 +63,13 @@ enum status discovery_listener_open(struct discovery_listener **out,
                               MESSAGE_MAX_HEADER);
     }
     if (!status && member->discovery_cluster &&
-        member->discovery_cluster->jobs[CLUSTER_PS].count)
+        member->discovery_cluster->jobs[CLUSTER_PS].count) {
+        link.party = cluster_party(
+            CLUSTER_PS,
+            member->discovery_cluster->jobs[CLUSTER_PS].tasks->index);
         status = link_open(&listener->ps_link, process->zmq, LINK_CLIENT, &link,
                            why);
+    }
     if (status)
         discovery_listener_close(&listener);
     *out = listener;
@@ -156,7 +163,9 @@ static void discovery_listener_connect_to(struct discovery_listener *listener,
         log_warning(listener->process->log, "host_not_found",
                     "cannot find host %s of ps %u: %s", task->host, task->index,
                     text);
-    else if (link_connect(listener->ps_link, text, &why))
+    else if (link_expect(listener->ps_link,
+                         cluster_party(CLUSTER_PS, task->index), &why) ||
+             link_connect(listener->ps_link, text, &why))
         log_warning(listener->process->log, "connect_failed", "%s", why.text);
     resolve_end(&listener->resolve);
     listener->next_ps++;

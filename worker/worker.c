@@ -205,6 +205,7 @@ static enum status open_trainer_group(struct worker *worker,
         .silence = time_to_seconds(
             ps_links_lost_limit(time_from_seconds(worker->job->timeouts.peer))),
         .shm = worker->process.shm,
+        .proof = link_keys_proof(worker->process.keys),
     };
     worker->trainers = trainer_group_open(&group);
     if (!worker->trainers)

@@ -115,6 +115,23 @@ static void take_times(struct member_channel *member,
     member->heartbeat_sent = 0;
 }
 
+/* Where its key tells who a sender is, it says nothing as another one. A
+ * launcher reports the death of any of its processes by that one's own key. */
+static bool may_say(struct control_server *server, struct link_frame *frame,
+                    const struct control_message *incoming) {
+    const Capstan__Control *control = incoming->control;
+    const struct roster_slot *slot = incoming->slot;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
+        return true;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN)
+        return control->join->role >= CLUSTER_ROLES ||
+               link_is_from(
+                   server->link, frame,
+                   cluster_party(control->join->role, control->join->index));
+    return !slot || link_is_from(server->link, frame,
+                                 cluster_party(slot->role, slot->index));
+}
+
 /* Finds the sender's slot and whether the message is new; records the
  * acknowledgement of a known sender either way. Only a join moves a channel to
  * another connection, because the ids of a run are not secret. */
@@ -128,6 +145,14 @@ static bool classify(struct control_server *server, struct link_frame *frame,
     bool joins = control->body_case == CAPSTAN__CONTROL__BODY_JOIN;
     if (joins)
         link_peer_host(frame, incoming->from, sizeof incoming->from);
+    if (!may_say(server, frame, incoming)) {
+        if (link_may_log(server->link, "as another"))
+            log_warning(server->log, "message_refused",
+                        "a peer sent a message as another process than its "
+                        "key's; its connection is not read any more");
+        link_ban(server->link, frame->peer);
+        return false;
+    }
     if (!incoming->slot)
         return true;
     struct member_channel *member = member_of(server, incoming->slot);

@@ -23,6 +23,7 @@ struct announcement {
 struct discovery {
     void *zmq;
     const char *source;
+    const struct link_keys *keys;
     const struct cluster *cluster;
     const struct roster *roster;
     char address[300];
@@ -32,6 +33,7 @@ struct discovery {
 };
 
 struct discovery *discovery_open(void *zmq, const char *source,
+                                 const struct link_keys *keys,
                                  const struct cluster *cluster,
                                  const struct roster *roster,
                                  const char *address) {
@@ -40,6 +42,7 @@ struct discovery *discovery_open(void *zmq, const char *source,
         return NULL;
     *discovery = (struct discovery){.zmq = zmq,
                                     .source = source,
+                                    .keys = keys,
                                     .cluster = cluster,
                                     .roster = roster,
                                     .last_step = time_now()};
@@ -77,9 +80,13 @@ static bool send_address(struct discovery *discovery,
 static bool discovery_connect_to(struct discovery *discovery,
                                  struct announcement *announcement,
                                  const char *address) {
-    struct link_settings settings = {.max_frame = MESSAGE_MAX_HEADER,
-                                     .address = discovery->source,
-                                     .flush_ms = 1000};
+    struct link_settings settings = {
+        .max_frame = MESSAGE_MAX_HEADER,
+        .address = discovery->source,
+        .keys = discovery->keys,
+        .party =
+            cluster_party(announcement->slot->role, announcement->slot->index),
+        .flush_ms = 1000};
     struct failure why;
     return !link_open(&announcement->link, discovery->zmq, LINK_CLIENT,
                       &settings, &why) &&

@@ -13,9 +13,10 @@
 struct discovery;
 
 /* ADDRESS is the chief's, as peers reach it; "": unknown, nothing is announced.
- * SOURCE is a local address to connect from, or NULL. Borrows SOURCE, CLUSTER
- * and ROSTER. NULL: no memory. */
+ * SOURCE is a local address to connect from, or NULL; KEYS are the run's, or
+ * NULL. Borrows all. NULL: no memory. */
 struct discovery *discovery_open(void *zmq, const char *source,
+                                 const struct link_keys *keys,
                                  const struct cluster *cluster,
                                  const struct roster *roster,
                                  const char *address);

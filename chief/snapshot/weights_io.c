@@ -152,6 +152,7 @@ static enum status weights_io_start(struct run *run, const char *path,
     weights_io->weights_transfer = (struct weights_transfer_settings){
         .zmq = run->zmq,
         .address = run->address,
+        .keys = run->keys,
         .run = run->id,
         .incarnation = run->incarnation,
         .layout = run->plan.layout,
@@ -315,6 +316,7 @@ static enum status weights_transfer_open_links(
     const struct weights_transfer_settings *s = &transfer->settings;
     transfer->process = (struct process){.zmq = s->zmq,
                                          .address = s->address,
+                                         .keys = s->keys,
                                          .run = s->run,
                                          .incarnation = s->incarnation};
     struct ps_links_settings links = {.process = &transfer->process,

@@ -37,7 +37,8 @@ void weights_io_close(struct run *run);
  * runs on a background thread (background_task.h), which owns it from open to
  * close. All pointers are borrowed until then. */
 struct weights_transfer_settings {
-    const char *address; /* as of struct process (member.h) */
+    const char *address; /* these two as of struct process (member.h) */
+    const struct link_keys *keys;
     void *zmq;
     uint64_t run, incarnation; /* of the chief */
     const struct layout *layout;

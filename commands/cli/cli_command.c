@@ -222,6 +222,13 @@ static const struct cli_command commands[CLI_COMMANDS] = {
          CLI_COMMAND_HOW, 0, 1, SHORT_EXITS,
          "capstan how ddp\n"
          "capstan how keras"},
+    [CLI_COMMAND_KEYGEN] =
+        {"keygen", "FILE", "Writes a new secret of a job to FILE.",
+         "FILE is made with mode 0600; one that is there is left as it is. Each "
+         "process of a job that gets a copy of it by --secret-file, by "
+         "CAPSTAN_SECRET_FILE or by the job's security.secret_file talks to "
+         "the others that have it, and to nobody else.",
+         CLI_COMMAND_KEYGEN, 1, 1, SHORT_EXITS, "capstan keygen job.secret"},
     [CLI_COMMAND_INFO] =
         {"info", "",
          "Shows version, commit, devices, collectives and libraries.", NULL,

@@ -221,6 +221,10 @@ FLAG(TEXT, interface, RUN, "interface", "NAME|CIDR",
      INTERFACE("every interface"))
 SAME(TEXT, interface, LOCAL, "interface", "NAME|CIDR",
      INTERFACE("lo, which no other machine reaches"))
+FLAG(TEXT, secret_file, RUN | LOCAL | LAUNCH, "secret-file", "FILE",
+     "the job's secret, as capstan keygen writes it: only processes that have "
+     "it take part, and what they send each other by TCP is encrypted; the "
+     "same as CAPSTAN_SECRET_FILE (default: the job's security.secret_file)")
 SAME(REAL, link_gbits, RUN, "link-gbits", "G",
      "chief: bandwidth of a host's link in each direction, 10^9 bits/s "
      "(default: measured if every process has its own host)",

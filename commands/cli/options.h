@@ -31,6 +31,7 @@ enum cli_command_id {
     CLI_COMMAND_SCHEMA,
     CLI_COMMAND_MANUAL,
     CLI_COMMAND_HOW,
+    CLI_COMMAND_KEYGEN,
     CLI_COMMAND_INFO,
     CLI_COMMAND_STATUS,
     CLI_COMMAND_BENCH,
@@ -82,9 +83,9 @@ struct options {
     enum cli_command_id cli_command;
     bool printed_help; /* help or version was printed: nothing else to do */
     struct cluster_flags flags;
-    const char *job; /* manual: the page; how: the framework; eval, predict: a
-                        job or a checkpoint directory; report: lines of metrics;
-                        status: an address */
+    const char *job; /* manual: the page; how: the framework; keygen: the file;
+                        eval, predict: a job or a checkpoint directory; report:
+                        lines of metrics; status: an address */
     const char *sets[OPTIONS_MAX_SETS]; /* some are members of this struct */
     unsigned num_sets;
     const char *inputs[OPTIONS_MAX_INPUTS]; /* NAME=VALUE */

@@ -1,23 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands/launch/death_report.h"
 
+#include "core/base/secret_file.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"
+#include "proto/cluster/cluster.h"
 #include "proto/messages/launch_record.h"
 #include "proto/messages/message.h"
 
+#include <stdlib.h>
+
 static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
+
+static enum status death_report_open_keys(struct death_report *report,
+                                          struct failure *why) {
+    const char *path = getenv(SECRET_FILE_VARIABLE);
+    struct link_party self = {DEATH_REPORT_ROLE, 0};
+    struct link_keys_settings settings = {
+        .roles = {{cluster_role_name(CLUSTER_CHIEF), 0, 1}}, .client = self};
+    unsigned char *secret = NULL;
+    if (!path || !*path || report->keys)
+        return STATUS_OK;
+    enum status status =
+        secret_file_read(&secret, path, SECRET_FILE_VARIABLE, why);
+    if (!status)
+        status = link_keys_open(&report->keys, secret, &settings, why);
+    secret_file_forget(&secret);
+    return status;
+}
 
 /* Unlike other links, a launcher does not wait for the connection. */
 static enum status death_report_open_link(struct death_report *report,
                                           struct failure *why) {
-    struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL};
+    enum status status = death_report_open_keys(report, why);
+    struct link_settings settings = {.max_frame = MESSAGE_MAX_CONTROL,
+                                     .keys = report->keys,
+                                     .party = cluster_party(CLUSTER_CHIEF, 0)};
     int at_once = 0;
+    if (status)
+        return status;
     report->zmq = report->zmq ? report->zmq : zmq_ctx_new();
     if (!report->zmq)
         return status_fail(why, FAILURE_SYSTEM_REFUSED, "cannot start ZeroMQ");
-    enum status status =
-        link_open(&report->link, report->zmq, LINK_CLIENT, &settings, why);
+    status = link_open(&report->link, report->zmq, LINK_CLIENT, &settings, why);
     if (!status)
         zmq_setsockopt(link_socket(report->link), ZMQ_IMMEDIATE, &at_once,
                        sizeof at_once);
@@ -80,4 +105,5 @@ void death_report_close(struct death_report *report) {
     if (report->zmq)
         zmq_ctx_term(report->zmq);
     report->zmq = NULL;
+    link_keys_close(&report->keys);
 }

@@ -9,9 +9,15 @@
 #include <stdbool.h>
 
 struct link;
+struct link_keys;
+
+/* As whom the keys of a run with a secret know all launchers. */
+#define DEATH_REPORT_ROLE "observer"
 
 struct death_report {
     void *zmq;               /* opened with the first report */
+    struct link_keys *keys;  /* likewise, of the secret that
+                                SECRET_FILE_VARIABLE names; NULL: none */
     struct link *link;       /* to the chief */
     unsigned unacknowledged; /* reports that the chief has not confirmed */
 };

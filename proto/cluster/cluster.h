@@ -8,6 +8,7 @@
 #define CAPSTAN_CLUSTER_H
 
 #include "core/base/status.h"
+#include "core/net/link/link_keys.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -119,6 +120,13 @@ void cluster_free(struct cluster **cluster);
 
 /* "chief", "worker", "ps", "evaluator". */
 const char *cluster_role_name(enum cluster_role role);
+
+/* As which its keys name a process: the leader is chief 0, whatever its
+ * role. */
+static inline struct link_party cluster_party(enum cluster_role role,
+                                              uint32_t index) {
+    return (struct link_party){cluster_role_name(role), index};
+}
 
 /* The task of ROLE and INDEX, or NULL when it is not listed. */
 const struct cluster_task *cluster_find(const struct cluster *cluster,

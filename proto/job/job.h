@@ -246,6 +246,7 @@ struct job {
     char *events_dir;    /* output_path/job_name; NULL unless `tensorboard` */
     char *metrics_jsonl; /* metrics.jsonl, or NULL */
     struct job_mlflow mlflow;
+    char *secret_file;        /* security.secret_file, or NULL */
     char *export_path, *init; /* or NULL */
     uint32_t steps_per_print;
     bool nan_skip; /* on_nan: skip */

@@ -7,6 +7,7 @@
 #include "proto/messages/control_client.h"
 
 #include "core/base/free_memory.h"
+#include "core/base/secret_file.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "core/net/link/resolve.h"
@@ -290,6 +291,14 @@ static void check_answers(struct control_client *client, int64_t now) {
         "accepts connections and says nothing: is another program using the "
         "port, or a proxy before a chief that has not come, or does the chief "
         "stand still?",
+        [LINK_ANSWER_REFUSES] = "refuses this process's key, or is no chief: "
+                                "is its secret file the same?",
+        [LINK_ANSWER_NO_KEYS] =
+            "has no secret, and this process has one: give all processes of "
+            "the run the same secret file, or none",
+        [LINK_ANSWER_KEYS] =
+            "has a secret, and this process has none: give it the chief's "
+            "secret file (" SECRET_FILE_VARIABLE ", or --secret-file)",
     };
     if (client->member->chief_inproc || client->answered)
         return;
@@ -303,8 +312,10 @@ static void check_answers(struct control_client *client, int64_t now) {
             continue;
         bool is_new = control_client_note_foreign(client, i, texts[answer]);
         client->foreign_at = now;
-        if (is_new && client->multi_connect.count == 1 &&
-            (!client->last_foreign_log ||
+        bool certain =
+            client->multi_connect.count == 1 || answer >= LINK_ANSWER_REFUSES;
+        if (is_new && certain &&
+            (!client->last_foreign_log || answer >= LINK_ANSWER_REFUSES ||
              now - client->last_foreign_log > WAIT_LOG_INTERVAL)) {
             client->last_foreign_log = now;
             log_warning(client->process->log, "foreign_server_found", "%s",
@@ -393,6 +404,8 @@ enum status control_client_open(struct control_client **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory to join");
     struct link_settings link = {.max_frame = MESSAGE_MAX_CONTROL,
                                  .address = settings->process->address,
+                                 .keys = settings->process->keys,
+                                 .party = cluster_party(CLUSTER_CHIEF, 0),
                                  .flush_ms = 1000};
     unsigned ports =
         settings->member->chief_inproc ? 1 : settings->member->chief_ports;

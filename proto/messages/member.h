@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct health;
+struct link_keys;
 struct rule_loops;
 struct trace;
 struct histograms;
@@ -23,7 +24,8 @@ struct process {
     bool shm; /* shared memory between processes on one host is allowed */
     const char *address; /* the only one to listen on, to announce and to
                             connect from (interface.h); NULL: any */
-    int interrupts;      /* descriptor that delivers signal numbers; -1: none */
+    const struct link_keys *keys; /* of a run with a secret; NULL: none */
+    int interrupts; /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the role tells of itself; NULL: nowhere */
     struct trace *trace;   /* of the steps that the plan names; NULL: none. Set
                               by the control client, which closes it */

@@ -39,7 +39,9 @@ static enum status open_link(struct ps_links *links, uint32_t p,
     const struct ps_links_settings *s = &links->settings;
     struct lookup *lookup = &links->lookups[p];
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
-                                 .address = s->process->address};
+                                 .address = s->process->address,
+                                 .keys = s->process->keys,
+                                 .party = cluster_party(CLUSTER_PS, p)};
     enum status status =
         link_open(&links->links[p], s->process->zmq, LINK_CLIENT, &link, why);
     if (status)

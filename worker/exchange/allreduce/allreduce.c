@@ -116,6 +116,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                   .silence = time_to_seconds(ps_links_lost_limit(
                       time_from_seconds(settings->job->timeouts.peer))),
                   .shm = settings->process->shm,
+                  .proof = link_keys_proof(settings->process->keys),
                   .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,

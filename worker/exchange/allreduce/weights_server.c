@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One block per message and no buffering: a served snapshot is the current
- * weights, as no rank trains meanwhile. A message that is neither the chief's
- * nor a bandwidth probe loses its sender the connection. */
+ * weights, as no rank trains meanwhile. The chief reaches it as ps 0. A message
+ * that is neither the chief's nor a bandwidth probe loses its sender the
+ * connection. */
 #include "worker/exchange/allreduce/weights_server.h"
 
 #include "core/base/time.h"
@@ -29,6 +30,8 @@ enum status weights_server_open(struct weights_server **out,
                                 struct failure *why) {
     struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
                                  .address = settings->process->address,
+                                 .keys = settings->process->keys,
+                                 .party = cluster_party(CLUSTER_PS, 0),
                                  .flush_ms = 0};
     struct weights_server *server = calloc(1, sizeof *server);
     *out = NULL;

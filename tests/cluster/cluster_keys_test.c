@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs with a secret: they train as without one, and who has another secret, or
+ * none, takes no part and is told so on both sides. */
+#define STATE struct cluster_run *run
+
+#include "core/base/time.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CONFIG = 2, NAMED_WITHIN = 2, START = 2 /* seconds */ };
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+static void make_secret(struct cluster_run *run, const char *name) {
+    cluster_fixture_tool(run, 0, WORDS("keygen", name));
+}
+
+TEST(keygen_makes_a_secret_and_replaces_none) {
+    struct stat about;
+    make_secret(run, "secret");
+    assert_return_code(stat(cluster_run_path(run, "secret"), &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0600);
+    struct cluster_process *again =
+        cluster_fixture_tool(run, CONFIG, WORDS("keygen", "secret"));
+    cluster_fixture_expect_logged(again, "secret is there already");
+    cluster_fixture_tool(run, CONFIG, WORDS("keygen"));
+}
+
+/* Starts the tasks of a described cluster, SECRETS by task (NULL: none). */
+static struct cluster_process *start_task(struct cluster_run *run,
+                                          const char *type, unsigned index,
+                                          const char *secret) {
+    bool leads = !strcmp(type, "chief");
+    if (!secret)
+        return cluster_run_task(run, type, index,
+                                leads ? WORDS("job.json") : NULL);
+    return cluster_run_task(
+        run, type, index,
+        WORDS("--secret-file", secret, leads ? "job.json" : NULL));
+}
+
+static void run_to_end(struct cluster_run *run, const char *secret) {
+    struct cluster_process *all[] = {
+        start_task(run, "chief", 0, secret), start_task(run, "ps", 0, secret),
+        start_task(run, "ps", 1, secret), start_task(run, "worker", 0, secret),
+        start_task(run, "worker", 1, secret)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        cluster_run_expect_soon(all[i], 0);
+}
+
+TEST(a_run_with_a_secret_trains_to_the_same_bits) {
+    make_secret(run, "secret");
+    cluster_run_describe(run, 1, 2, 2);
+    cluster_run_job(run, NULL);
+    run_to_end(run, "secret");
+    cluster_run_job(run, "{\"checkpoint\": {\"dir\": \"other\"}}");
+    run_to_end(run, NULL);
+    cluster_fixture_expect_same_checkpoints(run, "checkpoint", "other");
+}
+
+TEST(all_reduce_with_a_secret_trains_to_the_same_bits) {
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 0, 3, 0, "strategy.type=allreduce");
+    struct cluster_process *kept = CLUSTER_FIXTURE_RUN(
+        run, 0, 3, 0, "strategy.type=allreduce", "checkpoint.dir=other",
+        "security.secret_file=secret");
+    cluster_fixture_expect_logged(kept, "in the clear");
+    cluster_fixture_expect_same_checkpoints(run, "checkpoint", "other");
+}
+
+TEST(local_gives_the_secret_of_the_job_to_all_its_processes) {
+    make_secret(run, "secret");
+    cluster_run_job(run, "{\"security\": {\"secret_file\": \"secret\"}}");
+    CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.every_steps=30");
+}
+
+TEST(a_run_is_resumed_with_another_secret) {
+    make_secret(run, "secret");
+    make_secret(run, "other");
+    cluster_run_job(run, NULL);
+    CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "security.secret_file=secret");
+    cluster_fixture_expect_logged(
+        CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "security.secret_file=other",
+                            "epochs=4"),
+        "resuming from");
+}
+
+/* CHIEFS and WORKERS are their secrets. */
+static void expect_named(struct cluster_run *run, const char *chiefs,
+                         const char *workers, const char *chief_says,
+                         const char *worker_says) {
+    cluster_run_describe(run, 1, 1, 1);
+    struct cluster_process *chief = start_task(run, "chief", 0, chiefs);
+    cluster_run_await_soon(chief, "listening on port");
+    struct cluster_process *worker = start_task(run, "worker", 0, workers);
+    cluster_run_await(worker, worker_says, START + NAMED_WITHIN);
+    cluster_run_await(chief, chief_says, START + NAMED_WITHIN);
+    cluster_run_signal(worker, 15);
+    cluster_run_signal(chief, 15);
+    cluster_run_expect_soon(worker, 128 + 15);
+    cluster_run_expect_soon(chief, 128 + 15);
+}
+
+TEST(a_worker_with_another_secret_is_named_on_both_sides) {
+    make_secret(run, "secret");
+    make_secret(run, "other");
+    cluster_run_job(run, NULL);
+    expect_named(run, "secret", "other", "is the secret file the same",
+                 "refuses this process's key");
+}
+
+TEST(a_worker_without_the_secret_is_named_on_both_sides) {
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    expect_named(run, "secret", NULL, "no secret, and this run has one",
+                 "has a secret, and this process has none");
+}
+
+TEST(a_worker_with_a_secret_of_a_run_without_is_named_on_both_sides) {
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    expect_named(run, NULL, "secret", "a secret, and this run has none",
+                 "has no secret, and this process has one");
+}
+
+static void expect_unusable(struct cluster_run *run, const char *says) {
+    struct cluster_process *process = cluster_fixture_tool(
+        run, CONFIG, WORDS("run", "--secret-file", "secret", "job.json"));
+    cluster_fixture_expect_logged(process, says);
+}
+
+TEST(a_secret_that_others_may_read_or_that_is_none_ends_the_process) {
+    cluster_run_job(run, NULL);
+    expect_unusable(run, "No such file");
+    fclose(cluster_run_create(run, "secret"));
+    assert_return_code(chmod(cluster_run_path(run, "secret"), 0600), 0);
+    expect_unusable(run, "an empty file");
+    assert_return_code(remove(cluster_run_path(run, "secret")), 0);
+    make_secret(run, "secret");
+    assert_return_code(chmod(cluster_run_path(run, "secret"), 0644), 0);
+    expect_unusable(run, "chmod 600");
+}
