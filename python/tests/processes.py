@@ -271,7 +271,8 @@ class Cluster:
 
 
 class Local:
-    """`capstan local FLAGS` over two ranks of PROGRAM's function NAME.
+    """`capstan local FLAGS`, or with LAUNCH `capstan launch`, over two ranks of
+    PROGRAM's function NAME.
 
     Each time that a checkpoint is written one of the PS is killed, KILLS times,
     each once the run goes on.
@@ -285,6 +286,7 @@ class Local:
         kills: int,
         sets: list[str],
         flags: tuple[str, ...] = (),
+        launch: bool = False,
         **arguments: Any,
     ):
         self.log = ""
@@ -296,10 +298,18 @@ class Local:
             command += ["--workers", "2", "--max-restarts", "1000", *flags]
             for setting in settings:
                 command += ["--set", setting]
-            command += ["--", sys.executable, str(TESTS / program), name]
+            ranks = {}
+            if launch:
+                command = [str(PROGRAM), "launch", "--use_env"]
+                command += ["--nproc_per_node", str(2 + ps)]
+                command += ["--master_port", str(free_port())]
+                ranks["CAPSTAN_SET"] = "".join(f"{one}\n" for one in settings)
+                ranks["CAPSTAN_NUM_PS"] = str(ps)
+            command += [] if launch else ["--"]
+            command += [sys.executable, str(TESTS / program), name]
             self._process = subprocess.Popen(
                 [*command, json.dumps(arguments)],
-                env={**os.environ, **SETTINGS},
+                env={**os.environ, **SETTINGS, **ranks},
                 cwd=folder,
                 stdout=(out := open(Path(folder) / "out", "a+")),
                 stderr=subprocess.PIPE,

@@ -201,6 +201,19 @@ class Rewinds(unittest.TestCase):
                 self.assertIn("went back 3 times", run.log)
                 self.assertEqual(found[0], found[1])
 
+    def test_launch_starts_a_ps_again(self):
+        found = []
+        for kills in 0, 2:
+            run = Local(
+                "numpy_ranks.py", "rewound", 1, kills,
+                ["checkpoint.every_steps=100"], launch=kills > 0, steps=600,
+            )
+            self.assertEqual(run.status, 0, run.log)
+            found.append(sorted(run.results))
+        self.assertEqual(run.log.count("it is started again"), 2, run.log)
+        self.assertIn("went back 2 times", run.log)
+        self.assertEqual(found[0], found[1])
+
     def test_a_drill_kills_ps_and_the_end_is_the_same(self):
         sets = ["checkpoint.every_steps=50", "steps=1200"]
         found = []

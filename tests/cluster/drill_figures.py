@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the deaths of a drill cost: rows as in the table of docs/failures.md, and a
+figure by gnuplot.
+
+Usage: drill_figures.py CAPSTAN FOLDER STEPS SECONDS > rows
+
+Runs STEPS steps without a drill, with one of ps and with one of workers, a kill
+about each SECONDS, and writes FOLDER/failures.svg. Two ps, two workers, a chief that
+coordinates, a perceptron of 784, 512, 512 and 10 units, batch 256, synchronous, a
+checkpoint each 2 s.
+"""
+import json
+import re
+import statistics
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+DATA = "/usr/share/datasets/fashion-mnist"
+JOB = {
+    "model": {"type": "mlp", "layers": [784, 512, 512, 10], "activation": "relu"},
+    "data": {
+        "format": "idx",
+        "train": ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"],
+        "dir": DATA,
+    },
+    "seed": 1,
+    "train_batch_size": 256,
+    "steps_per_print": 10,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.05}},
+    "checkpoint": {"every_seconds": 2, "keep": 2},
+}
+BIN = 0.5  # seconds
+LINE = re.compile(r"^(\S+ \S+) (\S+?): (.*)$")
+
+
+def run(capstan, folder, name, steps, flags):
+    """The summary, and the log as (seconds, text)."""
+    folder = Path(folder, name)
+    folder.mkdir(parents=True)
+    job = {**JOB, "steps": steps}
+    job["checkpoint"] = {**JOB["checkpoint"], "dir": str(folder / "checkpoint")}
+    (folder / "job.json").write_text(json.dumps(job))
+    command = [capstan, "local", "--ps", "2", "--workers", "2", *flags, "--json"]
+    done = subprocess.run(
+        [*command, str(folder / "job.json")], capture_output=True, text=True
+    )
+    (folder / "log").write_text(done.stderr)
+    if done.returncode:
+        sys.exit(f"{name} ended with {done.returncode}: {folder}/log")
+    log = []
+    for line in done.stderr.splitlines():
+        found = LINE.match(line)
+        if found:
+            log.append((datetime.fromisoformat(found[1]).timestamp(), found[3]))
+    return json.loads(done.stdout), log
+
+
+def points_of(log):
+    """(seconds, step) of each line that tells a step."""
+    found = [(at, re.match(r"step (\d+)/", text)) for at, text in log]
+    return [(at, int(step[1])) for at, step in found if step]
+
+
+def returns_of(log):
+    """Of each kill: seconds to the first step after it, and to the return."""
+    found = []
+    points = points_of(log)
+    for at, text in log:
+        killed = re.match(r"warning: drill: kills (\S+ \d+) ", text)
+        if not killed:
+            continue
+        back = next(
+            (b for b, t in log if b > at and t.startswith(f"{killed[1]} joined from ")),
+            None,
+        )
+        again = next(
+            (b for b, t in log if b > at and t.startswith("the run goes on after step")),
+            None,
+        )
+        begin = again if killed[1].startswith("ps") else at
+        first = next((p for p, _ in points if begin and p > begin), None)
+        if back and first:
+            found.append((first - at, back - at))
+    return found
+
+
+def rates_of(log):
+    """(seconds since the first step, steps a second) of each BIN."""
+    points = points_of(log)
+    begin, bins = points[0][0], {}
+    for (_, before), (at, step) in zip(points, points[1:]):
+        place = int((at - begin) / BIN)
+        bins[place] = bins.get(place, 0) + max(0, step - before)
+    last = int((points[-1][0] - begin) / BIN)
+    return [(i * BIN, bins.get(i, 0) / BIN) for i in range(last)]
+
+
+def row(name, summary, log, rate):
+    kills = sum("drill: kills" in text for _, text in log)
+    points = points_of(log)
+    wall = points[-1][0] - points[0][0]
+    steps = points[-1][1] - points[0][1]
+    lost = summary["untrained_samples"] / JOB["train_batch_size"]
+    found = returns_of(log)
+    columns = [name, f"{kills}", f"{wall:.1f} s"]
+    if found:
+        first = [f for f, _ in found]
+        columns += [
+            f"{statistics.median(first):.2f} s, {max(first):.2f} s",
+            f"{statistics.median(b for _, b in found):.2f} s",
+        ]
+    else:
+        columns += ["", ""]
+    columns += [
+        f"{summary['steps_again']}",
+        f"{summary['untrained_samples']}",
+        f"{100 * (steps - lost) / (rate * wall):.1f} %",
+    ]
+    print("| " + " | ".join(columns) + " |")
+
+
+def draw(folder, curves):
+    """failures.svg: a curve below the other."""
+    script = ["set terminal svg size 960,480", f"set output '{folder}/failures.svg'"]
+    script += [f"set multiplot layout {len(curves)},1", "set yrange [0:*]"]
+    script += ["set ylabel 'steps/s'", "set key top right"]
+    for name, rates in curves.items():
+        path = Path(folder, f"{name.replace(' ', '-')}.txt")
+        path.write_text("".join(f"{at} {rate}\n" for at, rate in rates))
+        if name == list(curves)[-1]:
+            script.append("set xlabel 'seconds'")
+        script.append(f"plot '{path}' using 1:2 with steps title '{name}'")
+    subprocess.run(["gnuplot"], input="\n".join(script), text=True, check=True)
+
+
+def main(capstan, folder, steps, seconds):
+    cases = {"no kill": []}
+    for role in "ps", "worker":
+        cases[f"a {role}"] = ["--kill-every", seconds, "--kill", role]
+    curves, rate = {}, None
+    for name, flags in cases.items():
+        summary, log = run(capstan, folder, name.replace(" ", "-"), int(steps), flags)
+        points = points_of(log)
+        if rate is None:
+            rate = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+        row(name, summary, log, rate)
+        curves[name] = rates_of(log)
+    draw(folder, curves)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
