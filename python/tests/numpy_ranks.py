@@ -860,5 +860,33 @@ def differ(kind):
     os._exit(0)
 
 
+class Bytes:
+    """What a script keeps: COUNT bytes."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def state_dict(self):
+        return bytes(self.count)
+
+    def load_state_dict(self, state):
+        self.count = len(state)
+
+
+def pushes(optimizer, floats, kept=0):
+    """Steps of one tensor, by OPTIMIZER; each rank keeps KEPT bytes."""
+    run = capstan.init()
+    values = np.zeros(floats, np.float32)
+    tensor = run.declare("w", values)
+    run.set_optimizer(optimizer)
+    run.start()
+    if kept:
+        run.keep(Bytes(kept))
+    while not run.ended:
+        run.push(tensor, np.ones(floats, np.float32))
+        run.step()
+        run.wait()
+
+
 if __name__ == "__main__":
     processes.main(globals())

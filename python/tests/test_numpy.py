@@ -652,6 +652,70 @@ class Costs(unittest.TestCase):
             self.assertLess(run.result("worker0")["grown"], 100)
 
 
+class Led(Cluster):
+    """A cluster whose chief is the program, with JOB, and only coordinates."""
+
+    def __init__(self, job, *arguments, **named):
+        self._job = tempfile.NamedTemporaryFile("w", suffix=".json")
+        rule = {"type": "SGD", "params": {"lr": 0.1}}  # or the ranks' own
+        model = {"model": {"type": "external"}, "optimizer": rule}
+        job = {"chief": "coordinate", **model, **job}
+        self._job.write(json.dumps(job))
+        self._job.flush()
+        super().__init__("numpy_ranks.py", *arguments, chief=1, **named)
+
+    def _command(self, job):
+        if job != "chief":
+            return super()._command(job)
+        flags = ["--json", "--link-gbits", "0.5"]
+        return [str(PROGRAM), "run", *flags, self._job.name]
+
+
+class Stale(unittest.TestCase):
+    """What the chief says of a run with staleness."""
+
+    def led(self, ps, workers, job, **arguments):
+        """The summary, and the log."""
+        job = {"strategy": {"staleness": 4}, "steps": 12, **job}
+        with Led(job, "pushes", ps, workers, **arguments) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("chief0"))
+            return run.result("chief0"), run.error("chief0")
+
+    def test_the_bound_is_that_of_a_link_in_each_direction(self):
+        """n pushes together take max(M/B, n M/(m B)), whatever the rule: bytes
+        of a frame without its headers."""
+        bandwidth = 0.5e9 / 8 * 1448 / 1514
+        for optimizer in "None", "SGD", "Adam":
+            for ps, workers in (1, 2), (3, 2), (2, 3):
+                floats = 40000
+                keys = {"optimizer": optimizer, "floats": floats}
+                found, log = self.led(ps, workers, {}, **keys)
+                once = 4 * floats / bandwidth
+                expected = workers / max(once, workers * once / ps)
+                bound = found["bound_steps_per_second"]
+                self.assertAlmostEqual(bound / expected, 1, places=5)
+                share = found["steps_per_second"] / bound
+                self.assertAlmostEqual(found["share_of_bound"], share, places=5)
+                self.assertIn("of what the network allows", log)
+
+    def test_each_rank_has_its_state_in_a_checkpoint_and_the_plan_says_so(self):
+        for optimizer, workers in ("None", 3), ("SGD", 2):
+            with tempfile.TemporaryDirectory() as folder:
+                kept = 300000
+                keys = {"optimizer": optimizer, "floats": 1 << 18}
+                job = {"checkpoint": {"dir": folder}}
+                _, log = self.led(1, workers, job, kept=kept, **keys)
+                (newest,) = Path(folder).glob("step-*")
+                sizes = [f.stat().st_size for f in newest.iterdir()]
+                states = [s for s in sizes if kept <= s < 2 * kept]
+                self.assertEqual(len(states), workers, sizes)
+                # Two values of 4 bytes of each weight.
+                text = "2 MB if it is Adam's; a checkpoint has those of all 3"
+                told = f"{text} trainers, 6 MB" in log
+                self.assertEqual(told, optimizer == "None", log)
+
+
 class Failing(unittest.TestCase):
     def check(self, kind, text, status, own_status=None, ps=(1, 0)):
         for count in ps:
