@@ -155,6 +155,8 @@ class Gpus(TorchFunctionMode):
             return self._copy(*tensors, gpus[0], kwargs)
         if name == "cpu":
             return self._down(args[0])
+        if name == "numpy" and gpus:
+            raise TypeError("a tensor on a GPU has no NumPy array")
         if name == "to" and is_cuda(args[1]):
             return self._up(args[0], args[1].index, kwargs)
         if is_cuda(kwargs.get("device")):
@@ -165,7 +167,7 @@ class Gpus(TorchFunctionMode):
         found = function(*args, **kwargs)
         if pinned:
             return found.fill_(torch.nan if found.is_floating_point() else -1)
-        for made in tree_flatten(found)[0] if gpus and name != "numpy" else ():
+        for made in tree_flatten(found)[0] if gpus else ():
             if is_tensor(made) and gpu_of(made) is None:
                 put(made, gpus[0])
         return found

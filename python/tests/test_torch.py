@@ -1004,7 +1004,7 @@ class Errors(unittest.TestCase):
             ("ddp", 2, "the model is in DistributedDataParallel"),
             ("barrier", 2, "a store in backend capstan"),
             ("before", 2, "a process group is there already"),
-            ("none", 1, "KeyError: \"a script's own error\""),
+            ("none", 1, "raise KeyError(\"a script's own error\")"),
         ):
             with (
                 self.subTest(call),
