@@ -3,7 +3,9 @@
 
 #include "chief/control/control_server.h"
 
+#include "core/base/secret_file.h"
 #include "core/base/time.h"
+#include "core/net/link/zap_handler.h"
 #include "tests/lib/link_fixture.h"
 #include "tests/lib/test.h"
 
@@ -95,6 +97,67 @@ static bool read_message(struct fixture *fixture,
         zmq_poll(&item, 1, time_poll_ms(time_now(), deadline));
     }
     return true;
+}
+
+/* A chief's server with keys, of which the first two workers have theirs. */
+static struct link_keys *derive_keys_of(struct link_party self) {
+    static const unsigned char secret[SECRET_FILE_BYTES] = {1, 2, 3};
+    struct link_keys_settings settings = {
+        .roles = {{"chief", 1, 1}, {"worker", 2, 0}},
+        .client = self,
+        .servers = {self}};
+    struct link_keys *keys;
+    assert_ok(link_keys_open(&keys, secret, &settings, &failure));
+    return keys;
+}
+
+/* What the chief gets of a join as worker 0 by who has the key of worker
+ * INDEX. */
+static bool is_joined_by(struct fixture *fixture, struct link_keys *chiefs,
+                         uint32_t index) {
+    struct link_keys *keys =
+        derive_keys_of(cluster_party(CLUSTER_WORKER, index));
+    struct link_settings settings = {.max_frame = LINK_FIXTURE_MAX_FRAME,
+                                     .keys = chiefs,
+                                     .party = cluster_party(CLUSTER_CHIEF, 0)};
+    struct control_message incoming;
+    struct link *server, *client;
+    assert_ok(link_open(&server, fixture->wire->zmq, LINK_SERVER, &settings,
+                        &failure));
+    assert_ok(link_bind(server, 0, &failure));
+    settings.keys = keys;
+    assert_ok(link_open(&client, fixture->wire->zmq, LINK_CLIENT, &settings,
+                        &failure));
+    assert_ok(link_connect(client, textf("127.0.0.1:%u", link_port(server)),
+                           &failure));
+    struct control_server *control_server = control_server_open(
+        server, &fixture->roster, &fixture->wire->log, RUN, CHIEF);
+    zmq_pollitem_t item = {link_socket(client), 0, ZMQ_POLLOUT, 0};
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
+    write_join(client);
+    item = (zmq_pollitem_t){link_socket(server), 0, ZMQ_POLLIN, 0};
+    assert_int_equal(zmq_poll(&item, 1, 60000), 1);
+    bool joined = control_server_receive(control_server, time_now(), &incoming);
+    control_server_close(&control_server);
+    link_close(&client);
+    link_close(&server);
+    link_keys_close(&keys);
+    return joined;
+}
+
+TEST(a_worker_joins_as_the_task_of_its_key_alone) {
+    struct link_party chief = cluster_party(CLUSTER_CHIEF, 0);
+    struct link_keys *keys = derive_keys_of(chief);
+    struct zap_handler *handler;
+    assert_ok(
+        zap_handler_open(&handler, fixture->wire->zmq, keys, chief, &failure));
+    assert_true(is_joined_by(fixture, keys, 0));
+    link_fixture_capture_log(fixture->wire);
+    assert_false(is_joined_by(fixture, keys, 1));
+    assert_contains(link_fixture_captured_log(fixture->wire),
+                    "as another process");
+    zap_handler_close(&handler);
+    link_keys_close(&keys);
 }
 
 /* A process of another release asks; its connection is then not read. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/proof.h"
 #include "core/base/time.h"
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
@@ -43,6 +44,62 @@ GLOO_TEST(every_call_is_correct_and_repeatable_on_all_ranks) {
             uint64_t bits = gloo_fixture_run_all(fixture);
             assert_true(bits == gloo_fixture_run_all(fixture));
         }
+}
+
+static const unsigned char keys[][PROOF_KEY_BYTES] = {{1}, {2}};
+
+static void give_key(uint32_t rank, struct collective_settings *settings) {
+    (void)rank;
+    settings->proof = keys[0];
+}
+
+static void give_another_key(uint32_t rank,
+                             struct collective_settings *settings) {
+    settings->proof = keys[rank == 1];
+}
+
+static void give_no_key(uint32_t rank, struct collective_settings *settings) {
+    settings->proof = rank == 1 ? NULL : keys[0];
+}
+
+GLOO_TEST(ranks_that_prove_themselves_sum_to_the_same_bits) {
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .shm = transports_of(state), .timeout = 20};
+    for (fixture.size = 2; fixture.size <= 5; fixture.size++) {
+        fixture.prepare = NULL;
+        uint64_t bits = gloo_fixture_run_all(fixture);
+        fixture.prepare = give_key;
+        assert_true(bits == gloo_fixture_run_all(fixture));
+    }
+}
+
+/* Connects with rank 1, or tells why not. */
+static void meet_once(struct rendezvous_fake *rendezvous, uint32_t rank,
+                      const void *context) {
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, context);
+    struct gloo_fixture fixture = *(const struct gloo_fixture *)context;
+    fixture.ops->close(&group);
+    gloo_fixture_end(rendezvous, rank, STATUS_OK, "");
+}
+
+GLOO_TEST(a_rank_with_another_key_or_none_is_refused) {
+    void (*const prepares[])(uint32_t, struct collective_settings *) = {
+        give_another_key, give_no_key};
+    for (int i = 0; i < 2; i++) {
+        struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                       .shm = transports_of(state),
+                                       .size = 2,
+                                       .timeout = 20,
+                                       .prepare = prepares[i]};
+        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+        for (uint32_t rank = 0; rank < 2; rank++)
+            rendezvous_fake_start(rendezvous, rank, meet_once, &fixture);
+        rendezvous_fake_await_exit(rendezvous, 0);
+        assert_int_equal(rendezvous->ends[0].status, STATUS_RETRY);
+        assert_contains(rendezvous->ends[0].text, "does not prove");
+        rendezvous_fake_await_exit(rendezvous, 1);
+        rendezvous_fake_close(&rendezvous);
+    }
 }
 
 GLOO_TEST(a_killed_rank_is_named_by_all_within_seconds) {
