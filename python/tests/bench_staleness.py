@@ -6,9 +6,9 @@ rates r, r / 2 and r / workers. "images" is the network of fashion_mnist.py and 
 with momentum 0.9; "text" is a transformer that tells the next byte of the texts in
 /usr/share/doc, and Adam. One line of JSON for each run, of EPOCHS (2) epochs.
 
-bench_staleness.py images|text alone WORKERS LATE RATE SEED: the same in one process
-without Capstan, for what a loss comes from: steps in turn of each worker's batches
-with the gradient of the weights LATE steps before.
+bench_staleness.py images|text alone LATE RATE SEED: the same in one process
+without Capstan, each step with the gradient of the weights LATE steps before: what
+comes of that, and not of an exchange.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _text() -> bytes:
     return bytes(found[:TEXT])
 
 
-def rank(task: Any, staleness: str, rate: float, seed: int) -> None:
+def train(task: Any, staleness: str, rate: float, seed: int) -> None:
     """One rank; rank 0 prints the quality once all ranks have ended."""
     import torch
     from torch.utils.data import DataLoader
@@ -155,7 +155,7 @@ def rank(task: Any, staleness: str, rate: float, seed: int) -> None:
         print(task.quality(model))
 
 
-def alone(task: Any, workers: int, late: int, rate: float, seed: int) -> None:
+def alone(task: Any, late: int, rate: float, seed: int) -> None:
     import torch
     from torch.utils.data import DataLoader
 
@@ -200,23 +200,25 @@ def measure(
     print(json.dumps(found), flush=True)
 
 
+def compare(name: str, workers: int, seed: int) -> None:
+    first = TASKS[name].rate
+    measure(name, workers, "0", first, seed)
+    for staleness in "4", "inf":
+        for part in sorted({1, 2, workers}):
+            measure(name, workers, staleness, first / part, seed)
+
+
 def main() -> None:
     name, words = sys.argv[1], sys.argv[2:]
     if words[:1] == ["rank"]:
-        rank(TASKS[name](), words[1], float(words[2]), int(words[3]))
+        train(TASKS[name](), words[1], float(words[2]), int(words[3]))
     elif words[:1] == ["alone"]:
-        workers, late, rate_, seed = words[1:]
-        alone(
-            TASKS[name](), int(workers), int(late), float(rate_), int(seed)
-        )
+        late, rate, seed = words[1:]
+        alone(TASKS[name](), int(late), float(rate), int(seed))
     else:
-        first = TASKS[name].rate
-        for seed in [int(word) for word in words] or [1]:
+        for number in [int(word) for word in words] or [1]:
             for workers in 2, 4:
-                measure(name, workers, "0", first, seed)
-                for staleness in "4", "inf":
-                    for part in sorted({1, 2, workers}):
-                        measure(name, workers, staleness, first / part, seed)
+                compare(name, workers, number)
 
 
 if __name__ == "__main__":
