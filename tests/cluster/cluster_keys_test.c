@@ -7,6 +7,7 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -88,6 +89,27 @@ TEST(a_run_is_resumed_with_another_secret) {
         CLUSTER_FIXTURE_RUN(run, 1, 2, 0, "security.secret_file=other",
                             "epochs=4"),
         "resuming from");
+}
+
+/* The launcher's word of the death reaches the chief: else it would be noticed
+ * only after timeouts.peer. */
+TEST(the_death_of_a_process_of_a_run_with_a_secret_is_reported_at_once) {
+    make_secret(run, "secret");
+    cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
+                         " \"security\": {\"secret_file\": \"secret\"},"
+                         " \"timeouts\": {\"peer\": 600}}");
+    struct cluster_process *local = cluster_fixture_local(run, 1, 2, NULL);
+    const char *pid =
+        strstr(cluster_run_await_soon(local, "chief: worker 1 joined"), "pid ");
+    assert_non_null(pid);
+    pid_t worker = (pid_t)strtol(pid + strlen("pid "), NULL, 10);
+    cluster_run_await_soon(local, "%)");
+    assert_return_code(kill(worker, SIGKILL), 0);
+    assert_contains(
+        cluster_run_await_soon(local, "chief: warning: worker 1 on host"),
+        "was killed by signal 9");
+    cluster_run_signal(local, 15);
+    cluster_run_expect_soon(local, 128 + 15);
 }
 
 /* CHIEFS and WORKERS are their secrets. */
