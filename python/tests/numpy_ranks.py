@@ -813,7 +813,7 @@ def late(first):
 def rejoins(again=False):
     """Calls a collective after each step. Rank 2 kills itself and is started
     AGAIN; prints the first error, and what five calls after the last gave."""
-    run = capstan.init(timeouts={"step": 8, "peer": 2})
+    run = capstan.init(timeouts={"step": 12, "peer": 5})
     w = np.zeros(2, np.float32)
     run.declare("w", w)
     run.start()
