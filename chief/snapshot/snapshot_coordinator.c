@@ -277,30 +277,12 @@ static struct snapshot_reason due_reason(struct run *run, int64_t now) {
     return reason;
 }
 
-/* Requests one snapshot at a time, and none while a view is on its way to the
- * ps: all ps must agree on the trainers of a snapshot. */
-void snapshot_coordinator_step(struct run *run, int64_t now) {
-    struct snapshot_reason reason = {0};
-    if (run->phase != RUN_TRAINING || run->shutdown.interrupted ||
-        snapshot_coordinator_is_requesting(run) || !run->membership.view_sent ||
-        (run->snapshots.gave_up_at &&
-         now - run->snapshots.gave_up_at < RETRY_INTERVAL))
-        return;
-    if (run->metrics.began)
-        reason = due_reason(run, now);
+static bool has_joiner(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        reason.joins |= run->trainers[r].has_plan && !run->trainers[r].from &&
-                        run->roster.slots[r].state == ROSTER_HELD;
-    reason.save |= reason.joins && run_synchronous(run) &&
-                   kept_states_any(run) && run->job->checkpoint.dir;
-    if (reason.save && !reason.delta) {
-        run->checkpoints.saved_at = now;
-        run->checkpoints.requested = false;
-    }
-    if (reason.joins && !run_synchronous(run))
-        reason.joins = false;
-    if (reason.save || reason.evaluate || reason.joins)
-        snapshot_coordinator_request(run, reason, false);
+        if (run->trainers[r].has_plan && !run->trainers[r].from &&
+            run->roster.slots[r].state == ROSTER_HELD)
+            return true;
+    return false;
 }
 
 /* A joiner's first contribution is for the round after the snapshot's. */
@@ -313,6 +295,48 @@ static void assign_joiners(struct run *run, uint64_t round) {
             run_absence_end(run, r);
         }
     membership_broadcast_view(run);
+}
+
+/* Without a trainer nobody closes the round of a snapshot that was requested
+ * before the last one died: a joiner comes in with it, not after it. */
+static void admit_to_requested(struct run *run) {
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
+        if (snapshot->id < MESSAGE_REQUESTED_SNAPSHOT)
+            continue;
+        if (snapshot->progress.stage == SNAPSHOT_ROUND_QUERYING)
+            snapshot->joins = true;
+        else if (snapshot->progress.stage == SNAPSHOT_ROUND_TAKING &&
+                 has_joiner(run))
+            assign_joiners(run, snapshot->progress.round);
+    }
+}
+
+/* Requests one snapshot at a time, and none while a view is on its way to the
+ * ps: all ps must agree on the trainers of a snapshot. */
+void snapshot_coordinator_step(struct run *run, int64_t now) {
+    struct snapshot_reason reason = {0};
+    if (run->phase == RUN_TRAINING && run_synchronous(run) &&
+        !run_count_live(run))
+        admit_to_requested(run);
+    if (run->phase != RUN_TRAINING || run->shutdown.interrupted ||
+        snapshot_coordinator_is_requesting(run) || !run->membership.view_sent ||
+        (run->snapshots.gave_up_at &&
+         now - run->snapshots.gave_up_at < RETRY_INTERVAL))
+        return;
+    if (run->metrics.began)
+        reason = due_reason(run, now);
+    reason.joins = has_joiner(run);
+    reason.save |= reason.joins && run_synchronous(run) &&
+                   kept_states_any(run) && run->job->checkpoint.dir;
+    if (reason.save && !reason.delta) {
+        run->checkpoints.saved_at = now;
+        run->checkpoints.requested = false;
+    }
+    if (reason.joins && !run_synchronous(run))
+        reason.joins = false;
+    if (reason.save || reason.evaluate || reason.joins)
+        snapshot_coordinator_request(run, reason, false);
 }
 
 /* A planned snapshot gets an entry with its first answer, or here. */

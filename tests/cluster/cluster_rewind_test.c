@@ -375,6 +375,22 @@ TEST(a_worker_of_local_is_started_again_and_trains_on) {
     expect_rewinds(local, 0);
 }
 
+/* A checkpoint is requested while no trainer is there. */
+TEST(the_only_worker_is_started_again_during_a_checkpoint) {
+    cluster_run_job(run, "{\"epochs\": 40, \"checkpoint\": "
+                         "{\"every_seconds\": 0.02}}");
+    struct cluster_process *local =
+        cluster_run_start(run, "only",
+                          WORDS("local", "job.json", "--workers", "1", "--json",
+                                "--set", "checkpoint.dir=b"),
+                          NULL);
+    pid_t pid = await_pid(local, "worker 0");
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "worker 0 joined from ");
+    cluster_run_expect_soon(local, 0);
+}
+
 static json_int_t untrained_samples(struct cluster_process *process) {
     return json_integer_value(
         json_object_get(cluster_run_json(process), "untrained_samples"));
