@@ -34,6 +34,7 @@ class JobKeys(TypedDict, total=False):
     tensorboard: dict[str, Any] | None
     metrics: dict[str, Any] | None
     mlflow: dict[str, Any] | None
+    security: dict[str, Any] | None
     export: dict[str, Any] | None
     init: str | None
     steps_per_print: int | None
@@ -124,6 +125,9 @@ SENTENCES: dict[str, str] = {
     ),
     "mlflow": (
         "the server of MLflow that gets the metrics"
+    ),
+    "security": (
+        "who takes part in the run"
     ),
     "export": (
         "the trained weights in one file"
