@@ -1,23 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends a run whose script trains by a framework and never reaches the others."""
+"""Ends a run whose script trains by a framework and never reaches the others,
+or not with all that it trains."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import Failed
 
 if TYPE_CHECKING:
     from .run import Run
+    from .torch import Run as TorchRun
 
 _MOST = 100  # steps before the run has started
 _TORCH = (
     "Wrap the optimiser, and train with what this returns: capstan.torch."
     "DistributedOptimizer(optimizer, model); a Trainer takes it by "
     "optimizers=(DistributedOptimizer(...), None)"
+)
+_OTHERS = (
+    "Train with what DistributedOptimizer returns; a Trainer takes it by "
+    "optimizers=(DistributedOptimizer(...), None)"
+)
+_SEVERAL = (
+    "Give each optimiser a DistributedOptimizer, and say how many there are: "
+    "capstan.init(optimizers=2). If each rank is to train these alone, step "
+    "them within run.no_sync()"
 )
 _HOROVOD = (
     "Wrap the optimiser, and train with what this returns: "
@@ -64,6 +75,67 @@ def _counter(run: Run, advice: str) -> Callable[[Any], None]:
         raise Failed(text, "CALLER_FAILED")
 
     return count_step
+
+
+class Others:
+    """Watches the optimisers of torch that are not RUN's, until end().
+
+    TRAINED: the identities of the parameters that the run trains. Steps with
+    these fail it where the run takes none meanwhile; those with others where
+    they take turns with the run's, without a collective that may average them.
+    """
+
+    def __init__(self, run: TorchRun, trained: set[int]) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._run, self._trained = run, trained
+        self._in_place, self._beside = 0, 0  # steps of others
+        self._at, self._beside_at = run._count, (run._count, run._collected)
+        self._name = ""
+        hook = register_optimizer_step_post_hook(lambda o, *_: self._count(o))
+        self.end = hook.remove
+
+    def _count(self, optimizer: Any) -> None:
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        at = self._run._count
+        if self._run._open is None:
+            return
+        if any(id(p) in self._trained for p in held):
+            self._in_place = self._in_place + 1 if at == self._at else 0
+            self._at = at
+        elif self._run.syncs and any(p.grad is not None for p in held):
+            before, self._beside_at = self._beside_at, (at, self._run._collected)
+            self._beside += at > before[0] and before[1] == self._run._collected
+        else:
+            return
+        self._name = type(optimizer).__name__
+        if max(self._in_place, self._beside) >= _MOST:
+            self._fail()
+
+    def check(self) -> None:
+        """At the script's end, of few steps."""
+        if self._in_place and not self._run._count:
+            self._fail()
+        if self._beside > 1:
+            print(f"capstan: warning: {self._text()}", file=sys.stderr)
+
+    def _text(self) -> str:
+        if self._in_place:
+            return (
+                f"{self._in_place} steps of {self._name} with the run's "
+                "parameters, and none has met the other ranks: each trains "
+                f"alone. {_OTHERS}"
+            )
+        return (
+            f"{self._beside} steps of {self._name} in turns with the run's, "
+            "with parameters that no DistributedOptimizer has: each rank "
+            f"trains them alone. {_SEVERAL}"
+        )
+
+    def _fail(self) -> NoReturn:
+        text = self._text()
+        self._run.fail(text)  # a framework may change what is raised
+        raise Failed(text, "CALLER_FAILED")
 
 
 def _watch_torch(run: Run) -> Callable[[], None]:

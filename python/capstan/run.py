@@ -106,7 +106,7 @@ class Run:
         self.is_stale = False  # strategy.staleness is not 0
         self.ended = False  # no step follows
         self._started = False
-        self._collected = False  # has called a collective
+        self._collected = 0  # collectives that it has called
         self._prepares = False  # by the calls of now
         self.logs = log
         self.error: Error | None = None  # the end of the run, if it failed
@@ -114,6 +114,7 @@ class Run:
         # Another thread may be in report() when this one ends the run.
         self._reporting = threading.RLock()
         self._end_watch: Callable[[], None] = lambda: None
+        self._others: alone.Others | None = None
         self._closed_because = "the run is closed"
         self._names: list[str] = []
         self._tables: dict[str, tables.Table] = {}  # by name
@@ -497,7 +498,7 @@ class Run:
                 text = _c.capstan_error(self._handle).decode(errors="replace")
                 code = _c.capstan_error_name(self._handle).decode()
                 raise error_of(result, code, text)
-        self._collected = True
+        self._collected += 1
         if not self._prepares:
             self._end_watch()  # a script may average by hand
 
@@ -872,6 +873,8 @@ class Run:
             text = "the script ends and has not started the run: " + self._hint
             self.fail(text)
             raise ConfigError(text, "USAGE")
+        if not self.error and self._others:
+            self._others.check()
         try:
             if not self.error:
                 self._finish(early)
@@ -906,6 +909,8 @@ class Run:
 
     def _free(self) -> None:
         self.ended = True
+        if self._others:
+            self._others.end()
         process_hooks.remove(self)
         with self._reporting:
             handle, self._open = self._open, None

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import graph
 
-from . import _library
+from . import _library, alone
 from .errors import ConfigError, Failed
 from .run import EMPTY, FULL, VOID, ZERO, Contribution
 from .torch_copies import Copier, Copies, Send, empty_on_host, host_copy, like
@@ -501,6 +501,8 @@ class Exchange:
     def start(self) -> None:
         """Waits for the run's weights, which are then in the model."""
         self.run.start()
+        trained = {id(t.parameter) for t in self.trained}
+        self.run._others = alone.Others(self.run, trained)
         self._take_weights(self.trained)
         self._take_buffers(self.buffers)
 
@@ -599,7 +601,8 @@ class Exchange:
                 f'parameter "{t.name}" has a second gradient in this step: '
                 "optimizer.step() was left out, or a backward pass before the "
                 "last is not in run.no_sync() (where a framework makes them, take "
-                "rule='worker' and backward_passes_per_step=), or "
+                "rule='worker' and backward_passes_per_step=), or another "
+                "optimiser took a step between: init(optimizers=2); or "
                 "checkpoint(..., use_reentrant=True) makes passes of its own: "
                 "take False"
             )

@@ -745,6 +745,30 @@ class Alone(unittest.TestCase):
                     self.assertIn(text, run.error(process))
                 self.assertEqual(run.result("worker0"), [99])
 
+    def test_an_optimiser_beside_the_runs_is_named(self):
+        stale = {"strategy": {"staleness": 4}}
+        same = "of SGD with the run's parameters, and none has met"
+        turns = "of SGD in turns with the run's"
+        for steps, code, last, text, arguments in (
+            (300, 1, 99, "100 steps " + same, {"same": True, **stale}),
+            (20, 1, 19, "20 steps " + same, {"same": True, **stale}),
+            (300, 1, 100, "100 steps " + turns, {}),
+            (300, 1, 100, "100 steps " + turns, stale),
+            (20, 0, 19, "warning: 19 steps " + turns, {}),
+            (110, 0, 109, "by rule server", {"local": True}),
+        ):
+            with (
+                self.subTest(text, **arguments),
+                ranks("beside", 1, steps=steps, **arguments) as run,
+            ):
+                found = set(run.wait().values())
+                self.assertEqual(found, {code}, run.error("worker0"))
+                self.assertIn(text, run.error("worker0"))
+                if arguments is not stale:  # the other may be the first
+                    self.assertEqual(run.result("worker0"), [last])
+                found = run.error("worker0")
+                self.assertEqual("in turns" in text, "in turns" in found)
+
     def test_fewer_steps_before_the_run_are_the_scripts_own(self):
         with ranks("alone", 1, steps=99) as run:
             found = set(run.wait().values())

@@ -195,6 +195,28 @@ def alone(steps, plain=False, wraps=()):
     optimizer.step()
 
 
+def beside(steps, same=False, local=False, **keys):
+    """STEPS of an optimiser that is not the run's: with SAME its parameters
+    are; else it takes turns with the run's, LOCAL as each rank's own."""
+    run = capstan.init(**keys)
+    net, other = model_of("mlp", 0), model_of("mlp", 1)
+    made = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = capstan.DistributedOptimizer(made, net)
+    beside = torch.optim.SGD((net if same else other).parameters(), lr=0.1)
+    x, y = data(1)
+    for step in range(steps):
+        print(json.dumps([step]), flush=True)
+        with run.no_sync() if local else contextlib.nullcontext():
+            beside.zero_grad()
+            output = (net if same else other)(x[0])
+            nn.functional.cross_entropy(output, y[0]).backward()
+            beside.step()
+        if not same:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x[0]), y[0]).backward()
+            optimizer.step()
+
+
 class Lamb(torch.optim.Optimizer):
     """LAMB: Adam's step in proportion to the norm of the weights."""
 
