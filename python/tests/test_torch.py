@@ -567,6 +567,15 @@ class Staleness(unittest.TestCase):
             text = f"{name} keeps a copy of the weights"
             self.refused(2, text, optimizer=name, settings={"lr": 0.1})
 
+    def test_a_last_step_without_gradients_brings_what_all_have_sent(self):
+        for rule in "server", "worker":
+            with ranks("last", 1, rule=rule, steps=30) as run:
+                self.assertEqual(set(run.wait().values()), {0})
+                workers = "worker0", "worker1"
+                (zero, all_0), (one, all_1) = map(run.result, workers)
+                self.assertEqual(all_0, all_1)
+                self.assertNotEqual(zero, one)
+
     def test_whole_numbers_sum_exactly_whoever_is_killed(self):
         for staleness, workers in (4, 2), ("inf", 3):
             folder = tempfile.TemporaryDirectory(prefix="capstan-python-")

@@ -217,6 +217,24 @@ def beside(steps, same=False, local=False, **keys):
             optimizer.step()
 
 
+def last(rule, steps):
+    """Prints a number of the weights at the end, and after all that was sent."""
+    run = capstan.init(strategy={"staleness": "inf"})
+    net = model_of("mlp", 0)
+    made = torch.optim.SGD(net.parameters(), lr=0.05)
+    optimizer = capstan.DistributedOptimizer(made, net, rule)
+    x, y = data(2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x[run.rank]), y[run.rank]).backward()
+        optimizer.step()
+    found = [state(net)]
+    run.barrier()
+    optimizer.zero_grad()
+    optimizer.step()
+    print(json.dumps([*found, state(net)]))
+
+
 class Lamb(torch.optim.Optimizer):
     """LAMB: Adam's step in proportion to the norm of the weights."""
 
