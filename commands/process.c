@@ -285,9 +285,9 @@ static void log_end(const struct log *log, struct failure *why) {
  * A training process was seen to need 190 MB of it. */
 static const uint64_t OWN_SPACE = UINT64_C(256) << 20;
 
-/* libzmq's two, a role's own, the guard of its connections, who admits peers,
- * and those that read data or write a checkpoint beside it. */
-enum { OWN_THREADS = 8, SMALL_STACK = 64 << 10 };
+/* libzmq's two, a role's own, the guard of its connections, and those that read
+ * data or write a checkpoint beside it; with a secret, who admits peers. */
+enum { OWN_THREADS = 7, MOST_THREADS, SMALL_STACK = 64 << 10 };
 
 /* /proc/self/statm: pages mapped. */
 static uint64_t mapped_bytes(void) {
@@ -324,10 +324,10 @@ static void *wait_for_unlock(void *mutex) {
 /* STATUS_RETRY if the system refuses the threads that a run needs in any
  * process, which it starts here for a moment: libzmq ends a process whose
  * thread is refused. */
-static enum status check_threads(struct failure *why) {
+static enum status check_threads(bool has_secret, struct failure *why) {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t threads[OWN_THREADS];
-    unsigned started = 0;
+    pthread_t threads[MOST_THREADS];
+    unsigned count = has_secret ? MOST_THREADS : OWN_THREADS, started = 0;
     int error = 0;
     pthread_attr_t small; /* memory is no reason to refuse them */
     sigset_t all, before; /* signals are for the caller's thread */
@@ -336,7 +336,7 @@ static enum status check_threads(struct failure *why) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&mutex);
-    for (; !error && started < OWN_THREADS; started += !error)
+    for (; !error && started < count; started += !error)
         error =
             pthread_create(&threads[started], &small, wait_for_unlock, &mutex);
     pthread_mutex_unlock(&mutex);
@@ -345,20 +345,20 @@ static enum status check_threads(struct failure *why) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&small);
     pthread_mutex_destroy(&mutex);
-    return error ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
-                                "cannot start the %u threads of a process",
-                                OWN_THREADS)
-                 : STATUS_OK;
+    return error
+               ? status_errno(why, FAILURE_SYSTEM_REFUSED, error,
+                              "cannot start the %u threads of a process", count)
+               : STATUS_OK;
 }
 
 /* Call it before the first library opens a file or starts a thread. Descriptors
  * for peers are checked where the peers are known: in the chief, and elsewhere
  * with the plan. */
-static enum status check_limits(struct failure *why) {
+static enum status check_limits(bool has_secret, struct failure *why) {
     enum status status = limits_descriptors(LIMITS_OWN_DESCRIPTORS, NULL, why);
     if (!status)
         status = check_address_space(why);
-    return status ? status : check_threads(why);
+    return status ? status : check_threads(has_secret, why);
 }
 
 /* The descriptor that gives the library its signals; -1: the program's come
@@ -370,7 +370,8 @@ static int interrupts(const struct composition *composition) {
 
 static enum status open_process(struct composition *composition,
                                 struct failure *why) {
-    enum status status = check_limits(why);
+    bool has_secret = composition->process_settings.secret_file;
+    enum status status = check_limits(has_secret, why);
     if (!status)
         status = roles_open(&composition->roles, interrupts(composition), why);
     if (status)
