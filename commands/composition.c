@@ -409,8 +409,9 @@ static void log_secret(const struct log *log, bool allreduce) {
              "and workers send each other is encrypted, by TCP also on one "
              "host%s",
              allreduce ? ", but trainers send each other gradients and weights "
-                         "in the clear, over connections that have proved "
-                         "themselves"
+                         "in the clear, over ports of Gloo's that no secret "
+                         "guards against an attack: keep these in a network "
+                         "that you trust"
                        : "");
 }
 

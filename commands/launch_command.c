@@ -224,6 +224,13 @@ static bool only_late_ones_left(const struct node_launch *launch) {
     return launch->alive;
 }
 
+/* Was PROCESS, which has ended with CODE, started again in vain? The run, whose
+ * other processes tell how it ends, was about to end, or did not let it in. */
+static bool is_late(const struct node_process *process, int code) {
+    return code == STATUS_RETRY && process->restarts.follows &&
+           !launch_record_has_joined(process->record);
+}
+
 static void node_launch_handle_exit(struct node_launch *launch,
                                     struct node_process *process,
                                     int wait_status) {
@@ -238,9 +245,10 @@ static void node_launch_handle_exit(struct node_launch *launch,
         launch->alive++;
         return;
     }
-    if (!code && !launch->ending && only_late_ones_left(launch))
+    bool late = is_late(process, code);
+    if ((!code || late) && !launch->ending && only_late_ones_left(launch))
         begin_termination(launch, SIGTERM);
-    if (!code || launch->ending)
+    if (!code || late || launch->ending)
         return;
     status_end_text(wait_status, exit_text, sizeof exit_text);
     log_error(launch->log, "rank_failed", "%s %s%s", process->name, exit_text,
@@ -273,8 +281,8 @@ static void node_launch_start_due(struct node_launch *launch, int64_t now) {
     }
 }
 
-/* When PROCESS, which was started again, has looked for its run for too long;
- * TIME_NEVER: it does not. */
+/* When PROCESS, which was started again, has looked for its run for too long,
+ * once nobody else of this node is in it; TIME_NEVER: it does not look. */
 static int64_t join_deadline(const struct node_process *process) {
     bool looks = process->pid && process->restarts.follows &&
                  !launch_record_has_joined(process->record);
@@ -286,7 +294,8 @@ static int64_t join_deadline(const struct node_process *process) {
 static void end_seekers(struct node_launch *launch, int64_t now) {
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         const struct node_process *process = &launch->processes[i];
-        if (launch->ending || join_deadline(process) > now)
+        if (launch->ending || join_deadline(process) > now ||
+            !only_late_ones_left(launch))
             continue;
         log_error(launch->log, "rank_failed",
                   "%s was started again and has not joined its run within "
@@ -300,9 +309,10 @@ static void end_seekers(struct node_launch *launch, int64_t now) {
 /* The deadline, or what is due before it. */
 static int64_t node_launch_next(const struct node_launch *launch) {
     int64_t next = launch->deadline;
+    bool limited = !launch->ending && only_late_ones_left(launch);
     for (uint32_t i = 0; i < launch->world->nproc_per_node; i++) {
         const struct node_process *process = &launch->processes[i];
-        int64_t join = launch->ending ? TIME_NEVER : join_deadline(process);
+        int64_t join = limited ? join_deadline(process) : TIME_NEVER;
         int64_t due = process->restarts.at < join ? process->restarts.at : join;
         next = due < next ? due : next;
     }

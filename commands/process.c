@@ -429,7 +429,8 @@ static enum status answer_joins(const struct options *options,
  * log. */
 enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why) {
-    struct process_settings settings = {0};
+    struct process_settings settings = {
+        .secret_file = process_settings_secret_file(options)};
     struct failure reported = *why;
     log_failure_of_command(why);
     return answer_joins(options, &settings, cluster, &reported);

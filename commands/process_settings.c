@@ -69,6 +69,11 @@ static const char *flag_or_variable(const char *flag, const char *variable) {
     return value && *value ? value : NULL;
 }
 
+const char *process_settings_secret_file(const struct options *options) {
+    return options->secret_file ? options->secret_file
+                                : getenv(SECRET_FILE_VARIABLE);
+}
+
 static enum status read_trace(struct process_settings *settings,
                               const struct options *options,
                               struct failure *why) {
@@ -111,8 +116,7 @@ static enum status hand_path(const char *variable, const char *file,
 enum status process_settings_hand_on(const struct options *options,
                                      const char *secret_file,
                                      struct failure *why) {
-    const char *given =
-        flag_or_variable(options->secret_file, SECRET_FILE_VARIABLE);
+    const char *given = process_settings_secret_file(options);
     if (options->trace_steps)
         setenv(TRACE_STEPS_VARIABLE, options->trace_steps, 1);
     enum status status =
@@ -133,8 +137,7 @@ enum status process_settings_read(struct process_settings *settings,
         .record = launch_record_inherited(),
         .shm = !lane || strcmp(lane, "tcp"),
         .interrupts = -1,
-        .secret_file =
-            flag_or_variable(options->secret_file, SECRET_FILE_VARIABLE),
+        .secret_file = process_settings_secret_file(options),
         .summary = getenv(SUMMARY_FILE),
     };
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))

@@ -77,6 +77,10 @@ enum status process_settings_hand_on(const struct options *options,
                                      const char *secret_file,
                                      struct failure *why) MUST_CHECK;
 
+/* The path of --secret-file, else of its variable, or NULL. An empty one is not
+ * none: it may be a shell's variable that is not set. */
+const char *process_settings_secret_file(const struct options *options);
+
 /* The address of the interface given, or NULL. */
 const char *process_settings_address(const struct process_settings *settings);
 

@@ -50,7 +50,8 @@ static void close_loopback(struct loopback *loopback) {
 
 static enum status open_loopback(struct loopback *loopback,
                                  struct failure *why) {
-    struct link_settings settings = {.max_frame = FRAME_LIMIT};
+    struct link_settings settings = {.max_frame = FRAME_LIMIT,
+                                     .address = "127.0.0.1"};
     char address[32];
     *loopback = (struct loopback){.zmq = {zmq_ctx_new(), zmq_ctx_new()}};
     loopback->buffer = buffer_open(LARGE, NULL, NULL);

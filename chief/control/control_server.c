@@ -123,11 +123,11 @@ static bool may_say(struct control_server *server, struct link_frame *frame,
     const struct roster_slot *slot = incoming->slot;
     if (control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT)
         return true;
-    if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN)
-        return control->join->role >= CLUSTER_ROLES ||
-               link_is_from(
-                   server->link, frame,
-                   cluster_party(control->join->role, control->join->index));
+    if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN &&
+        control->join->role < CLUSTER_ROLES &&
+        !link_is_from(server->link, frame,
+                      cluster_party(control->join->role, control->join->index)))
+        return false;
     return !slot || link_is_from(server->link, frame,
                                  cluster_party(slot->role, slot->index));
 }

@@ -14,6 +14,10 @@
 /* In this time a living ps has joined again by a new connection. */
 static const int64_t PROBE_AFTER = TIME_S / 2;
 
+/* A firewall that is loaded anew may refuse for a moment. */
+static const int64_t PROBE_AGAIN = TIME_S / 4;
+enum { REFUSALS = 3 };
+
 /* Begins to connect to ADDRESS, a numeric host:port. 0: it is under way or
  * there, else the error. */
 static int probe_connect(struct port_probe *probe, const char *address) {
@@ -52,16 +56,24 @@ static int probe_error(struct port_probe *probe) {
 
 bool port_probe_refuses(struct port_probe *probe,
                         const struct roster_slot *slot, int64_t now) {
-    bool due = slot->state == ROSTER_HELD && slot->closed &&
-               now - slot->closed >= PROBE_AFTER;
+    bool closed = slot->state == ROSTER_HELD && slot->closed;
     int error = 0;
-    if (!due || probe->of != slot->closed)
+    if (!closed || probe->of != slot->closed) {
         port_probe_close(probe);
-    if (due && probe->of != slot->closed) {
         probe->of = slot->closed;
+        probe->next = slot->closed + PROBE_AFTER;
+        probe->refusals = 0;
+    }
+    if (closed && !probe->waits && now >= probe->next) {
+        probe->next = TIME_NEVER; /* unless it refuses */
         error = probe_connect(probe, slot->address);
     }
-    return (error ? error : probe_error(probe)) == ECONNREFUSED;
+    if ((error ? error : probe_error(probe)) == ECONNREFUSED) {
+        port_probe_close(probe);
+        probe->next = now + PROBE_AGAIN;
+        probe->refusals++;
+    }
+    return closed && probe->refusals >= REFUSALS;
 }
 
 void port_probe_close(struct port_probe *probe) {

@@ -15,7 +15,9 @@
 struct port_probe {
     bool waits; /* for the answer to SOCKET's connection */
     int socket;
-    int64_t of; /* what `closed` of the slot was when it was tried */
+    int64_t of;   /* what `closed` of the slot was when it was tried */
+    int64_t next; /* when it is tried again */
+    unsigned refusals;
 };
 
 /* Once a turn of the chief's loop, for the SLOT of a ps. Does not block. */

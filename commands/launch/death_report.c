@@ -9,6 +9,7 @@
 #include "proto/messages/message.h"
 
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
 
@@ -19,8 +20,9 @@ static enum status death_report_open_keys(struct death_report *report,
     struct link_keys_settings settings = {
         .roles = {{cluster_role_name(CLUSTER_CHIEF), 0, 1}}, .client = self};
     unsigned char *secret = NULL;
-    if (!path || !*path || report->keys)
+    if (!path || report->keys)
         return STATUS_OK;
+    prctl(PR_SET_DUMPABLE, 0);
     enum status status =
         secret_file_read(&secret, path, SECRET_FILE_VARIABLE, why);
     if (!status)

@@ -30,6 +30,10 @@ _SEVERAL = (
     "capstan.init(optimizers=2). If each rank is to train these alone, step "
     "them within run.no_sync()"
 )
+_SEVERAL_HOROVOD = (
+    "Average their gradients by hvd.allreduce, or take capstan.torch with a "
+    "DistributedOptimizer each and init(optimizers=2)"
+)
 _HOROVOD = (
     "Wrap the optimiser, and train with what this returns: "
     "hvd.DistributedOptimizer(optimizer, model.named_parameters())"
@@ -77,6 +81,20 @@ def _counter(run: Run, advice: str) -> Callable[[Any], None]:
     return count_step
 
 
+def _is_horovod() -> bool:
+    return "capstan.horovod.torch" in sys.modules
+
+
+def _groups_itself() -> bool:
+    """Has the script a process group that is not the run's?"""
+    dist = sys.modules["torch"].distributed
+    if not dist.is_available() or not dist.is_initialized():
+        return False
+    from . import torch_group
+
+    return not torch_group.is_there()
+
+
 class Others:
     """Watches the optimisers of torch that are not RUN's, until end().
 
@@ -89,7 +107,8 @@ class Others:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._run, self._trained = run, trained
-        self._in_place, self._beside = 0, 0  # steps of others
+        self._in_place: dict[int, int] = {}  # steps, by optimiser
+        self._beside = 0  # steps
         self._at, self._beside_at = run._count, (run._count, run._collected)
         self._name = ""
         hook = register_optimizer_step_post_hook(lambda o, *_: self._count(o))
@@ -97,19 +116,22 @@ class Others:
 
     def _count(self, optimizer: Any) -> None:
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        at = self._run._count
-        if self._run._open is None:
+        run, at = self._run, self._run._count
+        if run._open is None or run.ended or not run.syncs or _groups_itself():
             return
         if any(id(p) in self._trained for p in held):
-            self._in_place = self._in_place + 1 if at == self._at else 0
-            self._at = at
-        elif self._run.syncs and any(p.grad is not None for p in held):
-            before, self._beside_at = self._beside_at, (at, self._run._collected)
-            self._beside += at > before[0] and before[1] == self._run._collected
+            if at != self._at:
+                self._at = at
+                self._in_place.clear()
+            steps = self._in_place.get(id(optimizer), 0) + 1
+            self._in_place[id(optimizer)] = steps
+        elif any(p.grad is not None for p in held):
+            before, self._beside_at = self._beside_at, (at, run._collected)
+            self._beside += at > before[0] and before[1] == run._collected
         else:
             return
         self._name = type(optimizer).__name__
-        if max(self._in_place, self._beside) >= _MOST:
+        if max(self._beside, *self._in_place.values(), 0) >= _MOST:
             self._fail()
 
     def check(self) -> None:
@@ -120,16 +142,16 @@ class Others:
             print(f"capstan: warning: {self._text()}", file=sys.stderr)
 
     def _text(self) -> str:
-        if self._in_place:
+        if self._in_place and not self._beside:
             return (
-                f"{self._in_place} steps of {self._name} with the run's "
+                f"{max(self._in_place.values())} steps of {self._name} with the run's "
                 "parameters, and none has met the other ranks: each trains "
                 f"alone. {_OTHERS}"
             )
         return (
             f"{self._beside} steps of {self._name} in turns with the run's, "
             "with parameters that no DistributedOptimizer has: each rank "
-            f"trains them alone. {_SEVERAL}"
+            f"trains them alone. {_SEVERAL_HOROVOD if _is_horovod() else _SEVERAL}"
         )
 
     def _fail(self) -> NoReturn:
@@ -141,8 +163,7 @@ class Others:
 def _watch_torch(run: Run) -> Callable[[], None]:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    is_horovod = "capstan.horovod.torch" in sys.modules
-    count = _counter(run, _HOROVOD if is_horovod else _TORCH)
+    count = _counter(run, _HOROVOD if _is_horovod() else _TORCH)
     return register_optimizer_step_post_hook(lambda o, *_: count(o)).remove
 
 

@@ -493,6 +493,11 @@ class Run:
 
     def _collect(self, function: Any, *arguments: Any) -> None:
         """A collective that fails leaves the run as it is."""
+        if not self._started:
+            self._leave_late(
+                "it calls a collective before its start, which the others have "
+                "behind them"
+            )
         while result := function(self._handle, *arguments, _TURN):
             if result != _library.AGAIN:
                 text = _c.capstan_error(self._handle).decode(errors="replace")

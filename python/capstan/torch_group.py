@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -273,13 +274,17 @@ def make(run: Run) -> bool:
     register()
     _take_scripts_calls()
     hook = sys.excepthook
+    barrier = os.environ.pop(_INIT_BARRIER, None)  # of the store
     _plain["init_process_group"](
         "capstan", store=_store, rank=run.rank, world_size=run.size
     )
     sys.excepthook = hook  # torch's loses the text of one that exits
+    if barrier is not None:
+        os.environ[_INIT_BARRIER] = barrier
     return True
 
 
+_INIT_BARRIER = "TORCH_DIST_INIT_BARRIER"
 _store = _NoStore()  # kept alive: torch has it by reference
 _plain: dict[str, Callable[..., Any]] = {}  # torch's, by name
 _served: list[Run] = []  # the last one

@@ -158,6 +158,10 @@ static void expect_unusable(struct cluster_run *run, const char *says) {
 
 TEST(a_secret_that_others_may_read_or_that_is_none_ends_the_process) {
     cluster_run_job(run, NULL);
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("run", "--secret-file=", "job.json")),
+        "the file of the job's secret");
     expect_unusable(run, "No such file");
     fclose(cluster_run_create(run, "secret"));
     assert_return_code(chmod(cluster_run_path(run, "secret"), 0600), 0);

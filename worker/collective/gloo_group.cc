@@ -239,14 +239,14 @@ static void prove(const struct gloo_group *group, uint32_t peer,
     snprintf(in, sizeof in, "gloo %s from %u to %u", kind, peer, group->rank);
     proof_challenge(challenge);
     exchange(0, challenge, theirs);
-    proof_make(proof, group->proof, out, challenge, theirs);
+    proof_make(proof, group->proof.data(), out, challenge, theirs);
     exchange(1, proof, answer);
-    if (!proof_holds(answer, group->proof, in, challenge, theirs))
+    if (!proof_holds(answer, group->proof.data(), in, challenge, theirs))
         throw no_proof();
 }
 
 static void prove_data(struct gloo_group *group, uint32_t peer) {
-    if (group->proof)
+    if (!group->proof.empty())
         prove(group, peer, "data",
               [=](unsigned, const void *own, void *theirs) {
                   gloo_pairs_exchange(&group->pairs, peer, own, theirs,
@@ -255,7 +255,7 @@ static void prove_data(struct gloo_group *group, uint32_t peer) {
 }
 
 static void prove_verdicts(struct gloo_group *group, uint32_t peer) {
-    if (group->proof)
+    if (!group->proof.empty())
         prove(group, peer, "verdicts",
               [=](unsigned number, void *own, void *theirs) {
                   gloo_consensus_exchange(group, peer, number, own, theirs,
@@ -334,7 +334,8 @@ enum status gloo_group_open(struct gloo_group *group,
     group->size = settings->size;
     group->timeout = settings->timeout;
     group->silence = settings->silence;
-    group->proof = settings->proof;
+    if (settings->proof)
+        group->proof.assign(settings->proof, settings->proof + PROOF_KEY_BYTES);
     group->cut_off.store(GLOO_NO_RANK);
     group->deadline.store(TIME_NEVER);
     group->verdicts.resize(group->size);

@@ -48,7 +48,9 @@ struct gloo_group {
     double timeout, connect_timeout; /* time limits in seconds of a call and of
                                         a connection */
     double silence;                  /* as in collective_settings */
-    const unsigned char *proof;      /* likewise */
+    /* Of a run with a secret: a copy, since a thread that is abandoned may use
+     * it after the run. Empty: there is none. */
+    std::vector<unsigned char> proof;
 
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;

@@ -180,9 +180,9 @@ static const char *limit_name(const struct trainer_group *group) {
 
 /* A rank that joins late has missed what the others set before: each says that
  * it is here, and again once it knows that all have joined. */
-static enum status meet(struct trainer_group *group, struct failure *why) {
+static enum status meet(struct trainer_group *group, int64_t until,
+                        struct failure *why) {
     const struct collective_settings *settings = &group->settings;
-    int64_t until = time_now() + time_from_seconds(call_limit(group));
     char key[32];
     enum status status = STATUS_OK;
     for (uint32_t r = 0; !status && r <= settings->size + 1; r++) {
@@ -211,10 +211,13 @@ static enum status connect_trainers(struct trainer_group *group,
     enum status status = group_find_backend(&group->group.ops, "gloo", why);
     if (status)
         return status;
+    int64_t until = TIME_NEVER; /* one limit for all that begin meanwhile */
     do {
         group->generation = newest_generation(group);
         group->met = 0;
-        status = meet(group, why);
+        int64_t limit = time_now() + time_from_seconds(call_limit(group));
+        until = limit < until ? limit : until;
+        status = meet(group, until, why);
     } while (status == STATUS_RETRY && is_outdated(group));
     if (!status)
         status = group_connect(&group->group, &group->settings, why);

@@ -74,11 +74,12 @@ static void write_message(struct link *link, uint64_t run, uint64_t incarnation,
     write_control(link, &control, run, incarnation);
 }
 
-/* The worker joins again, as by a new connection. */
-static void write_join(struct link *link) {
+/* WORKER joins again, as by a new connection, and says that it is INDEX. */
+static void write_join_as(struct link *link, uint32_t index) {
     Capstan__Join join = CAPSTAN__JOIN__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     join.role = CLUSTER_WORKER;
+    join.index = index;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
     write_control(link, &control, RUN, WORKER);
@@ -111,10 +112,10 @@ static struct link_keys *derive_keys_of(struct link_party self) {
     return keys;
 }
 
-/* What the chief gets of a join as worker 0 by who has the key of worker
- * INDEX. */
+/* What the chief gets of a join as worker JOINS, with the number of the worker
+ * 0 that is there, by who has the key of worker INDEX. */
 static bool is_joined_by(struct fixture *fixture, struct link_keys *chiefs,
-                         uint32_t index) {
+                         uint32_t index, uint32_t joins) {
     struct link_keys *keys =
         derive_keys_of(cluster_party(CLUSTER_WORKER, index));
     struct link_settings settings = {.max_frame = LINK_FIXTURE_MAX_FRAME,
@@ -134,7 +135,7 @@ static bool is_joined_by(struct fixture *fixture, struct link_keys *chiefs,
         server, &fixture->roster, &fixture->wire->log, RUN, CHIEF);
     zmq_pollitem_t item = {link_socket(client), 0, ZMQ_POLLOUT, 0};
     assert_int_equal(zmq_poll(&item, 1, 60000), 1);
-    write_join(client);
+    write_join_as(client, joins);
     item = (zmq_pollitem_t){link_socket(server), 0, ZMQ_POLLIN, 0};
     assert_int_equal(zmq_poll(&item, 1, 60000), 1);
     bool joined = control_server_receive(control_server, time_now(), &incoming);
@@ -151,9 +152,10 @@ TEST(a_worker_joins_as_the_task_of_its_key_alone) {
     struct zap_handler *handler;
     assert_ok(
         zap_handler_open(&handler, fixture->wire->zmq, keys, chief, &failure));
-    assert_true(is_joined_by(fixture, keys, 0));
+    assert_true(is_joined_by(fixture, keys, 0, 0));
     link_fixture_capture_log(fixture->wire);
-    assert_false(is_joined_by(fixture, keys, 1));
+    assert_false(is_joined_by(fixture, keys, 1, 0));
+    assert_false(is_joined_by(fixture, keys, 1, 1));
     assert_contains(link_fixture_captured_log(fixture->wire),
                     "as another process");
     zap_handler_close(&handler);
@@ -261,7 +263,7 @@ TEST(only_a_join_moves_a_session) {
     assert_string_equal(
         receive_message(fixture, fixture->wire->client)->stop->text,
         "for the member");
-    write_join(other);
+    write_join_as(other, 0);
     assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
     write_message(fixture->wire->client, RUN, WORKER, 1, 0);
     assert_false(read_message(fixture, &incoming, 100 * TIME_MS));
@@ -322,7 +324,7 @@ TEST(after_a_reconnect_all_messages_are_resent_in_order) {
     struct link *again = link_fixture_client(fixture->wire);
     zmq_pollitem_t item = {link_socket(again), 0, ZMQ_POLLOUT, 0};
     assert_int_equal(zmq_poll(&item, 1, 60000), 1);
-    write_join(again);
+    write_join_as(again, 0);
     assert_true(read_message(fixture, &incoming, LINK_FIXTURE_DEADLINE));
     control_server_step(fixture->control_server, time_now(), 100 * TIME_S);
     uint64_t expected = 1;

@@ -33,12 +33,14 @@ static bool refuses_at(struct port_probe *probe, const struct roster_slot *slot,
     return false;
 }
 
-TEST(a_port_that_refuses_is_known_half_a_second_after_the_end) {
+TEST(a_port_that_refuses_three_times_is_known_a_second_after_the_end) {
     struct port_probe probe = {0};
     struct roster_slot slot;
     close(listen_for(&slot));
     assert_false(refuses_at(&probe, &slot, TIME_S / 4));
-    assert_true(refuses_at(&probe, &slot, TIME_S));
+    assert_false(refuses_at(&probe, &slot, TIME_S / 2 + 1));
+    assert_false(refuses_at(&probe, &slot, TIME_S * 3 / 4 + 1));
+    assert_true(refuses_at(&probe, &slot, TIME_S + 1));
     port_probe_close(&probe);
 }
 
@@ -50,7 +52,9 @@ TEST(a_port_that_answers_shows_no_end) {
     close(listener); /* tried once: the silence of the ps decides */
     assert_false(refuses_at(&probe, &slot, 2 * TIME_S));
     slot.closed = TIME_S; /* the next connection */
-    assert_true(refuses_at(&probe, &slot, 2 * TIME_S));
+    assert_false(refuses_at(&probe, &slot, 2 * TIME_S));
+    assert_false(refuses_at(&probe, &slot, 3 * TIME_S));
+    assert_true(refuses_at(&probe, &slot, 4 * TIME_S));
     port_probe_close(&probe);
 }
 
