@@ -709,15 +709,19 @@ static int64_t drill_next(const struct launch *launch) {
     return time_now() + time_from_seconds(share * launch->options->kill_every);
 }
 
-/* One of the members whose role is in ROLES, evenly; NULL: there is none. */
+/* One of the members whose role is in ROLES, evenly; NULL: there is none, or one
+ * that was killed is not there again, which the chief may not know yet. */
 static struct launch_process *drill_draw(struct launch *launch,
                                          unsigned roles) {
     struct launch_process *drawn = NULL;
     uint32_t number = 0, among = 0;
     for (unsigned i = 1; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
-        if (!process->pid || !(drill_role(process) & roles) ||
-            !launch_record_in_run(process->record) ||
+        if (!drill_role(process))
+            continue;
+        if (!process->pid || !launch_record_in_run(process->record))
+            return NULL;
+        if (!(drill_role(process) & roles) ||
             getrandom(&number, sizeof number, 0) < 0)
             continue;
         if (number % ++among == 0)
