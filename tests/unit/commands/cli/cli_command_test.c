@@ -12,6 +12,7 @@ static const char *const names[CLI_COMMANDS] = {
     [CLI_COMMAND_INFO] = "info",       [CLI_COMMAND_BENCH] = "bench",
     [CLI_COMMAND_COMPARE] = "compare", [CLI_COMMAND_REPORT] = "report",
     [CLI_COMMAND_STATUS] = "status",   [CLI_COMMAND_HOW] = "how",
+    [CLI_COMMAND_KEYGEN] = "keygen",
 };
 
 static const struct cli_command *found(int v) {

@@ -182,6 +182,8 @@ static const struct setting {
      "mlflow.tracking_uri=file:///mlruns"},
     {"mlflow.experiment=x", "mlflow.experiment=1", "mlflow.experiment="},
     {"mlflow.run_name=x", "mlflow.run_name=1", "mlflow.run_name="},
+    {"security.secret_file=s", "security.secret_file=1",
+     "security.secret_file="},
     {"export.path=m.npz", "export.path=1", "export.path=m.onnx"},
     {"init=w.safetensors", "init=1", "init=w.npz"},
     {"steps_per_print=1", "steps_per_print=x", "steps_per_print=0"},
