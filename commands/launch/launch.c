@@ -709,8 +709,8 @@ static int64_t drill_next(const struct launch *launch) {
     return time_now() + time_from_seconds(share * launch->options->kill_every);
 }
 
-/* One of the members whose role is in ROLES, evenly; NULL: there is none, or one
- * that was killed is not there again, which the chief may not know yet. */
+/* One of the members whose role is in ROLES, evenly; NULL: there is none, or
+ * one that was killed is not there again, which the chief may not know yet. */
 static struct launch_process *drill_draw(struct launch *launch,
                                          unsigned roles) {
     struct launch_process *drawn = NULL;
