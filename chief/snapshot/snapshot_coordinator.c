@@ -304,10 +304,13 @@ static void admit_to_requested(struct run *run) {
         struct run_snapshot *snapshot = &run->snapshots.items[i];
         if (snapshot->id < MESSAGE_REQUESTED_SNAPSHOT)
             continue;
-        if (snapshot->progress.stage == SNAPSHOT_ROUND_QUERYING)
-            snapshot->joins = true;
-        else if (snapshot->progress.stage == SNAPSHOT_ROUND_TAKING &&
-                 has_joiner(run))
+        bool is_taken = snapshot->progress.stage == SNAPSHOT_ROUND_TAKING;
+        if ((!is_taken &&
+             snapshot->progress.stage != SNAPSHOT_ROUND_QUERYING) ||
+            !has_joiner(run))
+            continue;
+        snapshot->joins = true; /* told if it fails */
+        if (is_taken)
             assign_joiners(run, snapshot->progress.round);
     }
 }
