@@ -810,10 +810,13 @@ def late(first):
     os._exit(0)
 
 
-def rejoins(again=False):
-    """Calls a collective after each step. Rank 2 kills itself and is started
-    AGAIN; prints the first error, and what five calls after the last gave."""
+def rejoins(again=False, early=False):
+    """Calls a collective after each step, and EARLY before the start. Rank 2
+    kills itself and is started AGAIN; prints the first error, and what five
+    calls after the last gave."""
     run = capstan.init(timeouts={"step": 12, "peer": 5})
+    if early:
+        run.barrier()
     w = np.zeros(2, np.float32)
     run.declare("w", w)
     run.start()

@@ -155,6 +155,14 @@ class Collectives(unittest.TestCase):
                         text,
                     )
 
+    def test_one_that_the_others_have_behind_them_is_an_error(self):
+        with ranks("rejoins", 1, 3, early=True) as run:
+            for rank in 0, 1:
+                run.wait_for(f"worker{rank}", "lost")
+            run.restart("worker2", again=True, early=True)
+            self.assertEqual(run.processes["worker2"].wait(60), 138)
+            self.assertIn("before its start", run.error("worker2"))
+
     def test_they_work_again_once_a_lost_rank_has_joined_again(self):
         with ranks("rejoins", 1, 3) as run:
             for rank in 0, 1:
