@@ -37,19 +37,35 @@ static void refuse(struct run *run, uint32_t peer, enum failure_code code,
 }
 
 /* TO: NULL: all trainers. */
-static void send_generation(struct run *run, struct roster_slot *to,
-                            uint32_t number) {
+static void send_entry(struct run *run, struct roster_slot *to, char *key,
+                       char *value) {
     Capstan__Rendezvous message = CAPSTAN__RENDEZVOUS__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    char key[64];
-    snprintf(key, sizeof key, RENDEZVOUS_GENERATION_KEY, number);
     message.key = key;
+    message.value =
+        (ProtobufCBinaryData){strlen(value), (unsigned char *)value};
     control.body_case = CAPSTAN__CONTROL__BODY_RENDEZVOUS;
     control.rendezvous = &message;
     if (to)
         control_server_send(run->control_server, to, &control);
     else
         control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
+}
+
+static void send_generation(struct run *run, struct roster_slot *to,
+                            uint32_t number) {
+    char key[64];
+    snprintf(key, sizeof key, RENDEZVOUS_GENERATION_KEY, number);
+    send_entry(run, to, key, "");
+}
+
+/* Others do not wait for RANK in this generation. */
+static void send_lost(struct run *run, uint32_t rank) {
+    char key[64], value[16];
+    snprintf(key, sizeof key, RENDEZVOUS_LOST_KEY, run->membership.generation);
+    snprintf(value, sizeof value, "%u", rank);
+    if (run->membership.generation)
+        send_entry(run, NULL, key, value);
 }
 
 /* The trainer of SLOT is welcomed. In place of one that is gone it begins a
@@ -400,6 +416,7 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
  * the next member. */
 static void vacate_slot(struct run *run, struct roster_slot *slot) {
     if (slot->rank != ROSTER_NO_RANK) {
+        send_lost(run, slot->rank);
         run->trainers[slot->rank].from = 0;
         run->trainers[slot->rank].finished = false;
         run->trainers[slot->rank].ended_early = false;

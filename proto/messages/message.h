@@ -29,9 +29,10 @@ enum {
 #define MESSAGE_REQUESTED_SNAPSHOT (UINT64_C(1) << 63)
 
 /* Keys of a rendezvous: the chief tells of the generation with this number in
- * which the trainers' group is to connect anew; a trainer asks for the one
- * after it. */
+ * which the trainers' group is to connect anew, and of a rank, in decimal, that
+ * is gone again; a trainer asks for the one after it. */
 #define RENDEZVOUS_GENERATION_KEY "trainers/generation/%u"
+#define RENDEZVOUS_LOST_KEY "trainers/lost/%u"
 #define RENDEZVOUS_AGAIN_KEY "trainers/again/%u"
 
 /* A random number, never 0, for runs and incarnations. */

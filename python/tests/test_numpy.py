@@ -162,6 +162,8 @@ class Collectives(unittest.TestCase):
             run.restart("worker2", again=True, early=True)
             self.assertEqual(run.processes["worker2"].wait(60), 138)
             self.assertIn("before its start", run.error("worker2"))
+            run.restart("worker2", again=True)  # which finds the others
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
 
     def test_they_work_again_once_a_lost_rank_has_joined_again(self):
         with ranks("rejoins", 1, 3) as run:

@@ -148,7 +148,36 @@ static bool is_outdated(const struct trainer_group *group) {
     return newest_generation(group) > group->generation;
 }
 
-/* As trainers_get, which ends too once the generation is outdated. */
+/* Is a rank gone since the generation began? Then *RANK is, and the next begins
+ * once it has joined again. */
+static bool has_lost(const struct trainer_group *group, unsigned *rank) {
+    const struct collective_store *all = group->all;
+    struct failure unused;
+    char key[KEY_BYTES], text[16] = "";
+    void *value = NULL;
+    size_t size = 0;
+    snprintf(key, sizeof key, RENDEZVOUS_LOST_KEY, group->generation);
+    if (!group->generation ||
+        all->get(all->context, key, 0, &value, &size, &unused))
+        return false;
+    memcpy(text, value, size < sizeof text ? size : sizeof text - 1);
+    free(value);
+    return sscanf(text, "%u", rank) == 1;
+}
+
+static enum status check_lost(const struct trainer_group *group,
+                              struct failure *why) {
+    unsigned rank;
+    return has_lost(group, &rank)
+               ? status_fail(why, FAILURE_PEER_LOST,
+                             "rank %u was lost again; calls work once it has "
+                             "joined again",
+                             rank)
+               : STATUS_OK;
+}
+
+/* As trainers_get, which ends too once the generation is outdated, or lacks a
+ * rank. */
 static enum status get_in_generation(struct trainer_group *group,
                                      const char *key, int64_t until,
                                      void **value, size_t *size,
@@ -161,6 +190,9 @@ static enum status get_in_generation(struct trainer_group *group,
         if (status != STATUS_RETRY || is_last || is_outdated(group))
             return status;
         *why = (struct failure){.code = FAILURE_NONE};
+        status = check_lost(group, why);
+        if (status)
+            return status;
     }
 }
 
@@ -195,7 +227,7 @@ static enum status meet(struct trainer_group *group, int64_t until,
                      ? trainers_set(group, key, "", 0, why)
                      : get_in_generation(group, key, until, &value, &size, why);
         free(value);
-        if (status == STATUS_RETRY && !sets)
+        if (status == STATUS_RETRY && !sets && why->code != FAILURE_PEER_LOST)
             status_fail(why, FAILURE_PEER_SILENT,
                         "rank %u has called no collective, nor anything after "
                         "it, within %s (%g s)",
@@ -220,6 +252,8 @@ static enum status connect_trainers(struct trainer_group *group,
         status = meet(group, until, why);
     } while (status == STATUS_RETRY && is_outdated(group));
     if (!status)
+        status = check_lost(group, why);
+    if (!status)
         status = group_connect(&group->group, &group->settings, why);
     group->connected = !status;
     group->count = 0;
@@ -235,8 +269,9 @@ static void leave_generation(struct trainer_group *group) {
  * meet in the next. The first is left as it is, as all have yet to come. */
 static void ask_for_next_generation(struct trainer_group *group) {
     struct failure unused;
+    unsigned rank;
     char key[KEY_BYTES];
-    if (group->connected || !group->generation)
+    if (group->connected || !group->generation || has_lost(group, &rank))
         return;
     snprintf(key, sizeof key, RENDEZVOUS_AGAIN_KEY, group->generation);
     enum status ignored =
