@@ -37,8 +37,8 @@ static void refuse(struct run *run, uint32_t peer, enum failure_code code,
 }
 
 /* TO: NULL: all trainers. */
-static void send_entry(struct run *run, struct roster_slot *to, char *key,
-                       char *value) {
+static void send_to_trainers(struct run *run, struct roster_slot *to, char *key,
+                             char *value) {
     Capstan__Rendezvous message = CAPSTAN__RENDEZVOUS__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     message.key = key;
@@ -56,7 +56,7 @@ static void send_generation(struct run *run, struct roster_slot *to,
                             uint32_t number) {
     char key[64];
     snprintf(key, sizeof key, RENDEZVOUS_GENERATION_KEY, number);
-    send_entry(run, to, key, "");
+    send_to_trainers(run, to, key, "");
 }
 
 /* Others do not wait for RANK in this generation. */
@@ -65,7 +65,7 @@ static void send_lost(struct run *run, uint32_t rank) {
     snprintf(key, sizeof key, RENDEZVOUS_LOST_KEY, run->membership.generation);
     snprintf(value, sizeof value, "%u", rank);
     if (run->membership.generation)
-        send_entry(run, NULL, key, value);
+        send_to_trainers(run, NULL, key, value);
 }
 
 /* The trainer of SLOT is welcomed. In place of one that is gone it begins a
