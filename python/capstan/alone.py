@@ -119,6 +119,8 @@ class Others:
         run, at = self._run, self._run._count
         if run._open is None or run.ended or not run.syncs or _groups_itself():
             return
+        if run.size == 1:
+            return  # there are no others
         if any(id(p) in self._trained for p in held):
             if at != self._at:
                 self._at = at
