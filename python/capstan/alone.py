@@ -110,29 +110,30 @@ class Others:
         self._in_place: dict[int, int] = {}  # steps, by optimiser
         self._beside = 0  # steps
         self._at, self._beside_at = run._count, (run._count, run._collected)
-        self._name = ""
+        self._name, self._beside_name = "", ""  # of the optimisers
         hook = register_optimizer_step_post_hook(lambda o, *_: self._count(o))
         self.end = hook.remove
 
     def _count(self, optimizer: Any) -> None:
         held = [p for group in optimizer.param_groups for p in group["params"]]
         run, at = self._run, self._run._count
-        if run._open is None or run.ended or not run.syncs or _groups_itself():
+        if run.size == 1 or run._open is None or run.ended:
             return
-        if run.size == 1:
-            return  # there are no others
+        if not run.syncs or _groups_itself():
+            return
         if any(id(p) in self._trained for p in held):
             if at != self._at:
                 self._at = at
                 self._in_place.clear()
             steps = self._in_place.get(id(optimizer), 0) + 1
             self._in_place[id(optimizer)] = steps
+            self._name = type(optimizer).__name__
         elif any(p.grad is not None for p in held):
             before, self._beside_at = self._beside_at, (at, run._collected)
             self._beside += at > before[0] and before[1] == run._collected
+            self._beside_name = type(optimizer).__name__
         else:
             return
-        self._name = type(optimizer).__name__
         if max(self._beside, *self._in_place.values(), 0) >= _MOST:
             self._fail()
 
@@ -144,14 +145,14 @@ class Others:
             print(f"capstan: warning: {self._text()}", file=sys.stderr)
 
     def _text(self) -> str:
-        if self._in_place and not self._beside:
+        if self._in_place and self._beside <= 1:
             return (
-                f"{max(self._in_place.values())} steps of {self._name} with the run's "
-                "parameters, and none has met the other ranks: each trains "
+                f"{max(self._in_place.values())} steps of {self._name} with "
+                "the run's parameters, and none has met the other ranks: each trains "
                 f"alone. {_OTHERS}"
             )
         return (
-            f"{self._beside} steps of {self._name} in turns with the run's, "
+            f"{self._beside} steps of {self._beside_name} in turns with the run's, "
             "with parameters that no DistributedOptimizer has: each rank "
             f"trains them alone. {_SEVERAL_HOROVOD if _is_horovod() else _SEVERAL}"
         )

@@ -756,8 +756,8 @@ class Alone(unittest.TestCase):
 
     def test_an_optimiser_beside_the_runs_is_named(self):
         stale = {"strategy": {"staleness": 4}}
-        same = "of SGD with the run's parameters, and none has met"
-        turns = "of SGD in turns with the run's"
+        same = "of Adagrad with the run's parameters, and none has met"
+        turns = "of Adagrad in turns with the run's"
         for steps, code, last, text, arguments in (
             (300, 1, 99, "100 steps " + same, {"same": True, **stale}),
             (20, 1, 19, "20 steps " + same, {"same": True, **stale}),

@@ -202,7 +202,8 @@ def beside(steps, same=False, local=False, **keys):
     net, other = model_of("mlp", 0), model_of("mlp", 1)
     made = torch.optim.SGD(net.parameters(), lr=0.1)
     optimizer = capstan.DistributedOptimizer(made, net)
-    beside = torch.optim.SGD((net if same else other).parameters(), lr=0.1)
+    kind = torch.optim.Adagrad  # of which a text tells
+    beside = kind((net if same else other).parameters(), lr=0.1)
     x, y = data(1)
     for step in range(steps):
         print(json.dumps([step]), flush=True)
