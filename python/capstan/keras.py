@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import EMPTY, Failed, Run, current
+from . import EMPTY, Failed, Run, current, process_hooks
 from .agreed import Agreed
 from .keras_versions import (
     check_model,
@@ -33,6 +33,7 @@ from .keras_versions import (
     rate_of,
     state_of,
     statistics_of,
+    takes_several_steps,
     tf,
     weights_of,
     wrong,
@@ -51,7 +52,9 @@ class Exchange:
 
     def __init__(self, run: Run, model: Any) -> None:
         self._run = run
+        self._model = model
         self._optimizer = model.optimizer
+        self._left_out = 0  # steps after the run's end
         self._statistics = _statistics(model)
         self._trained = [
             v for v in model.trainable_weights if v.dtype == "float32"
@@ -89,38 +92,87 @@ class Exchange:
     ) -> Any:
         """APPLY, of what a rule makes of GRADIENTS, some of which are None."""
         with self._after_last_step():
-            means = self._mean(gradients, variables)
-        with tf.control_dependencies([m for m in means if m is not None]):
-            return apply(means)
+            goes_on, means = self._mean(gradients, variables)
+        return self._unless_over(goes_on, lambda: apply(means))
+
+    def _unless_over(
+        self, goes_on: tf.Tensor, step: Callable[[], Any]
+    ) -> Any:
+        """STEP, after GOES_ON and if that is true: a graph of several steps
+        cannot stop in the midst of them."""
+        if not takes_several_steps(self._model):
+            with tf.control_dependencies([goes_on]):
+                return step()
+
+        def taken() -> tf.Tensor:
+            step()
+            return tf.constant(True)
+
+        def left_out() -> tf.Tensor:
+            self._leave_out()
+            return tf.constant(False)
+
+        goes_on.set_shape([])
+        tf.cond(goes_on, taken, left_out)
+        return self._optimizer.iterations
+
+    def _leave_out(self) -> None:
+        """In the graph of a step after the run's end."""
+
+    def _is_over(self) -> bool:
+        """Has the run ended? A graph of several steps then leaves out those
+        that it has left, and fit() stops after it; other loops end here."""
+        run = self._run
+        if not run.ended:
+            return False
+        most = int(np.array(self._model.steps_per_execution)) - 1
+        if run.error or run.is_closed or self._left_out >= most:
+            process_hooks.expect_wrapped_exit()
+            run._leave()
+        if not self._left_out and run.logs and not process_hooks.is_signalled():
+            print(
+                f"capstan: the run is complete with step {run._position().step}"
+                ", and fit() stops: what is left of steps_per_execution = "
+                f"{most + 1} changes nothing",
+                file=sys.stderr,
+            )
+        self._left_out += 1
+        return True
 
     def _after_last_step(self) -> Any:
         """Nothing orders what a graph does to the optimiser's other variables,
         such as iterations, and a step, which saves them."""
         return tf.control_dependencies(self._read(state_of(self._optimizer)))
 
-    def _mean(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        """The mean over the ranks of each gradient that is not None."""
+    def _mean(
+        self, gradients: list[Any], variables: list[Any]
+    ) -> tuple[tf.Tensor, list[Any]]:
+        """Does the run go on, and the mean over the ranks of each gradient
+        that is not None."""
         brought = [g for g in gradients if g is not None]
         of = [v for v, g in zip(variables, gradients) if g is not None]
         numbers = [self._number(v) for v in of + self._statistics]
 
-        def step(*tensors: tf.Tensor) -> list[np.ndarray]:
+        def step(*tensors: tf.Tensor) -> list[Any]:
+            if self._is_over():
+                return [False, *(self._results[n] for n in numbers)]
             # Their own memory, which the run reads until the wait.
             arrays = [np.asarray(memoryview(t)) for t in tensors]
             self._copy_weights(arrays[len(numbers) :])
-            return self._step(numbers, arrays)
+            return [True, *self._step(numbers, arrays)]
 
         tensors = [
             tf.convert_to_tensor(t)
             for t in brought + self._statistics + self._trained
         ]
-        means = tf.py_function(step, tensors, [tf.float32] * len(numbers))
+        types = [tf.bool] + [tf.float32] * len(numbers)
+        goes_on, *means = tf.py_function(step, tensors, types)
         for mean, tensor in zip(means, tensors):
             mean.set_shape(tensor.shape)
         for variable, mean in zip(self._statistics, means[len(brought) :]):
             variable.assign(mean)
         found = iter(means)
-        return [None if g is None else next(found) for g in gradients]
+        return goes_on, [None if g is None else next(found) for g in gradients]
 
     def _read(self, variables: list[Any]) -> list[Any]:
         return [tf.convert_to_tensor(v) for v in variables]
@@ -188,25 +240,48 @@ class Changes(Exchange):
             if gradient is not None:
                 self._number(variable)
         with self._after_last_step():
-            begun = tf.py_function(self._begin, self._read(self._trained), [])
-        with tf.control_dependencies([] if begun is None else [begun]):
-            given = [g if g is None else tf.identity(g) for g in gradients]
-            applied = apply(given)
-        types = [tf.float32] * len(self._tensors)
-        brought = tf.py_function(self._add, self._read(self._tensors), types)
-        for variable, values in zip(self._tensors, brought):
+            goes_on = tf.py_function(
+                self._begin, self._read(self._trained), tf.bool
+            )
+        return self._unless_over(
+            goes_on, lambda: self._add_change(gradients, apply)
+        )
+
+    def _add_change(
+        self, gradients: list[Any], apply: Callable[[list[Any]], Any]
+    ) -> Any:
+        given = [g if g is None else tf.identity(g) for g in gradients]
+        applied = apply(given)
+        self._assign(self._tensors, self._add)
+        return applied
+
+    def _leave_out(self) -> None:
+        """The forward pass has changed statistics."""
+        if self._statistics:
+            self._assign(self._statistics, self._brought_statistics)
+
+    def _assign(
+        self, variables: list[Any], function: Callable[..., list[np.ndarray]]
+    ) -> None:
+        """VARIABLES become what FUNCTION of them returns."""
+        types = [tf.float32] * len(variables)
+        brought = tf.py_function(function, self._read(variables), types)
+        for variable, values in zip(variables, brought):
             values.set_shape(variable.shape)
             variable.assign(values)
-        return applied
+
+    def _brought_statistics(self, *_: tf.Tensor) -> list[np.ndarray]:
+        return [self._values[self._number(v)] for v in self._statistics]
 
     def _weights(self) -> list[np.ndarray]:
         """A copy of those that the run has brought."""
         return [self._values[self._number(v)].copy() for v in self._trained]
 
-    def _begin(self, *weights: tf.Tensor) -> None:
-        """Before the optimiser's step, and the change of its state."""
-        if self._run.ended:
-            self._run._leave()
+    def _begin(self, *weights: tf.Tensor) -> bool:
+        """Before the optimiser's step, and the change of its state. Does the
+        run go on?"""
+        if self._is_over():
+            return False
         for variable, tensor, arrived in zip(
             self._trained, weights, self._arrived
         ):
@@ -218,6 +293,7 @@ class Changes(Exchange):
                     "before fit(), or in a constraint of its layer"
                 )
         self._run._save_kept()  # of the last step
+        return True
 
     def _add(self, *tensors: tf.Tensor) -> list[np.ndarray]:
         """The step: what the optimiser has changed leaves, and all arrives."""
@@ -242,8 +318,7 @@ class Changes(Exchange):
         self._run.step()
         self._run.wait()
         self._arrived = self._weights()
-        of_statistics = numbers[len(changes) :]
-        return self._arrived + [self._values[n] for n in of_statistics]
+        return self._arrived + self._brought_statistics()
 
     def _fail(self, text: str) -> None:
         self._run.fail(text)  # a framework may change what is raised

@@ -168,6 +168,13 @@ def rate_of(optimizer: Any) -> float:
     return float(np.array(rate))
 
 
+def takes_several_steps(model: Any) -> bool:
+    """Does one graph of MODEL's take several of fit()'s steps?"""
+    tunes = getattr(model, "autotune_steps_per_execution", False)  # Keras 2's
+    with tf.init_scope():
+        return bool(tunes) or int(np.array(model.steps_per_execution)) > 1
+
+
 def state_of(optimizer: Any) -> list[Any]:
     """The variables of OPTIMIZER, and of a LossScaleOptimizer's scale."""
     own = list(optimizer.variables)

@@ -32,6 +32,7 @@ _runs: list[Run] = []  # those that are open
 _installed: dict[signal.Signals, int] = {}  # with the handler's address
 _signalled = 0  # the signal that ends the runs
 _previous_excepthook: Any = None
+_wraps_exit = False
 
 
 def add(run: Run) -> None:
@@ -60,6 +61,12 @@ def end(run: Run, error: BaseException) -> None:
         run.interrupt(signal.SIGINT)
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     run.fail(text)
+
+
+def expect_wrapped_exit() -> None:
+    """A framework may make another exception of the SystemExit that follows."""
+    global _wraps_exit
+    _wraps_exit = True
 
 
 def is_signalled() -> bool:
@@ -166,6 +173,8 @@ def _on_exception(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
+    if _wraps_exit and any("SystemExit: 0" in str(e) for e in _chain(error)):
+        raise SystemExit(0)
     _previous_excepthook(kind, error, trace)
     if hint := _hint(error):
         print(hint, file=sys.stderr)

@@ -181,6 +181,40 @@ def complete(checkpoint):
     print("after the loop", flush=True)
 
 
+def executions(steps, per, loop=False, **keys):
+    """fit() of 8 batches, PER in a graph, in a run of STEPS; LOOP: the script's
+    own, of a graph a step. Prints weights and the optimiser's state."""
+    run = capstan.init(steps=steps, **keys)
+    net = network(run.rank, norm=True)
+    optimizer = capstan.keras.DistributedOptimizer(sgd())
+    net.compile(optimizer, loss_function(), steps_per_execution=per)
+    data = dataset().shard(run.size, run.rank)
+    data = data.batch(frameworks.BATCH // run.size)
+    if loop:
+        own_loop(net, optimizer, data)
+    else:
+        net.fit(data, callbacks=[capstan.keras.Callback()], verbose=0)
+    state = [np.array(v, float).ravel() for v in optimizer.variables]
+    found = [weights(net), np.concatenate(state).tolist()]
+    print(json.dumps(found), flush=True)
+
+
+def own_loop(net, optimizer, data):
+    capstan.keras.start(net)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_function()(y, net(x, training=True))
+        variables = net.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables))
+
+    for x, y in data:
+        step(x, y)
+        print("a step", flush=True)
+
+
 def alone(steps, how):
     """Trains STEPS without the others, and prints how many; then with them."""
     run = capstan.init()

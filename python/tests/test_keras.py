@@ -69,6 +69,37 @@ class Keras(
     def test_a_complete_run_takes_no_step_when_started_again(self):
         check_complete(self, self.program, 1)
 
+    def executions(self, per, workers=2, **keys):
+        """What rank 0 ends with, and its standard error."""
+        keys = {"steps": 6, "per": per, **keys}
+        with Cluster(self.program, "executions", 1, workers, **keys) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            return run.result("worker0"), run.error("worker0")
+
+    def test_fit_stops_at_the_runs_end_within_a_graph_of_several_steps(self):
+        stale = {"strategy": {"staleness": "inf"}, "workers": 1}
+        for keys in {}, stale:
+            expected, _ = self.executions(1, **keys)
+            for per in 4, 3:  # 6 are a multiple of 3
+                with self.subTest(per=per, **keys):
+                    found, told = self.executions(per, **keys)
+                    self.assertEqual(found, expected)
+                    said = "is complete with step 6, and fit() stops"
+                    self.assertEqual(told.count(said), per == 4, told)
+
+    def test_a_loop_of_graphs_ends_at_the_runs_end(self):
+        for keys in {}, {"strategy": {"staleness": "inf"}}:
+            keys = {"steps": 6, "per": 1, "loop": True, **keys}
+            with Cluster(self.program, "executions", 1, 1, **keys) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                told = run.error("worker0")
+                self.assertEqual(told.count("is complete with step 6"), 1)
+                self.assertNotIn("UnknownError", told)
+                printed = run.path("worker0.out").read_text()
+                self.assertEqual(printed, "a step\n" * 6)
+
     def test_a_run_goes_on_within_its_epoch(self):
         with self.cluster("epochs", count=3) as run:
             self.assertEqual(set(run.wait().values()), {0})
