@@ -15,11 +15,9 @@ static_assert((int)REWIND_MAX_TRAINERS == (int)PLAN_MAX_TRAINERS,
 
 /* Why RUN cannot go back, or NULL. */
 static const char *obstacle(const struct run *run) {
-    if (run->allreduce)
-        return "all-reduce ends when a rank dies";
     if (run->series)
         return "a run of a comparison is not to be measured then";
-    if (!run->lineage)
+    if (!run->lineage || (run->allreduce && run->no_restart))
         return "the launcher starts no process again";
     return NULL;
 }
@@ -34,7 +32,7 @@ enum status rewind_check(const struct run *run, struct failure *why) {
                        text);
 }
 
-/* A ps that dies at each start, such as for want of memory, would keep the
+/* A process that dies at each start, such as for want of memory, would keep the
  * others for ever. */
 static bool is_in_vain(const struct run *run) {
     enum { MOST = 10 };
@@ -79,29 +77,33 @@ static bool ends_soon(const struct run *run, uint64_t step) {
 unsigned rewind_deaths(const struct run *run) {
     const struct roster *roster = &run->roster;
     uint64_t step = run_step(run);
-    if (run->phase != RUN_TRAINING || run->allreduce || run->series ||
+    unsigned back = run->allreduce ? LAUNCH_RECORD_WORKER : LAUNCH_RECORD_PS;
+    if (run->phase != RUN_TRAINING || run->series ||
         roster_count(roster, CLUSTER_ROLES, ROSTER_HELD) != roster->count ||
         run_count_live(run) != roster->num_ranks ||
         step <= run->plan.schedule.start || ends_soon(run, step) ||
         (run->lineage && step <= run->lineage->furthest))
         return 0;
-    return (may_go_back(run) ? LAUNCH_RECORD_PS : 0) |
-           (run->no_restart ? 0 : LAUNCH_RECORD_WORKER);
+    return (may_go_back(run) ? back : 0) |
+           (run->allreduce || run->no_restart ? 0 : LAUNCH_RECORD_WORKER);
 }
 
-static void rewind_note_loss(struct rewind_lineage *lineage, uint32_t index) {
-    lineage->lost = index;
+static void rewind_note_loss(struct run *run, const struct roster_slot *slot) {
+    struct rewind_lineage *lineage = run->lineage;
+    lineage->lost = (uint32_t)(slot - run->roster.slots);
     if (!lineage->lost_at)
         lineage->lost_at = time_now();
 }
 
-bool rewind_begin(struct run *run, uint32_t index, const char *departed) {
+bool rewind_begin(struct run *run, const struct roster_slot *slot,
+                  const char *departed) {
     bool saved = run->checkpoints.has_saved;
     if (!may_go_back(run))
         return false;
     run->is_rewinding = true;
-    rewind_note_loss(run->lineage, index);
-    run_stop(run, FAILURE_PEER_LOST, "%s, and its weights with it", departed);
+    rewind_note_loss(run, slot);
+    run_stop(run, FAILURE_PEER_LOST, "%s%s", departed,
+             run_consequence_of_loss(run));
     log_warning(run->log, "run_rewinds",
                 "after step %" PRIu64 " the run goes back to %s%s, and waits "
                 "up to %g s (timeouts.recover) for all of its processes",
@@ -141,11 +143,11 @@ void rewind_step(struct run *run) {
     }
     roster_name(fixed, name, sizeof name);
     log_info(run->log, "trainers_stay",
-             "if a ps dies, the run ends with 138 and its launcher starts it "
+             "if a %s dies, the run ends with 138 and its launcher starts it "
              "again, as the program of %s does not go back in place: for that "
              "a script calls run.keep and its loop is run.steps, or run.epochs "
              "with run.shard (docs/running.md, Going back)",
-             name);
+             run->allreduce ? "rank" : "ps", name);
 }
 
 bool rewind_end(struct run *run) {
@@ -201,6 +203,7 @@ static void take_untrained(struct run *run) {
 
 void rewind_go_on(struct run *run) {
     uint64_t start = run->plan.schedule.start;
+    char name[64];
     if (!rewind_is_second(run))
         return;
     uint64_t reached = run->lineage->reached;
@@ -208,13 +211,13 @@ void rewind_go_on(struct run *run) {
     run->lineage->again += again;
     run->lineage->reached = start;
     take_untrained(run);
+    const struct roster_slot *slot = &run->roster.slots[run->lineage->lost];
+    roster_name(slot, name, sizeof name);
     log_info(run->log, "run_rewound",
              "the run goes on after step %" PRIu64
-             ", %.2f s after the loss of ps %u, whose place pid %u has: "
+             ", %.2f s after the loss of %s, whose place pid %u has: "
              "%" PRIu64 " step%s computed again",
-             start, time_to_seconds(time_now() - run->lineage->lost_at),
-             run->lineage->lost,
-             roster_ps(&run->roster, run->lineage->lost)->pid, again,
-             again == 1 ? " is" : "s are");
+             start, time_to_seconds(time_now() - run->lineage->lost_at), name,
+             slot->pid, again, again == 1 ? " is" : "s are");
     run->lineage->lost_at = 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run that has lost weights goes back to its newest checkpoint without
- * ending: its members join a new run of the same processes, as they join the
- * next run of a series. The new run's number fences off what the old one has
+/* A run that has lost weights, or in all-reduce a rank, goes back to its newest
+ * checkpoint without ending: its members join a new run of the same processes,
+ * as they join the next run of a series. The new run's number fences off what the old one has
  * sent. */
 #ifndef CAPSTAN_REWIND_H
 #define CAPSTAN_REWIND_H
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct roster_slot;
 struct run;
 
 enum { REWIND_MAX_TRAINERS = 1024 };
@@ -28,8 +29,8 @@ struct rewind_lineage {
     uint64_t again;    /* steps that were computed more than once */
     int64_t opened;    /* when the first began; 0: the first is not over */
     bool traced;       /* its timeline is written */
-    int64_t lost_at;   /* when a ps was lost that is awaited; 0: none is */
-    uint32_t lost;     /* its index */
+    int64_t lost_at;   /* when a process was lost that is awaited; 0: none is */
+    uint32_t lost;     /* its slot in the roster */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
         uint64_t first, steps;        /* as of struct run_absence */
@@ -39,9 +40,10 @@ struct rewind_lineage {
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
 enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
 
-/* Ends RUN to go back, since ps INDEX is gone, which DEPARTED describes ("ps 1
- * on host a (pid 7) ..."). False: it cannot. */
-bool rewind_begin(struct run *run, uint32_t index, const char *departed);
+/* Ends RUN to go back, since the member of SLOT is gone, which DEPARTED
+ * describes ("ps 1 on host a (pid 7) ..."). False: it cannot. */
+bool rewind_begin(struct run *run, const struct roster_slot *slot,
+                  const char *departed);
 
 /* The deaths (launch_record.h) that RUN survives now, for a drill that awaits
  * them: all members train, further than any run before this one did, and the

@@ -109,6 +109,11 @@ enum failure_code run_code_of_members(enum failure_code code) {
     return failure_code_is_signal(code) ? FAILURE_RUN_INTERRUPTED : code;
 }
 
+const char *run_consequence_of_loss(const struct run *run) {
+    return run->allreduce ? ", and all-reduce cannot go on without it"
+                          : ", and its weights with it";
+}
+
 static void stop(struct run *run, enum failure_code code, bool resumable,
                  const char *format, va_list arguments) {
     if (run->phase >= RUN_STOPPING)

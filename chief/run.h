@@ -191,6 +191,10 @@ uint32_t run_count_live(const struct run *run);
  * that of a signal is for the process that received it alone. */
 enum failure_code run_code_of_members(enum failure_code code);
 
+/* What a loss means that ends the run, or takes it back, as the rest of a
+ * sentence. */
+const char *run_consequence_of_loss(const struct run *run);
+
 /* Ends the run with CODE; shutdown.c sends the stop order to all members. Later
  * calls have no effect. */
 void run_stop(struct run *run, enum failure_code code, const char *format, ...)

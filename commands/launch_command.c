@@ -466,15 +466,15 @@ static const char *drill_obstacle(const struct options *options,
                                   const struct job *job, bool allreduce) {
     if (!options->kill)
         return NULL;
-    if (allreduce)
-        return "all-reduce ends when a rank dies";
-    if (options->kill == OPTIONS_KILL_WORKER)
+    if (allreduce && options->kill == OPTIONS_KILL_PS)
+        return "all-reduce has no ps";
+    if (!allreduce && options->kill == OPTIONS_KILL_WORKER)
         return NULL;
     if (!job->checkpoint.dir)
-        return "when a ps dies the run goes back, and without checkpoint.dir "
-               "there is nothing to go back to";
+        return "when a ps, or a rank of all-reduce, dies the run goes back, "
+               "and without checkpoint.dir there is nothing to go back to";
     return job->recovery == JOB_END
-               ? "with strategy.recovery \"end\" the run ends when a ps dies"
+               ? "with strategy.recovery \"end\" the run ends when one dies"
                : NULL;
 }
 

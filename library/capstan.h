@@ -368,10 +368,11 @@ enum capstan_outcome {
 
 /* REWINDS 1: the caller takes its steps again from where the run goes back to,
  * and keeps by capstan_keep what they depend on beside the weights, or they
- * depend on nothing else. After capstan_start. Such a run, with ps,
+ * depend on nothing else. After capstan_start. Such a run, with
  * checkpoint.dir and strategy.recovery not "end", goes on after the death of a
- * ps once that is back: all of its ranks go back to its newest checkpoint. It
- * writes one when its ranks have ended their first two steps.
+ * ps, or of a rank of all-reduce, once that is back: all of its ranks go back
+ * to its newest checkpoint. It writes one when its ranks have ended their first
+ * two steps.
  *
  * The rank is in the same process then, and declares nothing again. From the
  * death on what it pushes is left out; capstan_wait, capstan_lookup and
@@ -379,8 +380,8 @@ enum capstan_outcome {
  * of the checkpoint, and the next capstan_step returns CAPSTAN_REWOUND. A rank
  * that ends before it has, or after its last step, ends the run with 138.
  *
- * REWINDS 0, the default, on any rank: the death of a ps ends the run with 138,
- * and the same command goes on from the checkpoint. */
+ * REWINDS 0, the default, on any rank: such a death ends the run with 138, and
+ * the same command goes on from the checkpoint. */
 int capstan_rewinds(capstan_run *run, int rewinds);
 
 /* Has the run gone back, and the next capstan_step says so? Then VALUES are not

@@ -434,6 +434,19 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
+/* Is the run to go back, where it can, as it has lost SLOT's member? All ranks
+ * take part in the last checkpoint of all-reduce. */
+static bool takes_run_back(const struct run *run,
+                           const struct roster_slot *slot) {
+    bool ps = slot->role == CLUSTER_PS;
+    if (run->phase == RUN_READYING)
+        return ps || (rewind_is_second(run) && !run->no_restart);
+    if (run->phase < RUN_READYING || !run->allreduce)
+        return run->phase > RUN_READYING && ps;
+    return is_needed(run, slot) || (!ps && run->phase == RUN_FINISHING &&
+                                    snapshot_coordinator_is_pending(run));
+}
+
 static void stop_to_start_again(struct run *run, const char *departed,
                                 const char *why) {
     run_stop(run,
@@ -448,9 +461,7 @@ static void stop_without(struct run *run, const char *departed) {
     if (!code || code == FAILURE_TOO_LITTLE_MEMORY)
         code = FAILURE_PEER_LOST;
     run_stop_resumable(run, code, "%s%s", departed,
-                       run->allreduce
-                           ? ", and all-reduce cannot go on without it"
-                           : ", and its weights with it");
+                       run_consequence_of_loss(run));
 }
 
 static const char *consequence(const struct run *run, bool ps) {
@@ -566,9 +577,11 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     if (run_series_requires_all(run)) {
         stop_to_start_again(run, departed,
                             ", and the comparison cannot go on without it");
+    } else if (takes_run_back(run, slot) &&
+               rewind_begin(run, slot, departed)) {
+        return;
     } else if (weights && run->phase >= RUN_READYING) {
-        if (!ps || !rewind_begin(run, slot->index, departed))
-            stop_without(run, departed);
+        stop_without(run, departed);
     } else if (is_needed_to_begin(run, values, ps)) {
         stop_to_start_again(run, departed, " before the first step");
     } else if (run->phase == RUN_TRAINING || (run->phase == RUN_FINISHING &&

@@ -397,7 +397,7 @@ static const struct job_key keys[] = {
      .kind = JOB_KIND_STALENESS, .field = FIELD(staleness), .min = 0,
      .max = MANY, .default_value = "0"},
     {"strategy.recovery",
-     "when a ps dies: rewind, the run goes back to its newest checkpoint and goes on; end, it ends with 138. Without it rewind if there is checkpoint.dir",
+     "when a ps, or a trainer of all-reduce, dies: rewind, the run goes back to its newest checkpoint and goes on; end, it ends with 138. Without it rewind if there is checkpoint.dir",
      CHOICE(recovery, "", "rewind", "end")},
     {"strategy.ps_threads",
      "threads that sum and update a ps's blocks; the results do not depend on it",

@@ -722,8 +722,8 @@ class Run:
         checkpoint's folder, which this host must be able to write.
 
         A script that has called it, with nothing if it has nothing, goes back
-        with the run after the death of a ps if its loop is steps(), or epochs()
-        with shard(): the loop then yields the checkpoint's step, or epoch and
+        with the run after the death of a ps, or of a rank of all-reduce, if its
+        loop is steps(), or epochs() with shard(): the loop then yields the checkpoint's step, or epoch and
         batch, again. REWINDS: so it does with a loop of its own, which goes on
         at position when step() has returned REWOUND.
         """

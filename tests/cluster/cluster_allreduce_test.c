@@ -229,7 +229,8 @@ TEST(a_killed_rank_ends_all_with_138_and_is_named) {
         cluster_fixture_describe(&fixture, cluster_fixture_reset(state), 1, 0,
                                  2);
         cluster_run_job(run, "{\"steps\": 10000000,"
-                             " \"steps_per_epoch\": 10000000}");
+                             " \"steps_per_epoch\": 10000000,"
+                             " \"strategy\": {\"recovery\": \"end\"}}");
         cluster_fixture_start_all(&fixture);
         cluster_run_await_soon(fixture.tasks[0].process, "steps 0 to");
         cluster_fixture_sleep(1);
@@ -260,6 +261,7 @@ TEST(rank_0_killed_at_the_last_checkpoint_is_named) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"chief\": \"coordinate\", \"steps\": 2,"
                          " \"epochs\": null, \"data\": {\"test\": null},"
+                         " \"strategy\": {\"recovery\": \"end\"},"
                          " \"model\": {\"layers\": [64, 4096, 4096, 10]},"
                          " \"optimizer\": {\"type\": \"Adam\"},"
                          " \"timeouts\": {\"peer\": 10}}");

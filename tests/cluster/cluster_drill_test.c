@@ -18,12 +18,14 @@ enum { CONFIG = 2, LONG = 6 * CLUSTER_RUN_DEADLINE };
 
 FIXTURE(cluster_run_setup, cluster_run_teardown);
 
-static struct cluster_process *drill_start(struct cluster_run *run,
-                                           const char *name, const char *dir,
-                                           const char *const *more) {
+static struct cluster_process *drill_start_over(struct cluster_run *run,
+                                                const char *name,
+                                                const char *num_ps,
+                                                const char *dir,
+                                                const char *const *more) {
     const char *words[40] = {
         "local",  "job.json",  "--ps",
-        "2",      "--workers", "2",
+        num_ps,   "--workers", "2",
         "--json", "--set",     textf("checkpoint.dir=%s", dir)};
     size_t count = 9;
     for (; *more; more++) {
@@ -31,6 +33,12 @@ static struct cluster_process *drill_start(struct cluster_run *run,
         words[count++] = *more;
     }
     return cluster_run_start(run, name, words, NULL);
+}
+
+static struct cluster_process *drill_start(struct cluster_run *run,
+                                           const char *name, const char *dir,
+                                           const char *const *more) {
+    return drill_start_over(run, name, "2", dir, more);
 }
 
 static unsigned drill_count(const struct cluster_process *process,
@@ -77,6 +85,20 @@ TEST(a_drill_of_workers_ends_and_goes_back_nowhere) {
     assert_int_equal(drill_figure(local, "rewinds"), 0);
 }
 
+TEST(a_drill_of_ranks_ends_with_the_weights_of_an_undisturbed_run) {
+    cluster_run_job(run, JOB);
+    cluster_run_expect(drill_start_over(run, "whole", "0", "a", WORDS("--json")),
+                       0, LONG);
+    struct cluster_process *local = drill_start_over(
+        run, "drill", "0", "b",
+        WORDS("--kill-every", "0.3", "--kill", "worker"));
+    cluster_run_expect(local, 0, LONG);
+    unsigned kills = drill_count(local, "drill: kills worker ");
+    assert_true(kills >= 3);
+    assert_int_equal(drill_figure(local, "rewinds"), kills);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
 TEST(a_drill_that_kills_nothing_says_so) {
     cluster_run_job(run, "{\"epochs\": 2}");
     struct cluster_process *local = drill_start(
@@ -102,9 +124,12 @@ static const struct {
     {{"job.json", "--kill-every", "1", "--kill", "ps", "--set",
       "strategy.recovery=end"},
      "strategy.recovery"},
-    {{"job.json", "--kill-every", "1", "--kill", "worker", "--set",
+    {{"job.json", "--kill-every", "1", "--kill", "ps", "--set",
       "strategy.type=allreduce", "--workers", "2"},
-     "all-reduce"},
+     "all-reduce has no ps"},
+    {{"job.json", "--kill-every", "1", "--kill", "worker", "--ps", "0",
+      "--workers", "2", "--set", "checkpoint=null"},
+     "without checkpoint.dir"},
     {{"job.json", "--kill-every", "1", "--kill", "ps", "--ps", "0"}, "--ps 0"},
     {{"--kill-every", "1", "--kill", "worker", "--", "true"},
      "--kill worker does not go with a command"},

@@ -107,6 +107,29 @@ TEST(a_worker_of_launch_is_started_again_and_trains_on) {
     expect_rewinds_of(all.nodes[0], 0);
 }
 
+TEST(a_rank_of_all_reduce_is_started_again_and_the_weights_are_the_same) {
+    static const char *const dirs[] = {"a", "b"};
+    uint16_t number;
+    int holder;
+    cluster_run_job(run, JOB);
+    assert_int_equal(port_reserve(&number, &holder, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cluster_process *launch = cluster_run_start(
+            run, dirs[i],
+            WORDS("launch", "--nproc_per_node=3", "--max-restarts=1",
+                  "--master_port", textf("%u", number), getenv("CAPSTAN"),
+                  "run", "--json", "--num-ps", "0", "job.json", "--set",
+                  textf("checkpoint.dir=%s", dirs[i])),
+            NULL);
+        if (i)
+            kill_member(launch, "worker 1");
+        cluster_run_expect(launch, 0, LONG);
+        expect_rewinds_of(launch, (int)i);
+    }
+    close(holder);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
 TEST(a_ps_of_launch_whose_restarts_are_used_up_ends_the_run) {
     cluster_run_job(run, JOB);
     struct nodes all = launch_ranks(run, 1, "3", "a", "--max-restarts=1");
@@ -163,8 +186,6 @@ TEST(a_ps_of_launch_that_stood_still_is_started_again) {
 
 /* Each on a node of its own. */
 TEST(a_process_whose_death_ends_the_run_is_not_started_again) {
-    static const char *const sets[] = {"strategy.type=allreduce",
-                                       "checkpoint=null"};
     for (unsigned i = 0; i < 2; i++) {
         uint16_t number;
         int holder;
@@ -177,7 +198,7 @@ TEST(a_process_whose_death_ends_the_run_is_not_started_again) {
                 WORDS("launch", "--nnodes=2", "--node_rank", textf("%u", n),
                       "--master_port", textf("%u", number), getenv("CAPSTAN"),
                       "run", "--num-ps", i ? "1" : "0", "job.json", "--set",
-                      sets[i]),
+                      "checkpoint=null"),
                 NULL);
         pid_t pid = pid_of_member(nodes[0], i ? "ps 0" : "worker 1");
         cluster_run_await_soon(nodes[0], "%)");

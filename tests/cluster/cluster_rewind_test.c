@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ps dies, and the run goes back to its newest checkpoint without ending: its
- * weights are those of a run in which nothing died. */
+/* A ps, or a rank of all-reduce, dies, and the run goes back to its newest
+ * checkpoint without ending: its weights are those of a run in which nothing
+ * died. */
 #define STATE struct cluster_run *run
 
 #include "tests/cluster/cluster_fixture.h"
@@ -415,17 +416,153 @@ TEST(what_was_untrained_before_the_checkpoint_stays_counted) {
     assert_true(untrained_samples(local) > 0);
 }
 
+/* `capstan local` over 3 ranks, without ps. */
+static struct cluster_process *start_allreduce(struct cluster_run *run,
+                                               const char *name,
+                                               const char *dir,
+                                               const char *change) {
+    return cluster_run_start(
+        run, name,
+        WORDS("local", "job.json", "--ps", "0", "--workers", "3", "--json",
+              "--set", textf("checkpoint.dir=%s", dir), "--set", change),
+        NULL);
+}
+
+/* Of RANK of LOCAL, which joins next; rank 0 holds the weights for snapshots.
+ */
+static void kill_rank(struct cluster_process *local, pid_t pid, unsigned rank) {
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, textf("worker %u was killed", rank));
+    cluster_run_await_soon(local, "the run goes on after step ");
+}
+
+TEST(each_rank_of_all_reduce_may_die) {
+    static const char *const changes[] = {
+        "strategy.algorithm=ring",
+        "optimizer={\"type\":\"Adam\",\"params\":{\"lr\":0.001}}",
+        "zero_optimization={\"stage\":2,\"reduce_bucket_size\":300}"};
+    for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
+        run = cluster_fixture_reset(state);
+        cluster_run_job(run, JOB);
+        cluster_run_expect(start_allreduce(run, "whole", "a", changes[c]), 0,
+                           LONG);
+        struct cluster_process *local =
+            start_allreduce(run, "killed", "b", changes[c]);
+        pid_t pids[3];
+        cluster_run_await_soon(local, "chief: listening");
+        for (int i = 0; i < 3; i++) {
+            unsigned index = 3;
+            const char *line = cluster_run_await_soon(local, " joined from ");
+            assert_int_equal(
+                sscanf(strstr(line, "worker "), "worker %u", &index), 1);
+            assert_true(index < 3);
+            pids[index] = (pid_t)atoi(strstr(line, ", pid ") + 6);
+        }
+        for (unsigned rank = 0; rank < 3; rank++) {
+            cluster_run_await_soon(local, "chief: checkpoint ");
+            kill_rank(local, pids[rank], rank);
+        }
+        expect_end(run, local, 3);
+    }
+}
+
+TEST(a_rank_of_all_reduce_that_dies_while_the_run_goes_back_is_awaited_again) {
+    cluster_run_job(run, JOB);
+    cluster_run_expect(start_allreduce(run, "whole", "a", "seed=1"), 0, LONG);
+    struct cluster_process *local =
+        start_allreduce(run, "killed", "b", "seed=1");
+    pid_t pid = await_pid(local, "worker 1");
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        cluster_run_await_soon(local, "worker 1 was killed by signal 9");
+        pid = await_pid(local, "worker 1");
+    }
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* There is always one under way. */
+TEST(a_rank_of_all_reduce_may_die_while_a_checkpoint_is_written) {
+    static const char every[] = "checkpoint.every_steps=1";
+    cluster_run_job(run, "{\"epochs\": 40, \"checkpoint\": {\"keep\": 3}}");
+    cluster_run_expect(start_allreduce(run, "whole", "a", every), 0, LONG);
+    struct cluster_process *local = start_allreduce(run, "killed", "b", every);
+    pid_t pid = await_pid(local, "worker 0");
+    for (int i = 0; i < 3; i++) {
+        cluster_run_await_soon(local, "chief: checkpoint ");
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        pid = await_pid(local, "worker 0");
+        cluster_run_await_soon(local, "the run goes on after step ");
+    }
+    expect_end(run, local, 3);
+}
+
+/* Starts a cluster of 3 ranks without a launcher, of which a rank dies after a
+ * checkpoint: its place. */
+static unsigned kill_rank_by_hand(struct cluster_run *run,
+                                  struct cluster_fixture *fixture) {
+    cluster_fixture_describe(fixture, run, 1, 0, 3);
+    cluster_fixture_start_all(fixture);
+    unsigned worker = cluster_fixture_find(fixture, "worker", 1);
+    cluster_run_await_soon(fixture->tasks[0].process, "chief: checkpoint ");
+    cluster_run_signal(fixture->tasks[worker].process, SIGKILL);
+    return worker;
+}
+
+/* The others lose its connections, and the chief does not wait for
+ * timeouts.peer. */
+TEST(a_rank_of_all_reduce_that_is_started_again_by_hand_takes_its_place) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 250}, "
+                         "\"timeouts\": {\"peer\": 600}}");
+    unsigned worker = kill_rank_by_hand(run, &fixture);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_fixture_start(&fixture, worker);
+    cluster_run_await_soon(leader, "the loss of worker 1, whose place pid ");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_rewinds(leader, 1);
+}
+
+TEST(a_rank_of_all_reduce_that_does_not_come_back_ends_the_run_by_name) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
+                         "{\"every_steps\": 50}, "
+                         "\"timeouts\": {\"peer\": 2, \"recover\": 2}}");
+    unsigned worker = kill_rank_by_hand(run, &fixture);
+    cluster_fixture_expect(&fixture, worker, RETRY, CLUSTER_RUN_DEADLINE);
+    const char *text = strstr(cluster_run_errors(fixture.tasks[0].process),
+                              "did not join within 2 s (timeouts.recover)");
+    assert_non_null(text);
+    assert_contains(text, "worker 1");
+}
+
+TEST(all_reduce_without_checkpoint_dir_ends_when_a_rank_dies) {
+    cluster_run_job(run, "{\"epochs\": 100000, \"steps_per_print\": 10}");
+    struct cluster_process *local = cluster_run_start(
+        run, "ends",
+        WORDS("local", "job.json", "--ps", "0", "--workers", "3", "--set",
+              "checkpoint=null"),
+        NULL);
+    pid_t pid = await_pid(local, "worker 1");
+    cluster_run_await_soon(local, "step ");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_expect_soon(local, RETRY);
+    cluster_fixture_expect_logged(local, "all-reduce cannot go on without it");
+}
+
 TEST(what_cannot_go_back_is_refused_by_name) {
     cluster_run_job(run, "{\"checkpoint\": null, \"strategy\": "
                          "{\"recovery\": \"rewind\"}}");
     cluster_fixture_expect_logged(
         cluster_fixture_tool(run, CONFIG, WORDS("local", "job.json")),
         "checkpoint.dir");
-    cluster_run_job(run, "{\"strategy\": {\"recovery\": \"rewind\", "
-                         "\"type\": \"allreduce\"}}");
+    cluster_run_job(run, "{\"strategy\": {\"recovery\": \"rewind\"}}");
     cluster_fixture_expect_logged(
-        cluster_fixture_tool(
-            run, CONFIG,
-            WORDS("local", "job.json", "--ps", "0", "--workers", "2")),
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("local", "job.json", "--ps", "0",
+                                   "--workers", "2", "--max-restarts", "0")),
         "strategy.recovery: found \"rewind\"");
 }
