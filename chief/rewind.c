@@ -17,7 +17,7 @@ static_assert((int)REWIND_MAX_TRAINERS == (int)PLAN_MAX_TRAINERS,
 static const char *obstacle(const struct run *run) {
     if (run->series)
         return "a run of a comparison is not to be measured then";
-    if (!run->lineage || (run->allreduce && run->no_restart))
+    if (!run->lineage)
         return "the launcher starts no process again";
     return NULL;
 }

@@ -398,11 +398,6 @@ static bool process_restarts(void) {
     return !value || strcmp(value, "0") != 0;
 }
 
-static bool trainers_restart(void) {
-    const char *value = getenv(LAUNCH_RESTARTS);
-    return process_restarts() && !(value && !strcmp(value, LAUNCH_RESTARTS_PS));
-}
-
 static void log_secret(const struct log *log, bool allreduce) {
     log_info(log, "secret_used",
              "only processes with the run's secret take part; what chief, ps "
@@ -488,7 +483,7 @@ static enum status add_chief(struct composition *composition,
                         settings->trace_file},
         .record = composition->process_settings.record,
         .together = getenv(LOG_TOGETHER_VARIABLE),
-        .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !trainers_restart(),
+        .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !process_restarts(),
         .series = series,
         .lineage = process_restarts() ? composition->lineage : NULL,
         .interrupts = role->interrupts,

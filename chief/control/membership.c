@@ -440,7 +440,7 @@ static bool takes_run_back(const struct run *run,
                            const struct roster_slot *slot) {
     bool ps = slot->role == CLUSTER_PS;
     if (run->phase == RUN_READYING)
-        return ps || (rewind_is_second(run) && !run->no_restart);
+        return ps || rewind_is_second(run);
     if (run->phase < RUN_READYING || !run->allreduce)
         return run->phase > RUN_READYING && ps;
     return is_needed(run, slot) || (!ps && run->phase == RUN_FINISHING &&

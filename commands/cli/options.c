@@ -252,9 +252,9 @@ static const char *check_drill(const struct options *options) {
                "started again";
     if (options->kill == OPTIONS_KILL_PS)
         return options->num_ps ? NULL : "--kill ps with --ps 0";
-    if (options->command)
-        return "--kill worker does not go with a command, of which no process "
-               "is started again; give --kill ps";
+    if (options->command && options->num_workers < 2)
+        return "--kill worker with a command and --workers 1: worker 0 leads, "
+               "and its death ends the run";
     return options->num_workers ? NULL : "--kill worker with --workers 0";
 }
 

@@ -261,8 +261,7 @@ static void export_ps_pids(const struct launch *launch) {
                                      (int)launch->processes[i].pid);
     setenv(LAUNCH_PS_PIDS, list, 1);
     setenv(LOG_TOGETHER_VARIABLE, "1", 1);
-    const char *restarts = launch->options->command ? LAUNCH_RESTARTS_PS : "1";
-    setenv(LAUNCH_RESTARTS, launch->options->max_restarts ? restarts : "0", 1);
+    setenv(LAUNCH_RESTARTS, launch->options->max_restarts ? "1" : "0", 1);
 }
 
 /* Runs in the child. The commands' thread pools share this machine, unless the
@@ -525,6 +524,21 @@ static bool reports_own_exit(int code) {
     return code == STATUS_OK || code == STATUS_FAILED || code == STATUS_RETRY;
 }
 
+/* Was PROCESS started again, and has not joined since? */
+static bool has_not_joined_again(const struct launch_process *process) {
+    return process->restarts.follows &&
+           !launch_record_has_joined(process->record);
+}
+
+/* What was started again and has not joined waits for a run that is over. */
+static void end_late(const struct launch *launch) {
+    for (unsigned i = 1; i < launch->count; i++) {
+        const struct launch_process *process = &launch->processes[i];
+        if (process->pid && has_not_joined_again(process))
+            kill(process->pid, SIGTERM);
+    }
+}
+
 /* A failed chief's own exit code has precedence, unless another process found
  * its configuration wrong. */
 static void handle_chief_exit(struct launch *launch, int wait_status) {
@@ -553,6 +567,7 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
         launch->cause = NULL;
     if (!keeps_cause)
         launch->failed = 0;
+    end_late(launch);
     launch->stop_grace = launch->options->stop;
     if (launch->exit_code != STATUS_OK && launch->stop_grace > AFTER_FAILURE)
         launch->stop_grace = AFTER_FAILURE;
@@ -584,26 +599,33 @@ static void handle_early_exit(struct launch *launch,
 }
 
 /* A command that failed, or ended before it had closed its run, which may go on
- * without it. One that was told to leave has left. */
-static void record_loss(struct launch *launch, struct launch_process *process,
+ * without it: true. One that was told to leave has left. */
+static bool record_loss(struct launch *launch, struct launch_process *process,
                         int wait_status) {
     struct launch_record record;
     int code = children_exit_code(wait_status);
     bool closed = !launch_record_in_run(process->record);
-    char exit_text[64];
     if (launch->shutdown_phase >= OTHERS_SIGNALLED ||
         !launch_runs_command(launch, process) ||
+        has_not_joined_again(process) || /* the loss before is recorded */
         (closed && (code == STATUS_OK || code == STATUS_HUNG_UP ||
                     code == STATUS_INTERRUPTED || code == STATUS_TERMINATED)))
-        return;
+        return false;
     (void)launch_record_read(process->record, &record);
     process->incarnation = record.incarnation;
     process->lost = code ? code : STATUS_FAILED;
     process->lost_before = launch->num_lost++;
+    return true;
+}
+
+static void log_loss(const struct launch *launch,
+                     const struct launch_process *process, int wait_status) {
+    char exit_text[64];
+    if (!launch_record_in_run(process->record))
+        return;
     status_end_text(wait_status, exit_text, sizeof exit_text);
-    if (!closed)
-        log_warning(launch->options->log, "process_died", "%s %s %s",
-                    process->name, exit_text, NOT_CLOSED);
+    log_warning(launch->options->log, "process_died", "%s %s %s", process->name,
+                exit_text, NOT_CLOSED);
 }
 
 /* The exit code of the first command that failed and whose rank did not come
@@ -627,7 +649,7 @@ static bool start_again(struct launch *launch, struct launch_process *process,
                         int wait_status) {
     const struct launch_settings *options = launch->options;
     if (!options->max_restarts || launch->shutdown_phase != RUNNING ||
-        !launch->processes[0].pid || launch_runs_command(launch, process) ||
+        !launch->processes[0].pid ||
         !restarts_apply(&process->restarts, process->record, wait_status))
         return false;
     if (process->drilled && WIFSIGNALED(wait_status))
@@ -673,12 +695,14 @@ static void launch_handle_exit(struct launch *launch,
         handle_chief_exit(launch, wait_status);
         return;
     }
-    record_loss(launch, process, wait_status);
+    bool lost = record_loss(launch, process, wait_status);
     bool reported = launch->processes[0].pid &&
                     death_report_send(&launch->report, process->record,
                                       wait_status, launch->options->log);
     if (start_again(launch, process, wait_status))
         return;
+    if (lost)
+        log_loss(launch, process, wait_status);
     if (launch->shutdown_phase == RUNNING)
         handle_early_exit(launch, process, wait_status, reported);
 }
@@ -770,8 +794,9 @@ static void drill_end(const struct launch *launch) {
     else
         log_warning(log, "drill_without_kills",
                     "drill: killed nothing, as the run would not have survived "
-                    "it or was too short: --kill ps needs checkpoint.dir and "
-                    "what docs/running.md, Going back, says; all must train, "
+                    "it or was too short: --kill ps, and in all-reduce --kill "
+                    "worker, needs checkpoint.dir and what docs/running.md, "
+                    "Going back, says; all must train, "
                     "for longer than --kill-every, two seconds before the end");
 }
 

@@ -24,7 +24,6 @@ enum status launch_count_fill(struct launch_world *world, const struct log *log,
 /* Where a process serves its status: a value of --metrics-port. */
 /* "1": a process that dies is started again, "0": none is. */
 #define LAUNCH_RESTARTS "CAPSTAN_RESTARTS"
-#define LAUNCH_RESTARTS_PS "ps" /* those only */
 #define LAUNCH_METRICS_PORT "CAPSTAN_METRICS_PORT"
 
 /* The processes that write to standard output; the others write to standard

@@ -274,8 +274,8 @@ class Local:
     """`capstan local FLAGS`, or with LAUNCH `capstan launch`, over two ranks of
     PROGRAM's function NAME.
 
-    Each time that a checkpoint is written one of the PS is killed, KILLS times,
-    each once the run goes on.
+    Each time that a checkpoint is written one of the PS, or without ps rank 1,
+    is killed, KILLS times, each once the run goes on.
     """
 
     def __init__(
@@ -291,6 +291,7 @@ class Local:
     ):
         self.log = ""
         self._left, self._waits = kills, False
+        self._victims = r"ps \d+" if ps else "worker 1"
         self._pids: dict[str, int] = {}
         with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
             settings = [f"checkpoint.dir={folder}/checkpoint", *sets]
@@ -329,7 +330,9 @@ class Local:
 
     def _follow(self, line: str) -> None:
         self.log += line
-        joined = re.search(r"chief: (ps \d+) joined .* pid (\d+)", line)
+        joined = re.search(
+            rf"chief: ({self._victims}) joined .* pid (\d+)", line
+        )
         if joined:
             self._pids[joined[1]] = int(joined[2])
         if "the run goes on after step" in line:

@@ -211,18 +211,49 @@ class Rewinds(unittest.TestCase):
                 self.assertIn("went back 3 times", run.log)
                 self.assertEqual(found[0], found[1])
 
-    def test_launch_starts_a_ps_again(self):
+    def test_launch_starts_a_ps_or_a_rank_of_all_reduce_again(self):
+        for ps in 1, 0:
+            with self.subTest(ps=ps):
+                self.check_ends_alike(ps, launch=True)
+
+    def test_local_starts_a_rank_of_all_reduce_again(self):
+        for own in False, True:
+            with self.subTest(own=own):
+                self.check_ends_alike(0, own=own)
+
+    def check_ends_alike(self, ps, launch=False, **keys):
         found = []
         for kills in 0, 2:
             run = Local(
-                "numpy_ranks.py", "rewound", 1, kills,
-                ["checkpoint.every_steps=100"], launch=kills > 0, steps=600,
+                "numpy_ranks.py", "rewound", ps, kills,
+                ["checkpoint.every_steps=100"], launch=launch and kills > 0,
+                steps=600, **keys,
             )
             self.assertEqual(run.status, 0, run.log)
             found.append(sorted(run.results))
         self.assertEqual(run.log.count("it is started again"), 2, run.log)
         self.assertIn("went back 2 times", run.log)
+        self.assertEqual(len(found[0]), 2)
         self.assertEqual(found[0], found[1])
+
+    def test_a_rank_of_all_reduce_that_cannot_go_back_ends_the_run(self):
+        run = Local(
+            "numpy_ranks.py", "train", 0, 1, ["checkpoint.every_steps=20"],
+            steps=2000, sleep=0.01,
+        )
+        self.assertEqual(run.status, 138, run.log)
+        self.assertIn("if a rank dies, the run ends with 138", run.log)
+        self.assertIn("all-reduce cannot go on without it", run.log)
+
+    def test_local_starts_a_worker_again_which_trains_on(self):
+        flags = ("--kill-every", "3", "--kill", "worker")
+        sets = ["checkpoint.every_steps=50", "steps=3000"]
+        run = Local("numpy_ranks.py", "rewound", 1, 0, sets, flags, steps=3000)
+        self.assertEqual(run.status, 0, run.log)
+        kills = run.log.count("drill: kills worker 1 ")
+        self.assertGreaterEqual(kills, 1)
+        self.assertEqual(run.log.count("worker 1 joined from"), 1 + kills)
+        self.assertEqual(sorted(rank for rank, *_ in run.results), [0, 1])
 
     def test_a_drill_kills_ps_and_the_end_is_the_same(self):
         sets = ["checkpoint.every_steps=50", "steps=1200"]
@@ -400,14 +431,16 @@ class Tables(unittest.TestCase):
     def test_written_rows_go_back_with_the_run(self):
         first = begun_rows()
         sets = ["checkpoint.every_steps=20"]
-        run = Local(
-            "numpy_ranks.py", "written", 2, 3, sets, steps=150, rewinds=True,
-            pause=0.005,
-        )
-        self.assertEqual(run.status, 0, run.log)
-        self.assertIn("went back 3 times", run.log)
-        expected = reference_written(first, 150, 2)[0].tolist()
-        self.assertEqual(run.results.count(expected), 2)
+        for ps in 2, 0:
+            with self.subTest(ps=ps):
+                run = Local(
+                    "numpy_ranks.py", "written", ps, 3, sets, steps=150,
+                    rewinds=True, pause=0.005,
+                )
+                self.assertEqual(run.status, 0, run.log)
+                self.assertIn("went back 3 times", run.log)
+                expected = reference_written(first, 150, 2)[0].tolist()
+                self.assertEqual(run.results.count(expected), 2)
 
     def test_written_rows_outlive_a_restart_of_the_run(self):
         with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:

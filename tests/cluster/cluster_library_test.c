@@ -16,7 +16,8 @@ enum { CONFIG = 2, FAILED = 1, RETRY = 138, MAX_ARGUMENTS = 32 };
 static const char *const clusters[] = {"1", "3", "0"};
 enum { CLUSTERS = sizeof clusters / sizeof *clusters };
 
-/* `capstan local --ps NUM_PS --workers WORKERS --set ... -- caller NAME`. */
+/* `capstan local --ps NUM_PS --workers WORKERS --set ... -- caller NAME`; of
+ * SETS one that begins with "--" is a flag. */
 static struct cluster_process *start(struct cluster_run *run,
                                      const char *num_ps, const char *workers,
                                      const char *name,
@@ -27,7 +28,8 @@ static struct cluster_process *start(struct cluster_run *run,
     unsigned count = 5;
     cluster_fixture_caller(caller);
     for (; sets && *sets; sets++) {
-        arguments[count++] = "--set";
+        if (strncmp(*sets, "--", 2))
+            arguments[count++] = "--set";
         arguments[count++] = *sets;
     }
     arguments[count++] = "--";
@@ -181,8 +183,9 @@ TEST(local_has_the_code_of_a_rank_that_does_not_close) {
         {"gone-3", "3", "ended with exit code 4", 4}, /* before rank 1 */
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *text = cluster_run_errors(play(
-            state, "1", cases[i].workers, cases[i].name, cases[i].code, NULL));
+        const char *text = cluster_run_errors(
+            play(state, "1", cases[i].workers, cases[i].name, cases[i].code,
+                 SETS("--max-restarts=0")));
         assert_contains(
             text, textf("%s before it had closed its run", cases[i].says));
         assert_contains(text, " 40 steps in "); /* the run went on */
@@ -219,7 +222,8 @@ TEST(local_does_not_await_a_rank_that_ends_before_it_joins) {
 
 TEST(local_forgives_a_rank_that_comes_back) {
     const char *text =
-        cluster_run_errors(play(state, "1", "2", "joins-heir", 0, NULL));
+        cluster_run_errors(play(state, "1", "2", "joins-heir", 0,
+                                SETS("--max-restarts=0")));
     assert_contains(text, "was killed by signal 9 (Killed) before it "
                           "had closed its run");
 }
