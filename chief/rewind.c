@@ -181,23 +181,28 @@ bool rewind_is_second(const struct run *run) {
     return run->lineage && run->lineage->count;
 }
 
-void rewind_keep_untrained(struct run *run, uint64_t step) {
+/* Trainers read ahead: a few of the lines may be after STEP. */
+void rewind_keep_counts(struct run *run, uint64_t step) {
     for (uint32_t r = 0; run->lineage && r < run->roster.num_ranks; r++) {
-        run->lineage->untrained[r].first = run->trainers[r].absence.first;
-        run->lineage->untrained[r].steps = run_untrained_by(run, r, step).steps;
+        const struct run_trainer *trainer = &run->trainers[r];
+        run->lineage->ranks[r].first = trainer->absence.first;
+        run->lineage->ranks[r].steps = run_untrained_by(run, r, step).steps;
+        run->lineage->ranks[r].bad_lines =
+            trainer->past_bad_lines + trainer->heartbeat.bad_lines;
     }
 }
 
 /* A trainer may have come back while the checkpoint was being written: the
  * steps after that are computed again, by all. */
-static void take_untrained(struct run *run) {
+static void take_counts(struct run *run) {
     uint64_t start = run->plan.schedule.start;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        uint64_t first = run->lineage->untrained[r].first,
-                 steps = run->lineage->untrained[r].steps,
+        uint64_t first = run->lineage->ranks[r].first,
+                 steps = run->lineage->ranks[r].steps,
                  most = start > first ? start - first : 0;
         run->trainers[r].absence = (struct run_absence){
             .first = first, .steps = steps < most ? steps : most};
+        run->trainers[r].past_bad_lines = run->lineage->ranks[r].bad_lines;
     }
 }
 
@@ -210,7 +215,7 @@ void rewind_go_on(struct run *run) {
     uint64_t again = reached > start ? reached - start : 0;
     run->lineage->again += again;
     run->lineage->reached = start;
-    take_untrained(run);
+    take_counts(run);
     const struct roster_slot *slot = &run->roster.slots[run->lineage->lost];
     roster_name(slot, name, sizeof name);
     log_info(run->log, "run_rewound",

@@ -33,8 +33,9 @@ struct rewind_lineage {
     uint32_t lost;     /* its slot in the roster */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
-        uint64_t first, steps;        /* as of struct run_absence */
-    } untrained[REWIND_MAX_TRAINERS]; /* by each rank, up to that checkpoint */
+        uint64_t first, steps; /* untrained: as of struct run_absence */
+        uint64_t bad_lines;    /* left out */
+    } ranks[REWIND_MAX_TRAINERS]; /* by each, up to that checkpoint */
 };
 
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
@@ -57,8 +58,9 @@ void rewind_step(struct run *run);
 /* Once RUN is over: fills in its lineage. Does another run follow? */
 bool rewind_end(struct run *run);
 
-/* RUN's checkpoint of STEP is complete: what is untrained up to it stays so. */
-void rewind_keep_untrained(struct run *run, uint64_t step);
+/* RUN's checkpoint of STEP is complete: what is untrained and left out up to it
+ * stays so. */
+void rewind_keep_counts(struct run *run, uint64_t step);
 
 /* RUN's first step is planned: tells who is there again and what it computes
  * again, and takes over what the steps before it lack. */

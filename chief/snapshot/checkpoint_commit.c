@@ -258,7 +258,7 @@ static void record_written(struct run *run,
              commit->folder);
     run->checkpoints.has_saved = true;
     run->checkpoints.saved = snapshot->step;
-    rewind_keep_untrained(run, snapshot->step);
+    rewind_keep_counts(run, snapshot->step);
     if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
         run->end_step = run->checkpoints.saved;
     run->checkpoints.last_problem[0] = 0;
