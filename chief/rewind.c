@@ -157,6 +157,7 @@ bool rewind_end(struct run *run) {
     lineage->follows = true;
     lineage->id = run->plan.lineage ? run->plan.lineage : lineage->id;
     lineage->count++;
+    lineage->requested = run->checkpoints.requested;
     lineage->within = run->job->timeouts.recover;
     snprintf(lineage->folder, sizeof lineage->folder, "%s", rewind_folder(run));
     if (!lineage->opened)
@@ -215,6 +216,7 @@ void rewind_go_on(struct run *run) {
     uint64_t again = reached > start ? reached - start : 0;
     run->lineage->again += again;
     run->lineage->reached = start;
+    run->checkpoints.requested |= run->lineage->requested;
     take_counts(run);
     const struct roster_slot *slot = &run->roster.slots[run->lineage->lost];
     roster_name(slot, name, sizeof name);

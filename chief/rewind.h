@@ -29,6 +29,7 @@ struct rewind_lineage {
     uint64_t again;    /* steps that were computed more than once */
     int64_t opened;    /* when the first began; 0: the first is not over */
     bool traced;       /* its timeline is written */
+    bool requested;    /* a checkpoint is, and not taken yet */
     int64_t lost_at;   /* when a process was lost that is awaited; 0: none is */
     uint32_t lost;     /* its slot in the roster */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */

@@ -86,6 +86,7 @@ struct composition {
     double rejoin_within; /* seconds within which the chief begins the next run;
                              0: this run is the first or the last */
     int stopped_by;  /* the signal that was to end the run before; 0: none */
+    bool saves;      /* SIGUSR1 came when that was over */
     struct job *job; /* the leader's job, or a job that is only compared with
                         the chief's; to be freed */
     void *zmq;       /* the context of every socket of the process */

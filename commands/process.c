@@ -477,6 +477,15 @@ static enum status process_open_status(const struct composition *composition,
     return status;
 }
 
+/* Has SIGUSR1 come when the chief was over, and so for the next? */
+static bool has_unread_request(const struct roles *roles) {
+    eventfd_t number;
+    bool saves = false;
+    while (!eventfd_read(roles->list[0].interrupts, &number))
+        saves |= number == SIGUSR1;
+    return saves;
+}
+
 static enum status process_run_once(struct composition *composition,
                                     struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -498,7 +507,10 @@ static enum status process_run_once(struct composition *composition,
                          list_healths(&composition->roles, healths));
         if (composition->stopped_by) /* while it was between two runs */
             roles_forward_signal(&composition->roles, composition->stopped_by);
+        if (composition->saves)
+            roles_forward_signal(&composition->roles, SIGUSR1);
         status = run_roles(composition, why);
+        composition->saves = has_unread_request(&composition->roles);
         report_board_set(board, NULL, 0);
     }
     status_server_close(&server);

@@ -116,6 +116,8 @@ void snapshot_coordinator_receive_signal(struct run *run, const char *who) {
     if (!run->job->checkpoint.dir)
         outcome = "no checkpoint, as the job has no checkpoint.dir; the run "
                   "goes on";
+    else if (run->is_rewinding)
+        run->checkpoints.requested = true; /* taken by the next run */
     else if (run->shutdown.interrupted || run->phase >= RUN_FINISHING)
         outcome = "the run is ending, with a checkpoint of its own";
     else if (run->checkpoints.requested || snapshot_coordinator_is_saving(run))

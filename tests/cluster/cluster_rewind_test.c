@@ -330,6 +330,27 @@ TEST(a_signal_between_two_runs_ends_all) {
             cluster_run_expect_soon(fixture.tasks[i].process, RETRY);
 }
 
+/* It has no checkpoint of its own otherwise. */
+TEST(sigusr1_between_two_runs_writes_a_checkpoint) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
+                         "{\"every_steps\": 0}, \"timeouts\": {\"peer\": 2}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 1);
+    cluster_fixture_start_all(&fixture);
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "%)");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "the run goes back to its start");
+    cluster_run_signal(leader, SIGUSR1);
+    cluster_run_await_soon(leader, "SIGUSR1: one checkpoint, and the run");
+    cluster_fixture_start(&fixture, ps);
+    cluster_run_await_soon(leader, "the run goes on after step 0");
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(leader, SIGTERM);
+    cluster_run_expect_soon(leader, TERMINATED);
+}
+
 TEST(recovery_end_ends_the_run) {
     cluster_run_job(run, JOB);
     struct cluster_process *local = start(
