@@ -244,6 +244,9 @@ static int result_of(capstan_run *run, enum external_result result,
     return ended ? ended : over_result(run);
 }
 
+/* How long a call that takes no seconds waits for a run that goes back. */
+static const int64_t RETURN_TURN = TIME_S / 5;
+
 /* A call that has returned RESULT is made again, as the run has gone back
  * meanwhile. False: RESULT is that of the call. */
 static bool is_back(capstan_run *run, enum external_result *result,
@@ -543,11 +546,12 @@ PUBLIC int capstan_kept(capstan_run *run, const char *name, const void **data,
     *bytes = 0;
     if (is_over(run))
         return over_result(run);
+    int64_t until = time_now() + RETURN_TURN;
     enum external_result result;
     do
         result = external_kept(run->external, name, data, bytes);
-    while (is_back(run, &result, TIME_NEVER));
-    return result_of(run, result, TIME_NEVER);
+    while (is_back(run, &result, until));
+    return result_of(run, result, until);
 }
 
 PUBLIC int capstan_checkpoint(capstan_run *run) {

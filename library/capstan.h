@@ -328,7 +328,8 @@ enum capstan_due capstan_due(capstan_run *run, int ending);
 /* After capstan_start of a run that continues: what this rank has kept under
  * NAME, else what the lowest rank has. A trainer that joins with staleness has
  * that of the newest checkpoint. A view until the next call or
- * capstan_close; NULL and 0: nothing. */
+ * capstan_close; NULL and 0: nothing. CAPSTAN_AGAIN: the run goes back, call it
+ * again. */
 int capstan_kept(capstan_run *run, const char *name, const void **data,
                  size_t *bytes);
 

@@ -795,9 +795,10 @@ class Run:
 
     def _read_kept(self, name: bytes) -> Any:
         data, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._check(
-            _c.capstan_kept(self._handle, name, byref(data), byref(size))
-        )
+        arguments = self._handle, name, byref(data), byref(size)
+        while result := _c.capstan_kept(*arguments):
+            if result != _library.AGAIN:
+                self._fail(result)
         return (
             pickle.loads(ctypes.string_at(data, size.value)) if data else None
         )

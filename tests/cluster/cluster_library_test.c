@@ -804,3 +804,17 @@ TEST(a_caller_that_does_not_say_so_ends_with_its_ps) {
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_expect_soon(local, RETRY);
 }
+
+TEST(a_call_for_what_was_kept_returns_while_the_run_goes_back) {
+    char caller[PATH_MAX];
+    cluster_fixture_caller(caller);
+    cluster_run_describe(run, 0, 1, 1);
+    setenv("CAPSTAN_SET", "checkpoint.dir=kept", 1);
+    struct cluster_process *worker = cluster_run_task_program(
+        run, "worker", 0, caller, SETS("asks-behind"));
+    unsetenv("CAPSTAN_SET");
+    struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_await_soon(worker, "chief: checkpoint ");
+    cluster_run_signal(ps, SIGKILL);
+    cluster_run_expect_soon(worker, 0);
+}

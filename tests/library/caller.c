@@ -870,12 +870,26 @@ static int orphan(struct caller *caller) {
     return result;
 }
 
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 /* What a rank of `rewinds` keeps beside the weights: its gradients depend on
  * it. */
 struct course {
     uint64_t step;
     float sum;
 };
+
+static int kept(struct caller *caller, const void **data, size_t *bytes) {
+    int result;
+    do
+        result = capstan_kept(caller->run, "course", data, bytes);
+    while (result == CAPSTAN_AGAIN);
+    return result;
+}
 
 /* LATE: with staleness, where each rank has steps of its own. */
 static int find_course(struct caller *caller, struct course *course,
@@ -887,7 +901,7 @@ static int find_course(struct caller *caller, struct course *course,
     *course = (struct course){0};
     if (!position.resumed)
         return 0;
-    int result = capstan_kept(caller->run, "course", &data, &bytes);
+    int result = kept(caller, &data, &bytes);
     if (!result)
         result = expect(bytes == sizeof *course, "kept bytes", (double)bytes);
     if (!result)
@@ -940,10 +954,45 @@ static int rewinds(struct caller *caller, bool stays, bool late) {
     return result;
 }
 
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+/* Ends the step and waits for all values, or until the run goes back. */
+static int end_unless_behind(struct caller *caller) {
+    enum capstan_outcome outcome;
+    int result = CAPSTAN_AGAIN;
+    while (result == CAPSTAN_AGAIN && !capstan_is_behind(caller->run))
+        result = capstan_step(caller->run, 1, 1, 0, &outcome, 0.1);
+    if (result)
+        return result == CAPSTAN_AGAIN ? 0 : result;
+    do
+        result = capstan_wait(caller->run, CAPSTAN_ALL, 0.1);
+    while (result == CAPSTAN_AGAIN && !capstan_is_behind(caller->run));
+    return result == CAPSTAN_AGAIN ? 0 : result;
+}
+
+/* While the run waits for a ps that does not come back, what is kept is not
+ * there: the call says so soon. */
+static int asks_behind(struct caller *caller) {
+    struct course course = {0};
+    const void *data;
+    size_t bytes;
+    int result = declare(caller, "small", 3, CAPSTAN_TRAINED, 0, 2);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    if (!result)
+        result = capstan_rewinds(caller->run, 1);
+    while (!result && !capstan_is_behind(caller->run)) {
+        result = capstan_keep(caller->run, "course", &course, sizeof course);
+        if (!result)
+            result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = end_unless_behind(caller);
+    }
+    double begin = seconds_now();
+    if (!result)
+        result = capstan_kept(caller->run, "course", &data, &bytes);
+    double seconds = seconds_now() - begin;
+    if (result == CAPSTAN_AGAIN)
+        _exit(expect(seconds < 2, "seconds in capstan_kept", seconds));
+    return expect(false, "what capstan_kept returned", result);
 }
 
 /* Rounds a second of a model 784-512-512-10 whose gradients cost nothing. */
@@ -1049,6 +1098,8 @@ static int play(struct caller *caller, const char *name) {
         return rewinds(caller, false, true);
     if (!strcmp(name, "rewinds-not"))
         return rewinds(caller, caller->rank == 1, false);
+    if (!strcmp(name, "asks-behind"))
+        return asks_behind(caller);
     if (!strcmp(name, "rates"))
         return rates(caller);
     if (!strcmp(name, "interrupt"))
