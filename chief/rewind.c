@@ -95,6 +95,21 @@ static void rewind_note_loss(struct run *run, const struct roster_slot *slot) {
         lineage->lost_at = time_now();
 }
 
+/* All-reduce goes on with all ranks only. Rank 0 has the parameters, and one
+ * that was awaited and has died is awaited still. */
+static void note_ranks(struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        bool is_here = run->roster.slots[r].state == ROSTER_HELD;
+        bool is_away = run->phase == RUN_READYING ? !trainer->has_plan
+                                                  : !is_here || !trainer->from;
+        run->lineage->ranks[r].is_away = r > 0 && !run->allreduce && is_away;
+        run->lineage->ranks[r].is_untrained = trainer->absence.is_gone;
+        run->lineage->ranks[r].devices = trainer->replicas;
+        run->lineage->ranks[r].share_samples = trainer->share_samples;
+    }
+}
+
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed) {
     bool saved = run->checkpoints.has_saved;
@@ -102,6 +117,7 @@ bool rewind_begin(struct run *run, const struct roster_slot *slot,
         return false;
     run->is_rewinding = true;
     rewind_note_loss(run, slot);
+    note_ranks(run);
     run_stop(run, FAILURE_PEER_LOST, "%s%s", departed,
              run_consequence_of_loss(run));
     log_warning(run->log, "run_rewinds",
@@ -207,6 +223,35 @@ static void take_counts(struct run *run) {
     }
 }
 
+bool rewind_lacks(const struct run *run, uint32_t rank) {
+    return rewind_is_second(run) && run->lineage->ranks[rank].is_away &&
+           run->roster.slots[rank].state != ROSTER_HELD;
+}
+
+void rewind_fill_in(struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        if (!rewind_lacks(run, r))
+            continue;
+        run->roster.slots[r].state = ROSTER_VACATED;
+        run->trainers[r].synthetic = true; /* it takes no memory */
+        run->trainers[r].devices = run->lineage->ranks[r].devices;
+        run->trainers[r].share_samples = run->lineage->ranks[r].share_samples;
+    }
+}
+
+/* Their shares are untrained from here on. */
+static void count_away(struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_absence *absence = &run->trainers[r].absence;
+        if (!rewind_lacks(run, r) || !run->lineage->ranks[r].is_untrained)
+            continue;
+        absence->is_gone = true;
+        absence->since = run->plan.schedule.start;
+        if (!absence->steps)
+            absence->first = absence->since;
+    }
+}
+
 void rewind_go_on(struct run *run) {
     uint64_t start = run->plan.schedule.start;
     char name[64];
@@ -218,6 +263,7 @@ void rewind_go_on(struct run *run) {
     run->lineage->reached = start;
     run->checkpoints.requested |= run->lineage->requested;
     take_counts(run);
+    count_away(run);
     const struct roster_slot *slot = &run->roster.slots[run->lineage->lost];
     roster_name(slot, name, sizeof name);
     log_info(run->log, "run_rewound",

@@ -36,6 +36,10 @@ struct rewind_lineage {
     struct {
         uint64_t first, steps; /* untrained: as of struct run_absence */
         uint64_t bad_lines;    /* left out */
+        bool is_away;          /* not there when the last run went back, */
+        bool is_untrained;     /* and its share was not trained */
+        uint32_t devices;      /* of the last plan, */
+        uint64_t share_samples; /* and of its data */
     } ranks[REWIND_MAX_TRAINERS]; /* by each, up to that checkpoint */
 };
 
@@ -66,6 +70,14 @@ void rewind_keep_counts(struct run *run, uint64_t step);
 /* RUN's first step is planned: tells who is there again and what it computes
  * again, and takes over what the steps before it lack. */
 void rewind_go_on(struct run *run);
+
+/* Does RUN begin without RANK, which was not there when the last one went back,
+ * and has not joined since? It comes in as into any running run. */
+bool rewind_lacks(const struct run *run, uint32_t rank);
+
+/* RUN is about to be planned: of ranks that it lacks the plan has what it had
+ * before. */
+void rewind_fill_in(struct run *run);
 
 /* The folder of RUN's newest checkpoint, or of that to which it was to go back
  * and has not yet; "": there is none. */

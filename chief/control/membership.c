@@ -434,13 +434,17 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
+static bool is_planned(const struct run *run, const struct roster_slot *slot) {
+    return slot->role == CLUSTER_PS || run->trainers[slot->rank].has_plan;
+}
+
 /* Is the run to go back, where it can, as it has lost SLOT's member? All ranks
  * take part in the last checkpoint of all-reduce. */
 static bool takes_run_back(const struct run *run,
                            const struct roster_slot *slot) {
     bool ps = slot->role == CLUSTER_PS;
     if (run->phase == RUN_READYING)
-        return ps || rewind_is_second(run);
+        return ps || (rewind_is_second(run) && is_planned(run, slot));
     if (run->phase < RUN_READYING || !run->allreduce)
         return run->phase > RUN_READYING && ps;
     return is_needed(run, slot) || (!ps && run->phase == RUN_FINISHING &&
@@ -551,12 +555,14 @@ static void leave_untrained(struct run *run, const struct roster_slot *slot) {
               "from then on");
 }
 
-/* Does a loss, of a PS or not, end the run while it begins? The first view
+/* Does the loss of SLOT's member end the run while it begins? The first view
  * counts on all trainers, and a caller's model on rank 0's values (VALUES: the
  * lost one's); while joining no process may be started again. */
-static bool is_needed_to_begin(const struct run *run, bool values, bool ps) {
+static bool is_needed_to_begin(const struct run *run,
+                               const struct roster_slot *slot, bool values) {
+    bool ps = slot->role == CLUSTER_PS;
     bool restarts = ps ? run->lineage != NULL : !run->no_restart;
-    return run->phase == RUN_READYING || values ||
+    return (run->phase == RUN_READYING && is_planned(run, slot)) || values ||
            (run->phase == RUN_JOINING && !restarts);
 }
 
@@ -582,7 +588,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
         return;
     } else if (weights && run->phase >= RUN_READYING) {
         stop_without(run, departed);
-    } else if (is_needed_to_begin(run, values, ps)) {
+    } else if (is_needed_to_begin(run, slot, values)) {
         stop_to_start_again(run, departed, " before the first step");
     } else if (run->phase == RUN_TRAINING || (run->phase == RUN_FINISHING &&
                                               run_trainers_keep_weights(run))) {

@@ -48,7 +48,8 @@ static void watchdog_list_absent(const struct run *run, char *text,
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
         char name[64], address[280], item[360];
-        if (slot->state == ROSTER_HELD && !is_missing(run, slot))
+        if ((slot->state == ROSTER_HELD && !is_missing(run, slot)) ||
+            (slot->rank != ROSTER_NO_RANK && rewind_lacks(run, slot->rank)))
             continue;
         roster_name(slot, name, sizeof name);
         watchdog_listed_address(run, slot, address, sizeof address);

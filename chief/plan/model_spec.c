@@ -4,6 +4,7 @@
 #include "chief/control/membership.h"
 #include "chief/plan/device_replicas.h"
 #include "chief/plan/strategy.h"
+#include "chief/rewind.h"
 #include "core/tensor/rule.h"
 #include "proto/plan/plan.h"
 
@@ -212,9 +213,13 @@ void model_spec_receive(struct run *run, struct roster_slot *slot,
 }
 
 bool model_spec_is_complete(const struct run *run) {
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (!run->trainers[r].declared)
+    uint32_t away = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        bool lacks = rewind_lacks(run, r);
+        if (!run->trainers[r].declared && !lacks)
             return false;
-    return roster_count(&run->roster, CLUSTER_ROLES, ROSTER_HELD) ==
+        away += lacks;
+    }
+    return roster_count(&run->roster, CLUSTER_ROLES, ROSTER_HELD) + away ==
            run->roster.count;
 }

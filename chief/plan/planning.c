@@ -12,6 +12,7 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
+#include "chief/snapshot/kept_states.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
 #include "core/tensor/schedule.h"
@@ -550,6 +551,7 @@ bool planning_prepare(struct run *run) {
     if (run->phase != RUN_JOINING || !run->plan.layout ||
         !model_spec_is_complete(run))
         return false;
+    rewind_fill_in(run);
     if (!settled &&
         (!planning_check_deltas(run) || !device_replicas_resolve(run) ||
          !strategy_select_collective(run) || !planning_place_blocks(run)))
@@ -575,7 +577,7 @@ void planning_send(struct run *run) {
     warn_of_other_epochs(run);
     log_nothing_left(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        run->trainers[r].has_plan = true;
+        run->trainers[r].has_plan = !rewind_lacks(run, r);
     run_enter_phase(run, RUN_READYING);
     send_plan(run, NULL);
 }
@@ -612,12 +614,18 @@ static void planning_begin(struct run *run) {
     if (!run_synchronous(run))
         from = run->plan.schedule.start_batch / run->roster.num_ranks + 1;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        if (!run->trainers[r].has_plan)
+            continue;
         run->trainers[r].from = from;
         run->trainers[r].heartbeat.clock = from - 1;
     }
     run->metrics.shown_at = time_now();
     run_enter_phase(run, RUN_TRAINING);
     membership_broadcast_view(run);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) /* came meanwhile */
+        if (run->trainers[r].declared && !run->trainers[r].has_plan)
+            planning_admit_joiner(run, &run->roster.slots[r],
+                                  kept_states_any(run));
 }
 
 void planning_step(struct run *run) {

@@ -10,6 +10,7 @@
 #include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
+#include <signal.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -253,6 +254,27 @@ TEST(a_bad_record_is_named_or_skipped) {
     const char *end = strstr(cluster_run_errors(process), "epoch 1/1: train");
     assert_non_null(end);
     assert_null(strstr(end + 1, "epoch 1/1: ")); /* evaluated once */
+}
+
+/* Those of an epoch or two around the checkpoint may be read ahead. */
+TEST(bad_lines_before_a_checkpoint_stay_counted_when_the_run_goes_back) {
+    cluster_run_job(run, binary);
+    append_line(run, "part-2.csv", "0.5,n/a,\"red\",1,0\n");
+    struct cluster_process *local = cluster_run_start(
+        run, "local",
+        WORDS("local", "job.json", "--json", "--ps", "1", "--workers", "2",
+              "--set", "data.bad_lines=skip", "--set", "epochs=300", "--set",
+              "checkpoint.every_epochs=20", "--set", "checkpoint.dir=rewound"),
+        NULL);
+    const char *pid = strstr(
+        cluster_run_await_soon(local, "ps 0 joined from "), ", pid ");
+    assert_non_null(pid);
+    for (int i = 0; i < 3; i++)
+        cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill((pid_t)atoi(pid + strlen(", pid ")), SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes on after step ");
+    cluster_run_expect(local, 0, 4 * CLUSTER_RUN_DEADLINE);
+    assert_in_range((uintmax_t)figure(local, "bad_lines"), 297, 303);
 }
 
 /* With both lengths, and again from what the run has left behind. */

@@ -92,6 +92,11 @@ static void expect_rewinds(struct cluster_process *process, int rewinds) {
                 0);
 }
 
+static json_int_t untrained_samples(struct cluster_process *process) {
+    return json_integer_value(
+        json_object_get(cluster_run_json(process), "untrained_samples"));
+}
+
 static void expect_end(struct cluster_run *run, struct cluster_process *process,
                        int rewinds) {
     cluster_run_expect(process, 0, LONG);
@@ -330,6 +335,41 @@ TEST(a_signal_between_two_runs_ends_all) {
             cluster_run_expect_soon(fixture.tasks[i].process, RETRY);
 }
 
+/* Nobody starts it again, or (COMES) somebody does later. */
+static void lose_worker_and_ps(struct cluster_run *run, bool comes) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 300, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 250}, "
+                         "\"timeouts\": {\"peer\": 2}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    unsigned worker = cluster_fixture_find(&fixture, "worker", 1);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(fixture.tasks[worker].process, SIGKILL);
+    cluster_run_await_soon(leader, "nothing of worker 1's share");
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_fixture_start(&fixture, ps);
+    cluster_run_await_soon(leader, "the run goes on after step ");
+    if (comes)
+        cluster_fixture_start(&fixture, worker);
+    cluster_fixture_expect(&fixture, comes ? CLUSTER_FIXTURE_TASKS : worker, 0,
+                           LONG);
+    expect_rewinds(leader, 1);
+    assert_true(untrained_samples(leader) > 0);
+}
+
+TEST(a_worker_that_was_gone_before_is_not_awaited) {
+    lose_worker_and_ps(run, false);
+}
+
+TEST(a_worker_that_was_gone_before_may_join_after) {
+    lose_worker_and_ps(run, true);
+}
+
 /* It has no checkpoint of its own otherwise. */
 TEST(sigusr1_between_two_runs_writes_a_checkpoint) {
     struct cluster_fixture fixture;
@@ -411,11 +451,6 @@ TEST(the_only_worker_is_started_again_during_a_checkpoint) {
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_await_soon(local, "worker 0 joined from ");
     cluster_run_expect_soon(local, 0);
-}
-
-static json_int_t untrained_samples(struct cluster_process *process) {
-    return json_integer_value(
-        json_object_get(cluster_run_json(process), "untrained_samples"));
 }
 
 /* Steps that lack a worker's share are not computed again, if they are before
