@@ -877,15 +877,17 @@ class Rewinds(unittest.TestCase):
     def test_a_script_goes_back_with_its_run(self):
         sets = ["checkpoint.every_steps=40"]
         keys = {"epochs": 8 + 3 * KILLS, "pause": 0.002}
-        for rule in "server", "worker":
-            with self.subTest(rule=rule):
+        several = 1 + -(-KILLS // 4)
+        for rule, ps in itertools.product(("server", "worker"), (several, 0)):
+            with self.subTest(rule=rule, ps=ps):
                 whole = Local(
-                    "torch_ranks.py", "rewound", 2, 0, sets, rule=rule, **keys
+                    "torch_ranks.py", "rewound", min(ps, 2), 0, sets,
+                    rule=rule, **keys,
                 )
                 self.assertEqual(whole.status, 0, whole.log)
                 killed = Local(
-                    "torch_ranks.py", "rewound", 1 + -(-KILLS // 4), KILLS,
-                    sets, rule=rule, **keys,
+                    "torch_ranks.py", "rewound", ps, KILLS, sets, rule=rule,
+                    **keys,
                 )
                 self.assertEqual(killed.status, 0, killed.log)
                 self.assertIn(f"went back {KILLS} time", killed.log)

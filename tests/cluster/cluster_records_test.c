@@ -10,8 +10,8 @@
 #include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
-#include <signal.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
