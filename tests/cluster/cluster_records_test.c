@@ -266,12 +266,13 @@ TEST(bad_lines_before_a_checkpoint_stay_counted_when_the_run_goes_back) {
               "--set", "data.bad_lines=skip", "--set", "epochs=300", "--set",
               "checkpoint.every_epochs=20", "--set", "checkpoint.dir=rewound"),
         NULL);
-    const char *pid = strstr(
+    const char *text = strstr(
         cluster_run_await_soon(local, "ps 0 joined from "), ", pid ");
-    assert_non_null(pid);
+    pid_t pid = text ? (pid_t)atoi(text + strlen(", pid ")) : 0;
+    assert_true(pid > 1);
     for (int i = 0; i < 3; i++)
         cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill((pid_t)atoi(pid + strlen(", pid ")), SIGKILL), 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_await_soon(local, "the run goes on after step ");
     cluster_run_expect(local, 0, 4 * CLUSTER_RUN_DEADLINE);
     assert_in_range((uintmax_t)figure(local, "bad_lines"), 297, 303);
