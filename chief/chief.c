@@ -375,8 +375,6 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_MODEL_SPEC:
         model_spec_receive(run, slot, control->model_spec);
-        if (run->phase == RUN_TRAINING && run->trainers[slot->rank].declared)
-            planning_admit_joiner(run, slot, kept_states_any(run));
         break;
     case CAPSTAN__CONTROL__BODY_EVALUATED:
         evaluations_receive_part(run, slot, control->evaluated);
@@ -562,6 +560,16 @@ static void chief_plan(struct run *run) {
     }
 }
 
+/* Those that have declared their model while others train, or before. */
+static void admit_joiners(struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct roster_slot *slot = &run->roster.slots[r];
+        if (run->phase == RUN_TRAINING && slot->state == ROSTER_HELD &&
+            run->trainers[r].declared && !run->trainers[r].has_plan)
+            planning_admit_joiner(run, slot, kept_states_any(run));
+    }
+}
+
 static void record_deaths(struct run *run, int record) {
     unsigned deaths = rewind_deaths(run);
     if (deaths != run->recorded_deaths)
@@ -598,6 +606,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     checkpoint_commit_step(run, metrics_write_until);
     chief_plan(run);
     planning_step(run);
+    admit_joiners(run);
     evaluations_step(run);
     watchdog_step(run, now);
     hang_report_step(run, now);

@@ -110,10 +110,27 @@ static void note_ranks(struct run *run) {
     }
 }
 
+/* Can RUN not go on without the member of SLOT? All ranks take part in the last
+ * checkpoint of all-reduce. */
+static bool is_needed_member(const struct run *run,
+                             const struct roster_slot *slot) {
+    bool ps = slot->role == CLUSTER_PS;
+    if (run->phase < RUN_READYING)
+        return false;
+    if (run->phase == RUN_READYING)
+        return ps ||
+               (rewind_is_second(run) && run->trainers[slot->rank].has_plan);
+    if (!run->allreduce || ps)
+        return !run->allreduce && ps;
+    return run->phase == RUN_TRAINING || slot->rank == 0 ||
+           !run->checkpoints.has_saved ||
+           run->checkpoints.saved < run_step(run);
+}
+
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed) {
     bool saved = run->checkpoints.has_saved;
-    if (!may_go_back(run))
+    if (!is_needed_member(run, slot) || !may_go_back(run))
         return false;
     run->is_rewinding = true;
     rewind_note_loss(run, slot);

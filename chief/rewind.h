@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run that has lost weights, or in all-reduce a rank, goes back to its newest
  * checkpoint without ending: its members join a new run of the same processes,
- * as they join the next run of a series. The new run's number fences off what the old one has
- * sent. */
+ * as they join the next run of a series. The new run's number fences off what
+ * the old one has sent. */
 #ifndef CAPSTAN_REWIND_H
 #define CAPSTAN_REWIND_H
 
@@ -34,12 +34,12 @@ struct rewind_lineage {
     uint32_t lost;     /* its slot in the roster */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
-        uint64_t first, steps; /* untrained: as of struct run_absence */
-        uint64_t bad_lines;    /* left out */
-        bool is_away;          /* not there when the last run went back, */
-        bool is_untrained;     /* and its share was not trained */
-        uint32_t devices;      /* of the last plan, */
-        uint64_t share_samples; /* and of its data */
+        uint64_t first, steps;    /* untrained: as of struct run_absence */
+        uint64_t bad_lines;       /* left out */
+        bool is_away;             /* not there when the last run went back, */
+        bool is_untrained;        /* and its share was not trained */
+        uint32_t devices;         /* of the last plan, */
+        uint64_t share_samples;   /* and of its data */
     } ranks[REWIND_MAX_TRAINERS]; /* by each, up to that checkpoint */
 };
 
@@ -47,7 +47,8 @@ struct rewind_lineage {
 enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
 
 /* Ends RUN to go back, since the member of SLOT is gone, which DEPARTED
- * describes ("ps 1 on host a (pid 7) ..."). False: it cannot. */
+ * describes ("ps 1 on host a (pid 7) ..."). False: it goes on without it, or it
+ * cannot go back. */
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed);
 

@@ -538,10 +538,11 @@ static bool waits_for_orphan(const struct composition *composition,
 
 /* The others await it, or whoever takes its place, for timeouts.recover. */
 static enum status cannot_follow(struct failure *why) {
-    return status_fail(why, FAILURE_PEER_LOST,
-                       "a process was lost and the run goes back to its "
-                       "checkpoint, which this program cannot do without starting again: "
-                       "start the same command again");
+    return status_fail(
+        why, FAILURE_PEER_LOST,
+        "a process was lost and the run goes back to its "
+        "checkpoint, which this program cannot do without starting again: "
+        "start the same command again");
 }
 
 enum status process_run(const struct options *options,

@@ -434,23 +434,6 @@ static bool is_needed(const struct run *run, const struct roster_slot *slot) {
            (run->phase == RUN_FINISHING && slot->rank == 0);
 }
 
-static bool is_planned(const struct run *run, const struct roster_slot *slot) {
-    return slot->role == CLUSTER_PS || run->trainers[slot->rank].has_plan;
-}
-
-/* Is the run to go back, where it can, as it has lost SLOT's member? All ranks
- * take part in the last checkpoint of all-reduce. */
-static bool takes_run_back(const struct run *run,
-                           const struct roster_slot *slot) {
-    bool ps = slot->role == CLUSTER_PS;
-    if (run->phase == RUN_READYING)
-        return ps || (rewind_is_second(run) && is_planned(run, slot));
-    if (run->phase < RUN_READYING || !run->allreduce)
-        return run->phase > RUN_READYING && ps;
-    return is_needed(run, slot) || (!ps && run->phase == RUN_FINISHING &&
-                                    snapshot_coordinator_is_pending(run));
-}
-
 static void stop_to_start_again(struct run *run, const char *departed,
                                 const char *why) {
     run_stop(run,
@@ -562,7 +545,8 @@ static bool is_needed_to_begin(const struct run *run,
                                const struct roster_slot *slot, bool values) {
     bool ps = slot->role == CLUSTER_PS;
     bool restarts = ps ? run->lineage != NULL : !run->no_restart;
-    return (run->phase == RUN_READYING && is_planned(run, slot)) || values ||
+    bool planned = ps || run->trainers[slot->rank].has_plan;
+    return (run->phase == RUN_READYING && planned) || values ||
            (run->phase == RUN_JOINING && !restarts);
 }
 
@@ -583,8 +567,7 @@ static void remove_member(struct run *run, struct roster_slot *slot,
     if (run_series_requires_all(run)) {
         stop_to_start_again(run, departed,
                             ", and the comparison cannot go on without it");
-    } else if (takes_run_back(run, slot) &&
-               rewind_begin(run, slot, departed)) {
+    } else if (rewind_begin(run, slot, departed)) {
         return;
     } else if (weights && run->phase >= RUN_READYING) {
         stop_without(run, departed);

@@ -12,7 +12,6 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
-#include "chief/snapshot/kept_states.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
 #include "core/tensor/schedule.h"
@@ -622,10 +621,6 @@ static void planning_begin(struct run *run) {
     run->metrics.shown_at = time_now();
     run_enter_phase(run, RUN_TRAINING);
     membership_broadcast_view(run);
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) /* came meanwhile */
-        if (run->trainers[r].declared && !run->trainers[r].has_plan)
-            planning_admit_joiner(run, &run->roster.slots[r],
-                                  kept_states_any(run));
 }
 
 void planning_step(struct run *run) {

@@ -759,9 +759,9 @@ static void warn_malformed(struct control_client *client, unsigned index,
  * run. */
 static void record_own_death(const struct control_client *client,
                              const Capstan__Plan *plan) {
-    bool ends = !plan->checkpoint_dir[0] &&
-                (plan->strategy == JOB_ALLREDUCE ||
-                 client->member->role == CLUSTER_PS);
+    bool ends =
+        !plan->checkpoint_dir[0] &&
+        (plan->strategy == JOB_ALLREDUCE || client->member->role == CLUSTER_PS);
     if (ends && !client->member->chief_inproc)
         launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);
 }

@@ -238,7 +238,7 @@ class Rewinds(unittest.TestCase):
 
     def test_a_rank_of_all_reduce_that_cannot_go_back_ends_the_run(self):
         run = Local(
-            "numpy_ranks.py", "train", 0, 1, ["checkpoint.every_steps=20"],
+            "numpy_ranks.py", "train", 0, 1, ["checkpoint.every_steps=200"],
             steps=2000, sleep=0.01,
         )
         self.assertEqual(run.status, 138, run.log)

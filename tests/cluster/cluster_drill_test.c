@@ -87,11 +87,11 @@ TEST(a_drill_of_workers_ends_and_goes_back_nowhere) {
 
 TEST(a_drill_of_ranks_ends_with_the_weights_of_an_undisturbed_run) {
     cluster_run_job(run, JOB);
-    cluster_run_expect(drill_start_over(run, "whole", "0", "a", WORDS("--json")),
-                       0, LONG);
-    struct cluster_process *local = drill_start_over(
-        run, "drill", "0", "b",
-        WORDS("--kill-every", "0.3", "--kill", "worker"));
+    cluster_run_expect(
+        drill_start_over(run, "whole", "0", "a", WORDS("--json")), 0, LONG);
+    struct cluster_process *local =
+        drill_start_over(run, "drill", "0", "b",
+                         WORDS("--kill-every", "0.3", "--kill", "worker"));
     cluster_run_expect(local, 0, LONG);
     unsigned kills = drill_count(local, "drill: kills worker ");
     assert_true(kills >= 3);

@@ -183,9 +183,9 @@ TEST(local_has_the_code_of_a_rank_that_does_not_close) {
         {"gone-3", "3", "ended with exit code 4", 4}, /* before rank 1 */
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *text = cluster_run_errors(
-            play(state, "1", cases[i].workers, cases[i].name, cases[i].code,
-                 SETS("--max-restarts=0")));
+        const char *text =
+            cluster_run_errors(play(state, "1", cases[i].workers, cases[i].name,
+                                    cases[i].code, SETS("--max-restarts=0")));
         assert_contains(
             text, textf("%s before it had closed its run", cases[i].says));
         assert_contains(text, " 40 steps in "); /* the run went on */
@@ -221,9 +221,8 @@ TEST(local_does_not_await_a_rank_that_ends_before_it_joins) {
 }
 
 TEST(local_forgives_a_rank_that_comes_back) {
-    const char *text =
-        cluster_run_errors(play(state, "1", "2", "joins-heir", 0,
-                                SETS("--max-restarts=0")));
+    const char *text = cluster_run_errors(
+        play(state, "1", "2", "joins-heir", 0, SETS("--max-restarts=0")));
     assert_contains(text, "was killed by signal 9 (Killed) before it "
                           "had closed its run");
 }
@@ -810,8 +809,8 @@ TEST(a_call_for_what_was_kept_returns_while_the_run_goes_back) {
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 0, 1, 1);
     setenv("CAPSTAN_SET", "checkpoint.dir=kept", 1);
-    struct cluster_process *worker = cluster_run_task_program(
-        run, "worker", 0, caller, SETS("asks-behind"));
+    struct cluster_process *worker =
+        cluster_run_task_program(run, "worker", 0, caller, SETS("asks-behind"));
     unsetenv("CAPSTAN_SET");
     struct cluster_process *ps = cluster_run_task(run, "ps", 0, NULL);
     cluster_run_await_soon(worker, "chief: checkpoint ");

@@ -266,8 +266,8 @@ TEST(bad_lines_before_a_checkpoint_stay_counted_when_the_run_goes_back) {
               "--set", "data.bad_lines=skip", "--set", "epochs=300", "--set",
               "checkpoint.every_epochs=20", "--set", "checkpoint.dir=rewound"),
         NULL);
-    const char *text = strstr(
-        cluster_run_await_soon(local, "ps 0 joined from "), ", pid ");
+    const char *text =
+        strstr(cluster_run_await_soon(local, "ps 0 joined from "), ", pid ");
     pid_t pid = text ? (pid_t)atoi(text + strlen(", pid ")) : 0;
     assert_true(pid > 1);
     for (int i = 0; i < 3; i++)

@@ -597,11 +597,11 @@ TEST(a_rank_of_all_reduce_that_does_not_come_back_ends_the_run_by_name) {
 
 TEST(all_reduce_without_checkpoint_dir_ends_when_a_rank_dies) {
     cluster_run_job(run, "{\"epochs\": 100000, \"steps_per_print\": 10}");
-    struct cluster_process *local = cluster_run_start(
-        run, "ends",
-        WORDS("local", "job.json", "--ps", "0", "--workers", "3", "--set",
-              "checkpoint=null"),
-        NULL);
+    struct cluster_process *local =
+        cluster_run_start(run, "ends",
+                          WORDS("local", "job.json", "--ps", "0", "--workers",
+                                "3", "--set", "checkpoint=null"),
+                          NULL);
     pid_t pid = await_pid(local, "worker 1");
     cluster_run_await_soon(local, "step ");
     assert_int_equal(kill(pid, SIGKILL), 0);
