@@ -15,6 +15,7 @@
 #include "proto/messages/ps_links.h"
 #include "proto/plan/plan.h"
 #include "worker/bandwidth_meter.h"
+#include "worker/collective/group.h"
 #include "worker/collective/rendezvous.h"
 #include "worker/collective/trainer_group.h"
 #include "worker/discovery_listener.h"
@@ -206,6 +207,8 @@ static enum status open_trainer_group(struct worker *worker,
             ps_links_lost_limit(time_from_seconds(worker->job->timeouts.peer))),
         .shm = worker->process.shm,
         .proof = link_keys_proof(worker->process.keys),
+        .reject = group_log_rejected,
+        .reject_context = worker->process.log,
     };
     worker->trainers = trainer_group_open(&group);
     if (!worker->trainers)

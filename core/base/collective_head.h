@@ -5,7 +5,7 @@
 #ifndef CAPSTAN_COLLECTIVE_HEAD_H
 #define CAPSTAN_COLLECTIVE_HEAD_H
 
-enum { COLLECTIVE_ABI = 10 };
+enum { COLLECTIVE_ABI = 11 };
 #define COLLECTIVE_SYMBOL "capstan_collective"
 
 #endif

@@ -60,6 +60,12 @@ struct collective_settings {
     const unsigned char *proof; /* of a run with a secret: the key by which
                                    connections prove that both sides have it
                                    (LINK_KEY_BYTES); NULL: none */
+    /* Told, on the calling thread, of a connection from FROM to this rank's
+     * address OWN that is refused; WHY is a verb with its object. May be NULL.
+     */
+    void (*reject)(const void *context, const char *own, const char *from,
+                   const char *why);
+    const void *reject_context;
     uint32_t device; /* local rank; a backend with devices uses this one */
     void *stream; /* a stream to join (`native_stream` of worker/ops/device.h),
                      if `supports_stream`; NULL: none */

@@ -3,7 +3,6 @@
  * Capstan's own: Gloo's reduce-scatter works on whole copies of the vector, and
  * Gloo adds only after a whole segment has arrived. */
 #include "worker/collective/gloo_group.h"
-#include "worker/collective/gloo_thread.h"
 
 #include <gloo/config.h>
 
@@ -216,7 +215,6 @@ static enum status collective_gloo_call(struct collective *all, void *data,
     if (group->size == 1)
         return STATUS_OK;
     no_sigpipe guard;
-    gloo_thread_own_code own_code;
     try {
         gloo_group_begin(group, data, bytes, shared_operation);
         work_of(group);
@@ -291,13 +289,11 @@ static enum status collective_gloo_check(struct failure *) {
     return STATUS_OK;
 }
 
-/* A part that stays in use does not keep the process from ending. */
 static bool collective_gloo_end(struct collective **all) {
     if (*all) {
         no_sigpipe guard;
-        gloo_thread_own_code own_code;
-        if (gloo_group_close(&(*all)->group))
-            delete *all;
+        gloo_group_close(&(*all)->group);
+        delete *all;
     }
     *all = nullptr;
     return true;
@@ -307,14 +303,13 @@ static enum status collective_gloo_begin(
     struct collective **out, const struct collective_settings *settings,
     struct failure *why) {
     no_sigpipe guard;
-    gloo_thread_own_code own_code;
-    gloo_thread_guard();
     auto all = new (std::nothrow) collective();
     *out = nullptr;
     if (!all)
         return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
                            "gloo: out of memory");
     all->algorithm = settings->algorithm;
+    all->group.connect.listener = -1;
     all->group.rank = settings->rank;
     all->group.size = settings->size;
     enum status status = STATUS_OK;
@@ -339,9 +334,9 @@ static void abort_all(struct collective *all) {
  * this host. */
 static void transport(const struct collective *all, char *text, size_t size) {
     const struct gloo_pairs *pairs = &all->group.pairs;
+    const std::vector<bool> &marks = all->group.connect.partners;
     size_t ranks = pairs->shm.size(), shared = 0, refused = ranks;
-    size_t partners =
-        (size_t)std::count(pairs->partners.begin(), pairs->partners.end(), 1);
+    size_t partners = (size_t)std::count(marks.begin(), marks.end(), true);
     for (size_t i = 0; i < ranks; i++) {
         shared += pairs->shm[i] != nullptr;
         if (!pairs->errors[i].empty())

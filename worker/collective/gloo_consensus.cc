@@ -5,21 +5,33 @@ extern "C" {
 #include "core/base/time.h"
 }
 
+#include <cerrno>
 #include <cstdio>
+#include <poll.h>
+#include <sys/socket.h>
 
 using std::chrono::seconds;
 
 /* Time limit for naming a rank that has reported a failure or is gone. */
 static constexpr auto GRACE = seconds(1);
-enum : uint64_t { SLOT_VERDICT, SLOT_PROBE, SLOT_EXCHANGE };
 
-static size_t address_of(const void *bytes) {
-    return reinterpret_cast<uintptr_t>(bytes);
-}
-
-/* Written by Gloo's thread before it completes the buffer waited for. */
-static bool has_verdict(const gloo_verdict *verdict) {
-    return *static_cast<const volatile uint32_t *>(&verdict->received) != 0;
+/* Receives what there is of the verdict of RANK. True: it is complete. */
+static bool has_verdict(struct gloo_group *group, uint32_t rank) {
+    auto bytes = reinterpret_cast<char *>(&group->verdicts[rank]);
+    size_t *received = &group->received[rank];
+    int socket = group->connect.sockets[GLOO_VERDICTS][rank];
+    while (socket != -1 && !group->ended[rank] &&
+           *received < sizeof(gloo_verdict)) {
+        ssize_t count = recv(socket, bytes + *received,
+                             sizeof(gloo_verdict) - *received, MSG_DONTWAIT);
+        if (count > 0)
+            *received += (size_t)count;
+        else if (count < 0 && errno == EAGAIN)
+            break;
+        else if (!count || errno != EINTR)
+            group->ended[rank] = true;
+    }
+    return *received == sizeof(gloo_verdict);
 }
 
 /* Two ranks that do not reach each other, as one of them has noticed. */
@@ -29,14 +41,16 @@ struct cut {
 
 /* A rank hands on what it hears: the verdict of the one that has noticed does
  * not reach the other. */
-static struct cut find_cut(const struct gloo_group *group) {
+static struct cut find_cut(struct gloo_group *group) {
     uint32_t own = group->cut_off.load();
     if (own != GLOO_NO_RANK)
         return {group->rank, own};
-    for (const gloo_verdict &verdict : group->verdicts)
-        if (has_verdict(&verdict) && verdict.cut_off &&
-            verdict.witness < group->size && verdict.blamed < group->size)
-            return {verdict.witness, verdict.blamed};
+    for (uint32_t i = 0; i < group->size; i++) {
+        const gloo_verdict *verdict = &group->verdicts[i];
+        if (has_verdict(group, i) && verdict->cut_off &&
+            verdict->witness < group->size && verdict->blamed < group->size)
+            return {verdict->witness, verdict->blamed};
+    }
     return {GLOO_NO_RANK, GLOO_NO_RANK};
 }
 
@@ -59,89 +73,26 @@ void gloo_consensus_send(struct gloo_group *group, uint32_t blamed,
                          bool disconnected) {
     struct cut cut = find_cut(group);
     bool cut_off = cut.to != GLOO_NO_RANK;
-    group->own_verdict = {1,
-                          cut_off ? cut.to : blamed,
-                          disconnected && !cut_off,
-                          group->timed_out.load(),
-                          cut_off,
-                          cut.from};
-    for (uint32_t i = 0; i < group->size; i++) {
-        if (i == group->rank)
-            continue;
-        try {
-            group->verdict_buffers[i]->send((int)i, SLOT_VERDICT,
-                                            address_of(&group->own_verdict),
-                                            sizeof group->own_verdict);
-        } catch (const std::exception &) {
-            /* that rank is gone as well */
-        }
-    }
+    group->own_verdict = {cut_off ? cut.to : blamed, disconnected && !cut_off,
+                          group->timed_out.load(), cut_off, cut.from};
+    /* So short that it always finds room; a rank that is gone needs none. */
+    for (int socket : group->connect.sockets[GLOO_VERDICTS])
+        if (socket != -1)
+            send(socket, &group->own_verdict, sizeof group->own_verdict,
+                 MSG_NOSIGNAL | MSG_DONTWAIT);
 }
-
-void gloo_consensus_exchange(struct gloo_group *group, uint32_t rank,
-                             unsigned number, void *own, void *theirs,
-                             size_t size) {
-    auto from = group->context->createUnboundBuffer(theirs, size);
-    auto to = group->context->createUnboundBuffer(own, size);
-    auto limit =
-        std::chrono::milliseconds((int64_t)(group->connect_timeout * 1000));
-    from->recv((int)rank, SLOT_EXCHANGE + number, 0, size);
-    to->send((int)rank, SLOT_EXCHANGE + number, 0, size);
-    to->waitSend(nullptr, limit);
-    from->waitRecv(nullptr, limit);
-}
-
-/* Ends a wait for BUFFER at UNTIL. Gloo's own timeout would close all its
- * connections, and no verdict could be sent any more. */
-class receive_timeout {
-  public:
-    receive_timeout(gloo::transport::UnboundBuffer *buffer,
-                    gloo_group::clock::time_point until)
-        : waiter([=] {
-              std::unique_lock<std::mutex> lock(mutex);
-              if (!changed.wait_until(lock, until, [=] { return cancelled; }))
-                  buffer->abortWaitRecv();
-          }) {
-    }
-    ~receive_timeout() {
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            cancelled = true;
-        }
-        changed.notify_all();
-        waiter.join();
-    }
-
-  private:
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool cancelled = false;
-    std::thread waiter; /* declared last: it uses the other members */
-};
 
 bool gloo_consensus_receive(struct gloo_group *group, uint32_t rank,
                             gloo_group::clock::time_point until) {
-    gloo::transport::UnboundBuffer *buffer = group->verdict_buffers[rank].get();
-    if (has_verdict(&group->verdicts[rank]))
-        return true;
-    try {
-        receive_timeout alarm(buffer, until);
-        buffer->waitRecv(nullptr, std::chrono::hours(24));
-    } catch (const std::exception &) {
-        /* the rank is gone */
+    struct pollfd fd = {group->connect.sockets[GLOO_VERDICTS][rank], POLLIN, 0};
+    while (!has_verdict(group, rank) && !group->ended[rank]) {
+        auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
+            until - gloo_group::clock::now());
+        if (rest.count() <= 0)
+            break;
+        poll(&fd, 1, (int)rest.count() + 1);
     }
-    return has_verdict(&group->verdicts[rank]);
-}
-
-/* True if the connection to RANK is lost. Sends an empty message that is never
- * received. */
-static bool is_disconnected(struct gloo_group *group, uint32_t rank) {
-    try {
-        group->probe->send((int)rank, SLOT_PROBE, 0, 0);
-        return false;
-    } catch (const std::exception &) {
-        return true;
-    }
+    return has_verdict(group, rank);
 }
 
 /* The rank that was lost without a verdict; preferably the one that this rank
@@ -149,8 +100,7 @@ static bool is_disconnected(struct gloo_group *group, uint32_t rank) {
 static uint32_t find_lost(struct gloo_group *group) {
     uint32_t lost = GLOO_NO_RANK;
     for (uint32_t i = 0; i < group->size; i++)
-        if (i != group->rank && is_disconnected(group, i) &&
-            !has_verdict(&group->verdicts[i]))
+        if (i != group->rank && !has_verdict(group, i) && group->ended[i])
             if (lost == GLOO_NO_RANK || i == group->waiting_for)
                 lost = i;
     return lost;
@@ -163,10 +113,10 @@ static uint32_t blamed_rank(const struct gloo_group *group,
 }
 
 /* The rank that reports another as lost. */
-static uint32_t reporter_of_loss(const struct gloo_group *group) {
+static uint32_t reporter_of_loss(struct gloo_group *group) {
     for (uint32_t i = 0; i < group->size; i++) {
         const gloo_verdict *verdict = &group->verdicts[i];
-        if (has_verdict(verdict) && verdict->disconnected &&
+        if (has_verdict(group, i) && verdict->disconnected &&
             blamed_rank(group, verdict) != GLOO_NO_RANK)
             return i;
     }
@@ -216,7 +166,7 @@ static enum status report_mutual(const struct gloo_group *group,
 
 /* A timeout and a lost connection are reported differently, as they have
  * different remedies. */
-static enum status report_suspect(const struct gloo_group *group,
+static enum status report_suspect(struct gloo_group *group,
                                   const struct diagnosis *found,
                                   const std::string &cause,
                                   struct failure *why) {
@@ -229,7 +179,7 @@ static enum status report_suspect(const struct gloo_group *group,
         return report_mutual(group, found, cause, why);
     if (found->witness != group->rank)
         snprintf(witness, sizeof witness, ", as rank %u says", found->witness);
-    if (has_verdict(&group->verdicts[suspect]) &&
+    if (has_verdict(group, suspect) &&
         blamed_rank(group, &group->verdicts[suspect]) == GLOO_NO_RANK)
         return status_fail(why, FAILURE_PEER_LOST, "rank %u has left the group",
                            suspect);
@@ -286,12 +236,4 @@ enum status gloo_consensus_resolve(struct gloo_group *group,
                            "rank %u was lost, as rank %u says",
                            group->verdicts[witness].blamed, witness);
     return report_suspect(group, &found, cause, why);
-}
-
-void gloo_consensus_listen(struct gloo_group *group) {
-    for (uint32_t i = 0; i < group->size; i++)
-        if (i != group->rank)
-            group->verdict_buffers[i]->recv((int)i, SLOT_VERDICT,
-                                            address_of(&group->verdicts[i]),
-                                            sizeof(gloo_verdict));
 }

@@ -7,9 +7,6 @@
 
 #include "worker/collective/gloo_group.h"
 
-/* Receives verdicts of other ranks from now on. */
-void gloo_consensus_listen(struct gloo_group *group);
-
 /* Sends all other ranks the verdict that this rank fails because of BLAMED;
  * DISCONNECTED: whose connections are known to be lost. GLOO_NO_RANK:
  * goodbye. */
@@ -26,11 +23,5 @@ bool gloo_consensus_receive(struct gloo_group *group, uint32_t rank,
 enum status gloo_consensus_resolve(struct gloo_group *group,
                                    const std::string &cause,
                                    struct failure *why);
-
-/* Before gloo_consensus_listen: exchanges SIZE bytes with RANK over the
- * connection of verdicts, OWN for THEIRS, as message NUMBER, from 0. Throws. */
-void gloo_consensus_exchange(struct gloo_group *group, uint32_t rank,
-                             unsigned number, void *own, void *theirs,
-                             size_t size);
 
 #endif

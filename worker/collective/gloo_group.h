@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks connected by Gloo's TCP transport, each to each, twice: data travel
- * over connections that the calling thread reads and writes itself
- * (gloo_pairs.h), verdicts over connections that Gloo's thread reads. One
- * thread calls, any may abort. All errors leave the calls below as a
- * std::exception; gloo_group_failed turns it into text after it has determined
- * the rank at fault: a rank that fails sends all others a verdict naming the
- * rank that it was waiting for, then shuts its connections down; a blamed rank
- * that sends no verdict is at fault. So all ranks end soon and name the same
- * one. */
+/* Ranks connected each to each (gloo_connect.h): data travel between those that
+ * exchange any (gloo_pairs.h), verdicts between all. One thread calls, any may
+ * abort. All errors leave the calls below as a std::exception;
+ * gloo_group_failed turns it into text after it has determined the rank at
+ * fault: a rank that fails sends all others a verdict naming the rank that it
+ * was waiting for, then shuts its connections down; a blamed rank that sends no
+ * verdict is at fault. So all ranks end soon and name the same one. */
 #ifndef CAPSTAN_GLOO_GROUP_H
 #define CAPSTAN_GLOO_GROUP_H
 
@@ -16,9 +14,6 @@ extern "C" {
 }
 #include "worker/collective/collective.h"
 #include "worker/collective/gloo_pairs.h"
-
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
 
 #include <atomic>
 #include <chrono>
@@ -32,7 +27,6 @@ extern "C" {
 
 /* A rank's last message: the rank that it was waiting for when it failed. */
 struct gloo_verdict {
-    uint32_t received;     /* 0: not received yet */
     uint32_t blamed;       /* a rank, or GLOO_NO_RANK */
     uint32_t disconnected; /* all its connections are lost */
     uint32_t timed_out;    /* it timed out; else its connection ended */
@@ -45,28 +39,18 @@ struct gloo_group {
     using clock = std::chrono::steady_clock;
 
     uint32_t rank, size;
-    double timeout, connect_timeout; /* time limits in seconds of a call and of
-                                        a connection */
-    double silence;                  /* as in collective_settings */
-    /* Of a run with a secret: a copy, since a thread that is abandoned may use
-     * it after the run. Empty: there is none. */
-    std::vector<unsigned char> proof;
+    double timeout; /* time limit of a call in seconds */
+    double silence; /* as in collective_settings */
 
-    std::shared_ptr<gloo::transport::Device> device;
-    std::shared_ptr<gloo::transport::Context> context;
+    struct gloo_connect connect;
     struct gloo_pairs pairs;
-    /* Each buffer covers all memory: offsets are addresses. A lost connection
-     * fails the waits on all buffers that it fills, so each sender has its
-     * own. */
-    std::unique_ptr<gloo::transport::UnboundBuffer> probe;
-    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>
-        verdict_buffers;
     std::vector<gloo_verdict> verdicts; /* by rank */
+    std::vector<size_t> received;       /* by rank: bytes of its verdict */
+    std::vector<bool> ended;            /* by rank: its connection is lost */
     gloo_verdict own_verdict;
 
     uint32_t waiting_for; /* the rank that the current wait is for */
     bool failed;
-    bool thread_stuck; /* a thread waits in Gloo forever and uses this group */
 
     /* Shuts the connections down at `deadline`, and when the network between
      * this rank and another has been cut for `silence`. */
@@ -88,9 +72,8 @@ enum status gloo_group_open(struct gloo_group *group,
                             const std::vector<bool> &partners,
                             struct failure *why);
 
-/* Says goodbye unless something has failed, and disconnects. False: part of the
- * group is still in use and must not be freed. */
-bool gloo_group_close(struct gloo_group *group) noexcept;
+/* Says goodbye unless something has failed, and disconnects. */
+void gloo_group_close(struct gloo_group *group) noexcept;
 
 /* From any thread, while open: current and later calls throw. */
 void gloo_group_abort(struct gloo_group *group) noexcept;

@@ -8,17 +8,21 @@
 #include <gloo/transport/tcp/address.h>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/tcp.h> /* its tcp_info is longer than the C library's */
 #include <netinet/in.h>
 #include <stdexcept>
 #include <string>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <system_error>
@@ -26,43 +30,35 @@
 
 using gloo::transport::tcp::Address;
 
-/* The address without the number that Gloo of 2023 appends. */
-static std::string without_number(const Address &address) {
-    std::string text = address.str();
-    return text.substr(0, text.find('$'));
-}
-
-/* The result of getsockname or getpeername on FD; "" if it is no socket. */
-static std::string name_of(int fd,
-                           int (*name)(int, struct sockaddr *, socklen_t *)) {
-    struct sockaddr_storage address = {};
-    socklen_t size = sizeof address;
-    if (name(fd, reinterpret_cast<struct sockaddr *>(&address), &size) == -1 ||
-        (address.ss_family != AF_INET && address.ss_family != AF_INET6))
-        return "";
-    return without_number(Address(address));
-}
-
-/* Gloo does not expose descriptors. The two listening addresses belong to one
- * pair of ranks each, and one of them is an end of the pair's connection, so
- * that they identify its socket. */
-static int find_socket(const std::string &local_address,
-                       const std::string &remote_address) {
+/* Gloo does not expose descriptors: the socket for which IS_IT is true. */
+template <typename test> static int find_socket(test is_it) {
     int found = -1;
     DIR *all = opendir("/proc/self/fd");
     if (!all)
         throw std::system_error(errno, std::generic_category(), "/proc");
     while (struct dirent *entry = readdir(all)) {
         int fd = atoi(entry->d_name);
-        std::string peer = name_of(fd, getpeername);
-        if (!peer.empty() && (peer == remote_address ||
-                              name_of(fd, getsockname) == local_address))
+        if (is_it(fd))
             found = fd;
     }
     closedir(all);
-    if (found == -1)
-        throw std::runtime_error("no socket is connected to " + remote_address);
     return found;
+}
+
+/* ADDRESS is what getsockname or getpeername says of FD. */
+static bool has_name(int fd, int (*name)(int, struct sockaddr *, socklen_t *),
+                     const struct sockaddr_storage *address) {
+    struct sockaddr_storage found = {};
+    socklen_t size = sizeof found;
+    return !name(fd, reinterpret_cast<struct sockaddr *>(&found), &size) &&
+           found.ss_family == AF_INET &&
+           !memcmp(&found, address, offsetof(struct sockaddr_in, sin_zero));
+}
+
+/* "[127.0.0.1]:4242", without the number that Gloo of 2023 appends. */
+static std::string without_number(const Address &address) {
+    std::string text = address.str();
+    return text.substr(0, text.find('$'));
 }
 
 enum : size_t { MAX_AHEAD = GLOO_SHM_WINDOW / GLOO_CHUNK };
@@ -85,62 +81,114 @@ static size_t set_send_buffer(int socket) {
     return std::min(std::max(capacity, (size_t)1), (size_t)MAX_AHEAD);
 }
 
-/* Opens a listening pair of this rank and PEER. */
-static void listen_for(struct gloo_pairs *pairs, uint32_t peer, uint32_t rank,
-                       uint32_t size, double seconds) {
-    auto &context = pairs->contexts[peer];
-    context = pairs->devices[peer]->createContext((int)rank, (int)size);
-    /* Gloo multiplies the timeout of a connection by five. */
-    context->setTimeout(std::chrono::milliseconds((int64_t)(seconds * 200)));
-    context->createPair((int)peer);
+/* An address of this host alone that nobody guesses. Of two that connect Gloo
+ * calls from the higher. */
+static std::string draw_address(bool is_higher) {
+    unsigned char bytes[3];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        throw std::system_error(errno, std::generic_category(), "getrandom");
+    char text[INET_ADDRSTRLEN];
+    snprintf(text, sizeof text, "127.%d.%d.%d",
+             is_higher ? 1 + bytes[0] % 254 : 0, bytes[1], 2 + bytes[2] % 253);
+    return text;
 }
 
-void gloo_pairs_listen(struct gloo_pairs *pairs, const char *host,
-                       uint32_t rank, uint32_t size, double seconds) {
-    gloo::transport::tcp::attr attr(host);
-    auto device = gloo::transport::tcp::CreateDevice(attr);
-    pairs->devices.resize(size);
-    pairs->contexts.resize(size);
-    pairs->sockets.assign(size, -1);
+void gloo_pairs_open(struct gloo_pairs *pairs,
+                     const struct gloo_connect *connect, bool use_shm) {
+    const struct collective_settings *settings = &connect->settings;
+    uint32_t size = settings->size;
+    pairs->connect = connect;
+    pairs->use_shm = use_shm;
+    pairs->names.resize(size);
     pairs->unanswered.assign(size, 0);
     pairs->peers.resize(size);
     pairs->shm.resize(size);
     pairs->errors.resize(size);
     pairs->receive_buffer.resize(GLOO_CHUNK);
     pairs->window = MAX_AHEAD;
-    for (uint32_t i = 0; i < size; i++) {
-        if (i == rank)
-            continue;
-        pairs->devices[i] = device;
-        listen_for(pairs, i, rank, size, seconds);
-        auto address = pairs->contexts[i]->getPair((int)i)->address().str();
-        if (address.find('$') != std::string::npos)
-            device = gloo::transport::tcp::CreateDevice(attr);
+    gloo::transport::tcp::attr attr(draw_address(true).c_str());
+    pairs->device = gloo::transport::tcp::CreateDevice(attr);
+    pairs->context =
+        pairs->device->createContext((int)settings->rank, (int)size);
+    /* Gloo multiplies the timeout of a connection by five. */
+    pairs->context->setTimeout(
+        std::chrono::milliseconds(connect->time / 1000000 / 5));
+}
+
+/* A socket of this process that listens at *ADDRESS, for Gloo to connect to. */
+static int listen_for_gloo(struct sockaddr_storage *address) {
+    auto generic = reinterpret_cast<struct sockaddr *>(address);
+    auto in = reinterpret_cast<struct sockaddr_in *>(address);
+    socklen_t size = sizeof *in;
+    *address = {};
+    in->sin_family = AF_INET;
+    inet_pton(AF_INET, draw_address(false).c_str(), &in->sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd == -1 || bind(fd, generic, size) || listen(fd, SOMAXCONN) ||
+        getsockname(fd, generic, &size)) {
+        int error = errno;
+        if (fd != -1)
+            close(fd);
+        throw std::system_error(error, std::generic_category(),
+                                "cannot listen at a loopback address");
     }
+    return fd;
 }
 
-std::vector<char> gloo_pairs_address(const struct gloo_pairs *pairs,
-                                     uint32_t peer) {
-    return pairs->contexts[peer]->getPair((int)peer)->address().bytes();
+/* The kernel drops each packet to the listener of PAIR: nobody can call it. */
+static void deafen(gloo::transport::Pair *pair) {
+    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog filter = {1, &drop};
+    const struct sockaddr_storage address =
+        Address(pair->address().bytes()).getSockaddr();
+    int listener = find_socket([&](int fd) {
+        int listens = 0;
+        socklen_t size = sizeof listens;
+        return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) &&
+               listens && has_name(fd, getsockname, &address);
+    });
+    if (listener == -1)
+        throw std::runtime_error("Gloo listens elsewhere than it says");
+    gloo_pairs_set(listener, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
-void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
-                        const std::vector<char> &address) {
-    static const struct timeval forever = {};
-    auto &pair = pairs->contexts[peer]->getPair((int)peer);
+static void set_blocking(int socket) {
+    int flags = fcntl(socket, F_GETFL);
+    if (flags == -1 || fcntl(socket, F_SETFL, flags & ~O_NONBLOCK) == -1)
+        throw std::system_error(errno, std::generic_category(), "fcntl");
+}
+
+/* Gloo's pair connects to this process, and gets the socket of PEER in the
+ * place of its own: in its synchronous mode no thread of Gloo's uses it. */
+static void hand_over(struct gloo_pairs *pairs, uint32_t peer) {
+    struct sockaddr_storage address;
+    int socket = pairs->connect->sockets[GLOO_DATA][peer];
+    auto &pair = pairs->context->createPair((int)peer);
+    deafen(pair.get());
+    int listener = listen_for_gloo(&address);
+    try {
+        pair->connect(Address(address, 0).bytes());
+        pair->setSync(true, false);
+        pairs->names[peer] = without_number(Address(address, 0));
+        int own = find_socket(
+            [&](int fd) { return has_name(fd, getpeername, &address); });
+        if (own == -1)
+            throw std::runtime_error("no socket is connected to Gloo's pair");
+        set_blocking(socket);
+        if (dup3(socket, own, O_CLOEXEC) == -1)
+            throw std::system_error(errno, std::generic_category(), "dup3");
+    } catch (...) {
+        close(listener);
+        throw;
+    }
+    close(listener);
+}
+
+static void make_pair(struct gloo_pairs *pairs, uint32_t peer) {
+    int socket = pairs->connect->sockets[GLOO_DATA][peer];
     auto &pair_buffers = pairs->peers[peer];
-    std::string local_address =
-        without_number(Address(pair->address().bytes()));
-    pair->connect(address);
-    pair->setSync(true, false);
-    int socket =
-        fcntl(find_socket(local_address, without_number(Address(address))),
-              F_DUPFD_CLOEXEC, 0);
-    if (socket == -1)
-        throw std::system_error(errno, std::generic_category(), "dup");
-    pairs->sockets[peer] = socket;
-    gloo_pairs_set(socket, SO_RCVTIMEO, &forever, sizeof forever);
-    gloo_pairs_set(socket, SO_SNDTIMEO, &forever, sizeof forever);
+    hand_over(pairs, peer);
+    auto &pair = pairs->context->getPair((int)peer);
     pairs->window = std::min(pairs->window, set_send_buffer(socket));
     for (int operation = GLOO_SUM; operation <= GLOO_COPY; operation++)
         pair_buffers.to[operation] =
@@ -149,16 +197,7 @@ void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
         GLOO_SUM, pairs->receive_buffer.data(), pairs->receive_buffer.size());
 }
 
-void gloo_pairs_exchange(struct gloo_pairs *pairs, uint32_t peer,
-                         const void *own, void *theirs, size_t size) {
-    auto &pair_buffers = pairs->peers[peer];
-    pair_buffers.to[GLOO_SUM]->send(reinterpret_cast<uintptr_t>(own), size, 0);
-    pair_buffers.to[GLOO_SUM]->waitSend();
-    pair_buffers.from[GLOO_SUM]->waitRecv();
-    memcpy(theirs, pairs->receive_buffer.data(), size);
-}
-
-/* The messages, over TCP, by which two ranks agree on shared memory. */
+/* The messages by which two ranks agree on shared memory. */
 struct handshake {
     uint32_t ready;
     char place[128], name[GLOO_SHM_NAME]; /* of the side that offers */
@@ -166,16 +205,15 @@ struct handshake {
 
 static void send_handshake(struct gloo_pairs *pairs, uint32_t peer,
                            const struct handshake &handshake) {
-    auto &buffer = pairs->peers[peer].to[GLOO_SUM];
-    buffer->send(reinterpret_cast<uintptr_t>(&handshake), sizeof handshake, 0);
-    buffer->waitSend();
+    gloo_connect_write(pairs->connect, pairs->connect->sockets[GLOO_DATA][peer],
+                       &handshake, sizeof handshake);
 }
 
 static struct handshake receive_handshake(struct gloo_pairs *pairs,
                                           uint32_t peer) {
     struct handshake handshake;
-    pairs->peers[peer].from[GLOO_SUM]->waitRecv();
-    memcpy(&handshake, pairs->receive_buffer.data(), sizeof handshake);
+    gloo_connect_read(pairs->connect, pairs->connect->sockets[GLOO_DATA][peer],
+                      &handshake, sizeof handshake);
     handshake.place[sizeof handshake.place - 1] = 0;
     handshake.name[sizeof handshake.name - 1] = 0;
     return handshake;
@@ -237,16 +275,28 @@ static void open_as_client(struct gloo_pairs *pairs, uint32_t peer,
         gloo_shm_close(&attempt->connection);
 }
 
-void gloo_pairs_open_shm(struct gloo_pairs *pairs, uint32_t peer,
-                         bool is_server) {
+void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer) {
     struct shm_attempt attempt;
-    if (is_server)
+    if (pairs->connect->settings.rank < peer)
         open_as_server(pairs, peer, &attempt);
     else
         open_as_client(pairs, peer, &attempt);
     pairs->shm[peer] = attempt.connection;
     pairs->errors[peer] = attempt.error;
     attempt.connection = nullptr;
+    if (!pairs->shm[peer])
+        make_pair(pairs, peer);
+}
+
+std::string gloo_pairs_plain(const struct gloo_pairs *pairs, std::string text) {
+    for (uint32_t i = 0; i < pairs->names.size(); i++) {
+        const std::string &name = pairs->names[i];
+        size_t at = name.empty() ? std::string::npos : text.find(name);
+        if (at != std::string::npos)
+            text.replace(at, name.size(),
+                         gloo_connect_text(&pairs->connect->places[i].address));
+    }
+    return text;
 }
 
 static bool is_within(struct buffer *buffer, const char *data, size_t bytes) {
@@ -277,7 +327,7 @@ static void send_by_tcp(struct gloo_pairs *pairs, uint32_t to,
     buffer->waitSend();
     if (size > pairs->peers[to].largest) {
         pairs->peers[to].largest = size;
-        set_send_buffer(pairs->sockets[to]);
+        set_send_buffer(pairs->connect->sockets[GLOO_DATA][to]);
     }
 }
 
@@ -296,7 +346,7 @@ static void receive_by_tcp(struct gloo_pairs *pairs, uint32_t from,
                            enum gloo_operation operation) {
     auto &buffer = pairs->peers[from].from[operation];
     if (!buffer)
-        buffer = pairs->contexts[from]->getPair((int)from)->createRecvBuffer(
+        buffer = pairs->context->getPair((int)from)->createRecvBuffer(
             operation, pairs->data, pairs->bytes);
     buffer->waitRecv();
 }
@@ -348,16 +398,19 @@ void gloo_pairs_add(struct gloo_pairs *pairs, uint32_t from, float *sum,
     gloo_pairs_add_floats(sum, pairs->receive_buffer.data(), count);
 }
 
+static const std::vector<int> &sockets_of(const struct gloo_pairs *pairs) {
+    return pairs->connect->sockets[GLOO_DATA];
+}
+
 static bool carries_data(const struct gloo_pairs *pairs, uint32_t peer) {
-    return pairs->partners[peer] && !pairs->shm[peer] &&
-           pairs->sockets[peer] != -1;
+    return !pairs->shm[peer] && sockets_of(pairs)[peer] != -1;
 }
 
 /* So many probes that this process notices the silence before the kernel. */
 void gloo_pairs_keep_alive(struct gloo_pairs *pairs, double limit) {
     int on = 1, idle = 1, count = 127, interval = 1 + (int)(limit / 64);
-    for (uint32_t i = 0; i < pairs->sockets.size(); i++) {
-        int socket = pairs->sockets[i];
+    for (uint32_t i = 0; i < pairs->shm.size(); i++) {
+        int socket = sockets_of(pairs)[i];
         if (!carries_data(pairs, i))
             continue;
         gloo_pairs_set(socket, TCP_KEEPIDLE, &idle, sizeof idle, IPPROTO_TCP);
@@ -384,11 +437,11 @@ static bool is_unanswered(int socket, int64_t elapsed) {
 
 int64_t gloo_pairs_find_silent(struct gloo_pairs *pairs, int64_t elapsed,
                                int64_t limit) {
-    for (uint32_t i = 0; i < pairs->sockets.size(); i++) {
+    for (uint32_t i = 0; i < pairs->shm.size(); i++) {
         if (!carries_data(pairs, i))
             continue;
         int64_t *unanswered = &pairs->unanswered[i];
-        bool silent = is_unanswered(pairs->sockets[i], elapsed);
+        bool silent = is_unanswered(sockets_of(pairs)[i], elapsed);
         *unanswered = silent ? *unanswered + elapsed : 0;
         if (*unanswered > limit)
             return i;
@@ -397,7 +450,9 @@ int64_t gloo_pairs_find_silent(struct gloo_pairs *pairs, int64_t elapsed,
 }
 
 void gloo_pairs_shutdown(struct gloo_pairs *pairs) noexcept {
-    for (int socket : pairs->sockets)
+    if (!pairs->connect)
+        return;
+    for (int socket : sockets_of(pairs))
         if (socket != -1)
             shutdown(socket, SHUT_RDWR);
     for (struct gloo_shm *shm : pairs->shm)
@@ -410,10 +465,6 @@ void gloo_pairs_close(struct gloo_pairs *pairs) noexcept {
     for (struct gloo_shm *&shm : pairs->shm)
         gloo_shm_close(&shm);
     pairs->shm.clear();
-    pairs->contexts.clear();
-    pairs->devices.clear();
-    for (int socket : pairs->sockets)
-        if (socket != -1)
-            close(socket);
-    pairs->sockets.clear();
+    pairs->context.reset();
+    pairs->device.reset();
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections between each two ranks that the calling thread reads and writes
- * itself: Gloo's in its synchronous mode, and between two ranks on one host,
- * once they are connected, shared memory. A received message is added to the
+/* Connections between two ranks that the calling thread reads and writes
+ * itself: Gloo's in its synchronous mode, over sockets that have proved
+ * themselves (gloo_connect.h), or between two ranks on one host shared memory.
+ * A received message is added to the
  * data or replaces it, at the offset from the beginning of the call's data at
  * which it was sent. All errors are thrown as a std::exception. */
 #ifndef CAPSTAN_GLOO_PAIRS_H
@@ -10,6 +11,7 @@
 extern "C" {
 #include "core/net/shm/buffer.h"
 }
+#include "worker/collective/gloo_connect.h"
 #include "worker/collective/gloo_shm.h"
 
 #include <gloo/transport/buffer.h>
@@ -27,12 +29,12 @@ static constexpr size_t GLOO_CHUNK = 131072;
 enum gloo_operation { GLOO_SUM, GLOO_COPY, GLOO_OPERATIONS };
 
 struct gloo_pairs {
-    /* By rank. A connection is identified by its listening addresses, so each
-     * has its own device: Gloo of 2023 has one address per device. */
-    std::vector<std::shared_ptr<gloo::transport::Device>> devices;
-    std::vector<std::shared_ptr<gloo::transport::Context>> contexts;
-    /* By rank; duplicates, so that a shutdown is safe. */
-    std::vector<int> sockets;
+    const struct gloo_connect *connect; /* borrowed; has the sockets */
+    /* Gloo listens at an address of this host alone, drawn at random, that
+     * nobody calls. */
+    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<gloo::transport::Context> context;
+    std::vector<std::string> names; /* by rank: as Gloo's texts name it */
     /* By rank: for how long what was sent has been unacknowledged, in ns. */
     std::vector<int64_t> unanswered;
     struct pair_buffers {
@@ -44,8 +46,6 @@ struct gloo_pairs {
     std::vector<struct gloo_shm *> shm; /* by rank; NULL: none */
     std::vector<std::string> errors; /* by rank: why shared memory failed; "" */
     bool use_shm;                    /* this rank may use shared memory */
-    /* By rank: data travel between it and this rank. */
-    std::vector<bool> partners;
     std::vector<char> receive_buffer; /* the last message to be added */
     char *data;                       /* of the current call */
     size_t bytes;
@@ -59,27 +59,16 @@ struct gloo_pairs {
     size_t window;
 };
 
-/* Listens at HOST, SECONDS for each peer. */
-void gloo_pairs_listen(struct gloo_pairs *pairs, const char *host,
-                       uint32_t rank, uint32_t size, double seconds);
+/* For the ranks of CONNECT, which are connected. */
+void gloo_pairs_open(struct gloo_pairs *pairs,
+                     const struct gloo_connect *connect, bool use_shm);
 
-/* The address at which PEER reaches this rank. */
-std::vector<char> gloo_pairs_address(const struct gloo_pairs *pairs,
-                                     uint32_t peer);
+/* Makes the socket of PEER a pair. Both sides determine first whether they can
+ * share memory, which then carries the data; the socket stays idle. */
+void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer);
 
-/* Connects to PEER at its published ADDRESS. Waits for the seconds given to
- * gloo_pairs_listen. */
-void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer,
-                        const std::vector<char> &address);
-
-/* After connecting: exchanges SIZE bytes with PEER, OWN for THEIRS. */
-void gloo_pairs_exchange(struct gloo_pairs *pairs, uint32_t peer,
-                         const void *own, void *theirs, size_t size);
-
-/* After connecting, both sides determine whether they can share memory, which
- * then replaces the connection for data. One of the two is the server. */
-void gloo_pairs_open_shm(struct gloo_pairs *pairs, uint32_t peer,
-                         bool is_server);
+/* TEXT of Gloo's, in which each rank has the address where it listened. */
+std::string gloo_pairs_plain(const struct gloo_pairs *pairs, std::string text);
 
 /* The next messages belong to DATA, BYTES long on all ranks. Data sent with
  * SHARED_OPERATION stay unchanged until every receiver has read them. */
@@ -111,8 +100,7 @@ int64_t gloo_pairs_find_silent(struct gloo_pairs *pairs, int64_t elapsed,
 /* From any thread, while open: current and later calls fail. */
 void gloo_pairs_shutdown(struct gloo_pairs *pairs) noexcept;
 
-/* Closes all connections and drops messages in flight; no thread may be in a
- * call. */
+/* Drops messages in flight; no thread may be in a call. */
 void gloo_pairs_close(struct gloo_pairs *pairs) noexcept;
 
 #endif

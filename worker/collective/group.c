@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/collective/group.h"
 
+#include "core/base/log.h"
 #include "core/base/plugin.h"
 #include "core/base/time.h"
 
@@ -18,6 +19,13 @@ enum status group_find_backend(const struct collective_ops **out,
         "strategy.backend %s: %s; docs/collectives.md lists what "
         "it needs; a job with ps needs no backend",
         name, reason.text);
+}
+
+void group_log_rejected(const void *log, const char *own, const char *from,
+                        const char *why) {
+    log_warning(log, "unknown_peer_rejected",
+                "an unknown peer, %s, that called this rank at %s %s", from,
+                own, why);
 }
 
 void group_open(struct group *ranks, const struct collective_ops *ops,

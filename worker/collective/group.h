@@ -30,6 +30,11 @@ struct group {
     atomic_uint_least64_t bytes; /* sent to other ranks */
 };
 
+/* Logs a refused connection: `reject` of collective_settings, whose context is
+ * a struct log. */
+void group_log_rejected(const void *log, const char *own, const char *from,
+                        const char *why);
+
 /* Opens the group, not connected yet. */
 void group_open(struct group *ranks, const struct collective_ops *ops,
                 uint32_t rank, uint32_t size);

@@ -117,6 +117,8 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
                       time_from_seconds(settings->job->timeouts.peer))),
                   .shm = settings->process->shm,
                   .proof = link_keys_proof(settings->process->keys),
+                  .reject = group_log_rejected,
+                  .reject_context = settings->process->log,
                   .device = settings->device},
         .weights = settings->weights,
         .gradients = settings->gradients,

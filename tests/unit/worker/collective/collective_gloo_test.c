@@ -89,7 +89,7 @@ GLOO_TEST(a_rank_with_another_key_or_none_is_refused) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
                                        .size = 2,
-                                       .timeout = 20,
+                                       .timeout = 2,
                                        .prepare = prepares[i]};
         struct rendezvous_fake *rendezvous = rendezvous_fake_open();
         for (uint32_t rank = 0; rank < 2; rank++)

@@ -184,8 +184,7 @@ static void connect_with_bad_peers(struct rendezvous_fake *rendezvous,
     gloo_fixture_end(mine, rank, status, why.text);
 }
 
-/* Gloo's thread throws at some of them, which must not end the process. */
-TEST(a_bad_peer_that_resets_its_connection_ends_no_process) {
+TEST(a_bad_peer_that_resets_its_connection_harms_no_rank) {
     for (int round = 0; round < 3; round++) {
         struct gloo_fixture fixture = {
             .ops = gloo_fixture_load(), .shm = true, .size = 2, .timeout = 2};
@@ -193,8 +192,7 @@ TEST(a_bad_peer_that_resets_its_connection_ends_no_process) {
         for (uint32_t i = 0; i < 2; i++)
             rendezvous_fake_start(rendezvous, i, connect_with_bad_peers,
                                   &fixture);
-        for (uint32_t i = 0; i < 2; i++)
-            assert_in_range(rendezvous_fake_await_exit(rendezvous, i), 0, 1);
+        gloo_fixture_expect_success(rendezvous, 2);
         rendezvous_fake_close(&rendezvous);
     }
 }
@@ -224,7 +222,6 @@ static void fail_with_bad_peers(struct rendezvous_fake *rendezvous,
     gloo_fixture_end(rendezvous, rank, STATUS_OK, "it met nobody");
 }
 
-/* Gloo's thread throws while what it holds is freed, or before. */
 TEST(a_bad_peer_that_resets_does_not_delay_closing) {
     struct gloo_fixture fixture = {
         .ops = gloo_fixture_load(), .shm = true, .size = 2, .timeout = 2};
