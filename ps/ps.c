@@ -69,8 +69,10 @@ static enum status open_server(struct ps *ps, struct failure *why) {
                               sizeof *ps->table_counts);
     ps->rule_steps = calloc(ps->num_blocks + 1, sizeof *ps->rule_steps);
     ps->noted_clocks = calloc(plan->num_ranks + 1, sizeof *ps->noted_clocks);
+    ps->parties = calloc(plan->num_ranks + 1, sizeof *ps->parties);
     ps->noted_round = plan->run_schedule.start;
-    if (!ps->table_counts || !ps->rule_steps || !ps->noted_clocks)
+    if (!ps->table_counts || !ps->rule_steps || !ps->noted_clocks ||
+        !ps->parties)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
     status = ps_snapshot_open(ps, why);
     if (status)
@@ -85,6 +87,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
         .ids = ps->ids,
         .num_blocks = ps->num_blocks,
         .num_ranks = plan->num_ranks,
+        .parties = ps->parties,
         .replicas = plan->replicas,
         .all_replicas = plan_all_replicas(plan),
         .groups = plan->groups,
@@ -162,8 +165,11 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
             (struct gate_slot){.incarnation = view->slots[r]->incarnation,
                                .from = view->slots[r]->from_clock,
                                .live = view->slots[r]->live};
-    for (size_t r = 0; r < view->n_slots; r++)
+    for (size_t r = 0; r < view->n_slots; r++) {
+        ps->parties[r] =
+            cluster_party(view->slots[r]->role, view->slots[r]->index);
         live += slots[r].live;
+    }
     health_note(ps->process.health, EVENT_VIEW, view->number, NULL, live);
     if (!ps->round_since)
         ps->round_since = time_now();
@@ -269,6 +275,7 @@ static void ps_close_all(struct ps *ps) {
     free(ps->table_counts);
     free(ps->rule_steps);
     free(ps->noted_clocks);
+    free(ps->parties);
 }
 
 static void ps_send_ready(struct ps *ps) {
@@ -343,12 +350,14 @@ static bool handle_discovery(struct ps *ps, struct link_frame *frame,
 }
 
 /* Of the messages of a push the first. */
-static void note_push(struct ps *ps, const Capstan__DataHeader *header) {
+static void note_push(struct ps *ps, struct link_frame *frame,
+                      const Capstan__DataHeader *header) {
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__PUSH ||
         header->rank >= ps->plan->num_ranks ||
         ps->noted_clocks[header->rank] >= header->clock ||
         !update_core_is_current(server_update_core(ps->server), header->rank,
-                                header->incarnation))
+                                header->incarnation) ||
+        !server_may_speak(ps->server, frame, header))
         return;
     ps->noted_clocks[header->rank] = header->clock;
     health_note(ps->process.health, EVENT_RECEIVED, header->clock, NULL,
@@ -386,7 +395,7 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
         link_release(frame);
         return STATUS_OK;
     }
-    note_push(ps, header);
+    note_push(ps, frame, header);
     enum status status = server_handle(ps->server, frame, header, why);
     note_rounds(ps);
     return status;

@@ -42,9 +42,10 @@ struct ps {
     uint64_t *rule_steps;      /* [num_blocks], restored */
     uint64_t chief;            /* its incarnation */
     uint64_t shm_key;          /* key of the shared-memory endpoint; 0: none */
-    int64_t round_since;    /* when it closed (with staleness the last push was
-                               applied), or the first view came; 0: no view has */
-    uint64_t noted_round;   /* that one */
+    int64_t round_since;  /* when it closed (with staleness the last push was
+                             applied), or the first view came; 0: no view has */
+    uint64_t noted_round; /* that one */
+    struct link_party *parties; /* [num_ranks], as of the last view */
     uint64_t *noted_clocks; /* [num_ranks]: of the last push noted of each */
     uint64_t reported_step; /* staleness > 0: global step last reported to the
                                chief */

@@ -29,6 +29,8 @@ struct server_settings {
     const uint32_t *ids; /* local blocks, in the plan's order, */
     uint32_t num_blocks; /* of which the last are partitions of tables */
     uint32_t num_ranks;
+    const struct link_party *parties; /* [num_ranks]: who has the rank, as of
+                                         the last view; NULL: the chief */
     const uint32_t *replicas; /* [num_ranks]: device replicas whose gradients
                                  one push of the rank sums; NULL: 1 each */
     uint32_t all_replicas;    /* sum over all ranks; 0: num_ranks */
@@ -80,6 +82,11 @@ struct update_core *server_update_core(struct server *server);
 
 /* Sets the snapshots that peers may pull. */
 void server_set_snapshots(struct server *server, struct snapshots *snapshots);
+
+/* May FRAME, with HEADER, speak for its rank, as far as keys tell
+ * (link_is_from)? Also the chief's key may: its process may have a trainer. */
+bool server_may_speak(const struct server *server, struct link_frame *frame,
+                      const Capstan__DataHeader *header);
 
 /* Handles one message. Keeps FRAME's payload if needed and releases FRAME. May
  * hold acks back for server_flush, to batch them. Returns an error only for a

@@ -10,6 +10,7 @@
 #include "core/base/time.h"
 #include "core/base/trace.h"
 #include "core/tensor/rule_form.h"
+#include "proto/cluster/cluster.h"
 #include "proto/holder/snapshots.h"
 #include "proto/messages/ps_links.h"
 #include "proto/plan/encoding.h"
@@ -643,6 +644,21 @@ static void answer_probe(struct server *server, const struct link_frame *frame,
                           echoes, frame, header);
 }
 
+static bool has_key_of_chief(const struct server *server,
+                             struct link_frame *frame) {
+    return link_is_from(server->settings.link, frame,
+                        cluster_party(CLUSTER_CHIEF, 0));
+}
+
+bool server_may_speak(const struct server *server, struct link_frame *frame,
+                      const Capstan__DataHeader *header) {
+    const struct server_settings *s = &server->settings;
+    if (has_key_of_chief(server, frame))
+        return true;
+    return s->parties && header->rank < s->num_ranks &&
+           link_is_from(s->link, frame, s->parties[header->rank]);
+}
+
 const char *server_receive(struct server *server, struct link_frame *frame,
                            Capstan__DataHeader *header) {
     if (header->run != server->settings.process->run)
@@ -652,10 +668,14 @@ const char *server_receive(struct server *server, struct link_frame *frame,
         return NULL;
     }
     if (is_from_chief(server, header))
-        return serve_chief(server, frame, header);
+        return has_key_of_chief(server, frame)
+                   ? serve_chief(server, frame, header)
+                   : "an order of the chief's, by the key of another process";
     if (!update_core_is_current(server->update_core, header->rank,
                                 header->incarnation))
         return "not in this ps's view: the chief has not named you, or has "
                "declared you gone";
+    if (!server_may_speak(server, frame, header))
+        return "a message by the key of another process than that trainer's";
     return dispatch(server, frame, header);
 }

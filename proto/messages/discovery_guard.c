@@ -49,6 +49,14 @@ void discovery_guard_receive(struct discovery_guard *guard, struct link *link,
                              struct link_frame *frame, const char *address) {
     const char *hosts[MAX_HOSTS];
     char from[64];
+    if (!link_is_from(link, frame, cluster_party(CLUSTER_CHIEF, 0))) {
+        if (link_may_log(link, "a discovery message by another key"))
+            log_warning(guard->log, "chief_address_ignored",
+                        "a message to join the chief at %.64s is ignored: it "
+                        "has not the chief's key",
+                        address);
+        return;
+    }
     if (!guard->cluster) {
         if (!is_named_chief(guard, address) &&
             link_may_log(link, "a discovery message"))

@@ -6,6 +6,7 @@
 #include "proto/messages/message.h"
 
 #include "core/base/trace.h"
+#include "proto/cluster/cluster.h"
 #include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
 
@@ -145,12 +146,19 @@ enum status message_check_view(const Capstan__View *view, uint32_t ranks,
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a view of %zu trainers (the plan has %u)",
                            view->n_slots, ranks);
-    for (size_t r = 0; r < view->n_slots; r++)
-        if (view->slots[r]->incarnation && !view->slots[r]->from_clock)
+    for (size_t r = 0; r < view->n_slots; r++) {
+        const Capstan__Slot *slot = view->slots[r];
+        if (slot->incarnation && !slot->from_clock)
             return status_fail(why, FAILURE_BAD_MESSAGE,
                                "a view in which trainer %zu begins at clock 0 "
                                "(the first is 1)",
                                r);
+        if (slot->role >= CLUSTER_ROLES)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "a view in which trainer %zu has role %u (at "
+                               "most %d)",
+                               r, slot->role, CLUSTER_ROLES - 1);
+    }
     return STATUS_OK;
 }
 

@@ -73,6 +73,7 @@ void server_fixture_open(struct server_fixture *fixture, uint32_t ranks) {
                                        .ids = fixture->ids,
                                        .num_blocks = fixture->num_mine,
                                        .num_ranks = ranks,
+                                       .parties = fixture->parties,
                                        .replicas = fixture->replicas,
                                        .threads = fixture->threads,
                                        .awaits_values = fixture->awaits_values,

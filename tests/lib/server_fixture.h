@@ -28,6 +28,7 @@ struct server_fixture {
     uint32_t threads; /* of the service */
     bool awaits_values;
     const uint32_t *replicas;
+    const struct link_party *parties;
     struct server *server;
     struct link *trainers[SERVER_FIXTURE_MAX_RANKS];
     struct gate_slot slots[SERVER_FIXTURE_MAX_RANKS];

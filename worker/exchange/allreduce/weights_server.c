@@ -157,7 +157,7 @@ static const char *handle_request(struct weights_server *server,
 }
 
 static void handle_frame(struct weights_server *server,
-                         const struct link_frame *frame) {
+                         struct link_frame *frame) {
     Capstan__DataHeader *header;
     struct failure why;
     bool is_valid = !message_read_data(
@@ -169,7 +169,8 @@ static void handle_frame(struct weights_server *server,
         return;
     }
     if (!is_valid || header->run != server->settings.process->run ||
-        header->incarnation != server->settings.chief) {
+        header->incarnation != server->settings.chief ||
+        !link_is_from(server->link, frame, cluster_party(CLUSTER_CHIEF, 0))) {
         if (link_may_log(server->link, "a message that is not the chief's"))
             log_warning(server->settings.process->log, "message_refused",
                         "a message that is not the chief's reached the port "
