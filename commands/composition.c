@@ -299,17 +299,22 @@ struct strategy_case composition_members(const struct options *options,
             cluster->takes_num_ps ? STRATEGY_BY_RANKS : STRATEGY_BY_LISTS};
 }
 
+static struct job_source source_of(const struct options *options) {
+    return (struct job_source){.models = &model_schemas,
+                               .path = options->job,
+                               .deepspeed = options->deepspeed,
+                               .overrides = options->sets,
+                               .num_overrides = options->num_sets};
+}
+
 static enum status load_job(struct composition *composition, bool external,
                             const struct log *log, struct failure *why) {
     const struct options *options = composition->options;
     const char *sets[OPTIONS_MAX_SETS + 1];
     char dir[4200];
-    struct job_source source = {.models = &model_schemas,
-                                .path = options->job,
-                                .deepspeed = options->deepspeed,
-                                .overrides = sets,
-                                .num_overrides = options->num_sets,
-                                .external = external};
+    struct job_source source = source_of(options);
+    source.overrides = sets;
+    source.external = external;
     if (!options->job && !options->deepspeed && !external)
         return status_fail(why, FAILURE_JOB_MISSING,
                            "this process leads the run and needs the job: "
@@ -404,9 +409,8 @@ static void log_secret(const struct log *log, bool allreduce) {
              "and workers send each other is encrypted, by TCP also on one "
              "host%s",
              allreduce ? ", but trainers send each other gradients and weights "
-                         "in the clear, over ports of Gloo's that no secret "
-                         "guards against an attack: keep these in a network "
-                         "that you trust"
+                         "in the clear, over connections that are proved and "
+                         "not encrypted: keep these in a network that you trust"
                        : "");
 }
 
@@ -496,6 +500,19 @@ static enum status add_chief(struct composition *composition,
     return STATUS_OK;
 }
 
+/* The keys of a job that is refused: without them anybody would be answered. */
+static enum status open_keys_of_refused(struct composition *composition) {
+    struct job_source source = source_of(composition->options);
+    struct failure ignored;
+    char *secret_file;
+    bool usable = job_find_secret_file(&secret_file, &source);
+    enum status status =
+        usable ? composition_open_keys(composition, secret_file, &ignored)
+               : STATUS_CONFIG;
+    free(secret_file);
+    return status;
+}
+
 enum status composition_add_refusal(struct composition *composition,
                                     const struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -505,9 +522,9 @@ enum status composition_add_refusal(struct composition *composition,
         return STATUS_RETRY;
     job->timeouts = (struct job_timeouts){
         .join = JOIN_TIMEOUT, .peer = PEER_TIMEOUT, .stop = STOP_TIMEOUT};
-    struct failure ignored;
-    if (composition_open_keys(composition, NULL, &ignored))
-        return failure_code_status(ignored.code);
+    enum status status = open_keys_of_refused(composition);
+    if (status)
+        return status;
     struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,

@@ -744,6 +744,23 @@ enum status job_load(struct job **out, const struct job_source *source,
     return status;
 }
 
+bool job_find_secret_file(char **out, const struct job_source *source) {
+    struct diagnostics ignored = {.where = NULL};
+    struct failure why;
+    char *folder = NULL;
+    json_t *tree = NULL;
+    *out = NULL;
+    if (merge_sources(&tree, source, &ignored, &why))
+        return true;
+    const json_t *value = job_tree_get(tree, "security.secret_file");
+    if (value && !find_folder(&folder, source->path, &why))
+        *out = job_value_join(folder, json_string_value(value));
+    bool usable = !value || *out;
+    free(folder);
+    json_decref(tree);
+    return usable;
+}
+
 enum status job_parse(struct job **out, const char *text,
                       const struct job_models *models, struct failure *why) {
     *out = NULL;

@@ -289,6 +289,11 @@ enum status job_parse(struct job **out, const char *text,
                       const struct job_models *models,
                       struct failure *why) MUST_CHECK;
 
+/* *OUT is the path of security.secret_file in a job that may be wrong in any
+ * other way, NULL if it names none or cannot be read at all; the caller frees
+ * it. False: what it names is no path. */
+bool job_find_secret_file(char **out, const struct job_source *source);
+
 /* Frees *JOB (may be NULL) and clears it. */
 void job_free(struct job **job);
 

@@ -263,8 +263,7 @@ static bool has_allowed_suffix(const struct job_key *key, const char *path) {
     return false;
 }
 
-/* PATH below FOLDER, which the caller frees; NULL if it is not a path. */
-static char *job_value_join(const char *folder, const char *path) {
+char *job_value_join(const char *folder, const char *path) {
     if (!path || !*path || (*path != '/' && !folder))
         return NULL;
     if (*path == '/')

@@ -45,4 +45,7 @@ void job_init_allowed(bool by_fans, char *text, size_t size);
 /* The same as a JSON Schema, which the caller frees. */
 json_t *job_init_schema(bool by_fans);
 
+/* PATH below FOLDER, which the caller frees; NULL if it is not a path. */
+char *job_value_join(const char *folder, const char *path);
+
 #endif
