@@ -256,6 +256,7 @@ static enum status worker_control_handle_welcome(
                                        .num_ranks = worker->num_ranks,
                                        .joins_late = welcome->under_way,
                                        .requests_assignment = true,
+                                       .has_secret = worker->process.keys,
                                        .loops = worker->process.loops,
                                        .external = worker->settings->external};
     trainer.reported = worker->settings->local_peers.reported >= 0;
@@ -606,9 +607,24 @@ static void fill_device_limit(const struct worker *worker,
     limit_text->limit.free = device->free;
 }
 
-/* A trainer that computes on the CPU or never reduces does not load NCCL. */
-static bool needs_nccl(const struct job *job) {
-    return job->strategy != JOB_PS && job->backend == JOB_BACKEND_AUTO;
+/* Why NCCL cannot be used where the job leaves the choice; NULL: it can. A
+ * trainer that computes on the CPU or never reduces does not load it. */
+static char *find_nccl_problem(const struct worker *worker,
+                               const struct trainer_report *report,
+                               struct failure *missing) {
+    const struct job *job = worker->job;
+    const void *table;
+    if (!report->num_devices || job->strategy == JOB_PS ||
+        job->backend != JOB_BACKEND_AUTO)
+        return NULL;
+    enum status status =
+        worker->process.keys
+            ? status_fail(missing, FAILURE_COLLECTIVE_UNUSABLE,
+                          "nobody authenticates its connections, and this run "
+                          "has a secret")
+            : plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
+                          missing);
+    return status ? missing->text : NULL;
 }
 
 /* The groups of an external model are the caller's, else the job's; of its
@@ -640,7 +656,6 @@ static void worker_send_model_spec(struct worker *worker,
     struct device_limit devices[JOB_MAX_DEVICES];
     Capstan__MemoryLimit *limits[JOB_MAX_DEVICES];
     struct failure missing;
-    const void *table;
     const struct layout *layout = trainer_layout(worker->trainer);
     Capstan__ModelSpec model_spec = CAPSTAN__MODEL_SPEC__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -657,10 +672,9 @@ static void worker_send_model_spec(struct worker *worker,
         model_spec.batches_per_epoch = RUN_SCHEDULE_NO_EPOCHS;
     model_spec.n_devices = report->num_devices;
     model_spec.devices = limits;
-    if (report->num_devices && needs_nccl(worker->job) &&
-        plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
-                    &missing))
-        model_spec.without_nccl = missing.text;
+    char *nccl_problem = find_nccl_problem(worker, report, &missing);
+    if (nccl_problem)
+        model_spec.without_nccl = nccl_problem;
     for (uint32_t i = 0; i < report->num_devices; i++) {
         fill_device_limit(worker, &report->devices[i], &devices[i]);
         limits[i] = &devices[i].limit;

@@ -20,14 +20,20 @@ static bool local_group_is_async(const struct local_group *local_group) {
     return local_group->members[0].device_replica.executor.device.ops->async;
 }
 
-/* Uses NCCL for the sums if the devices are CUDA's and the plugin is
- * available. */
+/* Uses NCCL for the sums if the devices are CUDA's, the plugin is available and
+ * the run has no secret. */
 static void find_collective(struct local_group *group,
-                            const struct collective_ops *nccl) {
+                            const struct collective_ops *nccl,
+                            bool has_secret) {
     struct failure why;
     const void *table = nccl;
     enum status status = STATUS_OK;
-    if (!nccl && group->count > 1)
+    if (!nccl && group->count > 1 && has_secret)
+        status = status_fail(&why, FAILURE_COLLECTIVE_UNUSABLE,
+                             "NCCL would open a port of this host, whose "
+                             "connections nobody authenticates, and this run "
+                             "has a secret");
+    else if (!nccl && group->count > 1)
         status = plugin_find(&table, "nccl", COLLECTIVE_SYMBOL, COLLECTIVE_ABI,
                              &why);
     group->collective = status ? NULL : table;
@@ -86,7 +92,7 @@ enum status local_group_find(struct local_group *group,
          i++)
         status = add_device(group, *request, i, why);
     if (!status)
-        find_collective(group, search->nccl);
+        find_collective(group, search->nccl, search->has_secret);
     return status;
 }
 

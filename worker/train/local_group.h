@@ -70,6 +70,7 @@ struct local_group_search {
     uint32_t max_devices; /* 0: any number */
     /* Sums on devices; NULL: capstan-nccl.so, if it works. */
     const struct collective_ops *nccl;
+    bool has_secret; /* of the run: not by capstan-nccl.so */
     const struct log *log;
 };
 

@@ -119,6 +119,7 @@ static enum status trainer_device_find(struct trainer *trainer,
                                         .alone = alone,
                                         .max_devices = settings->job->devices,
                                         .nccl = settings->nccl,
+                                        .has_secret = settings->has_secret,
                                         .log = settings->log};
     return local_group_find(&trainer->local_group, &search, why);
 }

@@ -34,6 +34,7 @@ struct trainer_settings {
                                  the device's users */
     const struct device_ops *cuda;     /* see device.h, or NULL */
     const struct collective_ops *nccl; /* see local_group.h, or NULL */
+    bool has_secret;                   /* as well */
     const struct rule_loops *loops;    /* NULL: the best for this CPU */
     struct external *external; /* computes in place of the trainer's thread;
                                   NULL: the job's model is built in */
