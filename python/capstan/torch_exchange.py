@@ -348,16 +348,41 @@ class Trained:
 
 
 class Buffer:
-    """A tensor of the model that has no gradient."""
+    """A tensor of the model that has no gradient.
 
-    def __init__(self, name: str, tensor: Tensor, kind: str) -> None:
+    PLACE: of the module that has it, the tensors by name, and the name there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tensor: Tensor,
+        kind: str,
+        place: tuple[dict[str, Tensor | None], str] | None,
+    ) -> None:
         self.name = name
         self.tensor = tensor
+        self._place = place
         self.version = tensor._version  # when it was pushed
         self.kind = kind
         self.number = -1
         self.values = host_copy(tensor)  # where the run writes
         self.sent: Tensor | None = None  # what the run reads, until the wait
+
+    def find(self) -> None:
+        """Takes the tensor that a module has assigned in place of the last."""
+        found = self._place[0].get(self._place[1]) if self._place else None
+        if found is None or found is self.tensor:
+            return
+        old = self.tensor
+        if (found.shape, found.dtype) != (old.shape, old.dtype):
+            raise wrong(
+                f'tensor "{self.name}" was assigned anew with '
+                f"{tuple(found.shape)} of {found.dtype}; expected is "
+                f"{tuple(old.shape)} of {old.dtype}, as at the start"
+            )
+        check_elements(self.name, found)
+        self.tensor, self.version = found, -1
 
     def send(self) -> None:
         """Begins to copy the tensor to SENT."""
@@ -375,7 +400,62 @@ class Buffer:
     def arrived(self) -> None:
         """The run has written VALUES, of which a copy begins."""
         if self.values.data_ptr() != self.tensor.data_ptr():
+            was_sent = self.version == self.tensor._version
             self.tensor.detach().copy_(self.values, non_blocking=True)
+            if was_sent:
+                self.version = self.tensor._version
+
+
+class Written:
+    """Finds what a script writes into those of BUFFERS that are rank 0's past
+    autograd, such as by .data, of which a part is compared in each step."""
+
+    def __init__(self, buffers: list[Buffer]) -> None:
+        own = [b for b in buffers if b.kind == "assigned" and b.values.numel()]
+        of_run = [b.values.data_ptr() == b.tensor.data_ptr() for b in own]
+        self._here = [b for b, here in zip(own, of_run) if here]
+        self._elsewhere = [
+            b
+            for b, here in zip(own, of_run)
+            if not here and b.tensor.is_floating_point()
+        ]
+        self._bytes = [
+            b.values.numpy().reshape(-1).view(np.uint8).data for b in self._here
+        ]
+        self._first = [0] * len(self._here)
+        self._given: list[bytes] = []
+        self._norms: Tensor | None = None
+
+    def keep(self) -> None:
+        """The run's values are in the tensors."""
+        for number, whole in enumerate(self._bytes):
+            first = self._first[number] + _COMPARED
+            self._first[number] = first if first < len(whole) else 0
+        self._given = self._read()
+        self._norms = self._measure()
+
+    def _read(self) -> list[bytes]:
+        return [
+            whole[first : first + _COMPARED].tobytes()
+            for whole, first in zip(self._bytes, self._first)
+        ]
+
+    def _measure(self) -> Tensor | None:
+        if not self._elsewhere:
+            return None
+        parts = [b.tensor.detach().flatten() for b in self._elsewhere]
+        norms = torch._foreach_norm([p[: _COMPARED // 4] for p in parts])
+        return torch.stack([norm.cpu() for norm in norms])
+
+    def found(self) -> set[Buffer]:
+        """Those that were written since."""
+        pairs = zip(self._here, self._given, self._read())
+        found = {b for b, given, now in pairs if given != now}
+        norms = self._measure()
+        if norms is not None and self._norms is not None:
+            changed = (norms != self._norms).tolist()
+            found |= {b for b, is_new in zip(self._elsewhere, changed) if is_new}
+        return found
 
 
 class Exchange:
@@ -416,6 +496,7 @@ class Exchange:
         devices = {p.device for p in model.parameters()}
         self._lock = threading.RLock() if len(devices) > 1 else None
         name_of = namer(model)
+        self._owners = dict(model.named_modules())
         group_of = {p: i for i, group in enumerate(groups) for p in group}
         for given, parameter in model.named_parameters():
             name = name_of(given)
@@ -425,7 +506,7 @@ class Exchange:
             else:
                 if parameter in group_of:
                     self._frozen.append((name, parameter))
-                self._declare_buffer(name, parameter, "assigned")
+                self._declare_buffer(given, name, parameter, "assigned")
         unknown = set(group_of).difference(model.parameters())
         if unknown:
             shapes = ", ".join(str(tuple(p.shape)) for p in unknown)
@@ -433,9 +514,9 @@ class Exchange:
                 f"the optimiser has parameters of shapes {shapes} that are "
                 "not in the model"
             )
-        for name, buffer in model.named_buffers():
+        for given, buffer in model.named_buffers():
             kind = "averaged" if buffer.is_floating_point() else "assigned"
-            self._declare_buffer(name_of(name), buffer, kind)
+            self._declare_buffer(given, name_of(given), buffer, kind)
         if in_place:
             self._take_turns()
             check_apart(
@@ -446,6 +527,7 @@ class Exchange:
                 else "",
             )
         self._turn = self.trained
+        self._written = Written(self.buffers)
         for name, module in model.named_modules():
             if isinstance(module, Rows):
                 module.declare(run, name_of(name))
@@ -468,11 +550,16 @@ class Exchange:
         t.number = self._declare(name, t.values, "trained", group, t.mean)
         self.trained.append(t)
 
-    def _declare_buffer(self, name: str, tensor: Tensor, kind: str) -> None:
+    def _declare_buffer(
+        self, given: str, name: str, tensor: Tensor, kind: str
+    ) -> None:
         if tensor.dtype not in (torch.float32, torch.int64):
             return
         check_elements(name, tensor)
-        b = Buffer(name, tensor, kind)
+        module, _, own = given.rpartition(".")
+        owner = self._owners.get(module)
+        place = (owner._buffers, own) if owner and own in owner._buffers else None
+        b = Buffer(name, tensor, kind, place)
         b.number = self._declare(name, b.values, kind, 0)
         self.buffers.append(b)
 
@@ -533,6 +620,8 @@ class Exchange:
             b.arrived()
         if arrived:
             self._copies.end()
+        if self.run.rank == 0:
+            self._written.keep()
 
     def settle(self) -> None:
         """The run may write: what it has brought is on the GPUs."""
@@ -730,7 +819,14 @@ class Exchange:
 
     def _push_buffers(self, has_batch: bool) -> None:
         rank = self.run.rank
-        sending = {b for b in self.buffers if has_batch and b.has_news(rank)}
+        for b in self.buffers:
+            b.find()
+        written = self._written.found() if has_batch and rank == 0 else ()
+        sending = {
+            b
+            for b in self.buffers
+            if has_batch and (b.has_news(rank) or b in written)
+        }
         for b in sending:
             b.send()
         if sending:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
@@ -105,6 +106,7 @@ class Rule(torch.optim.Optimizer):
     _kind: type  # the optimiser's own class
     _opt_called: bool
     _hooks: list[Any] = []
+    _held: list[set[int]] = []  # by group: identities of its parameters
     _trained: list[Trained]  # the optimiser's own parameters
 
     def capstan_open(
@@ -127,6 +129,7 @@ class Rule(torch.optim.Optimizer):
 
     def _take(self, exchange: Exchange, trained: list[Trained]) -> None:
         self._exchange, self._trained = exchange, trained
+        self._held = self._groups_hold()
         if not self._run.is_stale:  # else step() sends
             self._hooks = [self._hooked(t) for t in trained]
 
@@ -152,6 +155,24 @@ class Rule(torch.optim.Optimizer):
     def capstan_follow(self) -> bool:
         """Takes a step without a batch. Did other ranks have one?"""
         raise NotImplementedError
+
+    def _check_groups(self) -> None:
+        """Raises ConfigError if a group has a parameter that the run does not
+        train in it."""
+        groups = self._groups_hold()
+        if groups != self._held and not self._may_hold(groups):
+            raise wrong(
+                "the parameters in optimizer.param_groups have changed since "
+                "DistributedOptimizer: add them before it; to stop some, set "
+                "requires_grad to False, or take "
+                "DistributedOptimizer(..., rule='worker')"
+            )
+
+    def _groups_hold(self) -> list[set[int]]:
+        return [set(map(id, group["params"])) for group in self.param_groups]
+
+    def _may_hold(self, groups: list[set[int]]) -> bool:
+        return False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if "_exchange" in self.__dict__:
@@ -196,6 +217,23 @@ def _without_tensors(value: Any) -> Any:
     return value
 
 
+_ON_THE_PS = (
+    "by rule server the optimiser's state is on the ps: read it by "
+    "optimizer.state_dict(); a script that changes it takes "
+    "DistributedOptimizer(..., rule='worker')"
+)
+
+
+class _OnThePs(dict[Tensor, dict[str, Any]]):
+    """What optimizer.state is by rule server: without any."""
+
+    def __missing__(self, parameter: Tensor) -> dict[str, Any]:
+        raise wrong(_ON_THE_PS)
+
+    def clear(self) -> None:
+        raise wrong(_ON_THE_PS)
+
+
 class Server(Rule):
     """The ps apply the optimiser's rule; step() brings the new weights."""
 
@@ -208,7 +246,7 @@ class Server(Rule):
     def _start(self) -> None:
         self._name = _server_rule(self._kind, self.param_groups[0])
         self._run.set_optimizer(self._name)
-        self.state.clear()  # Adagrad's first, which is the ps's
+        self._forget_state()  # Adagrad's first, which is the ps's
         self._send_groups()
         if self._lazy:
             self._wait_in_modules(self._exchange.model)
@@ -265,6 +303,7 @@ class Server(Rule):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._check_groups()
         sent = self._run._tables or not self._run.is_stale  # in backward()
         if not sent and self._overflows():
             return loss
@@ -329,7 +368,18 @@ class Server(Rule):
                 self._told = copy.deepcopy(told["state"])
             return told
         finally:
-            self.state.clear()
+            self._forget_state()
+
+    @property
+    def state(self) -> Any:
+        return self.__dict__["state"]
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        raise wrong(_ON_THE_PS)
+
+    def _forget_state(self) -> None:
+        self.__dict__["state"] = _OnThePs()
 
     def _fetch_state(self) -> None:
         """Sets self.state."""
@@ -347,7 +397,7 @@ class Server(Rule):
         step = self._fetch(t, "step", torch.empty(()))
         if not step and self._kind is not torch.optim.Adagrad:
             return
-        state = self.state[t.parameter]
+        state = self.state.setdefault(t.parameter, {})
         if self._kind is not torch.optim.SGD:
             state["step"] = step
         for key in keys:
@@ -381,6 +431,7 @@ class Server(Rule):
                 "DistributedOptimizer, which then takes rule 'worker'"
             )
         super().load_state_dict(state_dict)
+        self._forget_state()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._lazy and not set_to_none:
@@ -510,6 +561,10 @@ class Own(Rule):
             for place, value in enumerate(_numbers(values))
         }
 
+    def _may_hold(self, groups: list[set[int]]) -> bool:
+        """Each rank may leave parameters out of its own steps."""
+        return set[int]().union(*groups) <= set[int]().union(*self._held)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What was saved in another memory format takes the parameter's.
 
@@ -586,6 +641,7 @@ class Adder(Own):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Steps the optimiser; the model then has the run's weights."""
         self._opt_called = True  # for schedulers
+        self._check_groups()
         if self._run.ended:
             self._run._leave()
         if self._has_loaded:
@@ -744,6 +800,7 @@ class Worker(Own):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the means to this rank's weights."""
         self._opt_called = True  # for schedulers
+        self._check_groups()
         if closure is None:
             self._take_part()
             loss = super().step()
@@ -757,7 +814,12 @@ class Worker(Own):
     def _closed(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
         self._take_part()
-        return loss
+        if not issubclass(self._kind, torch.optim.LBFGS) or self._run.size == 1:
+            return loss
+        # It chooses its steps by the loss, and a rank's is of its own samples.
+        return torch.from_numpy(
+            self._run.all_reduce(np.array(float(loss), np.float32), "mean")
+        )
 
     def capstan_follow(self) -> bool:
         """Takes a step without a batch. Did other ranks have one?"""

@@ -33,6 +33,11 @@ FLAGS = [
 ADAM = {"optimizer": "AdamW", "settings": {"lr": 0.01, "weight_decay": 0.1}}
 
 
+HAS_SCALER = unittest.skipUnless(
+    hasattr(torch.amp, "GradScaler"), "this torch scales on GPUs only"
+)
+
+
 def ranks(name, ps, workers=2, **arguments):
     return Cluster("torch_ranks.py", name, ps, workers, **arguments)
 
@@ -194,6 +199,34 @@ class Equality(unittest.TestCase):
                 for worker in "worker0", "worker1":
                     found = run.result(worker)
                     self.assertLess(distance(found, expected), 1e-5)
+
+    def test_buffers_that_are_assigned_anew(self):
+        for rule in "server", "worker":
+            self.check(model="running", steps=20, rule=rule)
+
+    def test_frozen_weights_that_the_script_writes(self):
+        for rule in "server", "worker":
+            self.check(model="taught", steps=20, rule=rule)
+        late = {"gpus": 1, "clusters": {"ps": CLUSTERS["ps"]}}
+        self.check(model="taught", steps=20, rule="worker", **late)
+
+    def test_an_optimiser_that_follows_the_loss(self):
+        """It is that of all samples, on each rank."""
+        settings = {"lr": 0.5, "max_iter": 4}
+        for more in {}, {"line_search_fn": "strong_wolfe"}:
+            keys = {"steps": 2, **settings, **more}
+            with self.subTest(**more), ranks("closures", 1, **keys) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                zero, one = run.result("worker0"), run.result("worker1")
+            self.assertEqual(zero, one)
+            net = torch_ranks.model_of("mlp", 0)
+            net.load_state_dict(load(zero["first"]))
+            made = torch.optim.LBFGS(net.parameters(), **settings, **more)
+            torch_ranks.closures_steps(net, made, 2, slice(None))
+            expected = torch_ranks.state(net)
+            self.assertLess(distance(zero["last"], expected), 1e-4)
 
     def test_unused_parameters(self):
         self.check(model="branches", steps=40)
@@ -549,6 +582,7 @@ class Staleness(unittest.TestCase):
             self.check("SGD", SGD, ["inf"], rule=rule, model="formats")
             self.check("SGD", SGD, [4], rule=rule, model="tied", gpus=2)
 
+    @HAS_SCALER
     def test_a_step_that_a_scaler_leaves_out_is_no_step_of_the_run(self):
         for rule in "worker", "server":
             more = {"rule": rule, "habit": "scales", "bad": 20}
@@ -995,6 +1029,22 @@ class Errors(unittest.TestCase):
         text = "the ranks' optimisers differ: lr of group 0 is"
         self.check(text, own=1, steps=9, do="rate", rule="worker")
 
+    def test_groups_that_hold_other_parameters_later(self):
+        text = "in optimizer.param_groups have changed since"
+        for do, rule in (
+            ("take_out", "server"),
+            ("put_in", "server"),
+            ("put_in", "worker"),
+        ):
+            with self.subTest(do, rule=rule):
+                self.check(text, steps=9, do=do, rule=rule)
+
+    def test_a_state_that_the_ps_have(self):
+        for do in "clear_state", "set_state", "read_state":
+            with self.subTest(do):
+                text = "by rule server the optimiser's state is on the ps"
+                self.check(text, steps=9, do=do)
+
     def test_other_rules(self):
         self.check("has the optimizer None with 1 groups", "other_rule")
 
@@ -1099,10 +1149,12 @@ class Errors(unittest.TestCase):
     def test_a_second_optimiser(self):
         self.check("say in init(optimizers=)", "two_optimizers")
 
+    @HAS_SCALER
     def test_a_scaler_that_was_not_told(self):
         self.check("was not told of the scaler", "unknown_scaler")
 
 
+@HAS_SCALER
 class Scaling(unittest.TestCase):
     def test_an_overflow_of_one_rank_changes_nothing(self):
         cases = itertools.product(CLUSTERS.values(), ("server", "worker"))

@@ -104,6 +104,36 @@ class Rare(nn.Module):
         return sum(self.layers[i](x) for i in used)
 
 
+class Taught(nn.Module):
+    """With a running mean of its weights, which autograd knows nothing of."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = nn.Linear(INPUTS, CLASSES)
+        self.mean = nn.Linear(INPUTS, CLASSES).requires_grad_(False)
+
+    def forward(self, x):
+        pairs = zip(self.mean.parameters(), self.own.parameters())
+        for mean, own in pairs if self.training else ():
+            mean.data.lerp_(own.data, 0.1)
+        return self.own(x) + self.mean(x)
+
+
+class Running(nn.Module):
+    """Its statistics are other tensors after each forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(INPUTS))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+            self.count = self.count + 1
+        return x - self.mean
+
+
 class Checkpointed(nn.Module):
     """Reentrant checkpoints: a backward pass of its own for each layer of
     NESTED, which are used one after the other."""
@@ -143,6 +173,10 @@ def built(name, seed):
         return Formats(parts or name == "channels_last", parts)
     if name.startswith("nested"):
         return Checkpointed([int(i) for i in name.removeprefix("nested")])
+    if name == "taught":
+        return Taught()
+    if name == "running":
+        return nn.Sequential(Running(), nn.Linear(INPUTS, CLASSES))
     norm = [nn.BatchNorm1d(16)] if name == "norm" else []
     model = nn.Sequential(
         nn.Linear(INPUTS, 16), *norm, nn.Tanh(), nn.Linear(16, CLASSES)
@@ -320,9 +354,10 @@ def changes(
     plain = [own_optimizer(optimizer, net, settings) for net in nets]
     plain[0] = capstan.DistributedOptimizer(plain[0], nets[0], rule=rule)
     rates = [torch.optim.lr_scheduler.StepLR(rule, 50) for rule in plain]
-    scalers = [torch.amp.GradScaler("cpu") for _ in plain]
+    scales = habit == "scales"
+    scalers = [torch.amp.GradScaler("cpu") if scales else None for _ in plain]
     x, y = data(steps)
-    skipped = [bad] if habit == "scales" else []
+    skipped = [bad] if scales else []
     for step in range(steps):
         for net, own, rate, scaler in zip(nets, plain, rates, scalers):
             changes_step(net, own, scaler, x[step], y[step], step == bad, habit)
@@ -683,6 +718,52 @@ def other_rule():
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     rule = "worker" if run.rank else "server"
     capstan.DistributedOptimizer(optimizer, net, rule=rule)
+
+
+def take_out(run, net, optimizer, loss):
+    del optimizer.param_groups[0]["params"][0]
+
+
+def put_in(run, net, optimizer, loss):
+    optimizer.param_groups[0]["params"].append(nn.Parameter(torch.ones(1)))
+
+
+def clear_state(run, net, optimizer, loss):
+    optimizer.state.clear()
+
+
+def set_state(run, net, optimizer, loss):
+    optimizer.state = {}
+
+
+def read_state(run, net, optimizer, loss):
+    optimizer.state[net[0].weight]["momentum_buffer"].zero_()
+
+
+def closures(steps, **settings):
+    """LBFGS, which looks at the loss; prints the first state and the last."""
+    run = capstan.init()
+    net = model_of("mlp", run.rank)
+    made = torch.optim.LBFGS(net.parameters(), **settings)
+    optimizer = capstan.DistributedOptimizer(made, net)
+    first = state(net)
+    share = BATCH // run.size
+    rows = slice(run.rank * share, (run.rank + 1) * share)
+    closures_steps(net, optimizer, steps, rows)
+    print(json.dumps({"first": first, "last": state(net)}))
+
+
+def closures_steps(net, optimizer, steps, rows):
+    x, y = data(steps)
+    for step in range(steps):
+
+        def closure(step=step):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x[step, rows]), y[step, rows])
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
 
 
 def again(run, net, optimizer, loss):
