@@ -317,7 +317,8 @@ class Local:
                 text=True,
             )
             with out, self._process as process:
-                end = threading.Timer(DEADLINE + 5 * kills, process.kill)
+                each = 5 if ps else 40  # a script imports its modules again
+                end = threading.Timer(DEADLINE + each * kills, process.kill)
                 end.start()
                 for line in process.stderr or ():
                     self._follow(line)

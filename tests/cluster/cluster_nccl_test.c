@@ -305,7 +305,8 @@ TEST(a_signal_saves_and_ends_all) {
 
 /* NCCL does not tell who is gone: the chief does. */
 static void expect_end_after_a_kill(struct cluster_run *run, const char *text) {
-    struct pair pair = start_endless(run, "\"timeouts\": {\"peer\": 3}");
+    struct pair pair =
+        start_endless(run, "\"timeouts\": {\"peer\": 3, \"recover\": 1}");
     cluster_run_signal(pair.one, SIGKILL);
     cluster_run_expect(pair.zero, RETRY, DEADLINE);
     cluster_fixture_expect_logged(pair.zero, text);
@@ -314,6 +315,46 @@ static void expect_end_after_a_kill(struct cluster_run *run, const char *text) {
 TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     skip_without_headers();
     expect_end_after_a_kill(run, "worker 1 on host");
+}
+
+TEST(a_killed_rank_that_is_started_again_takes_its_place) {
+    static const char *const sets[] = {"checkpoint.dir=whole",
+                                       "checkpoint.dir=killed"};
+    struct pair pair;
+    skip_without_headers();
+    write_job(run, 2, "Adam");
+    cluster_run_describe(run, 0, 0, 2);
+    for (int i = 0; i < 2; i++) {
+        const char *const arguments[] = {"job.json",
+                                         "--set",
+                                         "steps=60",
+                                         "--set",
+                                         sets[i],
+                                         "--set",
+                                         "checkpoint.every_steps=10",
+                                         "--set",
+                                         "timeouts.peer=3",
+                                         "--set",
+                                         "strategy.backend=nccl",
+                                         "--set",
+                                         "strategy.type=allreduce",
+                                         "--set",
+                                         "device=cuda",
+                                         NULL};
+        pair.zero = start_rank(run, 0, NULL, arguments);
+        pair.one = start_rank(run, 1, NULL, NULL);
+        if (i) {
+            cluster_run_await(pair.zero, "chief: checkpoint ", DEADLINE);
+            cluster_run_signal(pair.one, SIGKILL);
+            cluster_run_await(pair.zero, "the run goes back to its checkpoint",
+                              DEADLINE);
+            pair.one = start_rank(run, 1, NULL, NULL);
+        }
+        cluster_run_expect(pair.zero, 0, DEADLINE);
+        cluster_run_expect(pair.one, 0, DEADLINE);
+    }
+    cluster_fixture_expect_logged(pair.zero, "the run goes on after step ");
+    cluster_fixture_expect_same_checkpoints(run, "whole", "killed");
 }
 
 /* Nor does exit(3), which waits for NCCL then. */
