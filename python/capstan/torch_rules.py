@@ -182,7 +182,7 @@ class Rule(torch.optim.Optimizer):
 
 def has_state(optimizer: torch.optim.Optimizer) -> bool:
     """Has OPTIMIZER taken steps, or loaded a state with some?"""
-    states = optimizer.state.values()
+    states = [state for _, state in optimizer.state.items()]
     return any(float(state.get("step", 1)) > 0 for state in states if state)
 
 
@@ -232,6 +232,12 @@ class _OnThePs(dict[Tensor, dict[str, Any]]):
 
     def clear(self) -> None:
         raise wrong(_ON_THE_PS)
+
+    def values(self) -> Any:
+        raise wrong(_ON_THE_PS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ()  # of a copy, which is in no run
 
 
 class Server(Rule):

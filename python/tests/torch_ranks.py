@@ -740,6 +740,12 @@ def read_state(run, net, optimizer, loss):
     optimizer.state[net[0].weight]["momentum_buffer"].zero_()
 
 
+def zero_state(run, net, optimizer, loss):
+    copy.deepcopy(optimizer)  # as others do
+    for state in optimizer.state.values():
+        state["exp_avg"].zero_()
+
+
 def closures(steps, **settings):
     """LBFGS, which looks at the loss; prints the first state and the last."""
     run = capstan.init()
@@ -1299,6 +1305,7 @@ def states(optimizer, settings, split=False, runs=1, model="mlp", **keys):
             found = saved["state"].pop(number)
             assert found.keys() == state.keys(), (found.keys(), state.keys())
             for key, value in state.items():
+                value = torch.as_tensor(value, dtype=torch.float32)
                 off = (found[key] - value).norm() / value.norm()
                 apart.append(float(off))
                 assert found[key].stride() == value.stride(), key
@@ -1349,6 +1356,7 @@ def rare(optimizer, settings, steps, **keys):
         counted.append(float(found[number].get("step", 0)))
         assert counted[-1] == float(state.get("step", 0)), (number, counted)
         for key, value in state.items():
+            value = torch.as_tensor(value, dtype=torch.float32)
             off = (found[number][key] - value).norm()
             apart.append(float(off / value.norm().clamp(min=1e-30)))
     for a, b in zip(net.parameters(), plain_net.parameters(), strict=True):
