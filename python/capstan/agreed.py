@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -11,18 +11,31 @@ from .errors import Failed
 from .run import EMPTY, Run
 
 
+_PART = 1024  # weights that are compared in a step
+# Relative: ranks on other processors may round otherwise.
+_ALIKE, _WEIGHTS_ALIKE = 1e-5, 1e-3
+
+
 class Agreed:
     """The values of the rates and the like that each rank applies itself.
 
     VALUES gives them by name; those that it gives first are compared from then
     on. They travel as one tensor whose mean over the ranks comes back, with a
-    last number that is 1; a rank without a batch brings zeros.
+    last number that is 1; a rank without a batch brings zeros. The number before
+    is of a part of WEIGHTS, which a push reads, in each step of another.
     """
 
-    def __init__(self, run: Run, values: Callable[[], dict[str, float]]):
+    def __init__(
+        self,
+        run: Run,
+        values: Callable[[], dict[str, float]],
+        weights: Iterable[tuple[str, np.ndarray]],
+    ):
         self._run, self._values = run, values
         self._names = list(values())
-        self.mean = np.zeros(len(self._names) + 1, np.float32)
+        self._weights = [(n, w.reshape(-1)) for n, w in weights if w.size]
+        self._part, self._sum = "", 0.0  # of it, and the sum of sizes there
+        self.mean = np.zeros(len(self._names) + 2, np.float32)
         self._own = self.mean
         self._number = run.declare(
             "capstan.hyperparameters", self.mean, "averaged"
@@ -30,15 +43,27 @@ class Agreed:
 
     def push(self, has_batch: bool = True) -> None:
         """Brings this rank's values to the present step."""
+        self._look()
         self.renew()
         brings = self._own if has_batch else np.zeros_like(self._own)
         self._run.push(self._number, brings)
+
+    def _look(self) -> None:
+        """Takes a part of the weights that is the same on all ranks."""
+        if not self._weights:
+            return
+        step = self._run._position().step
+        turn, number = divmod(step, len(self._weights))
+        self._part, weights = self._weights[number]
+        first = turn % -(-weights.size // _PART) * _PART
+        part = weights[first : first + _PART]
+        self._sum = float(np.abs(part).sum(dtype=np.float64))
 
     def renew(self) -> None:
         """This rank's values are compared as they are now."""
         found = self._values()
         own = [found.get(name, 0) for name in self._names]
-        self._own = np.array([*own, 1], np.float32)
+        self._own = np.array([*own, self._sum, 1], np.float32)
 
     def wait(self) -> None:
         """MEAN is that of the last step, before the step's wait too."""
@@ -62,16 +87,30 @@ class Agreed:
         if not self.has_batches() or self._run._is_behind():
             return
         own, mean = self._own, self.mean / self.mean[-1]
-        differ = np.abs(mean - own) > 1e-5 * np.abs(own)
+        allowed = np.full(own.size, _ALIKE)
+        allowed[-2] = _WEIGHTS_ALIKE
+        differ = np.abs(mean - own) > allowed * np.abs(own)
         if not differ.any():
             return
         place = int(np.argmax(differ))
-        text = (
-            f"the ranks' optimisers differ: {self._names[place]} is "
-            f"{own[place]:g} on rank {self._run.rank}, and "
-            f"{mean[place]:g} in the mean over the ranks: a scheduler or "
-            "callback follows what is a rank's own, such as the loss of its "
-            "samples or the number of its batches"
+        values = (
+            f"{own[place]:g} on rank {self._run.rank}, and {mean[place]:g} in "
+            "the mean over the ranks"
         )
+        if place < len(self._names):
+            text = (
+                f"the ranks' optimisers differ: {self._names[place]} is "
+                f"{values}: a scheduler or callback follows what is a rank's "
+                "own, such as the loss of its samples or the number of its "
+                "batches"
+            )
+        else:
+            text = (
+                f'the ranks\' weights differ: the sizes in a part of "'
+                f'{self._part}" add up to {values}: each rank applies its '
+                "optimiser itself, so what the script writes into weights "
+                "after DistributedOptimizer, and what an optimiser follows "
+                "beside gradients, must be alike on all ranks"
+            )
         self._run.fail(text)  # a framework may change what is raised
         raise Failed(text, "CALLER_FAILED")

@@ -67,8 +67,12 @@ class Exchange:
         weights = [v for v in weights_of(model) if v.dtype == "float32"]
         for variable, name in zip(weights, names_of(weights)):
             self._declare(variable, name, kinds.get(id(variable), "assigned"))
+        numbers = [self._number(v) for v in self._trained]
+        names = names_of(self._trained)
         self._agreed = Agreed(
-            run, lambda: {"learning_rate": rate_of(model.optimizer)}
+            run,
+            lambda: {"learning_rate": rate_of(model.optimizer)},
+            zip(names, [self._values[n] for n in numbers]),
         )
         run.set_optimizer("None")
         run.start()

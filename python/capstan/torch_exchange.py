@@ -532,6 +532,10 @@ class Exchange:
             if isinstance(module, Rows):
                 module.declare(run, name_of(name))
 
+    def host_weights(self) -> list[tuple[str, np.ndarray]]:
+        """Of each parameter the name, and the weights as the run has them."""
+        return [(t.name, t.values.numpy()) for t in self.trained]
+
     def take_turn(self, trained: list[Trained]) -> None:
         """From now on steps are of TRAINED only; others bring nothing."""
         self._turn = trained

@@ -555,7 +555,8 @@ class Own(Rule):
 
     def _start(self) -> None:
         self._run.set_optimizer("None")
-        self._agreed = Agreed(self._run, self._values)
+        weights = self._exchange.host_weights()
+        self._agreed = Agreed(self._run, self._values, weights)
 
     def _values(self) -> dict[str, float]:
         """The groups' numbers, of the keys that were there at the start."""

@@ -97,7 +97,8 @@ class Several:
             run, model, groups, in_place=stale, adds=stale, several=True
         )
         run.set_optimizer("None")
-        self._agreed = Agreed(run, self._values)
+        weights = self._exchange.host_weights()
+        self._agreed = Agreed(run, self._values, weights)
         for m in self._members:
             own = set(_parameters(m))
             trained = [t for t in self._exchange.trained if t.parameter in own]

@@ -372,6 +372,14 @@ def stale(what):
     fit(net, data, frameworks.BATCH, 0, 8, callbacks)
 
 
+def own_weights():
+    """Rank 1 writes a variable after its first batch."""
+    run = capstan.init()
+    made = capstan.keras.DistributedOptimizer(sgd())
+    callbacks = [capstan.keras.Callback(), *[Write(0.5)] * run.rank]
+    fit(compiled(network(), made), dataset(), 16, 0, 8, callbacks)
+
+
 def other_rates():
     run = capstan.init()
     rate = 0.1 if run.rank else 0.5

@@ -137,6 +137,13 @@ class Keras(
                 text = "optimisers differ: learning_rate is"
                 self.assertIn(text, run.error(process))
 
+    def test_weights_of_a_rank_alone_are_named_on_every_rank(self):
+        with self.cluster("own_weights") as run:
+            self.assertNotIn(0, run.wait().values())
+            for process in run.processes:
+                text = "the ranks' weights differ: the sizes in a part of"
+                self.assertIn(text, run.error(process))
+
     def cluster(self, name, **arguments):
         return Cluster(self.program, name, 1, 2, **arguments)
 

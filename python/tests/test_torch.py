@@ -1038,6 +1038,12 @@ class Errors(unittest.TestCase):
         text = "the ranks' optimisers differ: lr of group 0 is"
         self.check(text, own=1, steps=9, do="rate", rule="worker")
 
+    def test_weights_of_a_rank_alone_by_rule_worker(self):
+        for ps in 1, 0:
+            text = "the ranks' weights differ: the sizes in a part of \""
+            keys = {"do": "write", "rule": "worker"}
+            self.check(text, own=1, steps=9, ps=ps, **keys)
+
     def test_groups_that_hold_other_parameters_later(self):
         text = "in optimizer.param_groups have changed since"
         for do, rule in (
