@@ -445,7 +445,7 @@ class Written:
             return None
         parts = [b.tensor.detach().flatten() for b in self._elsewhere]
         norms = torch._foreach_norm([p[: _COMPARED // 4] for p in parts])
-        return torch.stack([norm.cpu() for norm in norms])
+        return torch.stack([norm.to(norms[0].device) for norm in norms])
 
     def found(self) -> set[Buffer]:
         """Those that were written since."""
@@ -624,7 +624,7 @@ class Exchange:
             b.arrived()
         if arrived:
             self._copies.end()
-        if self.run.rank == 0:
+        if arrived and self.run.rank == 0:  # else the script may have written
             self._written.keep()
 
     def settle(self) -> None:

@@ -113,10 +113,12 @@ class Taught(nn.Module):
         self.mean = nn.Linear(INPUTS, CLASSES).requires_grad_(False)
 
     def forward(self, x):
-        pairs = zip(self.mean.parameters(), self.own.parameters())
-        for mean, own in pairs if self.training else ():
-            mean.data.lerp_(own.data, 0.1)
         return self.own(x) + self.mean(x)
+
+    def teach(self):
+        pairs = zip(self.mean.parameters(), self.own.parameters())
+        for mean, own in pairs:
+            mean.data.lerp_(own.data, 0.1)
 
 
 class Running(nn.Module):
@@ -520,6 +522,9 @@ def train(
             globals()[do](run, net, wrapped, loss)
         run.report(loss.item(), share)
         wrapped.step()
+        if model == "taught":
+            net.teach()
+            wrapped.state_dict()  # by rule server it waits
         if scheduler:
             scheduler.step()
     assert len(counted) == last_step - begun, counted
@@ -1016,7 +1021,8 @@ def unknown_rule():
     run = capstan.init()
     net = model_of("mlp", 0)
     kind = torch.optim.Rprop if run.rank == 1 else torch.optim.SGD
-    capstan.DistributedOptimizer(kind(net.parameters()), net, rule="server")
+    made = kind(net.parameters(), lr=0.1)
+    capstan.DistributedOptimizer(made, net, rule="server")
 
 
 def shard(num_workers=0, **keys):
