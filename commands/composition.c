@@ -414,6 +414,43 @@ static void log_secret(const struct log *log, bool allreduce) {
                        : "");
 }
 
+/* The listed addresses that other hosts may reach, the first of them by name;
+ * "" if there are none. */
+static void list_open_ports(const struct cluster *cluster, char *text,
+                            size_t size) {
+    enum { NAMED = 8 };
+    size_t used = 0;
+    unsigned count = 0;
+    text[0] = 0;
+    for (int role = 0; role < CLUSTER_ROLES; role++)
+        for (uint32_t i = 0; i < cluster->jobs[role].count; i++) {
+            const struct cluster_task *task = &cluster->jobs[role].tasks[i];
+            char address[300];
+            if (!task->port || chief_address_is_loopback(task->host) ||
+                count++ >= NAMED)
+                continue;
+            cluster_address(task, address, sizeof address);
+            used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                     used ? ", " : "", address);
+        }
+    if (count > NAMED)
+        snprintf(text + used, size - used, " and %u more", count - NAMED);
+}
+
+static void warn_of_open_ports(const struct log *log,
+                               const struct cluster *cluster) {
+    char ports[8 * 302 + 32];
+    list_open_ports(cluster, ports, sizeof ports);
+    if (ports[0])
+        log_warning(log, "secret_missing",
+                    "this run has no secret: whoever reaches %s can take part "
+                    "in it, read its weights and change them. Make a secret "
+                    "(capstan keygen FILE) and give it to all processes "
+                    "(--secret-file FILE), or keep these ports in a network "
+                    "that you trust",
+                    ports);
+}
+
 static enum status add_chief(struct composition *composition,
                              struct failure *why) {
     const struct cluster *cluster = composition->cluster;
@@ -443,6 +480,8 @@ static enum status add_chief(struct composition *composition,
         return status;
     if (composition->keys)
         log_secret(&role->log, strategy.allreduce);
+    else if (series ? series->first : !composition->rejoin_within)
+        warn_of_open_ports(&role->log, cluster);
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
     bool alone =

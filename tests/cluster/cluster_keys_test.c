@@ -150,6 +150,18 @@ TEST(a_worker_with_a_secret_of_a_run_without_is_named_on_both_sides) {
                  "has no secret, and this process has one");
 }
 
+TEST(a_refused_job_is_answered_by_the_secret_that_it_names) {
+    make_secret(run, "secret");
+    cluster_run_job(run, "{\"epoch\": 3,"
+                         " \"security\": {\"secret_file\": \"secret\"}}");
+    cluster_run_describe(run, 1, 0, 1);
+    struct cluster_process *worker = start_task(run, "worker", 0, "secret");
+    struct cluster_process *chief = start_task(run, "chief", 0, NULL);
+    cluster_run_expect_soon(chief, CONFIG);
+    cluster_run_expect_soon(worker, CONFIG);
+    cluster_fixture_expect_logged(worker, "the chief ended the run: ");
+}
+
 static void expect_unusable(struct cluster_run *run, const char *says) {
     struct cluster_process *process = cluster_fixture_tool(
         run, CONFIG, WORDS("run", "--secret-file", "secret", "job.json"));

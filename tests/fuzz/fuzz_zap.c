@@ -38,6 +38,21 @@ static const struct link_keys *admitting_keys(void) {
     return keys;
 }
 
+static bool is_text(const struct zap_part *part, const char *text) {
+    return part->size == strlen(text) && !memcmp(part->data, text, part->size);
+}
+
+static bool is_admissible(const struct zap_part *parts, size_t count,
+                          unsigned char (*workers)[LINK_KEY_BYTES]) {
+    const struct zap_part *key = &parts[ZAP_KEY];
+    bool is_worker = false;
+    for (unsigned w = 0; w < WORKERS && key->size == LINK_KEY_BYTES; w++)
+        is_worker |= !memcmp(key->data, workers[w], LINK_KEY_BYTES);
+    return count == ZAP_PARTS && is_worker &&
+           is_text(&parts[ZAP_VERSION], "1.0") &&
+           is_text(&parts[ZAP_MECHANISM], "CURVE");
+}
+
 /* The parts of a request, each after its length; a length from KEY_OF_WORKER on
  * stands for the key of a worker. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
@@ -59,12 +74,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         parts[count] = (struct zap_part){bytes + at, length};
         at += length;
     }
-    if (!zap_handler_admits(keys, parts, count, &user))
-        return 0;
+    bool admits = zap_handler_admits(keys, parts, count, &user);
+    fuzz_require(admits == is_admissible(parts, count, workers),
+                 "the keys of workers are admitted, and no others");
     fuzz_require(
-        count == ZAP_PARTS && parts[ZAP_KEY].size == LINK_KEY_BYTES &&
-            user.index < WORKERS && !strcmp(user.role, "worker") &&
-            !memcmp(parts[ZAP_KEY].data, workers[user.index], LINK_KEY_BYTES),
-        "only the keys of workers are admitted");
+        !admits ||
+            (!strcmp(user.role, "worker") && user.index < WORKERS &&
+             !memcmp(parts[ZAP_KEY].data, workers[user.index], LINK_KEY_BYTES)),
+        "who is admitted has the key of its name");
     return 0;
 }
