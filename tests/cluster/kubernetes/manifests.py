@@ -161,7 +161,7 @@ CHART_VALUES = {
         "image": {"registry": "registry.example.com/team/",
                   "digest": "sha256:" + 64 * "a"}, "dataClaim": "data",
         "podDisruptionBudget": True,
-        "imagePullSecrets": ["pull"],
+        "imagePullSecrets": ["pull"], "secret": "keys",
         "set": {"epochs": 3, "optimizer.params.lr": 0.01},
         "podAnnotations": {"example.com/team": "a"},
         "monitor": {"app.kubernetes.io/name": "prometheus"},

@@ -109,6 +109,9 @@ container = record(
 volume = {"oneOf": [
     record("name configMap", name=name,
            configMap=record("name", name=matching(SUBDOMAIN))),
+    record("name secret", name=name, secret=record(
+        "secretName defaultMode", secretName=matching(SUBDOMAIN),
+        defaultMode=one_of(0o440))),
     record("name persistentVolumeClaim", name=name, persistentVolumeClaim=record(
         "claimName", claimName=matching(SUBDOMAIN), readOnly=boolean)),
     record("name emptyDir", name=name, emptyDir=record(
@@ -946,6 +949,14 @@ def check_chart(program):
     assert ps["containers"][0]["image"] == \
         "registry.example.com/team/capstan@sha256:" + 64 * "a"
     assert ps["imagePullSecrets"] == [{"name": "pull"}]
+    for pod in (ps, chief, worker):
+        box = pod["containers"][0]
+        assert box["env"][0] == {"name": "CAPSTAN_SECRET_FILE",
+                                 "value": "/secret/secret"}, box["env"]
+        assert {"name": "secret", "mountPath": "/secret", "readOnly": True} in \
+            box["volumeMounts"]
+        assert {"name": "secret", "secret": {"secretName": "keys",
+                                             "defaultMode": 0o440}} in pod["volumes"]
     for values, release, text in REFUSED:
         try:
             manifests.helm(program, values, release)
