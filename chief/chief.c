@@ -93,6 +93,16 @@ static enum status chief_allocate(struct run *run,
     return STATUS_OK;
 }
 
+/* A member knows by it whether the chief that answers is the one that it has
+ * joined: a process has the same in all of its runs. */
+static uint64_t incarnation_of(struct rewind_lineage *lineage) {
+    if (!lineage)
+        return message_random();
+    if (!lineage->incarnation)
+        lineage->incarnation = message_random();
+    return lineage->incarnation;
+}
+
 /* Opens what the chief needs to answer a joining process at all. */
 static enum status open_run(struct run *run,
                             const struct chief_settings *settings,
@@ -116,7 +126,6 @@ static enum status open_run(struct run *run,
                         .mlflow = &settings->mlflow,
                         .bandwidth.gbits = settings->link_gbits,
                         .id = message_random(),
-                        .incarnation = message_random(),
                         .opened = time_now(),
                         .evaluations.accuracy = NAN,
                         .evaluations.test_loss = NAN,
@@ -126,6 +135,7 @@ static enum status open_run(struct run *run,
                         .metrics.shown_rate = NAN,
                         .metrics.epoch_loss = NAN,
                         .shutdown.grace_deadline = TIME_NEVER};
+    run->incarnation = incarnation_of(run->lineage);
     if (settings->allreduce)
         snprintf(run->plan.backend, sizeof run->plan.backend, "%s",
                  settings->backend);
@@ -570,11 +580,19 @@ static void admit_joiners(struct run *run) {
     }
 }
 
+/* Its launcher starts another process in the place of one that dies while it
+ * leads. A trainer in this process writes more. */
+static void record_lead(const struct run *run, int record) {
+    const struct launch_record leads = {.run = run->id};
+    launch_record_write(record, &leads);
+}
+
 static void record_deaths(struct run *run, int record) {
     unsigned deaths = rewind_deaths(run);
-    if (deaths != run->recorded_deaths)
+    if (!run->has_recorded || deaths != run->recorded_deaths)
         launch_record_write_deaths(record, deaths);
     run->recorded_deaths = deaths;
+    run->has_recorded = true;
 }
 
 /* Handles events first. Then each part checks what has become due; a part runs
@@ -688,6 +706,8 @@ enum status chief_run(const struct chief_settings *settings,
     /* After a failed start the loop still runs, to refuse those that join. */
     if (status)
         fail_start(run, settings, &first);
+    else
+        record_lead(run, settings->record);
     while (discovery && run->phase != RUN_OVER)
         chief_run_iteration(run, discovery, settings);
     discovery_close(&discovery);

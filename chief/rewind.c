@@ -3,12 +3,18 @@
 
 #include "chief/run.h"
 #include "core/base/time.h"
+#include "core/store/checkpoint_reader.h"
+#include "core/store/dir_lock.h"
 #include "proto/messages/launch_record.h"
 #include "proto/plan/plan.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
+
+/* A member that lives has joined again by then. */
+static const int64_t REJOINS = 5 * TIME_S;
 
 static_assert((int)REWIND_MAX_TRAINERS == (int)PLAN_MAX_TRAINERS,
               "a rank has no place in the lineage");
@@ -64,6 +70,36 @@ static bool may_go_back(const struct run *run) {
            job->recovery != JOB_END && !run->shutdown.interrupted;
 }
 
+/* A process that holds the chief and a trainer is started anew, whatever its
+ * caller does. */
+static bool is_with_chief(const struct run *run,
+                          const struct roster_slot *slot) {
+    return slot->role == run->cluster->role &&
+           slot->index == run->cluster->index;
+}
+
+double rewind_chief_within(const struct run *run) {
+    const struct job *job = run->job;
+    bool returns =
+        !obstacle(run) && job->checkpoint.dir && job->recovery != JOB_END;
+    return returns ? job->timeouts.chief : 0;
+}
+
+/* Is nobody to take the chief's place if it dies now? The others have ended
+ * then, or end. */
+static bool ends_with_chief(const struct run *run) {
+    bool ends = run->phase >= RUN_STOPPING && run->code && !run->is_rewinding;
+    if (rewind_chief_within(run) <= 0 || run->shutdown.interrupted || ends)
+        return true;
+    if (run->job->model.type != JOB_EXTERNAL)
+        return false;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (!is_with_chief(run, &run->roster.slots[r]) &&
+            !run->trainers[r].heartbeat.rewinds)
+            return true;
+    return !run->checkpoints.has_saved;
+}
+
 /* A kill in the last two seconds, at the rate so far, may find a trainer past
  * its loop. */
 static bool ends_soon(const struct run *run, uint64_t step) {
@@ -74,7 +110,8 @@ static bool ends_soon(const struct run *run, uint64_t step) {
            (double)schedule->total - (double)step < 2 * rate;
 }
 
-unsigned rewind_deaths(const struct run *run) {
+/* Those of which a drill makes some. */
+static unsigned deaths_to_survive(const struct run *run) {
     const struct roster *roster = &run->roster;
     uint64_t step = run_step(run);
     unsigned back = run->allreduce ? LAUNCH_RECORD_WORKER : LAUNCH_RECORD_PS;
@@ -85,7 +122,105 @@ unsigned rewind_deaths(const struct run *run) {
         (run->lineage && step <= run->lineage->furthest))
         return 0;
     return (may_go_back(run) ? back : 0) |
-           (run->allreduce || run->no_restart ? 0 : LAUNCH_RECORD_WORKER);
+           (run->allreduce || run->no_restart ? 0 : LAUNCH_RECORD_WORKER) |
+           (ends_with_chief(run) ? 0 : LAUNCH_RECORD_CHIEF);
+}
+
+unsigned rewind_deaths(const struct run *run) {
+    return deaths_to_survive(run) |
+           (ends_with_chief(run) ? LAUNCH_RECORD_OWN : 0);
+}
+
+/* The lineage of RUN's checkpoints; 0: it is not decided yet. */
+static uint64_t lineage_of(const struct run *run) {
+    if (run->plan.lineage || !rewind_is_second(run))
+        return run->plan.lineage;
+    return run->lineage->id;
+}
+
+bool rewind_accepts(const struct run *run, const Capstan__Join *join,
+                    char *text, size_t size) {
+    const Capstan__Past *past = join->past;
+    const char *remedy = "start it again, by the same command";
+    uint64_t own = lineage_of(run);
+    if (!past || run->series)
+        return true;
+    if (past->job != message_job_digest(run->job->text))
+        snprintf(text, size,
+                 "this process comes from run %016" PRIx64
+                 ", whose chief is gone, and this chief has another job than "
+                 "that one had: start the chief with the same job, or %s",
+                 past->run, remedy);
+    else if (rewind_chief_within(run) <= 0)
+        snprintf(text, size,
+                 "this process comes from run %016" PRIx64
+                 ", whose chief is gone, and this chief goes on for no other: "
+                 "%s",
+                 past->run, remedy);
+    else if (own && own != past->lineage)
+        snprintf(text, size,
+                 "this process comes from run %016" PRIx64
+                 " of lineage %016" PRIx64
+                 ", and this chief's run is of lineage %016" PRIx64 ": %s",
+                 past->run, past->lineage, own, remedy);
+    else
+        return true;
+    return false;
+}
+
+static void adopt_first(struct run *run, const Capstan__Past *past) {
+    int64_t now = time_now();
+    struct rewind_lineage *lineage = run->lineage;
+    lineage->id = past->lineage;
+    lineage->lost = REWIND_CHIEF;
+    lineage->opened = run->opened;
+    run->join_limit =
+        now - run->opened + time_from_seconds(run->job->timeouts.recover);
+    log_warning(run->log, "chief_returned",
+                "members of run %016" PRIx64
+                " wait for its chief, which is gone: this one goes on from "
+                "their newest checkpoint, whatever checkpoint.resume says, "
+                "and waits up to %g s (timeouts.recover) for all",
+                past->run, run->job->timeouts.recover);
+}
+
+void rewind_adopt(struct run *run, const Capstan__Join *join) {
+    const Capstan__Past *past = join->past;
+    struct rewind_lineage *lineage = run->lineage;
+    if (!past || !lineage || run->phase != RUN_JOINING ||
+        (rewind_is_second(run) && lineage->lost != REWIND_CHIEF))
+        return;
+    if (!rewind_is_second(run))
+        adopt_first(run, past);
+    int64_t lost_at = time_now() - time_from_seconds(past->away);
+    if (past->rewinds + 1 > lineage->count)
+        lineage->count = past->rewinds + 1;
+    if (past->steps_again > lineage->again)
+        lineage->again = past->steps_again;
+    if (past->step > lineage->reached)
+        lineage->reached = lineage->furthest = past->step;
+    if (!lineage->lost_at || lost_at < lineage->lost_at)
+        lineage->lost_at = lost_at;
+}
+
+enum status rewind_check_start(const struct run *run, struct failure *why) {
+    const struct manifest *restored = &run->plan.restored;
+    if (!rewind_is_second(run) || run->lineage->lost != REWIND_CHIEF)
+        return STATUS_OK;
+    if (run->plan.has_restored && restored->lineage != run->lineage->id)
+        return status_fail(why, FAILURE_PEER_LOST,
+                           "members wait for a run of lineage %016" PRIx64
+                           ", and the newest checkpoint in %s is of another "
+                           "one, %016" PRIx64 ": start all again",
+                           run->lineage->id, run->job->checkpoint.dir,
+                           restored->lineage);
+    if (!run->plan.has_restored && run->job->model.type == JOB_EXTERNAL)
+        return status_fail(why, FAILURE_PEER_LOST,
+                           "members wait for a run of which there is no "
+                           "checkpoint in %s, and no longer have the values "
+                           "of its start: start all again",
+                           run->job->checkpoint.dir);
+    return STATUS_OK;
 }
 
 static void rewind_note_loss(struct run *run, const struct roster_slot *slot) {
@@ -161,9 +296,55 @@ static bool all_have_begun(const struct run *run) {
     return any;
 }
 
+/* Has a process other than this one joined? */
+static bool is_any_member_here(const struct run *run) {
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        const struct roster_slot *slot = &run->roster.slots[i];
+        bool is_own = is_with_chief(run, slot) ||
+                      (slot->role == CLUSTER_PS && run->ps_inproc);
+        if (slot->state == ROSTER_HELD && !is_own)
+            return true;
+    }
+    return false;
+}
+
+/* Was the run whose chief died before this one over, but for its chief? */
+static void end_if_was_over(struct run *run) {
+    struct manifest last;
+    struct failure why;
+    bool found = false;
+    uint64_t dead = dir_lock_dead_run(run->checkpoints.dir_lock);
+    int64_t limit = time_from_seconds(run->job->timeouts.stop);
+    if (run->end_checked || run->phase != RUN_JOINING || !dead ||
+        rewind_chief_within(run) <= 0 || is_any_member_here(run) ||
+        time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
+        return;
+    run->end_checked = true;
+    if (checkpoint_reader_newest(run->job->checkpoint.dir,
+                                 CHECKPOINT_READER_ANY, &last, &found, run->log,
+                                 &why) ||
+        !found)
+        return;
+    if (last.final && last.run == dead)
+        run_stop(run,
+                 run->job->export_path ? FAILURE_EXPORT_NOT_WRITTEN
+                                       : FAILURE_NONE,
+                 "run %016" PRIx64
+                 " was over: it has a last checkpoint, of step %" PRIu64
+                 ", its chief died, and none of its members is there%s%s",
+                 dead, last.step,
+                 run->job->export_path
+                     ? "; `capstan ckpt export` writes what it may not have "
+                       "written, "
+                     : "",
+                 run->job->export_path ? run->job->export_path : "");
+    manifest_clear(&last);
+}
+
 void rewind_step(struct run *run) {
     const struct job *job = run->job;
     char name[64];
+    end_if_was_over(run);
     if (run->rewind_checked || run->phase != RUN_TRAINING ||
         job->model.type != JOB_EXTERNAL || !job->checkpoint.dir ||
         job->recovery == JOB_END || obstacle(run) || !all_have_begun(run))
@@ -271,7 +452,7 @@ static void count_away(struct run *run) {
 
 void rewind_go_on(struct run *run) {
     uint64_t start = run->plan.schedule.start;
-    char name[64];
+    char name[64], lost[100];
     if (!rewind_is_second(run))
         return;
     uint64_t reached = run->lineage->reached;
@@ -281,13 +462,19 @@ void rewind_go_on(struct run *run) {
     run->checkpoints.requested |= run->lineage->requested;
     take_counts(run);
     count_away(run);
-    const struct roster_slot *slot = &run->roster.slots[run->lineage->lost];
-    roster_name(slot, name, sizeof name);
+    if (run->lineage->lost == REWIND_CHIEF) {
+        snprintf(lost, sizeof lost, "its chief, whose place pid %d has",
+                 (int)getpid());
+    } else {
+        const struct roster_slot *slot = &run->roster.slots[run->lineage->lost];
+        roster_name(slot, name, sizeof name);
+        snprintf(lost, sizeof lost, "%s, whose place pid %u has", name,
+                 slot->pid);
+    }
     log_info(run->log, "run_rewound",
              "the run goes on after step %" PRIu64
-             ", %.2f s after the loss of %s, whose place pid %u has: "
-             "%" PRIu64 " step%s computed again",
-             start, time_to_seconds(time_now() - run->lineage->lost_at), name,
-             slot->pid, again, again == 1 ? " is" : "s are");
+             ", %.2f s after the loss of %s: %" PRIu64 " step%s computed again",
+             start, time_to_seconds(time_now() - run->lineage->lost_at), lost,
+             again, again == 1 ? " is" : "s are");
     run->lineage->lost_at = 0;
 }

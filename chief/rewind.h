@@ -7,6 +7,7 @@
 #define CAPSTAN_REWIND_H
 
 #include "core/base/status.h"
+#include "proto/messages/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,22 +17,27 @@ struct run;
 
 enum { REWIND_MAX_TRAINERS = 1024 };
 
+/* In place of the slot of the process that was lost. */
+#define REWIND_CHIEF UINT32_MAX
+
 /* The runs of one chief's process that go on for each other. */
 struct rewind_lineage {
-    uint64_t id;       /* as manifests have it */
-    uint32_t count;    /* rewinds so far */
-    bool follows;      /* another run follows the one that has ended */
-    double within;     /* seconds in which its members join */
-    uint64_t reached;  /* the step up to which was computed since the last
-                         one began */
-    uint64_t furthest; /* of all */
-    uint32_t in_vain;  /* rewinds since one of them got further */
-    uint64_t again;    /* steps that were computed more than once */
-    int64_t opened;    /* when the first began; 0: the first is not over */
-    bool traced;       /* its timeline is written */
-    bool requested;    /* a checkpoint is, and not taken yet */
-    int64_t lost_at;   /* when a process was lost that is awaited; 0: none is */
-    uint32_t lost;     /* its slot in the roster */
+    uint64_t incarnation; /* of the chief's process */
+    uint64_t id;          /* as manifests have it */
+    uint32_t count;       /* rewinds so far */
+    bool follows;         /* another run follows the one that has ended */
+    double within;        /* seconds in which its members join */
+    uint64_t reached;     /* the step up to which was computed since the last
+                             one began */
+    uint64_t furthest;    /* of all */
+    uint32_t in_vain;     /* rewinds since one of them got further */
+    uint64_t again;       /* steps that were computed more than once */
+    int64_t opened;       /* when the first began; 0: the first is not over */
+    bool traced;          /* its timeline is written */
+    bool requested;       /* a checkpoint is, and not taken yet */
+    int64_t lost_at;      /* when a process was lost that is awaited, or the
+                             chief that this one takes the place of; 0: none */
+    uint32_t lost;        /* its slot in the roster, or REWIND_CHIEF */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
         uint64_t first, steps;    /* untrained: as of struct run_absence */
@@ -52,9 +58,28 @@ enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed);
 
+/* For how many seconds RUN's members await its chief if it dies; 0: they
+ * end. */
+double rewind_chief_within(const struct run *run);
+
+/* May the sender of JOIN, which may come from a run whose chief is gone, be a
+ * member of RUN? False: TEXT says why not. */
+bool rewind_accepts(const struct run *run, const Capstan__Join *join,
+                    char *text, size_t size);
+
+/* The sender of JOIN, which is accepted, is a member now: before its plan RUN
+ * becomes one that goes on for that member's last. */
+void rewind_adopt(struct run *run, const Capstan__Join *join);
+
+/* The plan of RUN is to start from what was restored. STATUS_RETRY: members
+ * await another run's checkpoint. */
+enum status rewind_check_start(const struct run *run,
+                               struct failure *why) MUST_CHECK;
+
 /* The deaths (launch_record.h) that RUN survives now, for a drill that awaits
  * them: all members train, further than any run before this one did, and the
- * last two seconds of the run have not begun. */
+ * last two seconds of the run have not begun. LAUNCH_RECORD_OWN is that of the
+ * chief's process, at any time: it ends the run. */
 unsigned rewind_deaths(const struct run *run);
 
 /* Each turn of the chief's loop. Once the trainers of an external model train:

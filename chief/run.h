@@ -152,8 +152,10 @@ struct run {
     enum failure_code code; /* why the run ends; FAILURE_NONE: it is done */
     uint64_t end_step;
     char text[1024];
-    unsigned recorded_deaths; /* rewind_deaths, as the launcher knows them */
-    bool rewind_checked;      /* rewind_step has done its part */
+    unsigned recorded_deaths; /* rewind_deaths, as the launcher knows them, */
+    bool has_recorded;        /* once it does */
+    bool rewind_checked;      /* rewind_step has done its part, */
+    bool end_checked;         /* and looked for the end of a run before */
     bool is_rewinding;        /* another goes on from its newest checkpoint */
     bool training_stopped;    /* it was stopped in RUN_TRAINING */
     bool resumable;           /* the same command may go on from a checkpoint */

@@ -200,7 +200,7 @@ static struct process role_process(const struct composition *composition,
 }
 
 /* A member whose chief is in another process. */
-static struct member role_member(const struct composition *composition,
+static struct member role_member(struct composition *composition,
                                  struct role *role) {
     const struct cluster *cluster = composition->cluster;
     const struct cluster_task *chief = cluster_chief(cluster);
@@ -216,6 +216,7 @@ static struct member role_member(const struct composition *composition,
         .join_timeout = join_timeout(composition),
         .record = composition->process_settings.record,
         .restart_within = &role->restart_within,
+        .past = &composition->past,
     };
 }
 
@@ -267,6 +268,7 @@ static void add_worker(struct composition *composition, bool inproc,
         role->worker.member.chief = NULL;
         role->worker.member.chief_inproc = inside_chief;
         role->worker.member.discovery_cluster = NULL;
+        role->worker.member.past = NULL;
     }
 }
 

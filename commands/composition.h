@@ -85,6 +85,7 @@ struct composition {
     struct rewind_lineage *lineage; /* of the chief's runs, or NULL; borrowed */
     double rejoin_within; /* seconds within which the chief begins the next run;
                              0: this run is the first or the last */
+    struct member_past past; /* of the run before, which the process has left */
     int stopped_by;  /* the signal that was to end the run before; 0: none */
     bool saves;      /* SIGUSR1 came when that was over */
     struct job *job; /* the leader's job, or a job that is only compared with

@@ -196,17 +196,14 @@ static void node_launch_pass_deadline(struct node_launch *launch) {
     launch->deadline = time_now() + AFTER_KILL;
 }
 
-/* Is PROCESS, which has ended, started again? One that leads its run has ended
- * it, and one that did not find its run again has none to find. */
+/* Is PROCESS, which has ended, started again? One that did not find its run
+ * again has none to find. */
 static bool node_launch_restarts(struct node_launch *launch,
                                  struct node_process *process,
                                  int wait_status) {
-    struct launch_record record;
-    bool leads = !launch_record_read(process->record, &record) && record.run &&
-                 record.incarnation;
     bool found =
         launch_record_has_joined(process->record) || WIFSIGNALED(wait_status);
-    return launch->flags->max_restarts && !launch->ending && !leads && found &&
+    return launch->flags->max_restarts && !launch->ending && found &&
            restarts_apply(&process->restarts, process->record, wait_status) &&
            restarts_next(&process->restarts, process->name, wait_status,
                          launch->flags->max_restarts, launch->log);
@@ -471,10 +468,15 @@ static const char *drill_obstacle(const struct options *options,
     if (!allreduce && options->kill == OPTIONS_KILL_WORKER)
         return NULL;
     if (!job->checkpoint.dir)
-        return "when a ps, or a rank of all-reduce, dies the run goes back, "
-               "and without checkpoint.dir there is nothing to go back to";
-    return job->recovery == JOB_END
-               ? "with strategy.recovery \"end\" the run ends when one dies"
+        return "when a ps, the chief or a rank of all-reduce dies the run goes "
+               "back, and without checkpoint.dir there is nothing to go back "
+               "to";
+    if (job->recovery == JOB_END)
+        return "with strategy.recovery \"end\" the run ends when one dies";
+    return (options->kill == OPTIONS_KILL_CHIEF ||
+            options->kill == OPTIONS_KILL_ANY) &&
+                   job->timeouts.chief <= 0
+               ? "with timeouts.chief 0 the run ends when the chief dies"
                : NULL;
 }
 
@@ -488,9 +490,13 @@ static enum status check_drill_of_job(const struct options *options,
 }
 
 static unsigned local_kills(const struct options *options) {
-    return options->kill == OPTIONS_KILL_PS       ? LAUNCH_RECORD_PS
-           : options->kill == OPTIONS_KILL_WORKER ? LAUNCH_RECORD_WORKER
-                                                  : 0;
+    static const unsigned kills[] = {
+        [OPTIONS_KILL_PS] = LAUNCH_RECORD_PS,
+        [OPTIONS_KILL_CHIEF] = LAUNCH_RECORD_CHIEF,
+        [OPTIONS_KILL_WORKER] = LAUNCH_RECORD_WORKER,
+        [OPTIONS_KILL_ANY] =
+            LAUNCH_RECORD_PS | LAUNCH_RECORD_CHIEF | LAUNCH_RECORD_WORKER};
+    return kills[options->kill];
 }
 
 /* Reports errors of the chief or a trainer before any process is started. */

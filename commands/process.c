@@ -14,6 +14,7 @@
 #include "core/base/plugin.h"
 #include "core/base/time.h"
 #include "core/net/link/zap_handler.h"
+#include "proto/messages/launch_record.h"
 #include "proto/messages/process_report.h"
 #include "worker/train/external.h"
 
@@ -537,12 +538,20 @@ static bool waits_for_orphan(const struct composition *composition,
 }
 
 /* The others await it, or whoever takes its place, for timeouts.recover. */
-static enum status cannot_follow(struct failure *why) {
-    return status_fail(
-        why, FAILURE_PEER_LOST,
-        "a process was lost and the run goes back to its "
-        "checkpoint, which this program cannot do without starting again: "
-        "start the same command again");
+static enum status cannot_follow(bool chief_lost, struct failure *why) {
+    return status_fail(why, FAILURE_PEER_LOST,
+                       "%s was lost and the run goes back to its checkpoint, "
+                       "which this program cannot do without starting again: "
+                       "start the same command again",
+                       chief_lost ? "the chief" : "a process");
+}
+
+/* A launcher does not start a process again whose run has ended it. */
+static void leave_run_that_it_led(const struct process_settings *settings,
+                                  const struct cluster *cluster) {
+    const struct launch_record none = {0};
+    if (cluster_is_chief(cluster))
+        launch_record_write(settings->record, &none);
 }
 
 enum status process_run(const struct options *options,
@@ -566,10 +575,11 @@ enum status process_run(const struct options *options,
         if (!status && composition.rejoin_within > 0 && settings->external &&
             !external_can_follow(settings->external)) {
             job_free(&composition.job);
-            return cannot_follow(why);
+            status = cannot_follow(composition.past.chief_lost, why);
         }
     } while ((!status && composition.rejoin_within > 0) ||
              (status && waits_for_orphan(&composition, why, since)));
+    leave_run_that_it_led(settings, cluster);
     return status;
 }
 

@@ -371,9 +371,9 @@ enum capstan_outcome {
  * and keeps by capstan_keep what they depend on beside the weights, or they
  * depend on nothing else. After capstan_start. Such a run, with
  * checkpoint.dir and strategy.recovery not "end", goes on after the death of a
- * ps, or of a rank of all-reduce, once that is back: all of its ranks go back
- * to its newest checkpoint. It writes one when its ranks have ended their first
- * two steps.
+ * ps, a rank of all-reduce, or the process that leads, once that is back: all
+ * of its ranks go back to its newest checkpoint. It writes one when its ranks
+ * have ended their first two steps.
  *
  * The rank is in the same process then, and declares nothing again. From the
  * death on what it pushes is left out; capstan_wait, capstan_lookup and

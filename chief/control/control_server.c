@@ -261,6 +261,7 @@ void control_server_broadcast(struct control_server *server,
 void control_server_reply(struct control_server *server, uint32_t peer,
                           Capstan__Control *control) {
     control->version = MESSAGE_VERSION;
+    control->incarnation = server->incarnation;
     size_t size = capstan__control__get_packed_size(control);
     uint8_t *bytes = malloc(size ? size : 1);
     if (!bytes)

@@ -103,6 +103,7 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     message.trainers = run->roster.num_ranks;
     message.chief_incarnation = run->incarnation;
     message.under_way = run->phase == RUN_TRAINING;
+    message.chief_within = rewind_chief_within(run);
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &message;
     control_server_bind_peer(run->control_server, slot, peer);
@@ -308,8 +309,12 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         warn_and_refuse(run, peer, FAILURE_CLUSTER_DIFFERS, text);
         return false;
     }
-    if (slot)
+    if (slot && rewind_accepts(run, join, text, sizeof text))
         return true;
+    if (slot) {
+        warn_and_refuse(run, peer, FAILURE_WRONG_CHIEF, text);
+        return false;
+    }
     snprintf(text, sizeof text,
              "this run has no %s %u: it has %u trainer%s and %u ps",
              join->role < CLUSTER_ROLES
@@ -344,6 +349,7 @@ static void handle_claim(struct run *run,
         return;
     if (slot->rank != ROSTER_NO_RANK)
         reset_trainer(run, slot->rank);
+    rewind_adopt(run, join);
     slot->end_key = join->end_key;
     store_limits(run, slot, join);
     welcome(run, slot, incoming->peer);

@@ -395,6 +395,9 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     message.trace_first = run->trace.first;
     message.trace_last = run->trace.last;
     message.trace_room = run->trace.room;
+    message.lineage = run->plan.lineage;
+    message.rewinds = run->lineage ? run->lineage->count : 0;
+    message.steps_again = run->lineage ? run->lineage->again : 0;
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
     control.plan = &message;
     if (!written)

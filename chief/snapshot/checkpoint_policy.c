@@ -397,9 +397,12 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     if (checkpoint->resume == JOB_RESUME_NEVER && !rewind_is_second(run))
         return start_fresh(run, why);
     enum status status = checkpoint_policy_find(run, &found, why);
+    if (status)
+        return status;
+    run->plan.has_restored = found;
+    status = rewind_check_start(run, why);
     if (status || !found)
         return status;
-    run->plan.has_restored = true;
     status = check_compatible(run, &run->plan.restored, why);
     if (status)
         return status;

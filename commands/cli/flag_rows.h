@@ -36,8 +36,8 @@ FLAG(REAL, kill_every, LOCAL, "kill-every", "S",
      "restarts",
      .min = 0.1, .max = 1e6, .takes = "seconds, at least 0.1")
 FLAG(WORD, kill, LOCAL, "kill", "ROLE",
-     "with --kill-every: ps, chief, worker or any of these, drawn evenly; "
-     "chief and any are refused, as the death of a chief ends the run",
+     "with --kill-every: ps, chief (the process that leads), worker or any of "
+     "these, drawn evenly",
      .words = "ps chief worker any", .takes = "ps, chief, worker or any")
 FLAG(TEXT, nnodes, LAUNCH, "nnodes", "N", "number of nodes (default: 1)")
 FLAG(TEXT, node_rank, LAUNCH, "node_rank", "N",

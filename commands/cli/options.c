@@ -241,20 +241,16 @@ static const char *check_drill(const struct options *options) {
     if (options->azureml_distribution)
         return "--kill-every does not go with --distribution, whose processes "
                "are not started again";
-    if (options->kill == OPTIONS_KILL_CHIEF)
-        return "--kill chief: the death of a chief ends the run; give --kill "
-               "ps or worker";
-    if (options->kill == OPTIONS_KILL_ANY)
-        return "--kill any: that may be the chief, whose death ends the run; "
-               "give --kill ps or worker";
     if (options->max_restarts == 0)
         return "--kill-every with --max-restarts 0: what it kills would not be "
                "started again";
     if (options->kill == OPTIONS_KILL_PS)
         return options->num_ps ? NULL : "--kill ps with --ps 0";
+    if (options->kill != OPTIONS_KILL_WORKER)
+        return NULL;
     if (options->command && options->num_workers < 2)
-        return "--kill worker with a command and --workers 1: worker 0 leads, "
-               "and its death ends the run";
+        return "--kill worker with a command and --workers 1: worker 0 leads; "
+               "give --kill chief";
     return options->num_workers ? NULL : "--kill worker with --workers 0";
 }
 

@@ -125,8 +125,8 @@ struct launch {
     int exit_code;     /* the chief's */
     struct death_report report;
     struct {
-        int64_t at;           /* of the next kill; TIME_NEVER: there is none */
-        unsigned ps, workers; /* how many were killed */
+        int64_t at; /* of the next kill; TIME_NEVER: there is none */
+        unsigned ps, workers, chiefs; /* how many were killed */
     } drill;
     int failed; /* exit code of a process that kept the run from starting; 0:
                    none */
@@ -449,8 +449,26 @@ static void enter(struct launch *launch, enum shutdown_phase shutdown_phase,
     launch->deadline = wait < TIME_NEVER - now ? now + wait : TIME_NEVER;
 }
 
+/* Has the chief ended, and is not to be started again? */
+static bool is_chief_gone(const struct launch *launch) {
+    return !launch->processes[0].pid &&
+           launch->processes[0].restarts.at == TIME_NEVER;
+}
+
+/* NUMBER is for a chief that is to be started again, which it is not then. */
+static void end_without_chief(struct launch *launch, int number) {
+    launch->processes[0].restarts.at = TIME_NEVER;
+    launch->exit_code = 128 + number;
+    signal_others(launch, SIGTERM, NULL);
+    enter(launch, OTHERS_SIGNALLED, launch->options->stop);
+}
+
 static void signal_chief(struct launch *launch, int number) {
     const struct launch_settings *options = launch->options;
+    if (!launch->processes[0].pid) {
+        end_without_chief(launch, number);
+        return;
+    }
     kill(launch->processes[0].pid, number);
     if (launch->shutdown_phase == RUNNING)
         enter(launch, CHIEF_SIGNALLED, options->grace + options->stop);
@@ -472,7 +490,7 @@ static void abort_run(struct launch *launch, struct launch_process *process,
  */
 static void abort_for_absent(struct launch *launch) {
     launch->deadline = TIME_NEVER;
-    if (!launch->absent || !launch->processes[0].pid)
+    if (!launch->absent || is_chief_gone(launch))
         return;
     if (launch_record_in_run(launch->processes[0].record))
         abort_run(launch, launch->absent, STATUS_FAILED);
@@ -648,21 +666,25 @@ static int code_of_loss(const struct launch *launch) {
 static bool start_again(struct launch *launch, struct launch_process *process,
                         int wait_status) {
     const struct launch_settings *options = launch->options;
+    bool leads = process == launch->processes;
     if (!options->max_restarts || launch->shutdown_phase != RUNNING ||
-        !launch->processes[0].pid ||
+        (!leads && is_chief_gone(launch)) ||
         !restarts_apply(&process->restarts, process->record, wait_status))
         return false;
     if (process->drilled && WIFSIGNALED(wait_status))
         restarts_now(&process->restarts, process->name, options->log);
     else if (!restarts_next(&process->restarts, process->name, wait_status,
-                            options->max_restarts, options->log))
+                            options->max_restarts, options->log)) {
+        if (leads)
+            return false;
         abort_run(launch, process, STATUS_RETRY);
+    }
     return true;
 }
 
 static void start_due(struct launch *launch, int64_t now) {
     struct failure why;
-    for (unsigned i = 1; i < launch->count; i++) {
+    for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
         if (process->restarts.at > now)
             continue;
@@ -680,7 +702,7 @@ static int64_t launch_next_deadline(const struct launch *launch) {
     int64_t next = launch->deadline;
     if (launch->drill.at < next)
         next = launch->drill.at;
-    for (unsigned i = 1; i < launch->count; i++)
+    for (unsigned i = 0; i < launch->count; i++)
         if (launch->processes[i].restarts.at < next)
             next = launch->processes[i].restarts.at;
     return next;
@@ -692,7 +714,8 @@ static void launch_handle_exit(struct launch *launch,
     process->pid = 0;
     launch->alive--;
     if (process == launch->processes) {
-        handle_chief_exit(launch, wait_status);
+        if (!start_again(launch, process, wait_status))
+            handle_chief_exit(launch, wait_status);
         return;
     }
     bool lost = record_loss(launch, process, wait_status);
@@ -718,10 +741,12 @@ static void launch_reap(struct launch *launch) {
 }
 
 /* The set of launch_record_death that has PROCESS's. */
-static unsigned drill_role(const struct launch_process *process) {
-    return !strcmp(process->type, "ps")       ? LAUNCH_RECORD_PS
-           : !strcmp(process->type, "worker") ? LAUNCH_RECORD_WORKER
-                                              : 0;
+static unsigned drill_role(const struct launch *launch,
+                           const struct launch_process *process) {
+    if (process == launch->processes)
+        return LAUNCH_RECORD_CHIEF;
+    return !strcmp(process->type, "ps") ? LAUNCH_RECORD_PS
+                                        : LAUNCH_RECORD_WORKER;
 }
 
 /* From half of kill_every to one and a half of it. */
@@ -739,13 +764,12 @@ static struct launch_process *drill_draw(struct launch *launch,
                                          unsigned roles) {
     struct launch_process *drawn = NULL;
     uint32_t number = 0, among = 0;
-    for (unsigned i = 1; i < launch->count; i++) {
+    for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
-        if (!drill_role(process))
-            continue;
-        if (!process->pid || !launch_record_in_run(process->record))
+        if (!process->pid || process->drilled ||
+            !launch_record_in_run(process->record))
             return NULL;
-        if (!(drill_role(process) & roles) ||
+        if (!(drill_role(launch, process) & roles) ||
             getrandom(&number, sizeof number, 0) < 0)
             continue;
         if (number % ++among == 0)
@@ -755,11 +779,18 @@ static struct launch_process *drill_draw(struct launch *launch,
 }
 
 static void drill_kill(struct launch *launch, struct launch_process *process) {
-    bool ps = drill_role(process) == LAUNCH_RECORD_PS;
-    unsigned count = ++*(ps ? &launch->drill.ps : &launch->drill.workers);
+    unsigned role = drill_role(launch, process);
+    bool ps = role == LAUNCH_RECORD_PS, chief = role == LAUNCH_RECORD_CHIEF;
+    unsigned count = ++*(ps      ? &launch->drill.ps
+                         : chief ? &launch->drill.chiefs
+                                 : &launch->drill.workers);
     log_warning(launch->options->log, "drill_kills",
                 "drill: kills %s (pid %d), %s number %u", process->name,
-                (int)process->pid, ps ? "ps" : "worker", count);
+                (int)process->pid,
+                ps      ? "ps"
+                : chief ? "chief"
+                        : "worker",
+                count);
     process->drilled = true;
     kill(process->pid, SIGKILL);
     launch->drill.at = drill_next(launch);
@@ -785,18 +816,21 @@ static void drill_step(struct launch *launch, int64_t now) {
 
 static void drill_end(const struct launch *launch) {
     const struct log *log = launch->options->log;
-    unsigned ps = launch->drill.ps, workers = launch->drill.workers;
+    unsigned ps = launch->drill.ps, workers = launch->drill.workers,
+             chiefs = launch->drill.chiefs;
     if (launch->options->kill_every <= 0)
         return;
-    if (ps + workers)
+    if (ps + workers + chiefs)
         log_info(log, "drill_ended",
-                 "drill: killed ps %u times and workers %u times", ps, workers);
+                 "drill: killed ps %u times, workers %u times and the chief "
+                 "%u times",
+                 ps, workers, chiefs);
     else
         log_warning(log, "drill_without_kills",
                     "drill: killed nothing, as the run would not have survived "
-                    "it or was too short: --kill ps, and in all-reduce --kill "
-                    "worker, needs checkpoint.dir and what docs/running.md, "
-                    "Going back, says; all must train, "
+                    "it or was too short: --kill ps and chief, and in "
+                    "all-reduce --kill worker, need checkpoint.dir and what "
+                    "docs/running.md, Going back, says; all must train, "
                     "for longer than --kill-every, two seconds before the end");
 }
 
@@ -847,7 +881,7 @@ static void launch_handle_signal(struct launch *launch, int number) {
     else if (number == SIGUSR1 ||
              (number == SIGHUP && launch->shutdown_phase != RUNNING))
         return;
-    else if (chief) {
+    else if (!is_chief_gone(launch)) {
         if (launch->failed != STATUS_CONFIG)
             launch->failed = 0; /* the signal is the cause */
         signal_chief(launch, number);
@@ -856,7 +890,7 @@ static void launch_handle_signal(struct launch *launch, int number) {
 }
 
 static void launch_supervise(struct launch *launch) {
-    while (launch->alive) {
+    while (launch->alive || launch->processes[0].restarts.at < TIME_NEVER) {
         int number =
             children_wait(&launch->children, launch_next_deadline(launch));
         int64_t now = time_now();

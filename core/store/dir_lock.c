@@ -27,6 +27,7 @@ struct dir_lock {
     int file;              /* -1: none */
     bool locked;
     bool follows_chief; /* the chief's file is enough while it exists */
+    uint64_t dead_run;  /* whose chief's file was there; 0: none */
     char path[PATH_MAX], owner[32];
     struct dir_lock_settings settings;
 };
@@ -181,7 +182,7 @@ static enum status refuse_lock(const char *owner, bool here, const char *dir,
 
 /* A file that no process of its run holds belongs to a dead run and is removed.
  */
-static enum status check_other(const struct dir_lock *lock, int folder,
+static enum status check_other(struct dir_lock *lock, int folder,
                                const char *name, struct failure *why) {
     char text[OWNERS_SIZE];
     bool here;
@@ -197,14 +198,14 @@ static enum status check_other(const struct dir_lock *lock, int folder,
     const char *owner = find_holder(file, text, &here);
     if (owner)
         status = refuse_lock(owner, here, lock->settings.dir, why);
-    else
-        unlinkat(folder, name, 0);
+    else if (!unlinkat(folder, name, 0) &&
+             !name[sizeof prefix - 1 + RUN_DIGITS])
+        lock->dead_run = strtoull(name + sizeof prefix - 1, NULL, 16);
     close(file);
     return status;
 }
 
-static enum status check_others(const struct dir_lock *lock,
-                                struct failure *why) {
+static enum status check_others(struct dir_lock *lock, struct failure *why) {
     enum status status = STATUS_OK;
     const char *dir = lock->settings.dir, *own = strrchr(lock->path, '/') + 1;
     const struct dirent *entry;
@@ -328,6 +329,10 @@ bool dir_lock_is_held(struct dir_lock *dir_lock) {
     bool held = is_current(dir_lock);
     pthread_mutex_unlock(&dir_lock->mutex);
     return held;
+}
+
+uint64_t dir_lock_dead_run(const struct dir_lock *lock) {
+    return lock ? lock->dead_run : 0;
 }
 
 bool dir_lock_is_locked(const char *dir) {

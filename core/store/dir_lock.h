@@ -55,6 +55,10 @@ enum status dir_lock_renew(struct dir_lock *lock,
  * to the run or may be removed. On any thread. */
 bool dir_lock_is_held(struct dir_lock *lock);
 
+/* The run of a chief that has ended without releasing the directory of LOCK,
+ * which may be NULL, before that was locked; 0: there was none. */
+uint64_t dir_lock_dead_run(const struct dir_lock *lock);
+
 /* For a reader of DIR: true if a live process of a run holds its lock. False if
  * that is unknown. */
 bool dir_lock_is_locked(const char *dir);

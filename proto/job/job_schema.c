@@ -519,6 +519,9 @@ static const struct job_key keys[] = {
     {"timeouts.recover",
      "seconds in which a ps that died is back, and the others have joined again",
      REAL(timeouts.recover, 0.1, LONG), .default_value = "300"},
+    {"timeouts.chief",
+     "seconds in which a chief that died is back, where the run goes back; 0: its death ends the run",
+     REAL(timeouts.chief, 0, LONG), .default_value = "300"},
 
     /* Ranges are those of the flags; --latency-us alone may be 0. */
     {"compare.ps", "numbers of ps that hold blocks", COUNTS(compare.ps)},

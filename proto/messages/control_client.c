@@ -54,6 +54,12 @@ struct control_client {
     bool joined, planned;
     bool rejoins;  /* by a new connection, which the chief has not answered */
     bool answered; /* by a chief that this process cannot join */
+    /* The chief is gone: this is in place of its stop. */
+    Capstan__Control loss;
+    Capstan__Stop loss_stop;
+    char loss_text[512]; /* "": it is there */
+    double chief_within; /* of the welcome */
+    uint64_t chief_incarnation, job_digest;
     int64_t opened, last_received, last_join, last_heartbeat, last_wait_log;
     int64_t foreign_at, last_foreign_log; /* of foreign_server; 0: none */
     int64_t last_step;        /* time of the last control_client_step */
@@ -145,14 +151,18 @@ static void multi_connect_choose(struct multi_connect *multi_connect,
     multi_connect->count = 1;
 }
 
+static const char *join_key(const struct member *member) {
+    const char *key = member->past ? member->past->join_key : NULL;
+    return key ? key : "timeouts.join, or --join-timeout";
+}
+
 /* Before the join: its welcome. After: its heartbeats. */
 static struct deadline control_client_chief_deadline(
     const struct control_client *client) {
     return client->joined
                ? deadline_start(client->chief_name, "timeouts.peer",
                                 client->last_received, client->peer_limit)
-               : deadline_start(client->chief_name,
-                                "timeouts.join, or --join-timeout",
+               : deadline_start(client->chief_name, join_key(client->member),
                                 client->opened, client->join_limit);
 }
 
@@ -230,6 +240,21 @@ static unsigned control_client_memory(struct control_client *client,
     return client->num_limits;
 }
 
+static bool fill_past(const struct member_past *past, int64_t now,
+                      Capstan__Past *message) {
+    capstan__past__init(message);
+    if (!past || !past->run)
+        return false;
+    message->run = past->run;
+    message->lineage = past->lineage;
+    message->job = past->job;
+    message->step = past->step;
+    message->rewinds = past->rewinds;
+    message->steps_again = past->steps_again;
+    message->away = time_to_seconds(now - past->heard_at);
+    return true;
+}
+
 /* Without a number: repeated until a welcome arrives. */
 static bool control_client_send_join(struct control_client *control_client,
                                      int64_t now) {
@@ -256,6 +281,9 @@ static bool control_client_send_join(struct control_client *control_client,
     }
     join.n_memory = control_client_memory(
         control_client, now, CONTROL_CLIENT_LOOKUP_INTERVAL, &join.memory);
+    Capstan__Past past;
+    if (fill_past(control_client->member->past, now, &past))
+        join.past = &past;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
@@ -330,6 +358,9 @@ static enum status fail_without_chief(const struct control_client *client,
                                       const struct deadline *deadline,
                                       struct failure *why) {
     const char *foreign = client->foreign_server;
+    const struct launch_record none = {0};
+    if (client->member->past && client->member->past->chief_lost)
+        launch_record_write(client->member->record, &none); /* it is over */
     return status_fail(
         why, FAILURE_NO_CHIEF, "%s did not answer within %.0f s (%s)%s%s",
         deadline->peer, time_to_seconds(client->join_limit), deadline->limit,
@@ -533,6 +564,36 @@ static enum status fail_silent(const struct control_client *client,
         deadline->peer, time_to_seconds(client->peer_limit), deadline->limit);
 }
 
+/* The process leaves its run as on a stop that another run follows, and joins
+ * the chief that takes the place of the one that is gone, as HOW says. */
+static void lose_chief(struct control_client *client, const char *how) {
+    if (client->loss_text[0])
+        return;
+    snprintf(client->loss_text, sizeof client->loss_text, "%s %s",
+             client->chief_name, how);
+    capstan__control__init(&client->loss);
+    capstan__stop__init(&client->loss_stop);
+    client->loss_stop.text = client->loss_text;
+    client->loss_stop.restart_within = client->chief_within;
+    client->loss.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    client->loss.stop = &client->loss_stop;
+}
+
+/* A chief that is silent for longer than DEADLINE ends this process, or is
+ * awaited. */
+static enum status pass_silence(struct control_client *client,
+                                const struct deadline *deadline,
+                                struct failure *why) {
+    enum status status = fail_silent(client, deadline, why);
+    char how[128];
+    if (client->chief_within <= 0)
+        return status;
+    snprintf(how, sizeof how, "was silent for %.0f s (%s)",
+             time_to_seconds(client->peer_limit), deadline->limit);
+    lose_chief(client, how);
+    return STATUS_OK;
+}
+
 static void log_silence(struct control_client *client,
                         const struct deadline *deadline, int64_t now) {
     char text[512];
@@ -630,8 +691,10 @@ enum status control_client_step(struct control_client *client, int64_t now,
         return control_client_step_joining(client, now, why);
     record_stall(client, now);
     struct deadline deadline = control_client_chief_deadline(client);
+    if (client->loss_text[0])
+        return STATUS_OK; /* control_client_receive delivers it */
     if (deadline_passed(&deadline, now))
-        return fail_silent(client, &deadline, why);
+        return pass_silence(client, &deadline, why);
     log_silence(client, &deadline, now);
     if (now - client->last_received > CONTROL_CLIENT_LOOKUP_INTERVAL)
         control_client_look_up(client, now);
@@ -717,6 +780,10 @@ static void control_client_on_welcome(struct control_client *client,
     client->chief_port += (uint16_t)index;
     format_chief_name(client);
     client->joined = true;
+    client->chief_incarnation = control->incarnation;
+    client->job_digest = message_job_digest(control->welcome->job);
+    if (!client->member->chief_inproc && client->member->past)
+        client->chief_within = control->welcome->chief_within;
     client->last_step = time_now();
     client->process->run = control->run;
     client->channel.received = 0;
@@ -766,6 +833,20 @@ static void record_own_death(const struct control_client *client,
         launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);
 }
 
+/* From now on the process can join a run that goes on for this one. */
+static void keep_past(const struct control_client *client,
+                      const Capstan__Plan *plan) {
+    struct member_past *past = client->member->past;
+    if (client->chief_within <= 0)
+        return;
+    *past = (struct member_past){.run = client->process->run,
+                                 .lineage = plan->lineage,
+                                 .job = client->job_digest,
+                                 .step = plan->start_step,
+                                 .rewinds = plan->rewinds,
+                                 .steps_again = plan->steps_again};
+}
+
 /* True if CONTROL is a command for the caller. */
 static bool accept(struct control_client *client,
                    const Capstan__Control *control, unsigned index,
@@ -789,12 +870,23 @@ static bool accept(struct control_client *client,
     if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
         open_trace(client, control->plan);
         record_own_death(client, control->plan);
+        keep_past(client, control->plan);
     } else if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
         trace_sender_take_answer(&client->trace_sender, control->heartbeat,
                                  time_now());
     else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE_REQUEST)
         client->trace_sender.requested = true;
     return control->seq && channel_accept(&client->channel, control->seq);
+}
+
+/* Is it by a chief that knows nothing of this process's run, as it took the
+ * place of the one that led it? */
+static bool is_of_another_chief(const struct control_client *client,
+                                const Capstan__Control *refusal) {
+    return client->joined && client->chief_within > 0 &&
+           refusal->refusal->code == FAILURE_RUN_ENDED &&
+           refusal->incarnation &&
+           refusal->incarnation != client->chief_incarnation;
 }
 
 static void send_own_report(void *client, Capstan__Control *control) {
@@ -818,8 +910,10 @@ enum status control_client_receive(struct control_client *client, int64_t now,
                                    struct failure *why) {
     struct link_frame frame;
     unsigned index;
-    *command = NULL;
+    *command = client->loss_text[0] ? &client->loss : NULL;
     message_free_control(&client->command);
+    if (*command)
+        return STATUS_OK;
     while (multi_connect_view(&client->multi_connect, &frame, &index)) {
         struct failure bad;
         enum status status = message_read_control(
@@ -839,7 +933,13 @@ enum status control_client_receive(struct control_client *client, int64_t now,
     if (!*command || (*command)->body_case != CAPSTAN__CONTROL__BODY_REFUSAL)
         return STATUS_OK;
     const Capstan__Refusal *refusal = (*command)->refusal;
+    bool is_other = is_of_another_chief(client, *command);
     *command = NULL;
+    if (is_other) {
+        lose_chief(client, "has been started again");
+        *command = &client->loss;
+        return STATUS_OK;
+    }
     enum status status =
         status_fail(why, (enum failure_code)refusal->code, "%s", refusal->text);
     return refusal->ended ? status_mark_reported(why) : status;
@@ -893,6 +993,9 @@ void control_client_send_heartbeat(struct control_client *client) {
  * the chief has no member by that name to report dead. */
 static void leave_run(struct control_client *client, bool followed) {
     struct launch_record record = {.run = followed ? client->process->run : 0};
+    launch_record_write(client->member->record, &record);
+    if (client->loss_text[0])
+        return; /* nobody is there to read more */
     Capstan__Goodbye goodbye = CAPSTAN__GOODBYE__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_GOODBYE;
@@ -901,7 +1004,6 @@ static void leave_run(struct control_client *client, bool followed) {
         send_trace(client, time_now(), UINT64_MAX);
     send_histograms(client, UINT64_MAX);
     control_client_send_unreliable(client, &control);
-    launch_record_write(client->member->record, &record);
 }
 
 void control_client_leave(struct control_client *client) {
@@ -914,15 +1016,44 @@ void control_client_leave_failed(struct control_client *client,
                           why->code != FAILURE_PEER_SILENT);
 }
 
+/* In its log and for its next join. */
+static void await_next_run(struct control_client *client,
+                           const Capstan__Stop *stop) {
+    const struct log *log = client->process->log;
+    const Capstan__Heartbeat *heartbeat = &client->heartbeat;
+    struct member_past *past = client->member->past;
+    bool is_lost = client->loss_text[0];
+    if (is_lost)
+        log_warning(log, "chief_lost",
+                    "%s: this process leaves its run, keeps its data and "
+                    "memory, and waits up to %g s (timeouts.chief) for the "
+                    "chief to be there again",
+                    stop->text, stop->restart_within);
+    else
+        log_info(log, "run_over", "the run is over: %s; another follows",
+                 stop->text);
+    if (!past || client->chief_within <= 0)
+        return;
+    past->chief_lost = is_lost;
+    past->join_key = is_lost ? "timeouts.chief" : "timeouts.recover";
+    past->heard_at = client->last_received;
+    if (past->run != client->process->run)
+        return; /* it had no plan */
+    if (heartbeat->clock > past->step)
+        past->step = heartbeat->clock;
+    if (heartbeat->global_step > past->step)
+        past->step = heartbeat->global_step;
+}
+
 enum status control_client_handle_stop(struct control_client *client,
                                        const Capstan__Stop *stop,
                                        struct failure *why) {
     const struct log *log = client->process->log;
-    control_client_send_heartbeat(client); /* the summary has its numbers */
+    if (!client->loss_text[0])
+        control_client_send_heartbeat(client); /* the summary has its numbers */
     leave_run(client, stop->restart_within > 0);
     if (stop->restart_within > 0) {
-        log_info(log, "run_over", "the run is over: %s; another follows",
-                 stop->text);
+        await_next_run(client, stop);
         if (client->member->restart_within)
             *client->member->restart_within = stop->restart_within;
         return STATUS_OK;

@@ -40,7 +40,8 @@ bool launch_record_in_run(int file);
 enum launch_record_death {
     LAUNCH_RECORD_PS = 1, /* the run that it leads survives that of a ps now, */
     LAUNCH_RECORD_WORKER = 2, /* or that of a worker */
-    LAUNCH_RECORD_OWN = 4,    /* its own, which leads no run, ends the run */
+    LAUNCH_RECORD_OWN = 4,    /* its own ends the run */
+    LAUNCH_RECORD_CHIEF = 8,  /* the run survives its own, as it leads */
 };
 
 /* Writes DEATHS, a set of these. */

@@ -37,6 +37,20 @@ struct process {
     uint64_t incarnation; /* 0 before control_client_open */
 };
 
+/* What a process keeps of its run, to join the one that goes on for it. */
+struct member_past {
+    uint64_t run;     /* the last one whose plan it had; 0: none */
+    uint64_t lineage; /* of that run's checkpoints */
+    uint64_t job;     /* message_job_digest */
+    uint64_t step;    /* the highest that it knows of */
+    uint64_t steps_again;
+    uint32_t rewinds;
+    int64_t heard_at;     /* when it has heard the chief */
+    bool chief_lost;      /* it has left as its chief was gone */
+    const char *join_key; /* the timeout within which it joins; NULL: the
+                             start's */
+};
+
 struct member {
     enum cluster_role role;
     uint32_t index;
@@ -54,8 +68,10 @@ struct member {
                                  with the chief's and not used; NULL: none */
     double join_timeout;      /* seconds */
     int record; /* descriptor for the launcher (launch_record.h); 0: none */
-    double *restart_within; /* set when the chief continues with another run:
-                               seconds to join it within; may be NULL */
+    double *restart_within;   /* set when the chief continues with another run:
+                                 seconds to join it within; may be NULL */
+    struct member_past *past; /* of the process's last run, kept for the next;
+                                 NULL: its chief is in this process */
 };
 
 #endif

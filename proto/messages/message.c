@@ -14,9 +14,15 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 _Static_assert(MESSAGE_MAX_BLOCKS * 5 + 512 <= MESSAGE_MAX_HEADER,
                "a header of most blocks fits");
+
+uint64_t message_job_digest(const char *text) {
+    uint64_t digest = XXH3_64bits(text, strlen(text));
+    return digest ? digest : 1;
+}
 
 uint64_t message_random(void) {
     uint64_t number = 0;
@@ -51,12 +57,20 @@ static bool is_complete(const Capstan__Points *points) {
            points->n_training_s == count;
 }
 
+static bool is_span(double seconds) {
+    return seconds >= 0 && isfinite(seconds);
+}
+
 static bool has_durations(const Capstan__Heartbeat *heartbeat) {
     for (size_t i = 0; i < heartbeat->n_lost; i++)
-        if (!(heartbeat->lost[i]->seconds >= 0 &&
-              isfinite(heartbeat->lost[i]->seconds)))
+        if (!is_span(heartbeat->lost[i]->seconds))
             return false;
     return true;
+}
+
+static bool has_past(const Capstan__Past *past) {
+    return !past ||
+           (past->run && past->lineage && past->job && is_span(past->away));
 }
 
 static bool has_utilization(const Capstan__Heartbeat *heartbeat) {
@@ -93,6 +107,14 @@ static enum status check_control(const Capstan__Control *control,
     if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
         !control->welcome->trainers)
         return status_fail(why, FAILURE_BAD_MESSAGE, "a run without trainers");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
+        !is_span(control->welcome->chief_within))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a chief that is awaited for a time that is none");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN &&
+        !has_past(control->join->past))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a join after a run that is none");
     if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
         !is_complete(control->points))
         return status_fail(why, FAILURE_BAD_MESSAGE,

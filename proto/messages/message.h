@@ -35,6 +35,9 @@ enum {
 #define RENDEZVOUS_LOST_KEY "trainers/lost/%u"
 #define RENDEZVOUS_AGAIN_KEY "trainers/again/%u"
 
+/* Of a job's TEXT, to compare it with another one's; never 0. */
+uint64_t message_job_digest(const char *text);
+
 /* A random number, never 0, for runs and incarnations. */
 uint64_t message_random(void);
 
@@ -46,7 +49,8 @@ uint32_t message_group_bytes(double link_gbits);
 
 /* Unpacks BYTES as CONTROL; the caller frees it by message_free_control.
  * STATUS_FAILED unless it has this protocol version, a code of failure_codes.h,
- * at least one trainer in a welcome, and lists of one length in points. */
+ * at least one trainer in a welcome, times that are none below 0, and lists of
+ * one length in points. */
 enum status message_read_control(Capstan__Control **out, const void *bytes,
                                  size_t size, struct failure *why) MUST_CHECK;
 

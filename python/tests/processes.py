@@ -274,8 +274,9 @@ class Local:
     """`capstan local FLAGS`, or with LAUNCH `capstan launch`, over two ranks of
     PROGRAM's function NAME.
 
-    Each time that a checkpoint is written one of the PS, or without ps rank 1,
-    is killed, KILLS times, each once the run goes on.
+    Each time that a checkpoint is written one of the PS, or without ps rank 1
+    (or of those that VICTIMS names), is killed, KILLS times, each once the run
+    goes on.
     """
 
     def __init__(
@@ -287,11 +288,12 @@ class Local:
         sets: list[str],
         flags: tuple[str, ...] = (),
         launch: bool = False,
+        victims: str = "",
         **arguments: Any,
     ):
         self.log = ""
         self._left, self._waits = kills, False
-        self._victims = r"ps \d+" if ps else "worker 1"
+        self._victims = victims or (r"ps \d+" if ps else "worker 1")
         self._pids: dict[str, int] = {}
         with tempfile.TemporaryDirectory(prefix="capstan-python-") as folder:
             settings = [f"checkpoint.dir={folder}/checkpoint", *sets]

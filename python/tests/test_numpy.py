@@ -255,19 +255,29 @@ class Rewinds(unittest.TestCase):
         self.assertEqual(run.log.count("worker 1 joined from"), 1 + kills)
         self.assertEqual(sorted(rank for rank, *_ in run.results), [0, 1])
 
-    def test_a_drill_kills_ps_and_the_end_is_the_same(self):
+    def drill(self, role=None, every="0.5"):
+        """The run's results; ROLE dies at least twice."""
         sets = ["checkpoint.every_steps=50", "steps=1200"]
-        found = []
-        for flags in (), ("--kill-every", "0.5", "--kill", "ps"):
-            run = Local(
-                "numpy_ranks.py", "rewound", 2, 0, sets, flags, steps=1200
-            )
-            self.assertEqual(run.status, 0, run.log)
-            found.append(sorted(run.results))
-        kills = run.log.count("drill: kills ps ")
-        self.assertGreaterEqual(kills, 2)
-        self.assertIn(f"went back {kills} times", run.log)
-        self.assertEqual(found[0], found[1])
+        flags = ("--kill-every", every, "--kill", role) if role else ()
+        run = Local("numpy_ranks.py", "rewound", 2, 0, sets, flags, steps=1200)
+        self.assertEqual(run.status, 0, run.log)
+        if role:
+            kills = run.log.count("drill: kills ")
+            self.assertGreaterEqual(kills, 2)
+            self.assertIn(f"went back {kills} times", run.log)
+        return sorted(run.results)
+
+    def test_a_drill_kills_ps_or_the_chief_and_the_end_is_the_same(self):
+        whole = self.drill()
+        self.assertEqual(self.drill("ps"), whole)
+        self.assertEqual(self.drill("chief", "1.5"), whole)
+
+    def test_a_script_that_does_not_go_back_ends_when_its_chief_dies(self):
+        run = Local(
+            "numpy_ranks.py", "train", 1, 1, ["checkpoint.every_steps=200"],
+            victims="worker 0", steps=2000, sleep=0.01,
+        )
+        self.assertEqual(run.status, 137, run.log)
 
 
 class Tables(unittest.TestCase):

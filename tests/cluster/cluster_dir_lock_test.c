@@ -13,7 +13,7 @@ enum { CONFIG = 2, RETRY = 138, MAXIMUM = 64 };
 static const char endless[] =
     "{\"steps\": 1000000, \"steps_per_epoch\": 1000000,"
     " \"chief\": \"coordinate\", \"checkpoint\": {\"every_seconds\": 0.4,"
-    " \"keep\": 60}, \"timeouts\": {\"peer\": 5}}";
+    " \"keep\": 60}, \"timeouts\": {\"peer\": 5, \"chief\": 0}}";
 
 static struct cluster_process *begin(struct cluster_fixture *fixture,
                                      struct cluster_run *run) {

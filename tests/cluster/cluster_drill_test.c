@@ -70,8 +70,35 @@ TEST(a_drill_of_ps_ends_with_the_weights_of_an_undisturbed_run) {
     assert_int_equal(drill_count(local, "the run goes on after step "), kills);
     assert_int_equal(drill_figure(local, "rewinds"), kills);
     cluster_fixture_expect_logged(
-        local, textf("drill: killed ps %u times and workers 0 times", kills));
+        local, textf("drill: killed ps %u times, workers 0 times", kills));
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(a_drill_of_the_chief_ends_with_the_weights_of_an_undisturbed_run) {
+    cluster_run_job(run, JOB);
+    cluster_run_expect(drill_start(run, "whole", "a", WORDS("--json")), 0,
+                       LONG);
+    struct cluster_process *local = drill_start(
+        run, "drill", "b",
+        WORDS("--kill-every", "0.8", "--kill", "chief", "--max-restarts", "1"));
+    cluster_run_expect(local, 0, LONG);
+    unsigned kills = drill_count(local, "drill: kills chief ");
+    assert_true(kills >= 2);
+    assert_int_equal(drill_count(local, "killed by the drill"), kills);
+    assert_int_equal(drill_figure(local, "rewinds"), kills);
+    cluster_fixture_expect_logged(
+        local, textf("workers 0 times and the chief %u times", kills));
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* Of workers the run goes on without them, so the weights are others. */
+TEST(a_drill_of_any_ends) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local = drill_start(
+        run, "drill", "a",
+        WORDS("--kill-every", "0.3", "--kill", "any", "--max-restarts", "1"));
+    cluster_run_expect(local, 0, LONG);
+    assert_true(drill_count(local, "drill: kills ") >= 2);
 }
 
 TEST(a_drill_of_workers_ends_and_goes_back_nowhere) {
@@ -114,8 +141,9 @@ static const struct {
     {{"job.json", "--kill-every", "1"}, "--kill-every and --kill go together"},
     {{"job.json", "--kill-every", "0", "--kill", "ps"}, "--kill-every"},
     {{"job.json", "--kill-every", "1", "--kill", "none"}, "ps, chief, worker"},
-    {{"job.json", "--kill-every", "1", "--kill", "chief"}, "--kill chief: "},
-    {{"job.json", "--kill-every", "1", "--kill", "any"}, "--kill any: "},
+    {{"job.json", "--kill-every", "1", "--kill", "chief", "--set",
+      "timeouts.chief=0"},
+     "timeouts.chief"},
     {{"job.json", "--kill-every", "1", "--kill", "ps", "--max-restarts", "0"},
      "--max-restarts 0"},
     {{"job.json", "--kill-every", "1", "--kill", "ps", "--set",

@@ -15,7 +15,7 @@ static const double SLACK = CLUSTER_RUN_DEADLINE;
 static const char synchronous[] =
     "{\"model\": {\"layers\": [64, 256, 256, 10]}, \"steps\": 1200,"
     " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.001}},"
-    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
+    " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2, \"chief\": 0},"
     " \"checkpoint\": {\"every_steps\": 25, \"keep\": 40}}";
 
 /* The same with rows on the ps. */

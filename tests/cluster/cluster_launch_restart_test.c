@@ -149,10 +149,10 @@ TEST(without_restarts_a_run_of_launch_ends_with_its_ps) {
 }
 
 /* The ranks of the other node do not look for it for ever. */
-TEST(a_leader_that_dies_ends_the_run_of_all_nodes) {
+TEST(a_leader_that_is_not_awaited_ends_the_run_of_all_nodes) {
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 250}, \"timeouts\": {\"peer\": "
-                         "2}}");
+                         "2, \"chief\": 0}}");
     struct nodes all = launch_ranks(run, 2, "2", "a", "--max-restarts=10");
     const char *line = cluster_run_await_soon(all.nodes[0], "chief: listening");
     assert_non_null(line);

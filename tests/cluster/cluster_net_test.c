@@ -15,7 +15,7 @@ enum { EXIT_RETRY = 138, PEER = 3 /* timeouts.peer */ };
 
 /* 14 blocks; a round takes some 56 ms at 100 Mbit/s. */
 #define LAYERS "\"model\": {\"layers\": [64, 512, 256, 10]}"
-#define MODEL LAYERS ", \"timeouts\": {\"peer\": 3}"
+#define MODEL LAYERS ", \"timeouts\": {\"peer\": 3, \"chief\": 0}"
 
 static void expect_all(struct cluster_process *tasks[HOSTS], int code) {
     for (int i = 0; i < HOSTS; i++)
@@ -137,9 +137,10 @@ static void start_all_reduce(struct net_hosts *net,
                              struct cluster_process *tasks[HOSTS]) {
     const char *const arguments[] = {"job.json", NULL};
     net_hosts_require(net);
-    cluster_run_job(net->run,
-                    "{" LAYERS
-                    ", \"steps\": 100000, \"timeouts\": {\"peer\": 10}}");
+    cluster_run_job(
+        net->run,
+        "{" LAYERS
+        ", \"steps\": 100000, \"timeouts\": {\"peer\": 10, \"chief\": 0}}");
     json_decref(net->run->cluster);
     net->run->cluster =
         json_pack("{s:[s, s, s, s]}", "worker", "10.0.0.1:2222",

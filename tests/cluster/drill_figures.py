@@ -5,7 +5,7 @@ figure by gnuplot.
 
 Usage: drill_figures.py CAPSTAN FOLDER STEPS SECONDS > rows
 
-Runs STEPS steps without a drill, with one of ps and with one of workers, a kill
+Runs STEPS steps without a drill, with one of ps, of the chief and of workers, a kill
 about each SECONDS, and writes FOLDER/failures.svg. Two ps, two workers, a chief that
 coordinates, a perceptron of 784, 512, 512 and 10 units, batch 256, synchronous, a
 checkpoint each 2 s.
@@ -69,18 +69,20 @@ def returns_of(log):
     found = []
     points = points_of(log)
     for at, text in log:
-        killed = re.match(r"warning: drill: kills (\S+ \d+) ", text)
+        killed = re.match(r"warning: drill: kills (\S+ \d+|chief) ", text)
         if not killed:
             continue
+        chief = killed[1] == "chief"
+        there = "listening on" if chief else f"{killed[1]} joined from "
         back = next(
-            (b for b, t in log if b > at and t.startswith(f"{killed[1]} joined from ")),
+            (b for b, t in log if b > at and t.startswith(there)),
             None,
         )
         again = next(
             (b for b, t in log if b > at and t.startswith("the run goes on after step")),
             None,
         )
-        begin = again if killed[1].startswith("ps") else at
+        begin = again if chief or killed[1].startswith("ps") else at
         first = next((p for p, _ in points if begin and p > begin), None)
         if back and first:
             found.append((first - at, back - at))
@@ -138,7 +140,7 @@ def draw(folder, curves):
 
 def main(capstan, folder, steps, seconds):
     cases = {"no kill": []}
-    for role in "ps", "worker":
+    for role in "ps", "chief", "worker":
         cases[f"a {role}"] = ["--kill-every", seconds, "--kill", role]
     curves, rate = {}, None
     for name, flags in cases.items():

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A chief dies, its members wait for the one that takes its place, and the run
+ * goes on from its newest checkpoint: its weights are those of a run in which
+ * nothing died. */
+#define STATE struct cluster_run *run
+
+#include "commands/launch/port.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RETRY = 138, TERMINATED = 143 };
+enum { LONG = 4 * CLUSTER_RUN_DEADLINE };
+
+#define JOB                                                                    \
+    "{\"epochs\": 200, \"steps_per_print\": 10, \"checkpoint\": "              \
+    "{\"every_steps\": 250, \"keep\": 100}}"
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+static struct cluster_process *start_two_ps(struct cluster_run *run,
+                                            const char *dir,
+                                            const char *const *more) {
+    const char *words[40] = {
+        "local",  "job.json",  "--ps",
+        "2",      "--workers", "2",
+        "--json", "--set",     textf("checkpoint.dir=%s", dir)};
+    size_t count = 9;
+    for (; *more; more++) {
+        assert_true(count + 1 < sizeof words / sizeof *words);
+        words[count++] = *more;
+    }
+    return cluster_run_start(run, dir, words, NULL);
+}
+
+static pid_t pid_in(const char *line) {
+    const char *pid = strstr(line, ", pid ");
+    assert_non_null(pid);
+    return (pid_t)atoi(pid + strlen(", pid "));
+}
+
+/* Of the chief that LOCAL starts next. */
+static pid_t await_chief(struct cluster_process *local) {
+    return pid_in(cluster_run_await_soon(local, "chief: host "));
+}
+
+static void kill_process(pid_t pid) {
+    assert_int_equal(kill(pid, SIGKILL), 0);
+}
+
+static void expect_times_back(struct cluster_process *process, int times) {
+    const json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "rewinds")),
+                     times);
+    assert_true(json_integer_value(json_object_get(summary, "steps_again")) >=
+                0);
+}
+
+static void run_undisturbed(struct cluster_run *run) {
+    cluster_run_expect(start_two_ps(run, "a", WORDS("--json")), 0, LONG);
+}
+
+static void expect_the_same_end(struct cluster_run *run,
+                                struct cluster_process *process, int times) {
+    cluster_run_expect(process, 0, LONG);
+    expect_times_back(process, times);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* Whatever checkpoint.resume says. */
+TEST(local_starts_its_chief_again_and_the_weights_are_the_same) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local =
+        start_two_ps(run, "b", WORDS("--set", "checkpoint.resume=never"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    kill_process(chief);
+    cluster_run_await_soon(local,
+                           "chief was killed by signal 9 (Killed): it is "
+                           "started again (1 of 10)");
+    cluster_run_await_soon(local, "wait for its chief, which is gone");
+    cluster_run_await_soon(local, "after the loss of its chief, whose place");
+    expect_the_same_end(run, local, 1);
+}
+
+TEST(a_chief_of_all_reduce_is_started_again_too) {
+    cluster_run_job(run, JOB);
+    for (unsigned i = 0; i < 2; i++) {
+        const char *dir = i ? "b" : "a";
+        struct cluster_process *local = cluster_run_start(
+            run, dir,
+            WORDS("local", "job.json", "--ps", "0", "--workers", "2", "--json",
+                  "--set", "strategy.type=allreduce", "--set",
+                  textf("checkpoint.dir=%s", dir)),
+            NULL);
+        pid_t chief = await_chief(local);
+        cluster_run_await_soon(local, "chief: checkpoint ");
+        if (i) {
+            kill_process(chief);
+            cluster_run_await_soon(local, "after the loss of its chief, whose");
+            expect_the_same_end(run, local, 1);
+        } else {
+            cluster_run_expect(local, 0, LONG);
+        }
+    }
+}
+
+TEST(a_chief_may_die_before_the_first_checkpoint) {
+    cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10}");
+    run_undisturbed(run);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, "step 100/");
+    kill_process(chief);
+    cluster_run_await_soon(local, "the run goes on after step 0");
+    expect_the_same_end(run, local, 1);
+}
+
+TEST(a_chief_may_die_while_its_members_join) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, " joined from ");
+    kill_process(chief);
+    cluster_run_await_soon(local, "chief was killed by signal 9");
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* The second time nobody has joined the one that came back. */
+TEST(a_chief_may_die_twice_in_a_row) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    kill_process(chief);
+    kill_process(await_chief(local));
+    cluster_run_await_soon(local, "(2 of 10)");
+    cluster_run_await_soon(local, "wait for its chief, which is gone");
+    expect_the_same_end(run, local, 1);
+}
+
+/* Its members have left their run, and are in no other. */
+TEST(a_chief_may_die_while_its_run_goes_back) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    pid_t ps = pid_in(cluster_run_await_soon(local, "ps 1 joined from "));
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    kill_process(ps);
+    cluster_run_await_soon(local, "the run goes back to its checkpoint");
+    kill_process(chief);
+    cluster_run_await_soon(local, "wait for its chief, which is gone");
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(a_chief_and_a_ps_may_die_at_once) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    pid_t ps = pid_in(cluster_run_await_soon(local, "ps 0 joined from "));
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    kill_process(chief);
+    kill_process(ps);
+    cluster_run_await_soon(local, "wait for its chief, which is gone");
+    expect_the_same_end(run, local, 1);
+}
+
+/* After the last checkpoint, whether its members have left or not. */
+TEST(a_chief_may_die_when_its_run_is_over) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local =
+        start_two_ps(run, "b", WORDS("--set", "timeouts.stop=1"));
+    pid_t chief = await_chief(local);
+    cluster_run_await(local, "/step-000006000", LONG);
+    kill(chief, SIGKILL); /* it may be gone */
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(a_signal_while_the_chief_is_started_again_ends_all) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, " joined from ");
+    kill_process(chief);
+    cluster_run_await_soon(local, "(1 of 10)");
+    kill_process(await_chief(local));
+    cluster_run_await_soon(local, "(2 of 10)");
+    cluster_run_signal(local, SIGTERM);
+    cluster_run_expect_soon(local, TERMINATED);
+}
+
+TEST(a_chief_whose_restarts_are_used_up_ends_the_run) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local =
+        start_two_ps(run, "b", WORDS("--max-restarts", "1"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    kill_process(chief);
+    chief = await_chief(local);
+    cluster_run_await_soon(local, "the run goes on after step ");
+    kill_process(chief);
+    cluster_run_await_soon(local, "(--max-restarts)");
+    cluster_run_expect_soon(local, 128 + SIGKILL);
+}
+
+TEST(where_a_chief_is_not_awaited_its_death_ends_the_run) {
+    static const char *const sets[] = {"timeouts.chief=0",
+                                       "strategy.recovery=end"};
+    for (unsigned i = 0; i < 2; i++) {
+        cluster_run_job(run, JOB);
+        struct cluster_process *local =
+            start_two_ps(run, textf("c%u", i), WORDS("--set", sets[i]));
+        pid_t chief = await_chief(local);
+        cluster_run_await_soon(local, "chief: checkpoint ");
+        kill_process(chief);
+        cluster_run_expect_soon(local, 128 + SIGKILL);
+    }
+}
+
+/* Of runs without a launcher. MORE is a part of it. */
+static void job_by_hand(struct cluster_run *run, const char *dir,
+                        const char *more) {
+    cluster_run_job(run, textf("{\"epochs\": 200, \"steps_per_print\": 10, "
+                               "\"checkpoint\": {\"every_steps\": 250, "
+                               "\"keep\": 100, \"dir\": \"%s\"}, %s}",
+                               dir, more));
+}
+
+static void start_by_hand(struct cluster_run *run,
+                          struct cluster_fixture *fixture, const char *more) {
+    job_by_hand(run, "b", more);
+    cluster_fixture_describe(fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(fixture);
+}
+
+static void kill_chief_by_hand(const struct cluster_fixture *fixture) {
+    struct cluster_process *chief = fixture->tasks[0].process;
+    cluster_run_await_soon(chief, "chief: checkpoint ");
+    cluster_run_signal(chief, SIGKILL);
+    cluster_run_expect_soon(chief, 128 + SIGKILL);
+}
+
+static void expect_return_by_hand(struct cluster_run *run, const char *more) {
+    struct cluster_fixture fixture;
+    job_by_hand(run, "a", more);
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    job_by_hand(run, "b", more);
+    cluster_fixture_start_all(&fixture);
+    kill_chief_by_hand(&fixture);
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    cluster_run_await_soon(chief, "wait for its chief, which is gone");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(chief, 1);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    for (unsigned t = 1; t < fixture.count; t++)
+        cluster_fixture_expect_logged(fixture.tasks[t].process,
+                                      "has been started again: this process "
+                                      "leaves its run, keeps");
+}
+
+TEST(a_chief_that_coordinates_is_started_again_by_hand) {
+    expect_return_by_hand(run, "\"chief\": \"coordinate\"");
+}
+
+TEST(a_chief_that_trains_is_started_again_by_hand) {
+    expect_return_by_hand(run,
+                          "\"chief\": \"train\", \"train_batch_size\": 30");
+}
+
+/* They have noticed its silence before it is there again. */
+TEST(members_wait_for_a_chief_that_is_long_away) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture,
+                  "\"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2}");
+    kill_chief_by_hand(&fixture);
+    for (unsigned t = 1; t < fixture.count; t++) {
+        const char *line = cluster_run_await_soon(
+            fixture.tasks[t].process, "was silent for 2 s (timeouts.peer)");
+        assert_contains(line, "waits up to 300 s (timeouts.chief)");
+    }
+    cluster_fixture_start(&fixture, 0);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(fixture.tasks[0].process, 1);
+}
+
+TEST(a_chief_that_does_not_come_back_ends_its_members_by_name) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture,
+                  "\"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2, "
+                  "\"chief\": 1}");
+    kill_chief_by_hand(&fixture);
+    cluster_fixture_expect_soon(&fixture, 0, RETRY);
+    for (unsigned t = 1; t < fixture.count; t++)
+        cluster_fixture_expect_logged(
+            fixture.tasks[t].process,
+            "did not answer within 1 s (timeouts.chief)");
+}
+
+TEST(a_chief_with_another_job_is_refused_by_name) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture,
+                  "\"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2}");
+    kill_chief_by_hand(&fixture);
+    cluster_run_job(run, "{\"epochs\": 2, \"chief\": \"coordinate\", "
+                         "\"checkpoint\": {\"dir\": \"c\"}}");
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    for (unsigned t = 1; t < fixture.count; t++) {
+        cluster_run_expect_soon(fixture.tasks[t].process, RETRY);
+        cluster_fixture_expect_logged(fixture.tasks[t].process,
+                                      "this chief has another job than that "
+                                      "one had");
+    }
+    cluster_run_signal(chief, SIGTERM);
+    cluster_run_expect_soon(chief, TERMINATED);
+}
+
+/* It is stopped, and its members leave it meanwhile. */
+TEST(a_chief_that_stood_still_has_its_members_back) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture,
+                  "\"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2}");
+    struct cluster_process *chief = fixture.tasks[0].process;
+    cluster_run_await_soon(chief, "chief: checkpoint ");
+    cluster_run_signal(chief, SIGSTOP);
+    for (unsigned t = 1; t < fixture.count; t++)
+        cluster_run_await_soon(fixture.tasks[t].process,
+                               "waits up to 300 s (timeouts.chief)");
+    cluster_run_signal(chief, SIGCONT);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+}
+
+/* The process of rank 0 leads and trains. */
+TEST(launch_starts_the_process_that_leads_again) {
+    uint16_t number;
+    int holder;
+    cluster_run_job(run, JOB);
+    assert_int_equal(port_reserve(&number, &holder, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        const char *dir = i ? "b" : "a";
+        struct cluster_process *node = cluster_run_start(
+            run, dir,
+            WORDS("launch", "--nproc_per_node", "3", "--master_port",
+                  textf("%u", number), getenv("CAPSTAN"), "run", "--json",
+                  "--num-ps", "1", "job.json", "--set",
+                  textf("checkpoint.dir=%s", dir)),
+            NULL);
+        pid_t leader =
+            pid_in(cluster_run_await_soon(node, "worker 0 joined from "));
+        cluster_run_await_soon(node, "chief: checkpoint ");
+        if (!i) {
+            cluster_run_expect(node, 0, LONG);
+            continue;
+        }
+        kill_process(leader);
+        cluster_run_await_soon(node, "rank 0 was killed by signal 9");
+        cluster_run_await_soon(node, "after the loss of its chief, whose");
+        expect_the_same_end(run, node, 1);
+    }
+    close(holder);
+}
