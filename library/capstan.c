@@ -581,6 +581,16 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
     return end_run(run, &why);
 }
 
+PUBLIC int capstan_push_tensors(capstan_run *run, const uint32_t *numbers,
+                                const void *const *data, size_t n) {
+    int result = is_over(run) ? over_result(run) : 0;
+    for (size_t i = 0; i < n && !result; i++)
+        result = capstan_push(run, numbers[i], data[i],
+                              external_bytes(run->external, numbers[i]),
+                              CAPSTAN_FULL);
+    return result;
+}
+
 PUBLIC int capstan_wait(capstan_run *run, uint32_t number, double seconds) {
     if (is_over(run))
         return over_result(run);

@@ -353,6 +353,11 @@ enum capstan_contribution {
 int capstan_push(capstan_run *run, uint32_t number, const void *data,
                  size_t bytes, enum capstan_contribution contribution);
 
+/* As capstan_push of N tensors, in this order, with CAPSTAN_FULL: of NUMBERS[i]
+ * the bytes that it was declared with, at DATA[i]. */
+int capstan_push_tensors(capstan_run *run, const uint32_t *numbers,
+                         const void *const *data, size_t n);
+
 #define CAPSTAN_ALL UINT32_MAX /* every tensor */
 
 /* Waits until tensor NUMBER, or CAPSTAN_ALL, has the values that follow its

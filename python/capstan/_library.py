@@ -122,6 +122,7 @@ _FUNCTIONS = {
     "start": [_RUN, c_double],
     "where": [_RUN, POINTER(Position)],
     "push": [_RUN, c_uint32, c_void_p, c_size_t, c_int],
+    "push_tensors": [_RUN, c_void_p, c_void_p, c_size_t],
     "wait": [_RUN, c_uint32, c_double],
     "step": [_RUN, c_double, c_uint64, c_uint64, POINTER(c_int), c_double],
     "barrier": [_RUN, c_double],

@@ -372,6 +372,20 @@ class Run:
             self._fail(result)
         self._pushed[tensor] = owner
 
+    def _push_tensors(self, pushes: Sequence[tuple[int, int, Any]]) -> None:
+        """As _push() of each number, address and owner, with FULL."""
+        if self.ended:
+            self._leave()
+        if self._kept is not None:
+            self._save_kept()
+        numbers = np.array([number for number, _, _ in pushes], np.uint32)
+        addresses = np.array([address for _, address, _ in pushes], np.uintp)
+        result = _c.capstan_push_tensors(
+            self._handle, _address(numbers), _address(addresses), len(pushes)
+        )
+        self._check(result)
+        self._pushed.update([(number, owner) for number, _, owner in pushes])
+
     def _leave(self) -> NoReturn:
         """Ends a script that goes on after the run's last step."""
         if self.error:

@@ -26,7 +26,15 @@ from torch.autograd import graph
 from . import _library, alone
 from .errors import ConfigError, Failed
 from .run import EMPTY, FULL, VOID, ZERO, Contribution
-from .torch_copies import Copier, Copies, Send, empty_on_host, host_copy, like
+from .torch_copies import (
+    Copier,
+    Copies,
+    Send,
+    copy_all,
+    empty_on_host,
+    host_copy,
+    like,
+)
 from .torch_tables import Rows
 
 if TYPE_CHECKING:
@@ -62,9 +70,12 @@ def wrong(text: str) -> ConfigError:
 # ones a part, so that a write of one element is found within as many steps.
 _COMPARED = 1 << 12
 _COMPARED_STEPS = 128
-# The largest parameter is compared in each step, of as many others one: what
-# each costs is the time of Python.
+# The largest parameter is compared in each step, of as many others one, and of
+# many others so many in a step: what each costs is the time of Python.
 _TURNS = 4
+_COMPARED_AT_ONCE = 8
+# Gradients in host memory are pushed at once when they are so many bytes.
+_TOGETHER = 1 << 14
 
 
 def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
@@ -179,7 +190,7 @@ class Given:
 
     def take_turns(self, turns: int, first: int) -> None:
         """The weights are kept each TURNS steps, and after FIRST steps."""
-        self._turns, self._left = turns, first
+        self._turns, self.left = turns, first
         part = -(-len(self._bytes) * turns // _COMPARED_STEPS)
         self._size = max(_COMPARED, part + -part % 4)
 
@@ -189,9 +200,9 @@ class Given:
         if not is_run_memory:
             self._copy = self._parameter.detach().clone() if is_seen else None
             return
-        if self._left == 0:
-            self.is_kept, self._left = True, self._turns
-        self._left -= 1
+        if self.left == 0:
+            self.is_kept, self.left = True, self._turns
+        self.left -= 1
         if not self.is_kept:
             return
         first = self._place.stop
@@ -199,6 +210,11 @@ class Given:
             first = 0
         self._place = slice(first, first + self._size)
         self._given = self._read()
+
+    def skip(self) -> None:
+        """The run has given the weights, of which none are kept."""
+        self.is_seen = self.is_kept = False
+        self.left -= 1
 
     def _read(self) -> bytes:
         return self._bytes[self._place].tobytes()
@@ -288,16 +304,17 @@ class Trained:
 
     def has_arrived(self, is_seen: bool, behind: bool) -> None:
         """The run's weights are in the parameter. BEHIND: it went back."""
-        if self.given:
-            lost = self.given.is_seen and self.given.is_lost()
-            if lost and not behind:
-                raise self._changed()
-            self.given.keep(self.is_run_memory, is_seen)
-
-    def keep_arrived(self) -> None:
-        """The run's weights are in the parameter, to which the script adds."""
-        if self.change is not None and self.has_arrived_apart:
-            self.change.copy_(self.values)
+        given = self.given
+        if given is None:
+            if self.change is not None and self.has_arrived_apart:
+                self.change.copy_(self.values)  # to which the script adds
+            return
+        if given.is_seen and given.is_lost() and not behind:
+            raise self._changed()
+        if is_seen or given.left == 0:
+            given.keep(self.is_run_memory, is_seen)
+        else:
+            given.skip()
 
     def is_as_arrived(self, tensor: Tensor) -> bool:
         """Is TENSOR what the run has brought?"""
@@ -488,6 +505,8 @@ class Exchange:
         self._thaws = False  # they may have a gradient in this step
         self.buffers: list[Buffer] = []
         self.num_pushed = 0  # of TRAINED, in this step
+        self._waiting: list[Trained] = []  # of these, to be sent together
+        self._waiting_bytes = 0
         self._random = random.Random(0)  # the script has one of its own
         self._copier = Copier()
         buffers = [buffer for _, buffer in model.named_buffers()]
@@ -542,9 +561,10 @@ class Exchange:
 
     def _take_turns(self) -> None:
         largest = max(self.trained, key=lambda t: t.nbytes, default=None)
+        others = max(_TURNS, -(-len(self.trained) // _COMPARED_AT_ONCE))
         for number, t in enumerate(self.trained):
             if t.given:
-                turns = 1 if t is largest else _TURNS
+                turns = 1 if t is largest else others
                 t.given.take_turns(turns, number % turns)
 
     def _declare_trained(
@@ -636,7 +656,7 @@ class Exchange:
     ) -> None:
         """What no rank has moved stays as autograd knows it; so does all
         unless IS_SEEN."""
-        moved = [t for t in trained if t.has_moved()]
+        moved = [t for t in trained if t.before is None or t.has_moved()]
         for t in moved:
             if not t.is_run_memory:
                 t.parameter.data.copy_(t.values, non_blocking=True)
@@ -650,7 +670,6 @@ class Exchange:
             behind = self.run._is_behind()
             for t in trained:
                 t.has_arrived(t is seen, behind)
-                t.keep_arrived()
 
     def give_weights(self) -> None:
         """The run has the weights that the caller computed."""
@@ -661,12 +680,16 @@ class Exchange:
         self._copies.wait()  # the run may read them before the next push
 
     def _take_means(self, trained: list[Trained]) -> None:
+        grads, means = [], []
         for t in trained:
             assert t.mean is not None
-            if t.parameter.grad is not None:
-                t.parameter.grad.copy_(t.mean, non_blocking=True)
+            grad = t.parameter.grad
+            if grad is not None:
+                grads.append(grad)
+                means.append(t.mean)
             elif not t.mean.isnan().all():  # another rank had a gradient
                 t.parameter.grad = like(t.parameter, t.mean)
+        copy_all(grads, means)
         self._copies.end()
 
     def may_push(self) -> bool:
@@ -699,17 +722,39 @@ class Exchange:
                 "checkpoint(..., use_reentrant=True) makes passes of its own: "
                 "take False"
             )
-        check_memory(t.name, gradient, "the gradient of ")
-        if t.number in self.run._pushed:
-            self.wait([t])  # lazy, and not read since
-        t.sends()
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1
-        if gradient.is_cpu:
-            self._send(t, gradient.contiguous())
-        else:
-            self.send(gradient, functools.partial(self._send, t))
+        self._waiting.append(t)
+        self._waiting_bytes += t.nbytes
+        if self._waiting_bytes >= _TOGETHER or not gradient.is_cpu:
+            self._push_waiting()
+
+    def _push_waiting(self) -> None:
+        """Sends the gradients that wait for others."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        pushes = []
+        for t in waiting:
+            gradient = t.gradient
+            assert gradient is not None
+            is_plain = (
+                gradient.dtype is torch.float32
+                and gradient.layout is torch.strided
+                and gradient.is_contiguous()
+            )
+            if not is_plain:
+                check_memory(t.name, gradient, "the gradient of ")
+            if t.number in self.run._pushed:
+                self.wait([t])  # lazy, and not read since
+            t.sends()
+            if gradient.is_cpu:
+                sent = gradient if is_plain else gradient.contiguous()
+                pushes.append((t.number, sent.data_ptr(), sent))
+            else:
+                self.send(gradient, functools.partial(self._send, t))
+        if pushes:
+            self._copies.wait()
+            self.run._push_tensors(pushes)
 
     def in_turns(self, hook: Send) -> Send:
         """HOOK, in which one of autograd's threads is at a time."""
@@ -748,6 +793,7 @@ class Exchange:
         for t in self._turn:
             if not t.pushed and t.parameter.grad is not None:
                 self.push(t, t.parameter.grad)
+        self._push_waiting()
         self._copier.send(wait=True)
         self._push_without(ZERO if has_batch else EMPTY, EMPTY)
         self._push_buffers(has_batch)

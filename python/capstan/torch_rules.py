@@ -704,9 +704,9 @@ class Worker(Own):
         def push(parameter: Tensor) -> None:
             if self._averaged:
                 self._begin_anew(t)
-            if not self._run.syncs or _accumulates():
-                return
-            if not self._queued:
+            if not self._queued:  # the pass's first
+                if not self._run.syncs or _accumulates():
+                    return
                 at_end_of_pass(t.name, self._end_pass)
                 self._queued = True
             if self._left == 1 and self._exchange.may_push():

@@ -4,8 +4,9 @@
 bench_torch.py rounds [REPEATS]: rounds a second beside DistributedDataParallel
 over Gloo: two ranks on this machine with one thread each, SGD, an MLP
 784-512-512-10.
-bench_torch.py small [REPEATS]: CPU time of rank 0's process in a step with 160
-small parameters, beside plain torch.
+bench_torch.py small [REPEATS]: CPU time of a rank's process in a step with 160
+small parameters, beside plain torch; one rank, as two and their ps would share the
+caches and cores that plain torch has alone.
 bench_torch.py start [REPEATS]: seconds from a command to the end of step 1.
 """
 
@@ -159,7 +160,7 @@ def main(which: str, repeats: int) -> None:
         kinds = itertools.product(BATCHES, (DDP, PS, ALL_REDUCE))
         medians("batch, rounds/s", repeats, list(kinds), rate)
     elif which == "small":
-        of_rules = [(rule, 2) for rule in (PLAIN, "server", "worker")]
+        of_rules = [(rule, 1) for rule in (PLAIN, "server", "worker")]
         medians(
             "rule, workers: ms", repeats, of_rules,
             lambda rule, workers: small_of(rule, workers, 2000)[0],

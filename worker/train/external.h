@@ -221,6 +221,9 @@ enum external_result external_push(struct external *external,
                                    uint32_t parameter, const void *data,
                                    size_t bytes, enum contribution kind);
 
+/* Those that a push of PARAMETER has; 0 if it was not declared. */
+size_t external_bytes(const struct external *external, uint32_t parameter);
+
 #define EXTERNAL_ALL UINT32_MAX /* every parameter */
 
 /* Adds TABLE, with the optimizer TYPE of its own and that one's defaults (NULL:

@@ -39,6 +39,12 @@ static void announce_push(struct external *external, struct trainer *trainer,
         announce_waiting(external, trainer);
 }
 
+size_t external_bytes(const struct external *external, uint32_t parameter) {
+    return parameter < external->count
+               ? external->parameters[parameter].elements * sizeof(float)
+               : 0;
+}
+
 /* False and WHY: the caller must not push this now. */
 static bool check_push(const struct external *external,
                        const struct trainer *trainer, uint32_t p,
@@ -55,7 +61,7 @@ static bool check_push(const struct external *external,
         return false;
     }
     const struct parameter *parameter = &external->parameters[p];
-    size_t expected = parameter->elements * sizeof(float);
+    size_t expected = external_bytes(external, p);
     if (external->tensors[p].pushed)
         status_fail(why, FAILURE_WRONG_CALL,
                     "tensor \"%s\" is pushed twice in step %llu",
