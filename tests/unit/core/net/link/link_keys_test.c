@@ -221,6 +221,55 @@ TEST_WITH(setup_plain, teardown,
     link_keys_close(&keys);
 }
 
+enum { TRIES = 1000, AT_ONCE = 50 };
+
+/* AT_ONCE clients with KEYS that expect SERVER: the handshake of each fails,
+ * and nothing reaches the server. */
+static void try_at_once(struct guarded *guarded, const struct link_keys *keys,
+                        struct link_party server) {
+    struct link *clients[AT_ONCE];
+    struct link_frame frame;
+    char text[256];
+    int64_t deadline = time_now() + DEADLINE, since;
+    for (int i = 0; i < AT_ONCE; i++) {
+        clients[i] = open_link(guarded, LINK_CLIENT, keys, server);
+        assert_ok(link_connect(clients[i], guarded->address, &failure));
+    }
+    for (int i = 0; i < AT_ONCE;) {
+        link_commit(clients[i], 0, "hello", 5, NULL);
+        assert_false(link_view(guarded->server, &frame));
+        while (link_bad_peer(guarded->server, text, sizeof text))
+            ;
+        if (link_answer(clients[i], &since) == LINK_ANSWER_UNKNOWN)
+            zmq_poll(NULL, 0, 1);
+        else
+            i++;
+        assert_true(time_now() < deadline);
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        link_close(&clients[i]);
+}
+
+TEST(of_a_thousand_tries_of_each_kind_none_gets_through) {
+    struct link_keys *other = derive_keys(1, worker),
+                     *guest = derive_keys(0, (struct link_party){"guest", 0}),
+                     *own = derive_keys(0, worker);
+    struct link_frame frame;
+    for (int i = 0; i < TRIES; i += AT_ONCE) {
+        try_at_once(guarded, other, chief);
+        try_at_once(guarded, guest, chief);
+        try_at_once(guarded, own, ps);
+        try_at_once(guarded, NULL, chief);
+    }
+    connect_with(guarded, own, chief);
+    assert_true(gets_through(guarded, &frame, DEADLINE));
+    link_release(&frame);
+    link_close(&guarded->client);
+    link_keys_close(&own);
+    link_keys_close(&guest);
+    link_keys_close(&other);
+}
+
 TEST(a_refused_client_gets_through_once_the_server_has_its_secret) {
     struct link_keys *keys = derive_keys(0, worker);
     struct link_frame frame;
