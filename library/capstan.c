@@ -518,6 +518,10 @@ PUBLIC int capstan_is_behind(capstan_run *run) {
     return !is_over(run) && external_is_behind(run->external);
 }
 
+PUBLIC int capstan_brought(capstan_run *run, uint32_t number) {
+    return !is_over(run) && external_brought(run->external, number);
+}
+
 PUBLIC int capstan_had_batch(capstan_run *run) {
     return !is_over(run) && external_had_batch(run->external);
 }

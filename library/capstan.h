@@ -348,8 +348,10 @@ enum capstan_contribution {
 /* Tensor NUMBER's gradient of this step, BYTES at DATA; each tensor once a
  * step, in any order. Returns at once if the tensor was waited for since its
  * last push, else it waits first. NULL and 0 unless CAPSTAN_FULL. A block for
- * which no rank brought bytes is left unchanged. After the run's last step, and
- * in a run that was complete when it started, pushes are left out. */
+ * which no rank brought bytes is left unchanged; without staleness the VALUES
+ * of CAPSTAN_ASSIGNED are not written then, whatever the caller has there.
+ * After the run's last step, and in a run that was complete when it started,
+ * pushes are left out. */
 int capstan_push(capstan_run *run, uint32_t number, const void *data,
                  size_t bytes, enum capstan_contribution contribution);
 
@@ -363,6 +365,11 @@ int capstan_push_tensors(capstan_run *run, const uint32_t *numbers,
 /* Waits until tensor NUMBER, or CAPSTAN_ALL, has the values that follow its
  * last push. */
 int capstan_wait(capstan_run *run, uint32_t number, double seconds);
+
+/* After capstan_wait of tensor NUMBER: has that written its VALUES or MEAN? Not
+ * where no rank brought bytes of a MEAN, or without staleness rank 0 none of
+ * CAPSTAN_ASSIGNED. */
+int capstan_brought(capstan_run *run, uint32_t number);
 
 enum capstan_outcome {
     CAPSTAN_GOES_ON = 0, /* compute the next step */

@@ -338,9 +338,12 @@ static enum status submit_action(struct server *server,
             return STATUS_OK;
         }
     } else if (action->kind == UPDATE_CORE_REPLY) {
+        bool answers = answers_push(server, action);
         item->ack_only = rows || wants_ack(server, action);
         item->mean = rows || (shard_means(server->units.shard, action->block) &&
-                              answers_push(server, action));
+                              answers);
+        /* With staleness a reply may bring several rounds. */
+        item->if_set = answers && !server->settings.job->staleness;
     } else {
         collect_gradients(server, item);
     }

@@ -74,12 +74,15 @@ static void work_item_update(struct work_items *items, struct work_item *item) {
         work_item_histograms(items, item);
 }
 
-/* Without a mean the reply is an ack. */
+/* Without a mean, or values that were set, the reply is an ack. */
 static void work_item_hold(struct work_items *items, struct work_item *item) {
     uint32_t b = item->action.block;
     struct shard *shard = items->settings.units.shard;
-    struct buffer *buffer =
-        item->mean ? shard_mean(shard, b) : shard_tensor(shard, b, 0);
+    struct buffer *buffer = NULL;
+    if (item->mean)
+        buffer = shard_mean(shard, b);
+    else if (!item->if_set || !shard_is_left(shard, b))
+        buffer = shard_tensor(shard, b, 0);
     item->ack_only = !buffer;
     item->weights = buffer ? buffer_hold(buffer) : NULL;
 }
@@ -182,7 +185,7 @@ struct work_item *work_items_alloc(struct work_items *items,
     items->in_use++;
     item->task.block = action->block;
     item->action = *action;
-    item->ack_only = item->mean = false;
+    item->ack_only = item->mean = item->if_set = false;
     item->num_payloads = 0;
     item->num_lookups = 0;
     item->status = STATUS_OK;

@@ -24,6 +24,7 @@ struct work_item {
     struct update_core_action action;  /* UPDATE, SUM, REPLY or LOOKUP */
     bool ack_only;                     /* REPLY: without weights */
     bool mean;                         /* REPLY: the mean in place of weights */
+    bool if_set;                       /* REPLY: what a round left is an ack */
     struct unit_round round;           /* UPDATE, SUM */
     struct row_part *parts, *assigned; /* [num_ranks]: its parts */
     struct row_lookup *lookup;         /* LOOKUP, and the number of its part */

@@ -20,6 +20,7 @@ struct cell {
     unsigned num_tensors;
     struct buffer *tensors[SHARD_MAX_TENSORS];
     struct buffer *mean; /* of the last round, in place of new weights */
+    bool left;           /* assigned, and the last round had no bytes */
 };
 
 struct shard {
@@ -221,6 +222,7 @@ bool shard_assign(struct shard *shard, uint32_t b, const void *floats) {
         return false;
     memcpy(buffer_data(out), floats, shard_block_bytes(shard, b));
     replace(shard, b, 0, out);
+    shard->cells[b].left = false;
     return true;
 }
 
@@ -300,6 +302,7 @@ static enum status shard_update(void *holder, uint32_t b,
         break;
     case PARAMETER_ASSIGNED:
         rule_assign(&update);
+        cell->left = !round->num_parts;
         break;
     default:
         rule_apply(shard->loops,
@@ -374,6 +377,11 @@ struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
                             unsigned tensor) {
     assert(b < shard->count && tensor < shard->cells[b].num_tensors);
     return shard->cells[b].tensors[tensor];
+}
+
+bool shard_is_left(const struct shard *shard, uint32_t b) {
+    assert(b < shard->count);
+    return shard->cells[b].left;
 }
 
 bool shard_means(const struct shard *shard, uint32_t b) {

@@ -63,6 +63,9 @@ bool shard_assign(struct shard *shard, uint32_t b, const void *floats);
 struct buffer *shard_tensor(const struct shard *shard, uint32_t b,
                             unsigned tensor);
 
+/* Block B is assigned, and its last round has left it as it was. */
+bool shard_is_left(const struct shard *shard, uint32_t b);
+
 /* Does an update of block B give the mean of the gradients? */
 bool shard_means(const struct shard *shard, uint32_t b);
 

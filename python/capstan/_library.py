@@ -136,6 +136,7 @@ _FUNCTIONS = {
     "keep": [_RUN, c_char_p, c_char_p, c_size_t],
     "kept": [_RUN, c_char_p, POINTER(c_void_p), POINTER(c_size_t)],
     "due": [_RUN, c_int],
+    "brought": [_RUN, ctypes.c_uint32],
     "had_batch": [_RUN],
     "checkpoint": [_RUN],
     "interrupt": [_RUN, c_int],

@@ -300,6 +300,10 @@ class Run:
         self.ended = total is not None and position.step >= total
         return position
 
+    def _has_brought(self, tensor: int) -> bool:
+        """After wait(): has the run written the tensor's values?"""
+        return bool(_c.capstan_brought(self._handle, tensor))
+
     def had_batch(self) -> bool:
         """After wait(), without staleness: has any rank brought a gradient to
         the last step, or VOID? A rank whose data is over pushes EMPTY in each

@@ -14,9 +14,9 @@ import functools
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import string_at
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -375,16 +375,20 @@ class Buffer:
         name: str,
         tensor: Tensor,
         kind: str,
-        place: tuple[dict[str, Tensor | None], str] | None,
+        place: tuple[dict[str, Any], str] | None,
     ) -> None:
         self.name = name
         self.tensor = tensor
         self._place = place
-        self.version = tensor._version  # when it was pushed
+        self._seen = self._state()  # when it was pushed
         self.kind = kind
         self.number = -1
         self.values = host_copy(tensor)  # where the run writes
         self.sent: Tensor | None = None  # what the run reads, until the wait
+
+    def _state(self) -> tuple[int, int]:
+        """It changes with what is written, but for writes by .data."""
+        return self.tensor._version, self.tensor.data_ptr()
 
     def find(self) -> None:
         """Takes the tensor that a module has assigned in place of the last."""
@@ -399,7 +403,7 @@ class Buffer:
                 f"{tuple(old.shape)} of {old.dtype}, as at the start"
             )
         check_elements(self.name, found)
-        self.tensor, self.version = found, -1
+        self.tensor, self._seen = found, (-1, -1)
 
     def send(self) -> None:
         """Begins to copy the tensor to SENT."""
@@ -411,68 +415,116 @@ class Buffer:
         """Does RANK bring bytes in a step with a batch?"""
         if self.kind == "averaged":
             return True  # BatchNorm does not count versions
-        version, self.version = self.version, self.tensor._version
-        return rank == 0 and version != self.version
+        seen, self._seen = self._seen, self._state()
+        return rank == 0 and seen != self._seen
 
     def arrived(self) -> None:
         """The run has written VALUES, of which a copy begins."""
         if self.values.data_ptr() != self.tensor.data_ptr():
-            was_sent = self.version == self.tensor._version
+            was_sent = self._seen == self._state()
             self.tensor.detach().copy_(self.values, non_blocking=True)
             if was_sent:
-                self.version = self.tensor._version
+                self._seen = self._state()
+
+
+class Compared:
+    """BUFFER, of which a part is compared with what was there a turn ago."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.sees = False  # what is sent for another reason
+        self._flat = torch.empty(0, dtype=torch.uint8)
+        self._bytes: memoryview | None = None  # in host memory
+        self._hashes: dict[int, int] = {}  # of parts, by their first byte
+        self._first = 0
+
+    def part(self) -> Tensor | bytes:
+        """The part whose turn it is."""
+        tensor = self.buffer.tensor
+        if self._flat.data_ptr() != tensor.data_ptr():
+            self._flat = _flat(tensor).view(torch.uint8)
+            is_host = tensor.is_cpu
+            self._bytes = self._flat.numpy().data if is_host else None
+        place = slice(self._first, self._first + _COMPARED)
+        if self._bytes is not None:
+            return self._bytes[place].tobytes()
+        return self._flat[place]
+
+    def is_known(self) -> bool:
+        return self._first in self._hashes
+
+    def see(self, part: bytes) -> bool:
+        """PART is what is there. Is it other than what was?"""
+        now = hash(part)
+        before = self._hashes.get(self._first, now)
+        self._hashes[self._first] = now
+        return before != now
+
+    def turn(self) -> None:
+        first = self._first + _COMPARED
+        self._first = first if first < self._flat.numel() else 0
+
+    def forget(self) -> None:
+        self._hashes.clear()
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """The elements, in the order of memory if they have one."""
+    tensor = tensor.detach()
+    places = zip(tensor.shape, tensor.stride())
+    if sum((size - 1) * stride for size, stride in places) < tensor.numel():
+        return tensor.as_strided((tensor.numel(),), (1,))
+    return tensor.reshape(-1)
 
 
 class Written:
     """Finds what a script writes into those of BUFFERS that are rank 0's past
-    autograd, such as by .data, of which a part is compared in each step."""
+    autograd, such as by .data."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
         own = [b for b in buffers if b.kind == "assigned" and b.values.numel()]
-        of_run = [b.values.data_ptr() == b.tensor.data_ptr() for b in own]
-        self._here = [b for b, here in zip(own, of_run) if here]
-        self._elsewhere = [
-            b
-            for b, here in zip(own, of_run)
-            if not here and b.tensor.is_floating_point()
-        ]
-        self._bytes = [
-            b.values.numpy().reshape(-1).view(np.uint8).data for b in self._here
-        ]
-        self._first = [0] * len(self._here)
-        self._given: list[bytes] = []
-        self._norms: Tensor | None = None
+        self._all = {b: Compared(b) for b in own}
 
-    def keep(self) -> None:
-        """The run's values are in the tensors."""
-        for number, whole in enumerate(self._bytes):
-            first = self._first[number] + _COMPARED
-            self._first[number] = first if first < len(whole) else 0
-        self._given = self._read()
-        self._norms = self._measure()
+    def keep(self, arrived: Iterable[Buffer]) -> None:
+        """The run's values are in ARRIVED."""
+        found = [self._all[b] for b in arrived if b in self._all]
+        for c in found:
+            c.forget()
+        # What autograd counts is not read from a GPU for this.
+        self._see([c for c in found if c.sees or c.buffer.tensor.is_cpu])
 
-    def _read(self) -> list[bytes]:
-        return [
-            whole[first : first + _COMPARED].tobytes()
-            for whole, first in zip(self._bytes, self._first)
-        ]
-
-    def _measure(self) -> Tensor | None:
-        if not self._elsewhere:
-            return None
-        parts = [b.tensor.detach().flatten() for b in self._elsewhere]
-        norms = torch._foreach_norm([p[: _COMPARED // 4] for p in parts])
-        return torch.stack([norm.to(norms[0].device) for norm in norms])
-
-    def found(self) -> set[Buffer]:
-        """Those that were written since."""
-        pairs = zip(self._here, self._given, self._read())
-        found = {b for b, given, now in pairs if given != now}
-        norms = self._measure()
-        if norms is not None and self._norms is not None:
-            changed = (norms != self._norms).tolist()
-            found |= {b for b, is_new in zip(self._elsewhere, changed) if is_new}
+    def found(self, among: Iterable[Buffer]) -> set[Buffer]:
+        """Those of AMONG that were written since."""
+        compared = [self._all[b] for b in among if b in self._all]
+        found = self._see(compared)
+        for c in compared:
+            c.turn()
+        self._see([c for c in compared if not c.is_known()])
+        for c in compared:
+            c.sees = True
         return found
+
+    def _see(self, compared: list[Compared]) -> set[Buffer]:
+        parts = _on_host([c.part() for c in compared])
+        return {c.buffer for c, part in zip(compared, parts) if c.see(part)}
+
+
+def _on_host(parts: list[Tensor | bytes]) -> list[bytes]:
+    """PARTS, with one copy from each GPU."""
+    of_device: dict[torch.device, list[Tensor]] = {}
+    for part in parts:
+        if isinstance(part, Tensor):
+            of_device.setdefault(part.device, []).append(part)
+    copies = {
+        device: iter(torch.cat(own).cpu().split([p.numel() for p in own]))
+        for device, own in of_device.items()
+    }
+    return [
+        next(copies[part.device]).numpy().tobytes()
+        if isinstance(part, Tensor)
+        else part
+        for part in parts
+    ]
 
 
 class Exchange:
@@ -582,7 +634,8 @@ class Exchange:
         check_elements(name, tensor)
         module, _, own = given.rpartition(".")
         owner = self._owners.get(module)
-        place = (owner._buffers, own) if owner and own in owner._buffers else None
+        places = (owner._buffers, owner._parameters) if owner else ()
+        place = next(((p, own) for p in places if own in p), None)
         b = Buffer(name, tensor, kind, place)
         b.number = self._declare(name, b.values, kind, 0)
         self.buffers.append(b)
@@ -640,12 +693,14 @@ class Exchange:
             self.give_weights()
 
     def _take_buffers(self, arrived: list[Buffer]) -> None:
-        for b in arrived:
+        # What no rank has brought stays as the script has it.
+        brought = [b for b in arrived if self.run._has_brought(b.number)]
+        for b in brought:
             b.arrived()
-        if arrived:
+        if brought:
             self._copies.end()
-        if arrived and self.run.rank == 0:  # else the script may have written
-            self._written.keep()
+        if self.run.rank == 0:
+            self._written.keep(brought)
 
     def settle(self) -> None:
         """The run may write: what it has brought is on the GPUs."""
@@ -871,12 +926,10 @@ class Exchange:
         rank = self.run.rank
         for b in self.buffers:
             b.find()
-        written = self._written.found() if has_batch and rank == 0 else ()
-        sending = {
-            b
-            for b in self.buffers
-            if has_batch and (b.has_news(rank) or b in written)
-        }
+        sending = {b for b in self.buffers if has_batch and b.has_news(rank)}
+        if has_batch and rank == 0:
+            others = [b for b in self.buffers if b not in sending]
+            sending |= self._written.found(others)
         for b in sending:
             b.send()
         if sending:

@@ -221,6 +221,16 @@ class Equality(unittest.TestCase):
         late = {"gpus": 1, "clusters": {"ps": CLUSTERS["ps"]}}
         self.check(model="taught", steps=20, rule="worker", **late)
 
+    def test_writes_past_autograd_into_frozen_weights_stay(self):
+        for ps, rule, gpus in (1, "server", 0), (0, "worker", 0), (1, "worker", 1):
+            keys = {"steps": 9, "rule": rule, "gpus": gpus}
+            with self.subTest(ps=ps, **keys), ranks("own_writes", ps, **keys) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                for worker in "worker0", "worker1":
+                    self.assertEqual(run.result(worker), [True] * 10)
+
     def test_an_optimiser_that_follows_the_loss(self):
         """It is that of all samples, on each rank."""
         settings = {"lr": 0.5, "max_iter": 4}

@@ -535,6 +535,59 @@ def train(
     print(json.dumps(found), flush=True)
 
 
+def own_writes(steps, rule, gpus=0):
+    """Writes into frozen weights past autograd; prints after each step whether
+    they are as written, and at last what rank 0 and the others have."""
+    run = capstan.init()
+    net = nn.Sequential(nn.Linear(INPUTS, 999), nn.Linear(999, CLASSES))
+    frozen = net[0].requires_grad_(False)
+    made = torch.optim.SGD(net[1].parameters(), lr=0.1)
+    if gpus:
+        late_gpu.enter(net, gpus)
+    optimizer = capstan.DistributedOptimizer(made, net, rule=rule)
+    x, y = data(steps)
+    expected = frozen.weight.detach().cpu().clone()
+    found = []
+    for step in range(steps):
+        write_frozen(frozen, step)
+        write_expected(expected, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x[step]), y[step]).backward()
+        optimizer.step()
+        optimizer.state_dict()  # by rule server it waits
+        found.append(torch.equal(frozen.weight.detach().cpu(), expected))
+    if run.rank == 0:  # of the others' only what has been found is other
+        frozen.weight.data.add_(1)
+    nn.functional.cross_entropy(net(x[0]), y[0]).backward()
+    optimizer.step()
+    found.append(torch.equal(frozen.weight.detach().cpu(), expected + 1))
+    print(json.dumps(found), flush=True)
+
+
+def write_frozen(frozen, step):
+    """As a teacher's moving average, of one element, of rows, and anew."""
+    data = frozen.weight.data
+    if step % 4 == 0:
+        frozen.weight.data = data * 0.5 + 0.5
+    elif step % 4 == 1:
+        data[-1, -1] += 1
+    elif step % 4 == 2:
+        data[step::9] += 1
+    else:
+        frozen.weight = nn.Parameter(data * 2, requires_grad=False)
+
+
+def write_expected(weight, step):
+    if step % 4 == 0:
+        weight.mul_(0.5).add_(0.5)
+    elif step % 4 == 1:
+        weight[-1, -1] += 1
+    elif step % 4 == 2:
+        weight[step::9] += 1
+    else:
+        weight.mul_(2)
+
+
 def lazy_copies(steps):
     """Copies that are made while a step's weights are under way; prints whether
     each has the model's."""

@@ -151,6 +151,30 @@ static int contributions(struct caller *caller) {
     return result;
 }
 
+/* In a round without bytes of NUMBER the caller's own VALUES stay. */
+static int keep_values(struct caller *caller, uint32_t number, int64_t *values,
+                       int s) {
+    enum capstan_outcome outcome;
+    int64_t own = 1000 * s + caller->rank;
+    int result = expect(capstan_brought(caller->run, number), "brought", s);
+    values[1] = own;
+    if (!result)
+        result = push(caller, 1, 0, CAPSTAN_EMPTY);
+    if (!result)
+        result = capstan_push(caller->run, number, NULL, 0, CAPSTAN_EMPTY);
+    if (!result)
+        result = push(caller, 0, 0, CAPSTAN_FULL);
+    if (!result)
+        result = step(caller, 1, &outcome);
+    if (!result)
+        result = capstan_wait(caller->run, number, -1);
+    if (!result)
+        result = expect(values[1] == own, "kept", s);
+    if (!result)
+        result = expect(!capstan_brought(caller->run, number), "left", s);
+    return result;
+}
+
 /* Means, and rank 0's integers of any bits. */
 static int kinds(struct caller *caller) {
     static const int64_t numbers[] = {INT64_C(1) << 31, -1, 0, INT64_MIN,
@@ -196,6 +220,8 @@ static int kinds(struct caller *caller) {
                                 "averaged");
         if (!result)
             result = expect(!memcmp(values, mine, sizeof mine), "assigned", s);
+        if (!result)
+            result = keep_values(caller, number, values, s);
     }
     return result;
 }

@@ -98,9 +98,10 @@ struct exchange {
     bool (*wait)(struct exchange *exchange, uint32_t parameter, int64_t until);
 
     /* After `wait`, of a caller's model: copies what the step left for
-     * PARAMETER, weights, or a MEAN if any rank brought bytes, to TO
-     * [elements], unless it is there. */
-    void (*take)(struct exchange *exchange, uint32_t parameter, bool mean,
+     * PARAMETER, weights or a mean, to TO [elements], unless it is there.
+     * IF_BROUGHT: only if any rank has brought bytes. False: TO is unchanged.
+     */
+    bool (*take)(struct exchange *exchange, uint32_t parameter, bool if_brought,
                  float *to);
 
     /* Synchronous, after `wait`: the last round that is known to be snapshot

@@ -132,6 +132,10 @@ static void reset_for_return(struct external *external) {
     external->epoch = external->epoch_first = 0;
 }
 
+bool external_brought(const struct external *external, uint32_t p) {
+    return p < external->count && external->tensors[p].brought;
+}
+
 bool external_had_batch(struct external *external) {
     struct trainer *trainer = external_enter(external);
     if (!trainer)
@@ -401,10 +405,13 @@ static bool await_gradient(struct external *external, struct tensor *tensor,
 /* What the step left for parameter P, if it is not in the caller's memory. */
 static void take_result(const struct external *external,
                         const struct trainer *trainer, uint32_t p) {
+    struct tensor *tensor = &external->tensors[p];
     bool mean =
         external->started && external->takes_means && external->means[p];
-    trainer->exchange->take(trainer->exchange, p, mean,
-                            mean ? external->means[p] : external->values[p]);
+    bool assigned = external->parameters[p].kind == PARAMETER_ASSIGNED;
+    tensor->brought = trainer->exchange->take(
+        trainer->exchange, p, mean || (assigned && tensor->answers_push),
+        mean ? external->means[p] : external->values[p]);
 }
 
 static bool wait_for_rows(struct trainer *trainer, int64_t until) {
@@ -431,8 +438,8 @@ bool external_wait_weights(struct external *external, struct trainer *trainer,
     waiter_leave(&external->waiter);
     if (own) /* the first wait after the push */
         buffer_release(&own);
-    if (lent)
-        return await_gradient(external, tensor, until);
+    if (lent && !await_gradient(external, tensor, until))
+        return false;
     if (tensor->stale)
         take_result(external, trainer, p);
     tensor->stale = false;

@@ -140,6 +140,9 @@ bool external_is_behind(struct external *external);
  * the last step, or an overflow? */
 bool external_had_batch(struct external *external);
 
+/* capstan_brought. */
+bool external_brought(const struct external *external, uint32_t p);
+
 /* EXTERNAL_DONE once after each external_return: the next step is the one after
  * the checkpoint, whose values are in VALUES. EXTERNAL_OVER: there was none. */
 enum external_result external_take_rewound(struct external *external,

@@ -19,6 +19,8 @@ struct tensor {
     bool lent;               /* a message may still read the gradient */
     bool owned;              /* this file has a reference to it */
     bool stale;              /* the last step's result is not taken yet */
+    bool answers_push;       /* that result; else weights that were read */
+    bool brought;            /* the last result was written */
 };
 
 /* A state that is being read, perhaps for a call that has returned, or has been

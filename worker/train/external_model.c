@@ -411,8 +411,10 @@ static enum status request_weights(struct external *external,
     struct exchange *exchange = trainer->exchange;
     bool first = !plan->pull_first && trainer->from == 1;
     trainer->clock = trainer->from - 1;
-    for (uint32_t p = 0; p < external->count; p++)
+    for (uint32_t p = 0; p < external->count; p++) {
         external->tensors[p].stale = true;
+        external->tensors[p].answers_push = false;
+    }
     if (first && trainer->settings.rank == 0)
         exchange->assign(exchange, trainer->clock, rows);
     else

@@ -85,8 +85,10 @@ enum external_result external_return(struct external *external, int64_t until) {
 static void read_again(struct external *external, struct trainer *trainer) {
     if (external->is_read_again)
         return;
-    for (uint32_t p = 0; p < external->count; p++)
+    for (uint32_t p = 0; p < external->count; p++) {
         external->tensors[p].stale = true;
+        external->tensors[p].answers_push = false;
+    }
     trainer->exchange->pull(trainer->exchange, trainer->clock, 0);
     external->is_read_again = true;
 }

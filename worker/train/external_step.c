@@ -103,7 +103,7 @@ static enum external_result push_tensor(struct external *external,
         trainer->clock + 1, p, kind, data, bytes, tensor->gradient};
     if (!external->num_pushed)
         begin_step(external, trainer);
-    tensor->pushed = tensor->stale = true;
+    tensor->pushed = tensor->stale = tensor->answers_push = true;
     if (external->parameters[p].kind == PARAMETER_TRAINED) {
         if (!external->trained_pushed || kind != CONTRIBUTION_EMPTY)
             external->last_kind = kind;

@@ -684,14 +684,17 @@ static uint64_t reducer_due(struct exchange *exchange, uint32_t *lead) {
     return reducer->reduction.save_requested ? reducer->reduction.round : 0;
 }
 
-static void reducer_take(struct exchange *exchange, uint32_t parameter,
-                         bool mean, float *to) {
+static bool reducer_take(struct exchange *exchange, uint32_t parameter,
+                         bool if_brought, float *to) {
     struct reducer *reducer = (struct reducer *)exchange;
     const struct reducer_settings *settings = &reducer->settings;
     const float *weights = buffer_data(settings->weights);
-    if (!mean || round_trailer_has_bytes(reducer->reduction.trailer, parameter))
-        memcpy(to, weights + settings->offsets[parameter],
-               settings->layout->parameters[parameter].elements * sizeof *to);
+    if (if_brought &&
+        !round_trailer_has_bytes(reducer->reduction.trailer, parameter))
+        return false;
+    memcpy(to, weights + settings->offsets[parameter],
+           settings->layout->parameters[parameter].elements * sizeof *to);
+    return true;
 }
 
 static bool reducer_read_state(struct exchange *exchange, uint32_t parameter,

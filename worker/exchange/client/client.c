@@ -140,6 +140,7 @@ static bool client_allocate(struct client *client) {
         calloc(layout->num_parameters + 1, sizeof *client->requests);
     client->outstanding =
         calloc(layout->num_parameters + 1, sizeof *client->outstanding);
+    client->stored = calloc(layout->num_parameters + 1, sizeof *client->stored);
     client->gradient_of =
         calloc(layout->num_parameters + 1, sizeof *client->gradient_of);
     client->push_values = push_values_open(plan->num_groups);
@@ -148,8 +149,8 @@ static bool client_allocate(struct client *client) {
         calloc(plan->num_ps + 1, sizeof *client->lost_pointers);
     if (!client->lost || !client->lost_pointers || !client->block_bytes ||
         !client->block_ps || !client->staged_at || !client->peers ||
-        !client->requests || !client->outstanding || !client->gradient_of ||
-        !client->push_values)
+        !client->requests || !client->outstanding || !client->stored ||
+        !client->gradient_of || !client->push_values)
         return false;
     for (uint32_t b = 0; b < layout->num_blocks; b++)
         client->block_bytes[b] = (uint32_t)encoding_bytes(
@@ -199,6 +200,7 @@ void client_close(struct client **where) {
     free(client->peers);
     free(client->requests);
     free(client->outstanding);
+    free(client->stored);
     free(client->lost);
     free(client->lost_pointers);
     free(client);
@@ -212,8 +214,10 @@ static void queue_request(struct client *client,
     uint32_t capacity = layout->num_parameters + 1;
     client->requests[(client->first_request + client->num_requests++) %
                      capacity] = request;
-    for (uint32_t p = request.first; p < request.first + request.count; p++)
+    for (uint32_t p = request.first; p < request.first + request.count; p++) {
         client->outstanding[p] = layout->num_blocks_of[p];
+        client->stored[p] = false;
+    }
 }
 
 static void client_ask(struct client *client, struct client_request request) {
@@ -308,9 +312,14 @@ static bool client_contribute(struct exchange *exchange,
 }
 
 /* Weights and means arrive in the caller's memory. */
-static void client_take(struct exchange *exchange, uint32_t parameter,
-                        bool mean, float *to) {
-    (void)exchange, (void)parameter, (void)mean, (void)to;
+static bool client_take(struct exchange *exchange, uint32_t parameter,
+                        bool if_brought, float *to) {
+    struct client *client = (struct client *)exchange;
+    (void)if_brought, (void)to;
+    waiter_enter(&client->waiter);
+    bool stored = client->stored[parameter];
+    waiter_leave(&client->waiter);
+    return stored;
 }
 
 static void client_announce(struct exchange *exchange, uint32_t first,

@@ -82,6 +82,7 @@ struct client {
     struct client_request *requests; /* ring of num_parameters + 1 */
     uint32_t first_request, num_requests;
     uint32_t *outstanding;           /* blocks to be received, per parameter */
+    bool *stored;                    /* has an answer had some, per parameter */
     struct client_rows push, lookup; /* as the compute thread asks */
     struct row_batch *written;       /* with the next push */
     struct client_rows sent_push, sent_lookup; /* copies for the other one */

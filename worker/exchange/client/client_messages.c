@@ -559,6 +559,7 @@ static void store_answer(struct client *client,
                               elements_of(client, b),
                               client_destination(client, b, header->clock));
             waiter_enter(&client->waiter);
+            client->stored[p] |= from != NULL;
             if (b == 0 && present)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};
