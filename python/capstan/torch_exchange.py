@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from ctypes import string_at
@@ -368,6 +369,8 @@ class Buffer:
     """A tensor of the model that has no gradient.
 
     PLACE: of the module that has it, the tensors by name, and the name there.
+    IS_SAVED: as not persistent buffers are not, which are each rank's own once
+    the module has assigned others.
     """
 
     def __init__(
@@ -376,10 +379,13 @@ class Buffer:
         tensor: Tensor,
         kind: str,
         place: tuple[dict[str, Any], str] | None,
+        is_saved: bool,
     ) -> None:
         self.name = name
         self.tensor = tensor
-        self._place = place
+        self._place, self._is_saved = place, is_saved
+        self.is_local = False  # the run has it no more
+        self._is_new = False  # the script may have it elsewhere, too
         self._seen = self._state()  # when it was pushed
         self.kind = kind
         self.number = -1
@@ -390,20 +396,39 @@ class Buffer:
         """It changes with what is written, but for writes by .data."""
         return self.tensor._version, self.tensor.data_ptr()
 
-    def find(self) -> None:
-        """Takes the tensor that a module has assigned in place of the last."""
+    def find(self) -> str:
+        """Takes the tensor that a module has assigned in place of the last.
+        Returns why it is this rank's own from now on, if that is not as it
+        was before."""
         found = self._place[0].get(self._place[1]) if self._place else None
-        if found is None or found is self.tensor:
-            return
+        if found is None or found is self.tensor or self.is_local:
+            return ""
         old = self.tensor
+        self._leave(old)
+        if not self._is_saved:
+            self.is_local = True
+            return ""
         if (found.shape, found.dtype) != (old.shape, old.dtype):
+            self.is_local = True
+            return (
+                f"with {tuple(found.shape)} of {found.dtype} in place of "
+                f"{tuple(old.shape)} of {old.dtype}"
+            )
+        if found.device != old.device:
             raise wrong(
-                f'tensor "{self.name}" was assigned anew with '
-                f"{tuple(found.shape)} of {found.dtype}; expected is "
-                f"{tuple(old.shape)} of {old.dtype}, as at the start"
+                f'tensor "{self.name}" was assigned anew on {found.device}; '
+                f"expected is {old.device}, as at the start: move the model "
+                "before DistributedOptimizer"
             )
         check_elements(self.name, found)
         self.tensor, self._seen = found, (-1, -1)
+        self._is_new = not isinstance(found, nn.Parameter)
+        return ""
+
+    def _leave(self, old: Tensor) -> None:
+        """OLD may be the script's: the run writes into its memory no more."""
+        if old.data_ptr() == self.values.data_ptr():
+            old.data = old.detach().clone()
 
     def send(self) -> None:
         """Begins to copy the tensor to SENT."""
@@ -420,7 +445,13 @@ class Buffer:
 
     def arrived(self) -> None:
         """The run has written VALUES, of which a copy begins."""
-        if self.values.data_ptr() != self.tensor.data_ptr():
+        if self._is_new and self._place:
+            self._is_new = False
+            self.tensor = torch.empty_like(self.tensor)
+            self._place[0][self._place[1]] = self.tensor
+            self.tensor.copy_(self.values, non_blocking=True)
+            self._seen = self._state()
+        elif self.values.data_ptr() != self.tensor.data_ptr():
             was_sent = self._seen == self._state()
             self.tensor.detach().copy_(self.values, non_blocking=True)
             if was_sent:
@@ -636,7 +667,8 @@ class Exchange:
         owner = self._owners.get(module)
         places = (owner._buffers, owner._parameters) if owner else ()
         place = next(((p, own) for p in places if own in p), None)
-        b = Buffer(name, tensor, kind, place)
+        saved = not owner or own not in owner._non_persistent_buffers_set
+        b = Buffer(name, tensor, kind, place, saved)
         b.number = self._declare(name, b.values, kind, 0)
         self.buffers.append(b)
 
@@ -694,7 +726,11 @@ class Exchange:
 
     def _take_buffers(self, arrived: list[Buffer]) -> None:
         # What no rank has brought stays as the script has it.
-        brought = [b for b in arrived if self.run._has_brought(b.number)]
+        brought = [
+            b
+            for b in arrived
+            if not b.is_local and self.run._has_brought(b.number)
+        ]
         for b in brought:
             b.arrived()
         if brought:
@@ -922,13 +958,23 @@ class Exchange:
                     t.number, contribution=contribution if brings else of_frozen
                 )
 
+    def _find_buffers(self) -> None:
+        for b in self.buffers:
+            change = b.find()
+            if change and self.run.logs:
+                print(
+                    f'capstan: the model\'s "{b.name}" was assigned anew '
+                    f"{change}: it is each rank's own from now on",
+                    file=sys.stderr,
+                )
+
     def _push_buffers(self, has_batch: bool) -> None:
         rank = self.run.rank
-        for b in self.buffers:
-            b.find()
-        sending = {b for b in self.buffers if has_batch and b.has_news(rank)}
+        self._find_buffers()
+        shared = [b for b in self.buffers if not b.is_local]
+        sending = {b for b in shared if has_batch and b.has_news(rank)}
         if has_batch and rank == 0:
-            others = [b for b in self.buffers if b not in sending]
+            others = [b for b in shared if b not in sending]
             sending |= self._written.found(others)
         for b in sending:
             b.send()

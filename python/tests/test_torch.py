@@ -215,6 +215,22 @@ class Equality(unittest.TestCase):
         for rule in "server", "worker":
             self.check(model="running", steps=20, rule=rule)
 
+    def test_buffers_that_are_assigned_anew_and_held_elsewhere(self):
+        for ps, rule in (1, "server"), (0, "worker"):
+            keys = {"steps": 4, "rule": rule}
+            with self.subTest(ps=ps, **keys), ranks("anew", ps, **keys) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                for rank in 0, 1:
+                    worker = f"worker{rank}"
+                    for step, found in enumerate(run.results(worker), 1):
+                        expected = [[step + 0.5] * 4, [rank + step] * 4]
+                        expected += [[1] * 4, [rank] * 4, [rank] * (step + 1)]
+                        self.assertEqual(found, expected)
+                    told = run.error(worker).split('"memory" was assigned')
+                    self.assertEqual(len(told), 2, run.error(worker))
+
     def test_frozen_weights_that_the_script_writes(self):
         for rule in "server", "worker":
             self.check(model="taught", steps=20, rule=rule)

@@ -535,6 +535,39 @@ def train(
     print(json.dumps(found), flush=True)
 
 
+class Anew(nn.Module):
+    """Buffers that are assigned anew: one that the script has elsewhere, one
+    that is not saved, and one that grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(4))
+        self.register_buffer("own", torch.zeros(4), persistent=False)
+        self.register_buffer("memory", torch.zeros(1))
+        self.first = self.scale
+        self.layer = nn.Linear(INPUTS, CLASSES)
+
+
+def anew(steps, rule):
+    """Assigns in each step; prints what each step makes of it."""
+    run = capstan.init()
+    net = Anew()
+    made = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = capstan.DistributedOptimizer(made, net, rule=rule)
+    x, y = data(steps)
+    for step in range(1, steps):
+        held = net.scale = torch.full((4,), float(run.rank + step))
+        net.own = torch.full((4,), float(run.rank))
+        net.memory = torch.full((step + 1,), float(run.rank))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net.layer(x[step]), y[step])
+        loss.backward()
+        optimizer.step()
+        optimizer.state_dict()  # by rule server it waits
+        tensors = net.scale, held, net.first, net.own, net.memory
+        print(json.dumps([t.tolist() for t in tensors]), flush=True)
+
+
 def own_writes(steps, rule, gpus=0):
     """Writes into frozen weights past autograd; prints after each step whether
     they are as written, and at last what rank 0 and the others have."""
