@@ -12,8 +12,9 @@ from .run import EMPTY, Run
 
 
 _PART = 1024  # weights that are compared in a step
-# Relative: ranks on other processors may round otherwise.
-_ALIKE, _WEIGHTS_ALIKE = 1e-5, 1e-3
+# Relative: ranks on other processors may round otherwise, and weights near 0
+# by so much each.
+_ALIKE, _WEIGHTS_ALIKE, _ROUNDED = 1e-5, 1e-3, 1e-6
 
 
 class Agreed:
@@ -22,7 +23,8 @@ class Agreed:
     VALUES gives them by name; those that it gives first are compared from then
     on. They travel as one tensor whose mean over the ranks comes back, with a
     last number that is 1; a rank without a batch brings zeros. The number before
-    is of a part of WEIGHTS, which a push reads, in each step of another.
+    is of a part of WEIGHTS, in each step of another, as they were at
+    look(), or else at the push.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Agreed:
         self._names = list(values())
         self._weights = [(n, w.reshape(-1)) for n, w in weights if w.size]
         self._part, self._sum = "", 0.0  # of it, and the sum of sizes there
+        self._rounded = 0.0  # how much of that ranks may round
+        self._looked_at: int | None = None  # before this step
         self.mean = np.zeros(len(self._names) + 2, np.float32)
         self._own = self.mean
         self._number = run.declare(
@@ -43,27 +47,31 @@ class Agreed:
 
     def push(self, has_batch: bool = True) -> None:
         """Brings this rank's values to the present step."""
-        self._look()
+        if self._looked_at != self._run._position().step:
+            self.look()
         self.renew()
         brings = self._own if has_batch else np.zeros_like(self._own)
         self._run.push(self._number, brings)
 
-    def _look(self) -> None:
-        """Takes a part of the weights that is the same on all ranks."""
+    def look(self) -> None:
+        """Takes a part of the weights that is the same on all ranks, for the
+        next push: until then a script may change them for a backward pass."""
         if not self._weights:
             return
-        step = self._run._position().step
+        self._looked_at = step = self._run._position().step
         turn, number = divmod(step, len(self._weights))
         self._part, weights = self._weights[number]
         first = turn % -(-weights.size // _PART) * _PART
         part = weights[first : first + _PART]
         self._sum = float(np.abs(part).sum(dtype=np.float64))
+        self._rounded = _ROUNDED * part.size
 
     def renew(self) -> None:
         """This rank's values are compared as they are now."""
         found = self._values()
         own = [found.get(name, 0) for name in self._names]
-        self._own = np.array([*own, self._sum, 1], np.float32)
+        with np.errstate(over="ignore"):
+            self._own = np.array([*own, self._sum, 1], np.float32)
 
     def wait(self) -> None:
         """MEAN is that of the last step, before the step's wait too."""
@@ -81,15 +89,21 @@ class Agreed:
         """After the step's wait: had some rank a batch, and some none?"""
         return bool(0 < self.mean[-1] < 1)
 
+    def _differ(self, own: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Which of OWN are other than their MEAN over the ranks?"""
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities
+            allowed = _ALIKE * np.abs(own, dtype=np.float64)
+            allowed[-2] *= _WEIGHTS_ALIKE / _ALIKE
+            allowed[-2] += self._rounded
+            return np.abs(mean - own) > allowed
+
     def check(self) -> None:
         """After the step's wait. Raises Failed if this rank differs from those
         with a batch."""
         if not self.has_batches() or self._run._is_behind():
             return
         own, mean = self._own, self.mean / self.mean[-1]
-        allowed = np.full(own.size, _ALIKE)
-        allowed[-2] = _WEIGHTS_ALIKE
-        differ = np.abs(mean - own) > allowed * np.abs(own)
+        differ = self._differ(own, mean)
         if not differ.any():
             return
         place = int(np.argmax(differ))
@@ -110,7 +124,10 @@ class Agreed:
                 f'{self._part}" add up to {values}: each rank applies its '
                 "optimiser itself, so what the script writes into weights "
                 "after DistributedOptimizer, and what an optimiser follows "
-                "beside gradients, must be alike on all ranks"
+                "beside gradients, must be alike on all ranks; in place of "
+                "nn.Embedding(max_norm=m), whose forward pass scales the rows "
+                "of a rank's own samples, scale all after step(): "
+                "weight.data.renorm_(2, 0, m)"
             )
         self._run.fail(text)  # a framework may change what is raised
         raise Failed(text, "CALLER_FAILED")

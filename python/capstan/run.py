@@ -369,6 +369,9 @@ class Run:
             self._leave()
         if self._kept is not None:
             self._save_kept()
+        # Before the call, from which on the library reads it: a signal's
+        # handler may raise. It waits for the last one first.
+        self._pushed[tensor] = owner, self._pushed.get(tensor)
         result = _c.capstan_push(
             self._handle, tensor, address, size, contribution
         )
@@ -384,11 +387,16 @@ class Run:
             self._save_kept()
         numbers = np.array([number for number, _, _ in pushes], np.uint32)
         addresses = np.array([address for _, address, _ in pushes], np.uintp)
+        owners = {number: owner for number, _, owner in pushes}
+        self._pushed.update(  # before the call, as _push()
+            (number, (owner, self._pushed.get(number)))
+            for number, owner in owners.items()
+        )
         result = _c.capstan_push_tensors(
             self._handle, _address(numbers), _address(addresses), len(pushes)
         )
         self._check(result)
-        self._pushed.update([(number, owner) for number, _, owner in pushes])
+        self._pushed.update(owners)
 
     def _leave(self) -> NoReturn:
         """Ends a script that goes on after the run's last step."""

@@ -813,6 +813,8 @@ class Exchange:
                 "checkpoint(..., use_reentrant=True) makes passes of its own: "
                 "take False"
             )
+        if not self.num_pushed and not self.run.ended:
+            self.run._save_kept()  # as it is before step()
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1

@@ -551,6 +551,7 @@ class Own(Rule):
         self, run: Run, model: nn.Module, scaler: Any, lazy: bool
     ) -> None:
         super().capstan_open(run, model, scaler, lazy)
+        self._agreed.look()
         run._share(self)
 
     def _start(self) -> None:
@@ -815,6 +816,7 @@ class Worker(Own):
             loss = super().step(lambda: self._closed(closure))
         if not self._run._is_back:
             self._exchange.give_weights()
+            self._agreed.look()
         self._weights_after = self._sums()
         return loss
 

@@ -215,6 +215,15 @@ class Equality(unittest.TestCase):
         for rule in "server", "worker":
             self.check(model="running", steps=20, rule=rule)
 
+    def test_weights_that_are_others_for_a_backward_pass(self):
+        for ps in 1, 0:
+            with self.subTest(ps=ps), ranks("adversarial", ps, steps=6) as run:
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker1")
+                )
+                self.assertEqual(run.result("worker0")[0], [])
+                self.assertEqual(run.result("worker0"), run.result("worker1"))
+
     def test_buffers_that_are_assigned_anew_and_held_elsewhere(self):
         for ps, rule in (1, "server"), (0, "worker"):
             keys = {"steps": 4, "rule": rule}

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+import warnings
 from datetime import timedelta
 
 import device
@@ -533,6 +534,27 @@ def train(
     if late:
         found["waits"] = late.waits / last_step
     print(json.dumps(found), flush=True)
+
+
+def adversarial(steps):
+    """In each backward pass weights are others, of a rank's own, as FGM's;
+    prints the warnings and the last weights."""
+    run = capstan.init()
+    net = model_of("mlp", 0)
+    made = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = capstan.DistributedOptimizer(made, net, rule="worker")
+    x, y = data(steps)
+    with warnings.catch_warnings(record=True) as found:
+        for step in range(steps):
+            own = [p.detach().clone() for p in net.parameters()]
+            for p in net.parameters():
+                p.data.add_(run.rank + 1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x[step]), y[step]).backward()
+            for p, weights in zip(net.parameters(), own):
+                p.data.copy_(weights)
+            optimizer.step()
+    print(json.dumps([[str(w.message) for w in found], state(net)]))
 
 
 class Anew(nn.Module):
