@@ -61,6 +61,22 @@ static bool is_same_parameter(const struct run *run, const struct layout *there,
     return !memcmp(&here, &there->parameters[p], sizeof here);
 }
 
+/* What to do where tensor P is another one; else REMEDY. Python's packages keep
+ * this tensor for a model's optimiser. */
+static const char *remedy_of(const struct layout *here,
+                             const struct layout *there, uint32_t p,
+                             const char *remedy) {
+    static const char numbers[] = "capstan.hyperparameters";
+    bool is_in_both = p < here->num_parameters && p < there->num_parameters;
+    if (is_in_both && !strcmp(here->parameters[p].name, numbers) &&
+        !strcmp(there->parameters[p].name, numbers))
+        return "it was written by an older capstan.torch or capstan.keras, or "
+               "with another optimizer: go on with those that wrote it, "
+               "or begin another run, in an empty checkpoint.dir, with the "
+               "weights that capstan ckpt export takes from this one";
+    return remedy;
+}
+
 static enum status check_parameters(const struct run *run,
                                     const struct manifest *manifest,
                                     const char *remedy, struct failure *why) {
@@ -81,7 +97,8 @@ static enum status check_parameters(const struct run *run,
         "tensor number %u is %s there, %s here%s: %s",
         (unsigned long long)manifest->step, run->job->checkpoint.dir,
         external ? "the trainers declare" : "the job describes", p, was, is,
-        strcmp(was, is) ? "" : ", with other initial values", remedy);
+        strcmp(was, is) ? "" : ", with other initial values",
+        remedy_of(here, there, p, remedy));
 }
 
 /* A caller's own optimizer is None where it is synchronous, and with staleness

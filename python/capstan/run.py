@@ -128,6 +128,7 @@ class Run:
         self._rewound = False  # and the loop does not know yet
         self._is_back = False  # the last step has said so
         self._rewinds = False  # what the run knows: REWOUND is followed
+        self._meets_in_steps = False  # by collectives
         self._keeps = False  # keep() was called,
         self._follows = False  # of a script that follows REWOUND itself
         self._loops: set[str] = set()  # those under way: steps, epochs, shard
@@ -458,7 +459,8 @@ class Run:
             or {"epochs", "shard"} <= self._loops
         )
         changes = self.is_stale and self._shared is not None
-        rewinds = self._keeps and follows and not changes
+        stays = changes or self._meets_in_steps
+        rewinds = self._keeps and follows and not stays
         if rewinds != self._rewinds:
             self._check(_c.capstan_rewinds(self._handle, rewinds))
             self._rewinds = rewinds

@@ -108,6 +108,7 @@ class Rule(torch.optim.Optimizer):
     _hooks: list[Any] = []
     _held: list[set[int]] = []  # by group: identities of its parameters
     _trained: list[Trained]  # the optimiser's own parameters
+    _leave_out = ""  # how a script does that with some
 
     def capstan_open(
         self, run: Run, model: nn.Module, scaler: Any, lazy: bool
@@ -163,9 +164,7 @@ class Rule(torch.optim.Optimizer):
         if groups != self._held and not self._may_hold(groups):
             raise wrong(
                 "the parameters in optimizer.param_groups have changed since "
-                "DistributedOptimizer: add them before it; to stop some, set "
-                "requires_grad to False, or take "
-                "DistributedOptimizer(..., rule='worker')"
+                f"DistributedOptimizer: add them before it{self._leave_out}"
             )
 
     def _groups_hold(self) -> list[set[int]]:
@@ -224,17 +223,44 @@ _ON_THE_PS = (
 )
 
 
+# Packages that look through the state of any optimiser, of which there is none:
+# to copy it, or to move it to another device.
+_LOOKING = (
+    "torch",
+    "capstan",
+    "accelerate",
+    "lightning",
+    "lightning_fabric",
+    "pytorch_lightning",
+    "transformers",
+)
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise wrong(_ON_THE_PS)
+
+
+def _of_libraries(name: str) -> Any:
+    """The dict's method NAME, which scripts are refused."""
+    method = getattr(dict, name)
+
+    def read(self: _OnThePs, *arguments: Any) -> Any:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] not in _LOOKING:
+            raise wrong(_ON_THE_PS)
+        return method(self, *arguments)
+
+    return read
+
+
 class _OnThePs(dict[Tensor, dict[str, Any]]):
     """What optimizer.state is by rule server: without any."""
 
-    def __missing__(self, parameter: Tensor) -> dict[str, Any]:
-        raise wrong(_ON_THE_PS)
-
-    def clear(self) -> None:
-        raise wrong(_ON_THE_PS)
-
-    def values(self) -> Any:
-        raise wrong(_ON_THE_PS)
+    __missing__ = __contains__ = __setitem__ = __delitem__ = _refused
+    clear = pop = popitem = setdefault = update = _refused
+    __iter__, __len__ = _of_libraries("__iter__"), _of_libraries("__len__")
+    keys, items = _of_libraries("keys"), _of_libraries("items")
+    values, get = _of_libraries("values"), _of_libraries("get")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, ()  # of a copy, which is in no run
@@ -243,6 +269,10 @@ class _OnThePs(dict[Tensor, dict[str, Any]]):
 class Server(Rule):
     """The ps apply the optimiser's rule; step() brings the new weights."""
 
+    _leave_out = (
+        "; to stop some, set requires_grad to False, or take "
+        "DistributedOptimizer(..., rule='worker')"
+    )
     _step_supports_amp_scaling = True  # GradScaler leaves infinities to step()
     _sent: list[dict[str, float]] = []  # what the run knows of the groups,
     _set: list[tuple[Any, ...]] = []  # and the values that it was made of
@@ -390,6 +420,7 @@ class Server(Rule):
     def _fetch_state(self) -> None:
         """Sets self.state."""
         self._exchange.wait()
+        self.__dict__["state"] = {}
         of_parameter = {t.parameter: t for t in self._exchange.trained}
         for group in self.param_groups:
             keys = [key for key, has in _STATES[self._kind] if has(group)]
@@ -553,6 +584,7 @@ class Own(Rule):
         super().capstan_open(run, model, scaler, lazy)
         self._agreed.look()
         run._share(self)
+        run._meets_in_steps |= issubclass(self._kind, torch.optim.LBFGS)
 
     def _start(self) -> None:
         self._run.set_optimizer("None")
@@ -826,9 +858,10 @@ class Worker(Own):
         if not issubclass(self._kind, torch.optim.LBFGS) or self._run.size == 1:
             return loss
         # It chooses its steps by the loss, and a rank's is of its own samples.
-        return torch.from_numpy(
-            self._run.all_reduce(np.array(float(loss), np.float32), "mean")
-        )
+        mean = float(self._run.all_reduce(np.array(float(loss)), "mean"))
+        if isinstance(loss, Tensor):
+            return torch.full_like(loss.detach(), mean)
+        return type(loss)(mean) if isinstance(loss, np.floating) else mean
 
     def capstan_follow(self) -> bool:
         """Takes a step without a batch. Did other ranks have one?"""

@@ -1088,15 +1088,27 @@ class Errors(unittest.TestCase):
             ("put_in", "server"),
             ("put_in", "worker"),
         ):
+            more = "; to stop some" if rule == "server" else "\n"
+            here = f"{text} DistributedOptimizer: add them before it{more}"
             with self.subTest(do, rule=rule):
-                self.check(text, steps=9, do=do, rule=rule)
+                self.check(here, steps=9, do=do, rule=rule)
 
     def test_a_state_that_the_ps_have(self):
-        for do in "clear_state", "set_state", "read_state":
+        for do in "clear_state", "set_state", "read_state", "use_state":
             with self.subTest(do):
                 text = "by rule server the optimiser's state is on the ps"
                 self.check(text, steps=9, do=do)
         self.check(text, steps=9, do="zero_state", **ADAM)
+
+    def test_a_checkpoint_with_other_numbers_of_the_optimiser(self):
+        """As those of older packages, it names what to do."""
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        with folder:
+            keys = {"rule": "worker", "checkpoint": folder.name}
+            with ranks("train", 1, steps=3, **keys) as run:
+                self.assertEqual(set(run.wait().values()), {0})
+            text = "it was written by an older capstan.torch or capstan.keras"
+            self.check(text, own=None, steps=6, **ADAM, **keys)
 
     def test_other_rules(self):
         self.check("has the optimizer None with 1 groups", "other_rule")

@@ -857,6 +857,30 @@ def read_state(run, net, optimizer, loss):
     optimizer.state[net[0].weight]["momentum_buffer"].zero_()
 
 
+def use_state(run, net, optimizer, loss):
+    """Each use is refused, but those of torch and of frameworks."""
+    weight = net[0].weight
+    copy.copy(optimizer)
+    for use in (
+        lambda state: state.get(weight),
+        lambda state: weight in state,
+        lambda state: state.__setitem__(weight, {}),
+        lambda state: state.setdefault(weight, {}),
+        lambda state: state.update({weight: {}}),
+        lambda state: state.pop(weight, None),
+        lambda state: list(state.items()),
+        list,
+        len,
+    ):
+        try:
+            use(optimizer.state)
+        except capstan.ConfigError as error:
+            refused = error
+        else:
+            raise AssertionError(use)
+    raise refused
+
+
 def zero_state(run, net, optimizer, loss):
     copy.deepcopy(optimizer)  # as others do
     for state in optimizer.state.values():
@@ -884,9 +908,10 @@ def closures_steps(net, optimizer, steps, rows):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(net(x[step, rows]), y[step, rows])
             loss.backward()
-            return loss
+            return loss.double() if step % 2 else loss.item()
 
-        optimizer.step(closure)
+        found = optimizer.step(closure)
+        assert getattr(found, "dtype", float) is (float, torch.float64)[step % 2]
 
 
 def again(run, net, optimizer, loss):
