@@ -215,6 +215,16 @@ class Equality(unittest.TestCase):
         for rule in "server", "worker":
             self.check(model="running", steps=20, rule=rule)
 
+    def test_what_is_kept_is_as_before_a_step_of_small_gradients(self):
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        with folder, ranks("keeps", 1, steps=6, checkpoint=folder.name) as run:
+            self.assertEqual(
+                set(run.wait().values()), {0}, run.error("worker1")
+            )
+            found = run.result("worker1")
+            self.assertGreater(len(found), 2)
+            self.assertEqual([n for n, _ in found], [n for _, n in found])
+
     def test_weights_that_are_others_for_a_backward_pass(self):
         for ps in 1, 0:
             with self.subTest(ps=ps), ranks("adversarial", ps, steps=6) as run:

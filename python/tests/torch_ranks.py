@@ -536,6 +536,33 @@ def train(
     print(json.dumps(found), flush=True)
 
 
+def keeps(steps, checkpoint):
+    """Changes what is kept between backward() and step(); prints the run's step
+    and what was kept each time."""
+    run = capstan.init(checkpoint={"dir": checkpoint, "every_steps": 1})
+    net = model_of("mlp", 0)
+    made = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = capstan.DistributedOptimizer(made, net, rule="server")
+    found, done = [], [0]
+
+    class Counted:
+        def state_dict(self):
+            found.append([run.position.step, done[0]])
+            return {"done": done[0]}
+
+        def load_state_dict(self, state):
+            done[0] = state["done"]
+
+    run.keep(Counted())
+    x, y = data(steps)
+    for step in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x[step]), y[step]).backward()
+        done[0] += 1
+        optimizer.step()
+    print(json.dumps(found), flush=True)
+
+
 def adversarial(steps):
     """In each backward pass weights are others, of a rank's own, as FGM's;
     prints the warnings and the last weights."""
