@@ -587,6 +587,13 @@ static void record_lead(const struct run *run, int record) {
     launch_record_write(record, &leads);
 }
 
+/* A launcher does not start a process again whose run has ended it: from before
+ * the lock of the run's directory is gone. */
+static void record_end(int record) {
+    const struct launch_record none = {0};
+    launch_record_write(record, &none);
+}
+
 static void record_deaths(struct run *run, int record) {
     unsigned deaths = rewind_deaths(run);
     if (!run->has_recorded || deaths != run->recorded_deaths)
@@ -740,6 +747,8 @@ enum status chief_run(const struct chief_settings *settings,
         *why = first;
     else if (status)
         status_fail(why, run->code, "%s", text);
+    if (!run->failed_to_start)
+        record_end(settings->record);
     close_run(run);
     free(run);
     return status;

@@ -3,6 +3,7 @@
 
 #include "chief/run.h"
 #include "core/base/time.h"
+#include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
 #include "core/store/dir_lock.h"
 #include "proto/messages/launch_record.h"
@@ -10,7 +11,9 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* A member that lives has joined again by then. */
@@ -40,9 +43,10 @@ enum status rewind_check(const struct run *run, struct failure *why) {
 
 /* A process that dies at each start, such as for want of memory, would keep the
  * others for ever. */
+enum { REWINDS_IN_VAIN = 10 };
+
 static bool is_in_vain(const struct run *run) {
-    enum { MOST = 10 };
-    return run->lineage->in_vain >= MOST &&
+    return run->lineage->in_vain >= REWINDS_IN_VAIN &&
            run_step(run) <= run->lineage->furthest;
 }
 
@@ -184,29 +188,70 @@ static void adopt_first(struct run *run, const Capstan__Past *past) {
                 past->run, run->job->timeouts.recover);
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
 void rewind_adopt(struct run *run, const Capstan__Join *join) {
     const Capstan__Past *past = join->past;
     struct rewind_lineage *lineage = run->lineage;
     if (!past || !lineage || run->phase != RUN_JOINING ||
         (rewind_is_second(run) && lineage->lost != REWIND_CHIEF))
         return;
-    if (!rewind_is_second(run))
+    bool got_further = past->step > past->furthest;
+    uint32_t in_vain = got_further ? 0 : past->in_vain + 1;
+    bool is_first = !rewind_is_second(run);
+    if (is_first)
         adopt_first(run, past);
+    if (is_first || in_vain < lineage->in_vain)
+        lineage->in_vain = in_vain;
+    if (past->saved > lineage->saved)
+        lineage->saved = past->saved;
     int64_t lost_at = time_now() - time_from_seconds(past->away);
     if (past->rewinds + 1 > lineage->count)
         lineage->count = past->rewinds + 1;
     if (past->steps_again > lineage->again)
         lineage->again = past->steps_again;
     if (past->step > lineage->reached)
-        lineage->reached = lineage->furthest = past->step;
+        lineage->reached = past->step;
+    lineage->furthest = larger(lineage->furthest, larger(past->step,
+                                                         past->furthest));
     if (!lineage->lost_at || lost_at < lineage->lost_at)
         lineage->lost_at = lost_at;
+}
+
+/* Members know of a checkpoint that is not in this chief's directory, which may
+ * not be mounted, or be another. A damaged one is there. */
+static enum status check_directory(const struct run *run, struct failure *why) {
+    const char *dir = run->job->checkpoint.dir;
+    uint64_t *steps = NULL, newest = 0;
+    size_t count = 0;
+    enum status status = checkpoint_list(dir, &steps, &count, why);
+    if (!status && count)
+        newest = steps[count - 1];
+    free(steps);
+    if (!status && newest < run->lineage->saved)
+        status = status_fail(
+            why, FAILURE_PEER_LOST,
+            "members wait for a run that has a checkpoint of step %" PRIu64
+            ", and the newest in %s is of step %" PRIu64
+            ": is it the run's directory, and mounted here? Then start the "
+            "chief again",
+            run->lineage->saved, dir, newest);
+    return status;
 }
 
 enum status rewind_check_start(const struct run *run, struct failure *why) {
     const struct manifest *restored = &run->plan.restored;
     if (!rewind_is_second(run) || run->lineage->lost != REWIND_CHIEF)
         return STATUS_OK;
+    if (run->lineage->in_vain >= REWINDS_IN_VAIN)
+        return status_fail(why, FAILURE_PEER_LOST,
+                           "the run has gone back %u times without coming "
+                           "further than step %" PRIu64,
+                           run->lineage->in_vain, run->lineage->furthest);
+    if (check_directory(run, why))
+        return failure_code_status(why->code);
     if (run->plan.has_restored && restored->lineage != run->lineage->id)
         return status_fail(why, FAILURE_PEER_LOST,
                            "members wait for a run of lineage %016" PRIx64
@@ -296,27 +341,49 @@ static bool all_have_begun(const struct run *run) {
     return any;
 }
 
+static bool is_own_slot(const struct run *run, const struct roster_slot *slot) {
+    return is_with_chief(run, slot) ||
+           (slot->role == CLUSTER_PS && run->ps_inproc);
+}
+
 /* Has a process other than this one joined? */
 static bool is_any_member_here(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        bool is_own = is_with_chief(run, slot) ||
-                      (slot->role == CLUSTER_PS && run->ps_inproc);
-        if (slot->state == ROSTER_HELD && !is_own)
+        if (slot->state == ROSTER_HELD && !is_own_slot(run, slot))
             return true;
     }
     return false;
 }
 
-/* Was the run whose chief died before this one over, but for its chief? */
+/* Are there processes that this one waits for? */
+static bool has_others(const struct run *run) {
+    uint32_t own = 0;
+    for (uint32_t i = 0; i < run->roster.count; i++)
+        own += is_own_slot(run, &run->roster.slots[i]);
+    return own < run->roster.count;
+}
+
+static bool is_own_job(const struct run *run, const struct manifest *manifest) {
+    json_t *own = json_loads(run->job->text, 0, NULL);
+    json_t *other = manifest->job ? json_loads(manifest->job, 0, NULL) : NULL;
+    bool equal = own && other && json_equal(own, other);
+    json_decref(own);
+    json_decref(other);
+    return equal;
+}
+
+/* Was the run whose chief died before this one over, but for its chief? What
+ * it was to export may not be written: then it is joined, and ends again. */
 static void end_if_was_over(struct run *run) {
-    struct manifest last;
+    struct manifest last = {0};
     struct failure why;
     bool found = false;
     uint64_t dead = dir_lock_dead_run(run->checkpoints.dir_lock);
     int64_t limit = time_from_seconds(run->job->timeouts.stop);
     if (run->end_checked || run->phase != RUN_JOINING || !dead ||
-        rewind_chief_within(run) <= 0 || is_any_member_here(run) ||
+        rewind_chief_within(run) <= 0 || run->job->export_path ||
+        !has_others(run) || is_any_member_here(run) ||
         time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
         return;
     run->end_checked = true;
@@ -325,19 +392,12 @@ static void end_if_was_over(struct run *run) {
                                  &why) ||
         !found)
         return;
-    if (last.final && last.run == dead)
-        run_stop(run,
-                 run->job->export_path ? FAILURE_EXPORT_NOT_WRITTEN
-                                       : FAILURE_NONE,
+    if (last.final && last.run == dead && is_own_job(run, &last))
+        run_stop(run, FAILURE_NONE,
                  "run %016" PRIx64
                  " was over: it has a last checkpoint, of step %" PRIu64
-                 ", its chief died, and none of its members is there%s%s",
-                 dead, last.step,
-                 run->job->export_path
-                     ? "; `capstan ckpt export` writes what it may not have "
-                       "written, "
-                     : "",
-                 run->job->export_path ? run->job->export_path : "");
+                 ", its chief died, and none of its members is there",
+                 dead, last.step);
     manifest_clear(&last);
 }
 

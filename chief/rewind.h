@@ -31,6 +31,8 @@ struct rewind_lineage {
                              one began */
     uint64_t furthest;    /* of all */
     uint32_t in_vain;     /* rewinds since one of them got further */
+    uint64_t saved;       /* the newest checkpoint that members know of who have
+                             lost their chief */
     uint64_t again;       /* steps that were computed more than once */
     int64_t opened;       /* when the first began; 0: the first is not over */
     bool traced;          /* its timeline is written */

@@ -546,20 +546,13 @@ static enum status cannot_follow(bool chief_lost, struct failure *why) {
                        chief_lost ? "the chief" : "a process");
 }
 
-/* A launcher does not start a process again whose run has ended it. */
-static void leave_run_that_it_led(const struct process_settings *settings,
-                                  const struct cluster *cluster) {
-    const struct launch_record none = {0};
-    if (cluster_is_chief(cluster))
-        launch_record_write(settings->record, &none);
-}
-
 enum status process_run(const struct options *options,
                         const struct process_settings *settings,
                         const struct cluster *cluster, struct failure *why) {
     struct composition composition = {
         .options = options, .cluster = cluster, .process_settings = *settings};
     struct rewind_lineage lineage = {0};
+    const struct launch_record none = {0};
     enum status status;
     int64_t since = time_now();
     composition.lineage = &lineage;
@@ -575,11 +568,11 @@ enum status process_run(const struct options *options,
         if (!status && composition.rejoin_within > 0 && settings->external &&
             !external_can_follow(settings->external)) {
             job_free(&composition.job);
+            launch_record_write(settings->record, &none);
             status = cannot_follow(composition.past.chief_lost, why);
         }
     } while ((!status && composition.rejoin_within > 0) ||
              (status && waits_for_orphan(&composition, why, since)));
-    leave_run_that_it_led(settings, cluster);
     return status;
 }
 

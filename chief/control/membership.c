@@ -302,7 +302,8 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         return false;
     }
     if (run->failed_to_start) {
-        refuse_late(run, peer, slot);
+        if (!join->past) /* that waits for a chief whose start succeeds */
+            refuse_late(run, peer, slot);
         return false;
     }
     if (is_size_mismatch(run, join, text, sizeof text)) {

@@ -398,6 +398,8 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     message.lineage = run->plan.lineage;
     message.rewinds = run->lineage ? run->lineage->count : 0;
     message.steps_again = run->lineage ? run->lineage->again : 0;
+    message.furthest = run->lineage ? run->lineage->furthest : 0;
+    message.in_vain = run->lineage ? run->lineage->in_vain : 0;
     control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
     control.plan = &message;
     if (!written)

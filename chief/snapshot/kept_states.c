@@ -133,10 +133,11 @@ static bool takes_part(const struct run *run, uint32_t rank, uint64_t step) {
     return trainer->from && trainer->from <= step && !early;
 }
 
+/* A run of all-reduce goes on with all ranks only, and each with its own. */
 bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct roster_slot *slot = &run->roster.slots[r];
-        if (run->trainers[r].keeps && slot->incarnation &&
+        if (run->trainers[r].keeps && (slot->incarnation || run->allreduce) &&
             takes_part(run, r, step) &&
             !find_state(&run->checkpoints.kept, r, step)) {
             roster_name(slot, name, 64);

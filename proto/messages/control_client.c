@@ -251,6 +251,9 @@ static bool fill_past(const struct member_past *past, int64_t now,
     message->step = past->step;
     message->rewinds = past->rewinds;
     message->steps_again = past->steps_again;
+    message->furthest = past->furthest;
+    message->in_vain = past->in_vain;
+    message->saved = past->saved;
     message->away = time_to_seconds(now - past->heard_at);
     return true;
 }
@@ -843,8 +846,19 @@ static void keep_past(const struct control_client *client,
                                  .lineage = plan->lineage,
                                  .job = client->job_digest,
                                  .step = plan->start_step,
+                                 .saved = plan->start_step,
                                  .rewinds = plan->rewinds,
-                                 .steps_again = plan->steps_again};
+                                 .steps_again = plan->steps_again,
+                                 .furthest = plan->furthest,
+                                 .in_vain = plan->in_vain};
+}
+
+/* STEPS have checkpoints, ascending. */
+static void keep_saved(const struct control_client *client,
+                       const Capstan__Retain *retain) {
+    struct member_past *past = client->member->past;
+    if (past && retain->n_steps)
+        past->saved = retain->steps[retain->n_steps - 1];
 }
 
 /* True if CONTROL is a command for the caller. */
@@ -871,6 +885,8 @@ static bool accept(struct control_client *client,
         open_trace(client, control->plan);
         record_own_death(client, control->plan);
         keep_past(client, control->plan);
+    } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
+        keep_saved(client, control->retain);
     } else if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
         trace_sender_take_answer(&client->trace_sender, control->heartbeat,
                                  time_now());

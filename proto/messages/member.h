@@ -43,7 +43,10 @@ struct member_past {
     uint64_t lineage; /* of that run's checkpoints */
     uint64_t job;     /* message_job_digest */
     uint64_t step;    /* the highest that it knows of */
+    uint64_t saved;   /* of the newest checkpoint that it knows of */
     uint64_t steps_again;
+    uint64_t furthest; /* of the lineage's runs before, */
+    uint32_t in_vain;  /* and how many since one of them got further */
     uint32_t rewinds;
     int64_t heard_at;     /* when it has heard the chief */
     bool chief_lost;      /* it has left as its chief was gone */

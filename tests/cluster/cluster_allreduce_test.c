@@ -277,7 +277,7 @@ TEST(a_killed_chief_ends_all_with_138) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"steps\": 10000000,"
                          " \"steps_per_epoch\": 10000000,"
-                         " \"timeouts\": {\"peer\": 3}}");
+                         " \"timeouts\": {\"peer\": 3, \"chief\": 0}}");
     cluster_fixture_describe(&fixture, run, 1, 0, 2);
     cluster_fixture_start_all(&fixture);
     cluster_run_await_soon(fixture.tasks[0].process, "steps 0 to");

@@ -247,7 +247,7 @@ TEST(messages_of_unknown_peers_have_no_slot) {
         receive_message(fixture, fixture->wire->client);
     assert_string_equal(received->refusal->text, "who?");
     assert_int_equal(received->run, 0);
-    assert_int_equal(received->incarnation, 0);
+    assert_int_equal(received->incarnation, CHIEF);
 }
 
 /* Who has picked up the numbers of a member is not it: it neither speaks in its
