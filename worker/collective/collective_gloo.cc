@@ -343,7 +343,12 @@ static void transport(const struct collective *all, char *text, size_t size) {
             refused = i;
     }
     *text = 0;
-    if (refused < ranks)
+    if (!pairs->unfiltered.empty())
+        snprintf(text, size,
+                 "over TCP; processes of this host reach Gloo's port, as the "
+                 "kernel takes no filter: %s",
+                 pairs->unfiltered.c_str());
+    else if (refused < ranks)
         snprintf(text, size, "over TCP with rank %zu, though on this host: %s",
                  refused, pairs->errors[refused].c_str());
     else if (shared && shared == partners)

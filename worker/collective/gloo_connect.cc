@@ -14,17 +14,27 @@ extern "C" {
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <set>
 #include <sodium.h>
 #include <stdexcept>
+#include <sys/ioctl.h>
 #include <system_error>
 #include <unistd.h>
 
-/* Connections that have not proved themselves yet: the oldest gives way to a
- * new one. An honest rank answers within a round trip, and calls again. */
+/* Connections that have not proved themselves yet: when there are so many, one
+ * gives way to a new one. An honest rank answers within a round trip, and calls
+ * again. */
 enum : size_t { HALF_OPEN = 256, ACCEPTED_AT_ONCE = 16 };
+/* Connections that the kernel holds until they are accepted, besides those of
+ * ranks. When there are more, the kernel of an honest rank calls again only
+ * after a second. */
+enum { BACKLOG = 4 * HALF_OPEN };
 static const int64_t HALF_OPEN_TIME = 2 * TIME_S;
 /* Polling interval for a cancelled rendezvous. */
 static const int64_t CANCEL_INTERVAL = TIME_S / 20;
+static const int64_t CALL_AGAIN = TIME_S / 33; /* after a call that failed */
+/* Before accepting again when the process has no descriptor for it. */
+static const int64_t ACCEPT_AGAIN = TIME_S / 100;
 
 static const char MAGIC[8] = {'c', 'a', 'p', 'g', 'l', 'o', 'o', '1'};
 
@@ -35,14 +45,17 @@ struct gloo_hello {
 };
 static_assert(sizeof(struct gloo_hello) == 16 + PROOF_BYTES, "no padding");
 
-/* The connection has ended before it was proved: the other side may have had
- * too many, and can be called again. */
+/* There is no connection, or it has ended before it was proved: the other side
+ * may have had too many, or the network was briefly down. It is called again.
+ */
 struct connection_ended : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
 static const char NO_PROOF[] =
     "does not prove that it has the run's secret: is the secret file the same?";
+
+static const char NO_RANK[] = "is no rank of this group";
 
 static const char LEFT[] = "has left before it proved itself";
 
@@ -67,16 +80,41 @@ std::string gloo_connect_text(const struct sockaddr_storage *address) {
     return std::string(host) + ":" + port;
 }
 
+static std::string hexadecimal(const void *bytes, size_t size) {
+    std::string text(2 * size + 1, 0);
+    sodium_bin2hex(&text[0], text.size(),
+                   static_cast<const unsigned char *>(bytes), size);
+    text.pop_back();
+    return text;
+}
+
+/* "4 0a000007", without the scope of an IPv6 address, which each host names by
+ * itself. */
+static std::string host_of(const struct sockaddr_storage *address) {
+    auto in = reinterpret_cast<const struct sockaddr_in *>(address);
+    auto in6 = reinterpret_cast<const struct sockaddr_in6 *>(address);
+    return address->ss_family == AF_INET
+               ? "4 " + hexadecimal(&in->sin_addr, sizeof in->sin_addr)
+               : "6 " + hexadecimal(&in6->sin6_addr, sizeof in6->sin6_addr);
+}
+
+static std::string port_of(const struct sockaddr_storage *address) {
+    auto in = reinterpret_cast<const struct sockaddr_in *>(address);
+    static_assert(offsetof(struct sockaddr_in, sin_port) ==
+                      offsetof(struct sockaddr_in6, sin6_port),
+                  "the port of both families");
+    return hexadecimal(&in->sin_port, sizeof in->sin_port);
+}
+
 /* The name under which FROM proves a connection of KIND to TO. */
 static std::string proof_name(const struct gloo_connect *connect, uint32_t kind,
                               uint32_t from, uint32_t to) {
     std::string name = kind == GLOO_DATA ? "gloo data" : "gloo verdicts";
     for (uint32_t rank : {from, to}) {
         const struct gloo_place *place = &connect->places[rank];
-        char number[2 * PROOF_BYTES + 1];
-        sodium_bin2hex(number, sizeof number, place->number, PROOF_BYTES);
-        name += " " + std::to_string(rank) + " at " +
-                gloo_connect_text(&place->address) + " " + number;
+        name += " " + std::to_string(rank) + " at " + host_of(&place->address) +
+                " " + port_of(&place->address) + " " +
+                hexadecimal(place->number, PROOF_BYTES);
     }
     return name;
 }
@@ -164,12 +202,15 @@ void gloo_connect_listen(struct gloo_connect *connect, const char *host) {
     const struct collective_settings *settings = &connect->settings;
     struct addrinfo hints = {}, *found = nullptr;
     struct gloo_place own = {};
+    int backlog = BACKLOG + 4 * (int)std::min(settings->size, 1024u);
     socklen_t size = sizeof own.address;
     hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
     hints.ai_socktype = SOCK_STREAM;
     connect->places.resize(settings->size);
     for (std::vector<int> &sockets : connect->sockets)
         sockets.assign(settings->size, -1);
+    if (sodium_init() == -1)
+        throw std::runtime_error("no source of random numbers");
     if (getaddrinfo(host, "0", &hints, &found))
         throw std::runtime_error(std::string(host) + " is no address");
     int listener =
@@ -177,7 +218,7 @@ void gloo_connect_listen(struct gloo_connect *connect, const char *host) {
     connect->listener = listener;
     bool listens = listener != -1 &&
                    !bind(listener, found->ai_addr, found->ai_addrlen) &&
-                   !listen(listener, SOMAXCONN) &&
+                   !listen(listener, backlog) &&
                    !getsockname(listener, generic(&own.address), &size);
     int error = errno;
     freeaddrinfo(found);
@@ -187,24 +228,13 @@ void gloo_connect_listen(struct gloo_connect *connect, const char *host) {
     connect->places[settings->rank] = own;
 }
 
-/* A socket, closed unless it is taken. */
-class owned_socket {
-  public:
-    explicit owned_socket(int opened) : fd(opened) {
-    }
-    owned_socket(const owned_socket &) = delete;
-    owned_socket &operator=(const owned_socket &) = delete;
-    ~owned_socket() {
-        if (fd != -1)
-            close(fd);
-    }
-    int take() {
-        int taken = fd;
-        fd = -1;
-        return taken;
-    }
-    int fd;
-};
+/* A refusal is final: all ranks listen before any connects. */
+[[noreturn]] static void throw_unconnected(int error) {
+    if (error == EHOSTUNREACH || error == ENETUNREACH || error == ECONNRESET ||
+        error == ETIMEDOUT)
+        throw connection_ended(strerror(error));
+    throw std::system_error(error, std::generic_category(), "connect");
+}
 
 static void open_connection(const struct gloo_connect *connect, int socket,
                             struct sockaddr_storage address, int64_t until) {
@@ -213,11 +243,11 @@ static void open_connection(const struct gloo_connect *connect, int socket,
     if (!::connect(socket, generic(&address), address_size(&address)))
         return;
     if (errno != EINPROGRESS)
-        throw_errno("connect");
+        throw_unconnected(errno);
     await_socket(connect, socket, POLLOUT, until);
     getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error)
-        throw std::system_error(error, std::generic_category(), "connect");
+        throw_unconnected(error);
 }
 
 /* Both sides prove themselves over SOCKET, which this rank has opened. */
@@ -244,9 +274,9 @@ static void prove_to(const struct gloo_connect *connect, uint32_t peer,
 
 /* Calls again while the connection ends too early: unknown peers may have
  * pushed it aside. Who is gone refuses the next. */
-static void call(struct gloo_connect *connect, uint32_t peer, uint32_t kind) {
+static void call(struct gloo_connect *connect, uint32_t peer, uint32_t kind,
+                 int64_t until) {
     const struct sockaddr_storage address = connect->places[peer].address;
-    int64_t until = time_now() + connect->time;
     for (;;) {
         owned_socket one(socket(address.ss_family,
                                 SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -259,37 +289,53 @@ static void call(struct gloo_connect *connect, uint32_t peer, uint32_t kind) {
             connect->sockets[kind][peer] = one.take();
             return;
         } catch (const connection_ended &) {
-            if (time_now() >= until)
+            if (time_now() + CALL_AGAIN >= until)
                 throw;
         }
+        wait_some(connect, nullptr, 0, time_now() + CALL_AGAIN);
     }
 }
 
 /* A connection that was accepted and is not proved. */
 struct half_open {
-    int socket;
+    int socket; /* -1: it is proved or refused */
     struct sockaddr_storage address;
     int64_t until;
     size_t received;
-    bool greeted; /* the hello is complete; the proof is awaited */
+    bool of_group; /* it comes from an address at which a rank listens */
+    bool greeted;  /* the hello is complete; the proof is awaited */
     struct gloo_hello hello;
     unsigned char challenge[PROOF_BYTES], proof[PROOF_BYTES];
 };
 
 enum progress { WAITS, IS_PROVED, IS_REFUSED };
 
+/* For how long no awaited rank proves itself: who calls this rank has the time
+ * of one call for a lower one before, and names that one first. */
+static int64_t patience(const struct gloo_connect *connect) {
+    return connect->settings.rank ? 2 * connect->time : connect->time;
+}
+
 struct acceptor {
     struct gloo_connect *connect;
+    int64_t until; /* put off by each connection that is awaited and proved: at
+                      most two of each higher rank */
+    std::set<std::string> hosts;            /* where the ranks listen */
     std::deque<struct half_open> half_open; /* the oldest first */
     std::vector<std::string> reported; /* reasons of which the log has a line */
+    int error = 0; /* why this process can accept none; 0: it can */
 
-    explicit acceptor(struct gloo_connect *of_rank) : connect(of_rank) {
+    explicit acceptor(struct gloo_connect *of_rank)
+        : connect(of_rank), until(time_now() + patience(of_rank)) {
+        for (const struct gloo_place &place : of_rank->places)
+            hosts.insert(host_of(&place.address));
     }
     acceptor(const acceptor &) = delete;
     acceptor &operator=(const acceptor &) = delete;
     ~acceptor() {
         for (const struct half_open &one : half_open)
-            close(one.socket);
+            if (one.socket != -1)
+                close(one.socket);
     }
 };
 
@@ -322,7 +368,7 @@ static enum progress greet(const struct gloo_connect *connect,
                            struct half_open *one, const char **reason) {
     if (memcmp(one->hello.magic, MAGIC, sizeof MAGIC) ||
         !is_awaited_from(connect, one->hello.from, one->hello.kind)) {
-        *reason = "is no rank of this group";
+        *reason = NO_RANK;
         return IS_REFUSED;
     }
     one->greeted = true;
@@ -362,6 +408,12 @@ static enum progress step(struct gloo_connect *connect, struct half_open *one,
     char *into = one->greeted ? reinterpret_cast<char *>(one->proof)
                               : reinterpret_cast<char *>(&one->hello);
     size_t whole = one->greeted ? sizeof one->proof : sizeof one->hello;
+    int unread = 0;
+    ioctl(one->socket, FIONREAD, &unread);
+    if (unread > (int)(sizeof one->hello + sizeof one->proof)) {
+        *reason = NO_RANK;
+        return IS_REFUSED;
+    }
     ssize_t count =
         recv(one->socket, into + one->received, whole - one->received, 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
@@ -377,60 +429,94 @@ static enum progress step(struct gloo_connect *connect, struct half_open *one,
                         : greet(connect, one, reason);
 }
 
-/* A rank whose answer was lost proves itself again: the newer counts. */
-static void keep(struct gloo_connect *connect, const struct half_open *one) {
+/* A rank whose answer was lost proves itself again: the newer counts. False:
+ * it is such a one. */
+static bool keep(struct gloo_connect *connect, const struct half_open *one,
+                 int socket) {
     int *place = &connect->sockets[one->hello.kind][one->hello.from];
-    if (*place != -1)
-        close(*place);
-    *place = one->socket;
-    set_no_delay(one->socket);
+    int before = *place;
+    *place = socket;
+    set_no_delay(socket);
+    if (before != -1)
+        close(before);
+    return before == -1;
 }
 
-static void drop_oldest(struct acceptor *acceptor) {
-    struct half_open *oldest = &acceptor->half_open.front();
-    note_refused(acceptor, oldest, "gave way to others that call");
-    close(oldest->socket);
-    acceptor->half_open.pop_front();
+/* Of unknown addresses before those of ranks, so that a flood from elsewhere
+ * takes no place of theirs; then who has not greeted; the oldest first. */
+static void drop_one(struct acceptor *acceptor) {
+    auto least = std::min_element(
+        acceptor->half_open.begin(), acceptor->half_open.end(),
+        [](const struct half_open &one, const struct half_open &other) {
+            return std::make_pair(one.of_group, one.greeted) <
+                   std::make_pair(other.of_group, other.greeted);
+        });
+    note_refused(acceptor, &*least, "gave way to others that call");
+    close(least->socket);
+    acceptor->half_open.erase(least);
+}
+
+/* The process has no descriptor left: one that is not proved gives way. */
+static void free_descriptor(struct acceptor *acceptor, int error) {
+    acceptor->error = error;
+    if (!acceptor->half_open.empty())
+        drop_one(acceptor);
+    else
+        wait_some(acceptor->connect, nullptr, 0, time_now() + ACCEPT_AGAIN);
 }
 
 static void accept_some(struct acceptor *acceptor) {
     for (size_t i = 0; i < ACCEPTED_AT_ONCE; i++) {
         struct half_open one = {};
         socklen_t size = sizeof one.address;
-        one.socket = accept4(acceptor->connect->listener, generic(&one.address),
-                             &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (one.socket == -1 && (errno == EMFILE || errno == ENFILE) &&
-            !acceptor->half_open.empty())
-            drop_oldest(acceptor);
+        owned_socket accepted(accept4(acceptor->connect->listener,
+                                      generic(&one.address), &size,
+                                      SOCK_NONBLOCK | SOCK_CLOEXEC));
+        one.socket = accepted.fd;
+        if (one.socket == -1 && (errno == EMFILE || errno == ENFILE ||
+                                 errno == ENOBUFS || errno == ENOMEM))
+            free_descriptor(acceptor, errno);
         if (one.socket == -1)
             return;
+        acceptor->error = 0;
         one.until = time_now() + HALF_OPEN_TIME;
+        one.of_group = acceptor->hosts.count(host_of(&one.address)) != 0;
         if (acceptor->half_open.size() == HALF_OPEN)
-            drop_oldest(acceptor);
+            drop_one(acceptor);
         acceptor->half_open.push_back(one);
+        accepted.take();
     }
 }
 
-static void step_all(struct acceptor *acceptor) {
-    std::deque<struct half_open> rest;
-    int64_t now = time_now();
-    for (struct half_open &one : acceptor->half_open) {
-        const char *reason = "";
-        enum progress progress = step(acceptor->connect, &one, &reason);
-        if (progress == WAITS && now >= one.until) {
-            progress = IS_REFUSED;
-            reason = "does not prove itself within 2 s";
-        }
-        if (progress == IS_PROVED)
-            keep(acceptor->connect, &one);
-        else if (progress == WAITS)
-            rest.push_back(one);
-        if (progress != IS_REFUSED)
-            continue;
-        note_refused(acceptor, &one, reason);
-        close(one.socket);
+static void step_one(struct acceptor *acceptor, struct half_open *one,
+                     bool is_ready) {
+    const char *reason = "";
+    enum progress progress =
+        is_ready ? step(acceptor->connect, one, &reason) : WAITS;
+    if (progress == WAITS && time_now() >= one->until) {
+        progress = IS_REFUSED;
+        reason = "does not prove itself within 2 s";
     }
-    acceptor->half_open.swap(rest);
+    if (progress == WAITS)
+        return;
+    owned_socket ended(one->socket);
+    one->socket = -1;
+    if (progress == IS_REFUSED)
+        note_refused(acceptor, one, reason);
+    else if (keep(acceptor->connect, one, ended.take()))
+        acceptor->until = time_now() + patience(acceptor->connect);
+}
+
+/* FDS are those of the connections, in their order. */
+static void step_all(struct acceptor *acceptor, const struct pollfd *fds) {
+    auto *all = &acceptor->half_open;
+    for (size_t i = 0; i < all->size(); i++)
+        step_one(acceptor, &(*all)[i], fds[i].revents);
+    all->erase(std::remove_if(all->begin(), all->end(),
+                              [](const struct half_open &one) {
+                                  return one.socket == -1;
+                              }),
+               all->end());
 }
 
 /* The first rank whose connections are not complete; the number of ranks if
@@ -445,31 +531,38 @@ static uint32_t find_missing(const struct gloo_connect *connect) {
     return rank;
 }
 
+[[noreturn]] static void throw_uncalled(const struct acceptor *acceptor) {
+    std::string text = "it has not called";
+    if (acceptor->error)
+        text += std::string("; this process can accept nobody: ") +
+                strerror(acceptor->error);
+    else if (!acceptor->reported.empty())
+        text += "; one that has " + acceptor->reported.back();
+    throw std::runtime_error(text);
+}
+
 static void accept_ranks(struct gloo_connect *connect) {
     struct acceptor acceptor(connect);
-    int64_t until = time_now() + connect->time;
     while ((*connect->waiting_for = find_missing(connect)) <
            connect->settings.size) {
         std::vector<struct pollfd> fds = {{connect->listener, POLLIN, 0}};
         for (const struct half_open &one : acceptor.half_open)
             fds.push_back({one.socket, POLLIN, 0});
-        if (time_now() >= until)
-            throw std::runtime_error(acceptor.reported.empty()
-                                         ? "it has not called"
-                                         : "it has not called; one that has " +
-                                               acceptor.reported.back());
-        wait_some(connect, fds.data(), fds.size(), until);
-        step_all(&acceptor);
+        if (time_now() >= acceptor.until)
+            throw_uncalled(&acceptor);
+        wait_some(connect, fds.data(), fds.size(), acceptor.until);
+        step_all(&acceptor, fds.data() + 1);
         accept_some(&acceptor);
     }
 }
 
 void gloo_connect_all(struct gloo_connect *connect) {
     for (uint32_t i = 0; i < connect->settings.rank; i++) {
+        int64_t until = time_now() + connect->time;
         *connect->waiting_for = i;
         if (connect->partners[i])
-            call(connect, i, GLOO_DATA);
-        call(connect, i, GLOO_VERDICTS);
+            call(connect, i, GLOO_DATA, until);
+        call(connect, i, GLOO_VERDICTS, until);
     }
     accept_ranks(connect);
     close(connect->listener);

@@ -27,6 +27,7 @@ extern "C" {
 #include <cstdint>
 #include <string>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <vector>
 
 enum gloo_kind : uint32_t { GLOO_DATA, GLOO_VERDICTS, GLOO_KINDS };
@@ -45,6 +46,25 @@ struct gloo_connect {
     int64_t time;               /* for each wait, in ns */
     int listener;               /* -1: not open */
     uint32_t *waiting_for;      /* the rank that a failure is blamed on */
+};
+
+/* A socket, closed unless it is taken. */
+class owned_socket {
+  public:
+    explicit owned_socket(int opened) : fd(opened) {
+    }
+    owned_socket(const owned_socket &) = delete;
+    owned_socket &operator=(const owned_socket &) = delete;
+    ~owned_socket() {
+        if (fd != -1)
+            close(fd);
+    }
+    int take() {
+        int taken = fd;
+        fd = -1;
+        return taken;
+    }
+    int fd;
 };
 
 /* Listens at HOST. CONNECT has its settings, partners, time and waiting_for. */

@@ -117,8 +117,8 @@ static enum status fail_to_connect(struct gloo_group *group,
                            cause.c_str());
     return status_fail(
         why, FAILURE_CONNECTION_FAILED,
-        "rank %u has published an address, but cannot be reached "
-        "there: %s",
+        "rank %u has published an address, but there is no connection to it: "
+        "%s",
         group->waiting_for, cause.c_str());
 }
 
@@ -162,10 +162,11 @@ static enum status receive_place(struct gloo_group *group, uint32_t peer,
     if (complete)
         memcpy(place, value, sizeof *place);
     free(value);
-    if (!complete)
+    if (!complete || (place->address.ss_family != AF_INET &&
+                      place->address.ss_family != AF_INET6))
         return status_fail(
             why, FAILURE_PEER_SILENT,
-            "rank %u has published no address: does it run the same "
+            "rank %u has published no IP address: does it run the same "
             "version?",
             peer);
     return STATUS_OK;

@@ -61,6 +61,8 @@ static std::string without_number(const Address &address) {
     return text.substr(0, text.find('$'));
 }
 
+enum { TRIES = 4 }; /* of an address that no other process calls */
+
 enum : size_t { MAX_AHEAD = GLOO_SHM_WINDOW / GLOO_CHUNK };
 
 static void gloo_pairs_set(int socket, int option, const void *value,
@@ -95,8 +97,7 @@ static std::string draw_address(bool is_higher) {
 
 void gloo_pairs_open(struct gloo_pairs *pairs,
                      const struct gloo_connect *connect, bool use_shm) {
-    const struct collective_settings *settings = &connect->settings;
-    uint32_t size = settings->size;
+    uint32_t size = connect->settings.size;
     pairs->connect = connect;
     pairs->use_shm = use_shm;
     pairs->names.resize(size);
@@ -104,15 +105,9 @@ void gloo_pairs_open(struct gloo_pairs *pairs,
     pairs->peers.resize(size);
     pairs->shm.resize(size);
     pairs->errors.resize(size);
+    pairs->contexts.resize(size);
     pairs->receive_buffer.resize(GLOO_CHUNK);
     pairs->window = MAX_AHEAD;
-    gloo::transport::tcp::attr attr(draw_address(true).c_str());
-    pairs->device = gloo::transport::tcp::CreateDevice(attr);
-    pairs->context =
-        pairs->device->createContext((int)settings->rank, (int)size);
-    /* Gloo multiplies the timeout of a connection by five. */
-    pairs->context->setTimeout(
-        std::chrono::milliseconds(connect->time / 1000000 / 5));
 }
 
 /* A socket of this process that listens at *ADDRESS, for Gloo to connect to. */
@@ -120,36 +115,104 @@ static int listen_for_gloo(struct sockaddr_storage *address) {
     auto generic = reinterpret_cast<struct sockaddr *>(address);
     auto in = reinterpret_cast<struct sockaddr_in *>(address);
     socklen_t size = sizeof *in;
+    std::string host = draw_address(false);
     *address = {};
     in->sin_family = AF_INET;
-    inet_pton(AF_INET, draw_address(false).c_str(), &in->sin_addr);
+    inet_pton(AF_INET, host.c_str(), &in->sin_addr);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd == -1 || bind(fd, generic, size) || listen(fd, SOMAXCONN) ||
         getsockname(fd, generic, &size)) {
         int error = errno;
         if (fd != -1)
             close(fd);
-        throw std::system_error(error, std::generic_category(),
-                                "cannot listen at a loopback address");
+        throw std::system_error(
+            error, std::generic_category(),
+            "cannot listen at " + host +
+                " (is the loopback interface up, with 127.0.0.0/8?)");
     }
     return fd;
 }
 
-/* The kernel drops each packet to the listener of PAIR: nobody can call it. */
-static void deafen(gloo::transport::Pair *pair) {
+static bool is_listener(int fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) &&
+           listens;
+}
+
+/* A socket at ADDRESS that listens, or one that was accepted there; not
+ * EXCEPT. */
+static int find_at(const struct sockaddr_storage *address, bool listens,
+                   int except) {
+    return find_socket([=](int fd) {
+        return fd != except && has_name(fd, getsockname, address) &&
+               is_listener(fd) == listens;
+    });
+}
+
+/* Connections that wait to be accepted; of a listener the kernel counts them
+ * as unacknowledged. */
+static bool has_callers(int listener) {
+    struct tcp_info info = {};
+    socklen_t size = sizeof info;
+    return getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &size) ||
+           info.tcpi_unacked;
+}
+
+/* Has the kernel drop each packet to LISTENER. */
+static void drop_packets(struct gloo_pairs *pairs, int listener) {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog filter = {1, &drop};
+    if (!setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter,
+                    sizeof filter))
+        return;
+    if (pairs->connect->settings.proof)
+        throw std::system_error(errno, std::generic_category(),
+                                "the kernel takes no filter for Gloo's port, "
+                                "which a run with a secret needs");
+    pairs->unfiltered = strerror(errno);
+}
+
+/* Nobody can call the listener of PAIR from now on. False: somebody has done so
+ * before. The duplicate is the same socket whatever Gloo's thread closes. */
+static bool deafen(struct gloo_pairs *pairs, gloo::transport::Pair *pair) {
     const struct sockaddr_storage address =
         Address(pair->address().bytes()).getSockaddr();
-    int listener = find_socket([&](int fd) {
-        int listens = 0;
-        socklen_t size = sizeof listens;
-        return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) &&
-               listens && has_name(fd, getsockname, &address);
-    });
-    if (listener == -1)
-        throw std::runtime_error("Gloo listens elsewhere than it says");
-    gloo_pairs_set(listener, SO_ATTACH_FILTER, &filter, sizeof filter);
+    int duplicate = fcntl(find_at(&address, true, -1), F_DUPFD_CLOEXEC, 0);
+    if (duplicate == -1 && errno != EBADF)
+        throw std::system_error(errno, std::generic_category(), "fcntl");
+    owned_socket listener(duplicate);
+    if (!is_listener(duplicate) || !has_name(duplicate, getsockname, &address))
+        return false;
+    drop_packets(pairs, duplicate);
+    return !has_callers(duplicate) &&
+           find_at(&address, true, duplicate) != -1 &&
+           find_at(&address, false, -1) == -1;
+}
+
+/* A pair for PEER that no other process has called. */
+static gloo::transport::Pair *create_pair(struct gloo_pairs *pairs,
+                                          uint32_t peer) {
+    const struct gloo_connect *connect = pairs->connect;
+    const struct collective_settings *settings = &connect->settings;
+    for (int i = 0; i < TRIES; i++) {
+        auto &context = pairs->contexts[peer];
+        if (!pairs->device)
+            pairs->device = gloo::transport::tcp::CreateDevice(
+                gloo::transport::tcp::attr(draw_address(true).c_str()));
+        context = pairs->device->createContext((int)settings->rank,
+                                               (int)settings->size);
+        /* Gloo multiplies the timeout of a connection by five. */
+        context->setTimeout(
+            std::chrono::milliseconds(connect->time / 1000000 / 5));
+        auto &pair = context->createPair((int)peer);
+        if (deafen(pairs, pair.get()))
+            return pair.get();
+        context.reset();
+        pairs->device.reset();
+    }
+    throw std::runtime_error("a process of this host connects to each port of "
+                             "Gloo before it is closed to all");
 }
 
 static void set_blocking(int socket) {
@@ -163,32 +226,25 @@ static void set_blocking(int socket) {
 static void hand_over(struct gloo_pairs *pairs, uint32_t peer) {
     struct sockaddr_storage address;
     int socket = pairs->connect->sockets[GLOO_DATA][peer];
-    auto &pair = pairs->context->createPair((int)peer);
-    deafen(pair.get());
-    int listener = listen_for_gloo(&address);
-    try {
-        pair->connect(Address(address, 0).bytes());
-        pair->setSync(true, false);
-        pairs->names[peer] = without_number(Address(address, 0));
-        int own = find_socket(
-            [&](int fd) { return has_name(fd, getpeername, &address); });
-        if (own == -1)
-            throw std::runtime_error("no socket is connected to Gloo's pair");
-        set_blocking(socket);
-        if (dup3(socket, own, O_CLOEXEC) == -1)
-            throw std::system_error(errno, std::generic_category(), "dup3");
-    } catch (...) {
-        close(listener);
-        throw;
-    }
-    close(listener);
+    owned_socket listener(listen_for_gloo(&address));
+    gloo::transport::Pair *pair = create_pair(pairs, peer);
+    pair->connect(Address(address, 0).bytes());
+    pair->setSync(true, false);
+    pairs->names[peer] = without_number(Address(address, 0));
+    int own = find_socket(
+        [&](int fd) { return has_name(fd, getpeername, &address); });
+    if (own == -1)
+        throw std::runtime_error("no socket is connected to Gloo's pair");
+    set_blocking(socket);
+    if (dup3(socket, own, O_CLOEXEC) == -1)
+        throw std::system_error(errno, std::generic_category(), "dup3");
 }
 
 static void make_pair(struct gloo_pairs *pairs, uint32_t peer) {
     int socket = pairs->connect->sockets[GLOO_DATA][peer];
     auto &pair_buffers = pairs->peers[peer];
     hand_over(pairs, peer);
-    auto &pair = pairs->context->getPair((int)peer);
+    auto &pair = pairs->contexts[peer]->getPair((int)peer);
     pairs->window = std::min(pairs->window, set_send_buffer(socket));
     for (int operation = GLOO_SUM; operation <= GLOO_COPY; operation++)
         pair_buffers.to[operation] =
@@ -346,7 +402,7 @@ static void receive_by_tcp(struct gloo_pairs *pairs, uint32_t from,
                            enum gloo_operation operation) {
     auto &buffer = pairs->peers[from].from[operation];
     if (!buffer)
-        buffer = pairs->context->getPair((int)from)->createRecvBuffer(
+        buffer = pairs->contexts[from]->getPair((int)from)->createRecvBuffer(
             operation, pairs->data, pairs->bytes);
     buffer->waitRecv();
 }
@@ -465,6 +521,6 @@ void gloo_pairs_close(struct gloo_pairs *pairs) noexcept {
     for (struct gloo_shm *&shm : pairs->shm)
         gloo_shm_close(&shm);
     pairs->shm.clear();
-    pairs->context.reset();
+    pairs->contexts.clear();
     pairs->device.reset();
 }

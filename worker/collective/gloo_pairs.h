@@ -31,9 +31,12 @@ enum gloo_operation { GLOO_SUM, GLOO_COPY, GLOO_OPERATIONS };
 struct gloo_pairs {
     const struct gloo_connect *connect; /* borrowed; has the sockets */
     /* Gloo listens at an address of this host alone, drawn at random, that
-     * nobody calls. */
+     * nobody calls. NULL: all data are in shared memory. */
     std::shared_ptr<gloo::transport::Device> device;
-    std::shared_ptr<gloo::transport::Context> context;
+    /* By rank, each with one pair: it can be dropped alone. NULL: none. */
+    std::vector<std::shared_ptr<gloo::transport::Context>> contexts;
+    std::string unfiltered; /* why the kernel does not filter Gloo's ports, in a
+                               run without a secret; "" */
     std::vector<std::string> names; /* by rank: as Gloo's texts name it */
     /* By rank: for how long what was sent has been unacknowledged, in ns. */
     std::vector<int64_t> unanswered;

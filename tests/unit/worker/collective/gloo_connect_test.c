@@ -15,14 +15,16 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
     FLOATS = 100003,
     GARBAGE = 1000,
     FLOOD = 5000,
-    HELD = 1000,       /* connections that a flood holds at once */
-    DESCRIPTORS = 330, /* most that a rank has while it connects */
+    HELD = 1000,         /* connections that a flood holds at once */
+    DESCRIPTORS = 330,   /* most that a rank has while it connects */
+    UNKNOWN_PEERS = 300, /* more than a rank holds unproved */
     HELLO_BYTES = 48,
     PLACE_BYTES = sizeof(struct sockaddr_storage) + PROOF_BYTES
 };
@@ -166,6 +168,152 @@ static void expect_harmless(attack_body *attack, const char *says) {
     }
 }
 
+/* What a rank's process makes of connect(2): it fails so many times. */
+static int unreachable;
+
+int connect(int fd, const struct sockaddr *address, socklen_t size) {
+    static int64_t last;
+    bool fails = unreachable > 0;
+    if (fails) {
+        unreachable--;
+        if (time_now() - last < TIME_S / 50)
+            _exit(3); /* it calls without a pause */
+        last = time_now();
+    }
+    errno = EHOSTUNREACH;
+    return fails ? -1 : (int)syscall(SYS_connect, fd, address, size);
+}
+
+static void make_unreachable(uint32_t rank,
+                             struct collective_settings *settings) {
+    use_key(rank, settings);
+    unreachable = rank ? 5 : 0;
+}
+
+TEST(a_rank_that_is_briefly_unreachable_is_called_again) {
+    struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                   .size = 2,
+                                   .timeout = 30,
+                                   .prepare = make_unreachable};
+    gloo_fixture_run_all(fixture);
+}
+
+/* Rank R learns where rank 0 is after R times three quarters of the time in
+ * which one rank has to prove itself. */
+enum { PROVE_SECONDS = 6 };
+
+static enum status get_in_turn(void *context, const char *name, int64_t until,
+                               void **value, size_t *size,
+                               struct failure *why) {
+    struct rendezvous_fake *rendezvous = context;
+    for (uint32_t i = 1; i < 3; i++)
+        if (rendezvous->pids[i] == getpid() && !strcmp(name, "gloo.at.0"))
+            usleep(i * PROVE_SECONDS * 750000);
+    return rendezvous->store.get(context, name, until, value, size, why);
+}
+
+static void join_in_turn(struct rendezvous_fake *rendezvous, uint32_t rank,
+                         const void *context) {
+    const struct gloo_fixture *fixture = context;
+    struct collective_store store = rendezvous->store;
+    store.get = get_in_turn;
+    struct collective *group =
+        gloo_fixture_connect_by(&store, rendezvous, rank, fixture);
+    fixture->ops->close(&group);
+    gloo_fixture_end(rendezvous, rank, STATUS_OK, "");
+}
+
+TEST(each_rank_that_proves_itself_gives_the_others_more_time) {
+    struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                   .size = 3,
+                                   .timeout = PROVE_SECONDS,
+                                   .prepare = use_key};
+    gloo_fixture_run(&fixture, join_in_turn);
+}
+
+/* The process has no descriptor left for another connection. */
+static enum status set_without_descriptors(void *context, const char *name,
+                                           const void *value, size_t size,
+                                           struct failure *why) {
+    struct rendezvous_fake *rendezvous = context;
+    int next = dup(0);
+    struct rlimit files = {(rlim_t)next, (rlim_t)next};
+    close(next);
+    if (!strcmp(name, "gloo.at.0"))
+        setrlimit(RLIMIT_NOFILE, &files);
+    return rendezvous->store.set(context, name, value, size, why);
+}
+
+static double used_seconds(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+enum { IDLE_SECONDS = 4 };
+
+static void accept_nobody(struct rendezvous_fake *rendezvous, uint32_t rank,
+                          const void *context) {
+    const struct gloo_fixture *fixture = context;
+    struct collective_store store = rendezvous->store;
+    struct collective *group;
+    struct failure why = {0};
+    if (!rank)
+        store.set = set_without_descriptors;
+    struct collective_settings settings = {
+        .rank = rank, .size = 2, .store = &store, .timeout = IDLE_SECONDS};
+    enum status status = fixture->ops->open(&group, &settings, &why);
+    rendezvous->ends[rank].bits = used_seconds() < IDLE_SECONDS / 4.0;
+    gloo_fixture_end(rendezvous, rank, status, why.text);
+}
+
+TEST(a_rank_without_descriptors_waits_idle_and_says_so) {
+    struct gloo_fixture fixture = {.ops = gloo_fixture_load()};
+    struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+    for (uint32_t i = 0; i < 2; i++)
+        rendezvous_fake_start(rendezvous, i, accept_nobody, &fixture);
+    rendezvous_fake_await_exit(rendezvous, 0);
+    assert_int_equal(rendezvous->ends[0].status, STATUS_RETRY);
+    assert_contains(rendezvous->ends[0].text,
+                    "accept nobody: Too many open files");
+    assert_true(rendezvous->ends[0].bits);
+    rendezvous_fake_close(&rendezvous);
+}
+
+static enum status set_no_ip_address(void *context, const char *name,
+                                     const void *value, size_t size,
+                                     struct failure *why) {
+    struct rendezvous_fake *rendezvous = context;
+    char changed[PLACE_BYTES];
+    if (strcmp(name, "gloo.at.1"))
+        return rendezvous->store.set(context, name, value, size, why);
+    memcpy(changed, value, sizeof changed);
+    ((struct sockaddr_storage *)changed)->ss_family = AF_UNIX;
+    return rendezvous->store.set(context, name, changed, size, why);
+}
+
+static void publish_no_ip_address(struct rendezvous_fake *rendezvous,
+                                  uint32_t rank, const void *context) {
+    struct collective_store store = rendezvous->store;
+    if (rank == 1)
+        store.set = set_no_ip_address;
+    gloo_fixture_connect_by(&store, rendezvous, rank, context);
+    gloo_fixture_end(rendezvous, rank, STATUS_OK, "it has met somebody");
+}
+
+TEST(a_place_of_another_kind_than_ip_is_named) {
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .size = 2, .timeout = 2};
+    struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+    for (uint32_t i = 0; i < 2; i++)
+        rendezvous_fake_start(rendezvous, i, publish_no_ip_address, &fixture);
+    rendezvous_fake_await_exit(rendezvous, 0);
+    assert_contains(rendezvous->ends[0].text,
+                    "rank 1 has published no IP address");
+    rendezvous_fake_close(&rendezvous);
+}
+
 TEST(undisturbed_ranks_reject_nobody) {
     bits_under(NULL, false);
     assert_string_equal(refusals->text, "");
@@ -187,6 +335,20 @@ static void send_garbage(struct rendezvous_fake *rendezvous,
 
 TEST(garbage_is_answered_by_nothing) {
     expect_harmless(send_garbage, "is no rank of this group");
+}
+
+static void send_too_much(struct rendezvous_fake *rendezvous,
+                          const struct sockaddr_storage *address) {
+    (void)rendezvous;
+    char bytes[HELLO_BYTES + 200] = "capgloo1\1";
+    int fd = call_address(address);
+    assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
+    assert_true(is_closed_after(fd, 0));
+    close(fd);
+}
+
+TEST(who_sends_more_than_a_rank_does_is_not_read) {
+    expect_harmless(send_too_much, "is no rank of this group");
 }
 
 static void stay_silent(struct rendezvous_fake *rendezvous,
@@ -235,6 +397,39 @@ static void flood(struct rendezvous_fake *rendezvous,
 
 TEST(a_flood_is_bounded) {
     assert_true(bits_under(NULL, false) == bits_under(flood, false));
+}
+
+static int call_from_elsewhere(const struct sockaddr_storage *address) {
+    struct sockaddr_in own = {.sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_return_code(bind(fd, (struct sockaddr *)&own, sizeof own), errno);
+    assert_return_code(
+        connect(fd, (const struct sockaddr *)address, sizeof own), errno);
+    return fd;
+}
+
+/* The oldest of all calls from the address of a rank. */
+static void flood_from_elsewhere(struct rendezvous_fake *rendezvous,
+                                 const struct sockaddr_storage *address) {
+    (void)rendezvous;
+    int held[UNKNOWN_PEERS], slow = call_address(address);
+    char challenge[PROOF_BYTES];
+    for (int i = 0; i < UNKNOWN_PEERS; i++) {
+        held[i] = call_from_elsewhere(address);
+        send_hello(held[i]);
+    }
+    assert_true(is_closed_after(held[0], PROOF_BYTES));
+    send_hello(slow);
+    assert_int_equal(recv(slow, challenge, sizeof challenge, MSG_WAITALL),
+                     sizeof challenge);
+    close(slow);
+    for (int i = 0; i < UNKNOWN_PEERS; i++)
+        close(held[i]);
+}
+
+TEST(a_flood_from_elsewhere_takes_no_place_of_a_rank) {
+    expect_harmless(flood_from_elsewhere, "gave way to others that call");
 }
 
 static void claim_falsely(struct rendezvous_fake *rendezvous,

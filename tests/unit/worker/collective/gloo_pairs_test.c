@@ -6,9 +6,14 @@
 #include "tests/lib/gloo_fixture.h"
 #include "tests/lib/test.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char shared[] = "over shared memory";
@@ -255,4 +260,133 @@ TEST(a_killed_rank_leaves_no_segment) {
         assert_true(rendezvous->ends[i].bits);
     }
     rendezvous_fake_close(&rendezvous);
+}
+
+/* How many ports of Gloo a process of this host connects to as soon as they
+ * listen: at addresses in 127.1.0.0 to 127.254.255.255. */
+static int reached_ports;
+
+int listen(int fd, int backlog) {
+    struct sockaddr_in address = {0};
+    socklen_t size = sizeof address;
+    int result = (int)syscall(SYS_listen, fd, backlog);
+    int error = errno;
+    getsockname(fd, (struct sockaddr *)&address, &size);
+    uint32_t host = ntohl(address.sin_addr.s_addr);
+    if (reached_ports && address.sin_family == AF_INET && host >> 24 == 127 &&
+        (host >> 16 & 255)) {
+        reached_ports--;
+        int caller = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        connect(caller, (struct sockaddr *)&address, size);
+    }
+    errno = error;
+    return result;
+}
+
+static void reach_some(uint32_t rank, struct collective_settings *settings) {
+    (void)settings;
+    reached_ports = rank ? 0 : 2;
+}
+
+static void reach_all(uint32_t rank, struct collective_settings *settings) {
+    (void)settings;
+    reached_ports = rank ? 0 : 1000;
+}
+
+TEST(a_port_of_gloo_that_a_local_process_reaches_is_given_up) {
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .size = 3, .timeout = 20};
+    uint64_t bits = gloo_fixture_run_all(fixture);
+    fixture.prepare = reach_some;
+    assert_true(gloo_fixture_run_all(fixture) == bits);
+}
+
+TEST(a_local_process_that_reaches_all_ports_of_gloo_is_named) {
+    struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
+                                   .size = 2,
+                                   .timeout = 20,
+                                   .prepare = reach_all};
+    struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+    for (uint32_t i = 0; i < 2; i++)
+        rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
+                              &fixture);
+    rendezvous_fake_await_exit(rendezvous, 0);
+    assert_int_equal(rendezvous->ends[0].status, STATUS_RETRY);
+    assert_contains(rendezvous->ends[0].text, "a process of this host");
+    rendezvous_fake_close(&rendezvous);
+}
+
+/* A kernel without packet filters. */
+static bool refuses_filters;
+
+int setsockopt(int fd, int level, int option, const void *value,
+               socklen_t size) {
+    bool refuses =
+        refuses_filters && level == SOL_SOCKET && option == SO_ATTACH_FILTER;
+    errno = ENOPROTOOPT;
+    return refuses
+               ? -1
+               : (int)syscall(SYS_setsockopt, fd, level, option, value, size);
+}
+
+static void refuse_filters(uint32_t rank,
+                           struct collective_settings *settings) {
+    (void)settings;
+    refuses_filters = !rank;
+}
+
+static void refuse_filters_with_secret(uint32_t rank,
+                                       struct collective_settings *settings) {
+    static const unsigned char key[32] = {1};
+    settings->proof = key;
+    refuse_filters(rank, settings);
+}
+
+TEST(a_kernel_without_filters_serves_runs_without_a_secret_alone) {
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(),
+        .size = 2,
+        .timeout = 20,
+        .prepare = refuse_filters,
+        .transports = {"over TCP; processes of this host reach Gloo's port, as "
+                       "the kernel takes no filter: Protocol not available",
+                       ""}};
+    assert_true(gloo_fixture_run_all(fixture) == bits_over_tcp(fixture));
+    fixture.prepare = refuse_filters_with_secret;
+    struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+    for (uint32_t i = 0; i < 2; i++)
+        rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
+                              &fixture);
+    rendezvous_fake_await_exit(rendezvous, 0);
+    assert_contains(rendezvous->ends[0].text,
+                    "the kernel takes no filter for Gloo's port");
+    rendezvous_fake_close(&rendezvous);
+}
+
+static uint64_t count_threads(void) {
+    uint64_t count = 0;
+    DIR *all = opendir("/proc/self/task");
+    for (struct dirent *entry; (entry = readdir(all));)
+        count += entry->d_name[0] != '.';
+    closedir(all);
+    return count;
+}
+
+static void count_own_threads(struct rendezvous_fake *rendezvous, uint32_t rank,
+                              const void *context) {
+    const struct gloo_fixture *fixture = context;
+    struct collective *group = gloo_fixture_connect(rendezvous, rank, fixture);
+    rendezvous->ends[rank].bits = count_threads();
+    fixture->ops->close(&group);
+    gloo_fixture_end(rendezvous, rank, STATUS_OK, "");
+}
+
+/* Gloo has one. */
+TEST(ranks_over_shared_memory_alone_have_no_thread_for_tcp) {
+    struct gloo_fixture fixture = {
+        .ops = gloo_fixture_load(), .size = 2, .timeout = 20};
+    uint64_t by_tcp = gloo_fixture_run(&fixture, count_own_threads);
+    fixture.shm = true;
+    uint64_t by_shm = gloo_fixture_run(&fixture, count_own_threads);
+    assert_int_equal(by_tcp, by_shm + 1);
 }
