@@ -440,17 +440,20 @@ static void list_open_ports(const struct cluster *cluster, char *text,
 }
 
 static void warn_of_open_ports(const struct log *log,
-                               const struct cluster *cluster) {
+                               const struct cluster *cluster, bool allreduce) {
     char ports[8 * 302 + 32];
     list_open_ports(cluster, ports, sizeof ports);
     if (ports[0])
         log_warning(log, "secret_missing",
-                    "this run has no secret: whoever reaches %s can take part "
-                    "in it, read its weights and change them. Make a secret "
-                    "(capstan keygen FILE) and give it to all processes "
+                    "this run has no secret: whoever reaches %s%s can take "
+                    "part in it, read its weights and change them. Make a "
+                    "secret (capstan keygen FILE) and give it to all processes "
                     "(--secret-file FILE), or keep these ports in a network "
                     "that you trust",
-                    ports);
+                    ports,
+                    allreduce ? " and, by all-reduce, ports that the system "
+                                "assigns"
+                              : "");
 }
 
 static enum status add_chief(struct composition *composition,
@@ -483,7 +486,7 @@ static enum status add_chief(struct composition *composition,
     if (composition->keys)
         log_secret(&role->log, strategy.allreduce);
     else if (series ? series->first : !composition->rejoin_within)
-        warn_of_open_ports(&role->log, cluster);
+        warn_of_open_ports(&role->log, cluster, strategy.allreduce);
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
     bool alone =

@@ -750,12 +750,15 @@ bool job_find_secret_file(char **out, const struct job_source *source) {
     char *folder = NULL;
     json_t *tree = NULL;
     *out = NULL;
-    if (merge_sources(&tree, source, &ignored, &why))
+    struct job_source own = *source;
+    own.deepspeed = NULL;
+    if (merge_sources(&tree, source, &ignored, &why) &&
+        merge_sources(&tree, &own, &ignored, &why))
         return true;
     const json_t *value = job_tree_get(tree, "security.secret_file");
-    if (value && !find_folder(&folder, source->path, &why))
+    if (json_is_string(value) && !find_folder(&folder, source->path, &why))
         *out = job_value_join(folder, json_string_value(value));
-    bool usable = !value || *out;
+    bool usable = !job_tree_get(tree, "security") || *out;
     free(folder);
     json_decref(tree);
     return usable;

@@ -290,8 +290,9 @@ enum status job_parse(struct job **out, const char *text,
                       struct failure *why) MUST_CHECK;
 
 /* *OUT is the path of security.secret_file in a job that may be wrong in any
- * other way, NULL if it names none or cannot be read at all; the caller frees
- * it. False: what it names is no path. */
+ * other way, as by a DeepSpeed file that is missing; NULL if the job has no
+ * `security` or cannot be read at all; the caller frees it. False: its
+ * `security` names no path. */
 bool job_find_secret_file(char **out, const struct job_source *source);
 
 /* Frees *JOB (may be NULL) and clears it. */

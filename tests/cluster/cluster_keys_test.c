@@ -162,6 +162,41 @@ TEST(a_refused_job_is_answered_by_the_secret_that_it_names) {
     cluster_fixture_expect_logged(worker, "the chief ended the run: ");
 }
 
+/* The worker, which is not told, ends when it gets a signal. */
+TEST(a_refused_job_whose_secret_is_unusable_is_not_answered_in_the_clear) {
+    static const char *const unusable[] = {
+        "{\"epoch\": 3, \"security\": \"secret\"}",
+        "{\"epoch\": 3, \"security\": {\"secret\": \"secret\"}}",
+        "{\"epoch\": 3, \"security\": {\"secret_file\": 3}}"};
+    cluster_run_describe(run, 1, 0, 1);
+    for (size_t i = 0; i < sizeof unusable / sizeof *unusable; i++) {
+        cluster_run_job(run, unusable[i]);
+        struct cluster_process *worker = start_task(run, "worker", 0, NULL);
+        struct cluster_process *chief = start_task(run, "chief", 0, NULL);
+        cluster_run_expect_soon(chief, CONFIG);
+        cluster_run_signal(worker, 15);
+        cluster_run_expect_soon(worker, 128 + 15);
+    }
+}
+
+TEST(a_job_whose_deepspeed_file_is_refused_is_answered_by_its_secret) {
+    static const char *const files[] = {"missing.json", "no.json"};
+    make_secret(run, "secret");
+    cluster_run_job(run, "{\"security\": {\"secret_file\": \"secret\"}}");
+    FILE *no_json = cluster_run_create(run, "no.json");
+    fputs("no JSON", no_json);
+    fclose(no_json);
+    cluster_run_describe(run, 1, 0, 1);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct cluster_process *worker = start_task(run, "worker", 0, "secret");
+        struct cluster_process *chief = cluster_run_task(
+            run, "chief", 0, WORDS("--deepspeed_config", files[i], "job.json"));
+        cluster_run_expect_soon(chief, CONFIG);
+        cluster_run_expect_soon(worker, CONFIG);
+        cluster_fixture_expect_logged(worker, "the chief ended the run: ");
+    }
+}
+
 static void expect_unusable(struct cluster_run *run, const char *says) {
     struct cluster_process *process = cluster_fixture_tool(
         run, CONFIG, WORDS("run", "--secret-file", "secret", "job.json"));

@@ -1086,8 +1086,10 @@ bool link_is_from(const struct link *link, struct link_frame *frame,
         link->keys && !frame->shm_connection
             ? zmq_msg_gets(link_message(&frame->header_storage), "User-Id")
             : NULL;
+    if (!user)
+        return true;
     link_party_text(party, text, sizeof text);
-    return !user || !strcmp(user, text);
+    return !strcmp(user, text);
 }
 
 void link_release(struct link_frame *frame) {
