@@ -297,7 +297,7 @@ def init(
     optimizers: int = 1,
     tables: str | None = None,
     state_rows: int = 1_000_000,
-    process_group: bool = True,
+    process_group: bool | None = None,
     **keys: Unpack[JobKeys],
 ) -> Run:
     """capstan.init() for torch.
@@ -310,7 +310,9 @@ def init(
     nn.Embedding and nn.EmbeddingBag with sparse=True. STATE_ROWS: of a table
     with more rows state_dict() is an error.
     PROCESS_GROUP: the run's trainers are the default group of
-    torch.distributed, which connects at its first collective.
+    torch.distributed, which connects at its first collective. None: so they are,
+    unless transformers.Trainer is imported, of which each process is alone: with
+    a group it writes rank 0's files only, whatever folder a rank has.
     """
     if frozen not in ("assigned", "trained"):
         raise wrong(f'frozen is "{frozen}"; allowed: assigned, trained')
@@ -322,9 +324,11 @@ def init(
         raise wrong(f'tables is {tables!r}; allowed: "sparse", None')
     if tables and optimizers > 1:
         raise wrong("init(tables='sparse') takes one DistributedOptimizer")
+    if process_group is None:
+        process_group = "transformers.trainer" not in sys.modules
     if type(process_group) is not bool:
         raise wrong(
-            f"process_group is {process_group!r}; allowed: True, False"
+            f"process_group is {process_group!r}; allowed: True, False, None"
         )
     run = join(Run, job, keep_env, log, keys)
     if process_group and torch.distributed.is_available():

@@ -2,6 +2,7 @@
 """What the processes of test_transformers.py do."""
 
 import json
+import pathlib
 import signal
 
 import frameworks
@@ -118,6 +119,29 @@ def train(steps, save=None, resume=None, pause=None, rule="auto", **keys):
     if not resume and "strategy" not in keys:  # a step of two backward passes is one of the run
         assert run.position.step == steps
     print(json.dumps(weights(net)), flush=True)
+
+
+def saves(folder):
+    """Each rank in a folder of its own."""
+    run = capstan.init()
+    net = network()
+    optimizer = capstan.DistributedOptimizer(sgd(net), net)
+    trainer = trainer_of(
+        net,
+        optimizer,
+        run.part(dataset()),
+        2,
+        run.size,
+        output_dir=f"{folder}/{run.rank}",
+        save_strategy="steps",
+        save_steps=2,
+    )
+    trainer.train()
+    found = sorted(
+        path.name
+        for path in pathlib.Path(folder, f"{run.rank}/checkpoint-2").iterdir()
+    )
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
