@@ -214,8 +214,8 @@ void rewind_adopt(struct run *run, const Capstan__Join *join) {
         lineage->again = past->steps_again;
     if (past->step > lineage->reached)
         lineage->reached = past->step;
-    lineage->furthest = larger(lineage->furthest, larger(past->step,
-                                                         past->furthest));
+    lineage->furthest =
+        larger(lineage->furthest, larger(past->step, past->furthest));
     if (!lineage->lost_at || lost_at < lineage->lost_at)
         lineage->lost_at = lost_at;
 }
