@@ -95,6 +95,8 @@ class Agreed:
             allowed = _ALIKE * np.abs(own, dtype=np.float64)
             allowed[-2] *= _WEIGHTS_ALIKE / _ALIKE
             allowed[-2] += self._rounded
+            if self._run._keeps:  # it may go back, to other weights
+                allowed[-2] = np.inf
             return np.abs(mean - own) > allowed
 
     def check(self) -> None:
