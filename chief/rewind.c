@@ -53,15 +53,11 @@ static bool is_in_vain(const struct run *run) {
 /* The first live trainer of an external model whose caller does not take steps
  * again, or NULL. */
 static const struct roster_slot *find_fixed(const struct run *run) {
-    /* In all-reduce ranks that step an optimizer of their own do not end alike
-     * after going back. */
-    bool lacks_values =
-        run->allreduce && run->job->optimizer.type == OPTIMIZER_NONE;
     if (run->job->model.type != JOB_EXTERNAL)
         return NULL;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_HELD &&
-            (!run->trainers[r].heartbeat.rewinds || lacks_values))
+            !run->trainers[r].heartbeat.rewinds)
             return &run->roster.slots[r];
     return NULL;
 }

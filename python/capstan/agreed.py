@@ -38,7 +38,9 @@ class Agreed:
         self._weights = [(n, w.reshape(-1)) for n, w in weights if w.size]
         self._part, self._sum = "", 0.0  # of it, and the sum of sizes there
         self._rounded = 0.0  # how much of that ranks may round
-        self._looked_at: int | None = None  # before this step
+        # Before this step, after so many returns of the run: the step is one
+        # that it goes back to before the loop knows.
+        self._looked_at: tuple[int, int] | None = None
         self.mean = np.zeros(len(self._names) + 2, np.float32)
         self._own = self.mean
         self._number = run.declare(
@@ -47,19 +49,22 @@ class Agreed:
 
     def push(self, has_batch: bool = True) -> None:
         """Brings this rank's values to the present step."""
-        if self._looked_at != self._run._position().step:
+        if self._looked_at != self._place():
             self.look()
         self.renew()
         brings = self._own if has_batch else np.zeros_like(self._own)
         self._run.push(self._number, brings)
+
+    def _place(self) -> tuple[int, int]:
+        return self._run._position().step, self._run._returns
 
     def look(self) -> None:
         """Takes a part of the weights that is the same on all ranks, for the
         next push: until then a script may change them for a backward pass."""
         if not self._weights:
             return
-        self._looked_at = step = self._run._position().step
-        turn, number = divmod(step, len(self._weights))
+        self._looked_at = self._place()
+        turn, number = divmod(self._looked_at[0], len(self._weights))
         self._part, weights = self._weights[number]
         first = turn % -(-weights.size // _PART) * _PART
         part = weights[first : first + _PART]
@@ -95,8 +100,6 @@ class Agreed:
             allowed = _ALIKE * np.abs(own, dtype=np.float64)
             allowed[-2] *= _WEIGHTS_ALIKE / _ALIKE
             allowed[-2] += self._rounded
-            if self._run._keeps:  # it may go back, to other weights
-                allowed[-2] = np.inf
             return np.abs(mean - own) > allowed
 
     def check(self) -> None:

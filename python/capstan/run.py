@@ -127,6 +127,7 @@ class Run:
         self._joined = False  # after other ranks had begun
         self._rewound = False  # and the loop does not know yet
         self._is_back = False  # the last step has said so
+        self._returns = 0  # how often one has
         self._rewinds = False  # what the run knows: REWOUND is followed
         self._meets_in_steps = False  # by collectives
         self._keeps = False  # keep() was called,
@@ -468,6 +469,7 @@ class Run:
     def _go_back(self) -> None:
         """The run has gone back, and VALUES are those of its checkpoint."""
         self._is_back = True
+        self._returns += 1
         position = self._find_end()
         if self.logs and self.rank == 0:
             print(

@@ -407,7 +407,7 @@ static void take_result(const struct external *external,
                         const struct trainer *trainer, uint32_t p) {
     struct tensor *tensor = &external->tensors[p];
     bool mean =
-        external->started && external->takes_means && external->means[p];
+        tensor->answers_push && external->takes_means && external->means[p];
     bool assigned = external->parameters[p].kind == PARAMETER_ASSIGNED;
     tensor->brought = trainer->exchange->take(
         trainer->exchange, p, mean || (assigned && tensor->answers_push),
