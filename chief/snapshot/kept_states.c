@@ -133,12 +133,19 @@ static bool takes_part(const struct run *run, uint32_t rank, uint64_t step) {
     return trainer->from && trainer->from <= step && !early;
 }
 
-/* A run of all-reduce goes on with all ranks only, and each with its own. */
+/* All-reduce goes on with all ranks only, each with what it has kept: of one
+ * that is lost with that, there is a checkpoint before. */
+static bool is_lost(const struct run *run, uint32_t rank) {
+    return run->allreduce && run->code == FAILURE_PEER_LOST &&
+           !run->roster.slots[rank].incarnation && kept_states_any(run);
+}
+
 bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct roster_slot *slot = &run->roster.slots[r];
-        if (run->trainers[r].keeps && (slot->incarnation || run->allreduce) &&
-            takes_part(run, r, step) &&
+        bool keeps = run->trainers[r].keeps && slot->incarnation &&
+                     takes_part(run, r, step);
+        if ((keeps || is_lost(run, r)) &&
             !find_state(&run->checkpoints.kept, r, step)) {
             roster_name(slot, name, 64);
             return true;
