@@ -329,7 +329,10 @@ def written_at_overflow(folder, resumed=False):
     """Step 5, of which a delta is, overflows and writes rows; RESUMED: prints
     them."""
     checkpoint = {"dir": folder, "every_steps": 4, "delta_every_steps": 1}
-    run = capstan.init(optimizer=SGD, checkpoint=checkpoint)
+    timeouts = {"peer": 2, "chief": 1}  # its death is to end the run
+    run = capstan.init(
+        optimizer=SGD, checkpoint=checkpoint, timeouts=timeouts
+    )
     rule = {"type": "SGD", "params": {"lr": 0.5}}
     table = run.table("rows", DIM, rule)
     run.declare("dense", np.zeros(1, np.float32))

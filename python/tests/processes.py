@@ -270,6 +270,17 @@ class Cluster:
         self.folder.cleanup()
 
 
+def values_of(line: str) -> list[Any]:
+    """Those of LINE, if it has any. print() writes the end of a line by itself,
+    so that those of two ranks may stand in one."""
+    decoder, found = json.JSONDecoder(), []
+    while line[:1] in ("{", "["):
+        value, end = decoder.raw_decode(line)
+        found.append(value)
+        line = line[end:]
+    return found
+
+
 class Local:
     """`capstan local FLAGS`, or with LAUNCH `capstan launch`, over two ranks of
     PROGRAM's function NAME.
@@ -327,9 +338,7 @@ class Local:
                 end.cancel()
                 self.status = process.wait()
                 out.seek(0)
-                self.results = [
-                    json.loads(line) for line in out if line[:1] in "{["
-                ]
+                self.results = [v for line in out for v in values_of(line)]
 
     def _follow(self, line: str) -> None:
         self.log += line

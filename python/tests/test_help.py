@@ -44,7 +44,9 @@ class Help(unittest.TestCase):
     def test_the_process_group_is_there_by_default(self):
         init = capstan.torch.init
         found = inspect.signature(init).parameters["process_group"]
-        self.assertEqual([found.annotation, found.default], ["bool", True])
+        self.assertEqual(
+            [found.annotation, found.default], ["bool | None", None]
+        )
         self.assertIn("PROCESS_GROUP:", pydoc.plain(pydoc.render_doc(init)))
         with self.assertRaisesRegex(capstan.ConfigError, "process_group is 0"):
             init(process_group=0)

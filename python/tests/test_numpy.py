@@ -375,7 +375,7 @@ class Tables(unittest.TestCase):
             for kill, ps in ([0, 7], 3), ([0, 14], 1), (None, 2):
                 with ranks(
                     "written", ps, 2, steps=20, kill=kill, pause=0.05,
-                    checkpoint=checkpoint, timeouts={"peer": 2},
+                    checkpoint=checkpoint, timeouts={"peer": 2, "chief": 1},
                 ) as run:
                     found = run.wait()
                     if kill:

@@ -656,7 +656,9 @@ def write_frozen(frozen, step):
     elif step % 4 == 2:
         data[step::9] += 1
     else:
-        frozen.weight = nn.Parameter(data * 2, requires_grad=False)
+        made = nn.Parameter(data * 2, requires_grad=False)
+        gpu = late_gpu.gpu_of(data)
+        frozen.weight = made if gpu is None else late_gpu.put(made, gpu)
 
 
 def write_expected(weight, step):
