@@ -231,19 +231,6 @@ TEST(each_rank_that_proves_itself_gives_the_others_more_time) {
     gloo_fixture_run(&fixture, join_in_turn);
 }
 
-/* The process has no descriptor left for another connection. */
-static enum status set_without_descriptors(void *context, const char *name,
-                                           const void *value, size_t size,
-                                           struct failure *why) {
-    struct rendezvous_fake *rendezvous = context;
-    int next = dup(0);
-    struct rlimit files = {(rlim_t)next, (rlim_t)next};
-    close(next);
-    if (!strcmp(name, "gloo.at.0"))
-        setrlimit(RLIMIT_NOFILE, &files);
-    return rendezvous->store.set(context, name, value, size, why);
-}
-
 static double used_seconds(void) {
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
@@ -252,6 +239,27 @@ static double used_seconds(void) {
 }
 
 enum { IDLE_SECONDS = 4 };
+static double used_before; /* what this process waits */
+
+/* Once the other rank can call, the process has no descriptor left for it. */
+static enum status set_without_descriptors(void *context, const char *name,
+                                           const void *value, size_t size,
+                                           struct failure *why) {
+    struct rendezvous_fake *rendezvous = context;
+    if (!strcmp(name, "gloo.at.0")) {
+        void *other = NULL;
+        size_t other_size;
+        rendezvous->store.get(context, "gloo.at.1", time_now() + 60 * TIME_S,
+                              &other, &other_size, why);
+        free(other);
+        int next = dup(0);
+        struct rlimit files = {(rlim_t)next, (rlim_t)next};
+        close(next);
+        setrlimit(RLIMIT_NOFILE, &files);
+        used_before = used_seconds();
+    }
+    return rendezvous->store.set(context, name, value, size, why);
+}
 
 static void accept_nobody(struct rendezvous_fake *rendezvous, uint32_t rank,
                           const void *context) {
@@ -264,7 +272,8 @@ static void accept_nobody(struct rendezvous_fake *rendezvous, uint32_t rank,
     struct collective_settings settings = {
         .rank = rank, .size = 2, .store = &store, .timeout = IDLE_SECONDS};
     enum status status = fixture->ops->open(&group, &settings, &why);
-    rendezvous->ends[rank].bits = used_seconds() < IDLE_SECONDS / 4.0;
+    rendezvous->ends[rank].bits =
+        used_seconds() - used_before < IDLE_SECONDS / 4.0;
     gloo_fixture_end(rendezvous, rank, status, why.text);
 }
 
