@@ -193,7 +193,7 @@ static struct process role_process(const struct composition *composition,
         .keys = composition->keys,
         .log = &role->log,
         .loops = composition->process_settings.loops,
-        .shm = composition->process_settings.shm && !composition->keys,
+        .shm = composition->process_settings.shm,
         .interrupts = role->interrupts,
         .health = role->health,
     };
@@ -408,8 +408,7 @@ static bool process_restarts(void) {
 static void log_secret(const struct log *log, bool allreduce) {
     log_info(log, "secret_used",
              "only processes with the run's secret take part; what chief, ps "
-             "and workers send each other is encrypted, by TCP also on one "
-             "host%s",
+             "and workers send each other by TCP is encrypted%s",
              allreduce ? ", but trainers send each other gradients and weights "
                          "in the clear, over connections that are proved and "
                          "not encrypted: keep these in a network that you trust"

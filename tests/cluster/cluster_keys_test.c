@@ -71,6 +71,7 @@ TEST(all_reduce_with_a_secret_trains_to_the_same_bits) {
         run, 0, 3, 0, "strategy.type=allreduce", "checkpoint.dir=other",
         "security.secret_file=secret");
     cluster_fixture_expect_logged(kept, "in the clear");
+    cluster_fixture_expect_logged(kept, "all-reduce: over shared memory");
     cluster_fixture_expect_same_checkpoints(run, "checkpoint", "other");
 }
 
@@ -78,6 +79,18 @@ TEST(local_gives_the_secret_of_the_job_to_all_its_processes) {
     make_secret(run, "secret");
     cluster_run_job(run, "{\"security\": {\"secret_file\": \"secret\"}}");
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.every_steps=30");
+}
+
+/* By the JSON log, which has the lines of level detail. */
+TEST(processes_of_one_host_share_memory_with_a_secret_too) {
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    struct cluster_process *local = cluster_fixture_tool(
+        run, 0,
+        WORDS("local", "--ps", "1", "--workers", "2", "--secret-file", "secret",
+              "--json-log", "job.json"));
+    cluster_fixture_expect_logged(local, "ps 0: over shared memory");
+    assert_false(cluster_fixture_has_logged(local, "ps 0: over TCP"));
 }
 
 TEST(a_run_is_resumed_with_another_secret) {

@@ -214,7 +214,9 @@ static void expect_end(struct shm_endpoint *endpoint, uint32_t number) {
 }
 
 static void disturb(const char *name) {
-    struct shm_endpoint *endpoint = shm_endpoint_open(MESSAGE_MAX_PAYLOAD);
+    struct shm_connection_settings settings = {.max_frame =
+                                                   MESSAGE_MAX_PAYLOAD};
+    struct shm_endpoint *endpoint = shm_endpoint_open(&settings);
     uint32_t number;
     struct shm_connection *connection = call(endpoint, name, &number);
     shm_connection_send(connection, "no data header", 14, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/shm_fixture.h"
 
+#include "core/net/shm/shm_connection_internal.h"
 #include "proto/messages/message.h"
 #include "tests/lib/test.h"
 
@@ -8,6 +9,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
+
+const struct shm_connection_settings shm_fixture_settings = {
+    .max_frame = SHM_FIXTURE_FRAME};
 
 static unsigned count_entries(const char *path) {
     DIR *folder = opendir(path);
@@ -22,8 +26,8 @@ int shm_fixture_setup(void **state) {
     struct shm_fixture *fixture = calloc(1, sizeof *fixture);
     fixture->descriptors = count_entries("/proc/self/fd");
     shm_endpoint_name(fixture->name, message_random());
-    fixture->server = shm_endpoint_open(SHM_FIXTURE_FRAME);
-    fixture->client = shm_endpoint_open(SHM_FIXTURE_FRAME);
+    fixture->server = shm_endpoint_open(&shm_fixture_settings);
+    fixture->client = shm_endpoint_open(&shm_fixture_settings);
     if (!shm_endpoint_listen(fixture->server, fixture->name))
         fail_msg("%s: %s", fixture->name, strerror(errno));
     *state = fixture;
@@ -58,8 +62,7 @@ struct shm_connection *shm_fixture_accepted(struct shm_fixture *fixture) {
 }
 
 bool shm_fixture_is_open(const struct shm_connection *shm_connection) {
-    return shm_connection && shm_connection_wakeup(shm_connection) >= 0 &&
-           !shm_connection_error(shm_connection);
+    return shm_connection && shm_connection->state == SHM_CONNECTION_OPEN;
 }
 
 void shm_fixture_connect(struct shm_fixture *fixture) {

@@ -19,6 +19,9 @@ struct shm_fixture {
     unsigned descriptors;                   /* open before */
 };
 
+/* Of both sides. */
+extern const struct shm_connection_settings shm_fixture_settings;
+
 int shm_fixture_setup(void **state);
 int shm_fixture_teardown(void **state);
 

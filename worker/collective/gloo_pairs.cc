@@ -293,10 +293,29 @@ struct shm_attempt {
     }
 };
 
-/* Each side answers the other's step: offer, connect, accept, open. */
+static struct gloo_shm_ends ends_of_pair(const struct gloo_pairs *pairs,
+                                         uint32_t peer) {
+    const struct collective_settings &settings = pairs->connect->settings;
+    return {settings.proof, settings.rank, peer};
+}
+
+/* Opens the connection, if there is one, and tells the other side. */
+static void open_and_tell(struct gloo_pairs *pairs, uint32_t peer,
+                          struct shm_attempt *attempt) {
+    struct handshake local = {};
+    local.ready = attempt->connection &&
+                  gloo_shm_open(attempt->connection, attempt->error,
+                                sizeof attempt->error);
+    if (!local.ready)
+        gloo_shm_close(&attempt->connection);
+    send_handshake(pairs, peer, local);
+}
+
+/* Each side answers the other's step: offer, connect, accept, open, open. */
 static void open_as_server(struct gloo_pairs *pairs, uint32_t peer,
                            struct shm_attempt *attempt) {
     struct handshake local = {};
+    struct gloo_shm_ends ends = ends_of_pair(pairs, peer);
     if (pairs->use_shm)
         attempt->listener =
             gloo_shm_listen(local.name, attempt->error, sizeof attempt->error);
@@ -304,31 +323,30 @@ static void open_as_server(struct gloo_pairs *pairs, uint32_t peer,
     gloo_address_host_key().copy(local.place, sizeof local.place - 1);
     send_handshake(pairs, peer, local);
     if (receive_handshake(pairs, peer).ready && local.ready)
-        attempt->connection = gloo_shm_accept(attempt->listener, attempt->error,
-                                              sizeof attempt->error);
+        attempt->connection = gloo_shm_accept(
+            attempt->listener, &ends, attempt->error, sizeof attempt->error);
     local.ready = attempt->connection != nullptr;
     send_handshake(pairs, peer, local);
     if (!receive_handshake(pairs, peer).ready && attempt->connection)
         attempt->abandon("it cannot open it");
+    open_and_tell(pairs, peer, attempt);
 }
 
 static void open_as_client(struct gloo_pairs *pairs, uint32_t peer,
                            struct shm_attempt *attempt) {
     struct handshake local = {}, remote = receive_handshake(pairs, peer);
+    struct gloo_shm_ends ends = ends_of_pair(pairs, peer);
     if (remote.ready && pairs->use_shm &&
         gloo_address_host_key() == remote.place)
-        attempt->connection = gloo_shm_connect(remote.name, attempt->error,
-                                               sizeof attempt->error);
+        attempt->connection = gloo_shm_connect(
+            remote.name, &ends, attempt->error, sizeof attempt->error);
     local.ready = attempt->connection != nullptr;
     send_handshake(pairs, peer, local);
     if (!receive_handshake(pairs, peer).ready && attempt->connection)
         attempt->abandon("it does not answer");
-    local.ready = attempt->connection &&
-                  gloo_shm_open(attempt->connection, attempt->error,
-                                sizeof attempt->error);
-    send_handshake(pairs, peer, local);
-    if (!local.ready)
-        gloo_shm_close(&attempt->connection);
+    open_and_tell(pairs, peer, attempt);
+    if (!receive_handshake(pairs, peer).ready && attempt->connection)
+        attempt->abandon("it cannot open it");
 }
 
 void gloo_pairs_connect(struct gloo_pairs *pairs, uint32_t peer) {

@@ -61,27 +61,44 @@ static struct gloo_shm *gloo_shm_open_connection(
     return connection;
 }
 
-struct gloo_shm *gloo_shm_connect(const char *name, char *text, size_t size) {
+static struct shm_connection_settings settings_of(
+    const struct gloo_shm_ends *ends) {
+    struct shm_connection_settings settings = {.max_frame = GLOO_SHM_WINDOW,
+                                               .key = ends->key};
+    snprintf(settings.self, sizeof settings.self, "rank %u", ends->self);
+    snprintf(settings.peer, sizeof settings.peer, "rank %u", ends->peer);
+    return settings;
+}
+
+struct gloo_shm *gloo_shm_connect(const char *name,
+                                  const struct gloo_shm_ends *ends, char *text,
+                                  size_t size) {
+    struct shm_connection_settings settings = settings_of(ends);
     snprintf(text, size, "no memory");
     struct gloo_shm *connection = gloo_shm_open_connection(
-        shm_connection_connect(name, GLOO_SHM_WINDOW, text, size));
+        shm_connection_connect(name, &settings, text, size));
     if (connection)
         *text = 0;
     return connection;
 }
 
-struct gloo_shm *gloo_shm_accept(int listener, char *text, size_t size) {
+struct gloo_shm *gloo_shm_accept(int listener, const struct gloo_shm_ends *ends,
+                                 char *text, size_t size) {
+    struct shm_connection_settings settings = settings_of(ends);
     int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
         snprintf(text, size, "it has not called");
         return NULL;
     }
-    struct gloo_shm *connection = gloo_shm_open_connection(
-        shm_connection_accept(socket, GLOO_SHM_WINDOW));
-    if (!connection)
+    struct gloo_shm *connection =
+        gloo_shm_open_connection(shm_connection_accept(socket, &settings));
+    if (!connection) {
         snprintf(text, size, "it is another user's, or there is no memory");
-    else if (!gloo_shm_open(connection, text, size))
+    } else if (shm_connection_step(connection->shm_connection, time_now()) ==
+               SHM_CONNECTION_FAILED) {
+        snprintf(text, size, "%s", gloo_shm_error(connection));
         gloo_shm_close(&connection);
+    }
     return connection;
 }
 
@@ -111,7 +128,7 @@ bool gloo_shm_open(struct gloo_shm *connection, char *text, size_t size) {
              state == SHM_CONNECTION_OPEN ? strerror(errno)
              : state == SHM_CONNECTION_FAILED
                  ? shm_connection_error(connection->shm_connection)
-                 : "another process has answered");
+                 : "another process is at the other end");
     return false;
 }
 

@@ -26,21 +26,29 @@ struct gloo_shm;
 bool gloo_shm_is_available(void);
 
 /* Handshake: one side listens, the other connects; the first accepts once it
- * knows of that, and the other opens once it knows of that. Errors are written
- * to TEXT of SIZE. */
+ * knows of that, the other opens once it knows of that, and then the first.
+ * Each proves to the other that it has KEY (proof.h; NULL: zeros) and is of
+ * this rank. Errors are written to TEXT of SIZE. */
+struct gloo_shm_ends {
+    const unsigned char *key;
+    unsigned self, peer; /* ranks */
+};
 
 /* A socket that listens under a new NAME, or -1. */
 int gloo_shm_listen(char name[GLOO_SHM_NAME], char *text, size_t size);
 
 /* NULL: the connection cannot be made. */
-struct gloo_shm *gloo_shm_connect(const char *name, char *text, size_t size);
+struct gloo_shm *gloo_shm_connect(const char *name,
+                                  const struct gloo_shm_ends *ends, char *text,
+                                  size_t size);
 
 /* Accepts the peer that has connected to LISTENER, which stays the caller's;
  * NULL: it cannot. */
-struct gloo_shm *gloo_shm_accept(int listener, char *text, size_t size);
+struct gloo_shm *gloo_shm_accept(int listener, const struct gloo_shm_ends *ends,
+                                 char *text, size_t size);
 
-/* Opens the connecting side after the other has accepted; false: the connection
- * is unusable. */
+/* Opens the connecting side after the other has accepted, and that one after
+ * the connecting side is open; false: the connection is unusable. */
 bool gloo_shm_open(struct gloo_shm *connection, char *text, size_t size);
 
 /* Disconnects and clears *CONNECTION (may be NULL). */

@@ -64,10 +64,23 @@ static struct shm_connection *link_shm_connection(const struct link *link,
                : NULL;
 }
 
+static void open_endpoint(struct link *link) {
+    bool serves = link->kind == LINK_SERVER;
+    struct shm_connection_settings settings = {
+        .max_frame = (uint64_t)link->max_frame,
+        .key = link_keys_proof(link->keys)};
+    struct link_party self = serves ? link->party : link_keys_self(link->keys);
+    if (link->keys)
+        link_party_text(self, settings.self, sizeof settings.self);
+    if (link->keys && !serves)
+        link_party_text(link->party, settings.peer, sizeof settings.peer);
+    link->shm_endpoint = shm_endpoint_open(&settings);
+}
+
 enum status link_listen_shm(struct link *link, uint64_t shm_key,
                             struct failure *why) {
     shm_endpoint_name(link->shm_name, shm_key);
-    link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
+    open_endpoint(link);
     if (link->shm_endpoint &&
         shm_endpoint_listen(link->shm_endpoint, link->shm_name))
         return STATUS_OK;
@@ -108,7 +121,7 @@ static void link_transport_connect_shm(struct link *link) {
 
 void link_prefer_shm(struct link *link, uint64_t shm_key) {
     shm_endpoint_name(link->shm_name, shm_key);
-    link->shm_endpoint = shm_endpoint_open((uint64_t)link->max_frame);
+    open_endpoint(link);
     if (link->shm_endpoint)
         link_transport_connect_shm(link);
 }
@@ -746,6 +759,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->kind = kind;
     link->guard_wake = -1;
     link->keys = settings->keys;
+    link->party = settings->party;
     pthread_mutex_init(&link->mutex, NULL);
     link->max_frame = settings->max_frame;
     link->lost = link->heard = time_now();
@@ -1083,9 +1097,10 @@ bool link_is_from(const struct link *link, struct link_frame *frame,
                   struct link_party party) {
     char text[64];
     const char *user =
-        link->keys && !frame->shm_connection
-            ? zmq_msg_gets(link_message(&frame->header_storage), "User-Id")
-            : NULL;
+        !link->keys ? NULL
+        : frame->shm_connection
+            ? shm_connection_peer(frame->shm_connection)
+            : zmq_msg_gets(link_message(&frame->header_storage), "User-Id");
     if (!user)
         return true;
     link_party_text(party, text, sizeof text);

@@ -25,8 +25,9 @@ struct link_settings {
     const char *address; /* numeric, local: to listen on and to connect from;
                             NULL: any */
     const struct link_keys *keys; /* of a run with a secret, borrowed: TCP is
-                                     encrypted, and peers are who their keys
-                                     say; NULL: none */
+                                     encrypted, and peers are who their keys,
+                                     or their proofs over shared memory, say;
+                                     NULL: none */
     struct link_party party; /* with keys: who a server is, or the server of a
                                 client */
 };
@@ -152,8 +153,8 @@ bool link_is_local(struct link_frame *frame);
  * another way. */
 bool link_peer_host(struct link_frame *frame, char *text, size_t size);
 
-/* May FRAME be PARTY's? With keys a message over TCP has its sender's; else,
- * and in this process, that is not known. */
+/* May FRAME be PARTY's? With keys a message over TCP or shared memory has its
+ * sender's; else, and in this process, that is not known. */
 bool link_is_from(const struct link *link, struct link_frame *frame,
                   struct link_party party);
 

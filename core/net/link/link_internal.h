@@ -84,6 +84,7 @@ struct link_reply {
 struct link {
     void *zmq, *socket, *monitor;
     const struct link_keys *keys; /* or NULL */
+    struct link_party party;      /* the settings' */
     enum link_kind kind;
     uint16_t port;
     int64_t max_frame;

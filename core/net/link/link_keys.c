@@ -138,6 +138,10 @@ const unsigned char *link_keys_proof(const struct link_keys *keys) {
     return keys ? keys->own->proof : NULL;
 }
 
+struct link_party link_keys_self(const struct link_keys *keys) {
+    return keys ? keys->settings.client : (struct link_party){0};
+}
+
 void link_keys_close(struct link_keys **where) {
     struct link_keys *keys = *where;
     *where = NULL;

@@ -59,6 +59,9 @@ void link_keys_close(struct link_keys **keys);
  * the secret (LINK_KEY_BYTES); NULL if KEYS is. A view. */
 const unsigned char *link_keys_proof(const struct link_keys *keys);
 
+/* As whom this process connects; its role is NULL if KEYS is. */
+struct link_party link_keys_self(const struct link_keys *keys);
+
 /* Whose public key is KEY? False: nobody's who is admitted. */
 bool link_keys_find_client(const struct link_keys *keys,
                            const unsigned char key[LINK_KEY_BYTES],

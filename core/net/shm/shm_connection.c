@@ -21,27 +21,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-/* The handshake: the client sends a memory segment with a random challenge in
- * it; the server writes a reply computed from the challenge and sends a wakeup
- * eventfd for each side. Shared segments are sent the same way later.
+/* The handshake: the client sends a memory segment in which it says who it is,
+ * with a challenge; the server writes its own challenge and its proof there and
+ * sends a wakeup eventfd for each side; the client writes its proof there and
+ * says so. Shared segments are sent the same way later.
  *
  * Only processes of the same user connect (SO_PEERCRED), and only over memory
  * whose size is sealed: a side that shrank it would kill the other by SIGBUS.
- * The reply proves that both have mapped the same pages before either trusts
- * messages in them. Descriptors that come with a rejected packet are closed. A
- * segment is sent by the socket before a message in the ring refers to it, so a
- * reader that does not know its number reads the socket once more. */
+ * The proofs also show that both have mapped the same pages before either
+ * trusts messages in them. Descriptors that come with a rejected packet are
+ * closed. A segment is sent by the socket before a message in the ring refers
+ * to it, so a reader that does not know its number reads the socket once more.
+ */
 
 enum { BACKLOG = 128, WAKEUPS = 2, PAGE = 4096 };
 /* A packet of another version is refused: the version covers the ring's layout
  * too. */
-enum { SHM_HANDSHAKE_VERSION = 2, SHM_HANDSHAKE_MAGIC = 0x6c614373 };
-enum { HELLO = 1, WELCOME, SHARE };
+enum { SHM_HANDSHAKE_VERSION = 3, SHM_HANDSHAKE_MAGIC = 0x6c614373 };
+enum { HELLO = 1, WELCOME, SHARE, PROVED };
 static const int64_t HANDSHAKE_LIMIT = TIME_S;
 
 struct packet {
@@ -49,9 +50,15 @@ struct packet {
     uint64_t bytes, capacity;
 };
 
+/* Of one side. The other copies it before it is checked. */
+struct handshake_side {
+    unsigned char challenge[PROOF_BYTES], proof[PROOF_BYTES];
+    char party[SHM_CONNECTION_PARTY];
+};
+
 /* The first page; the client's ring and the server's follow. */
 struct handshake_page {
-    _Atomic uint64_t challenge, reply;
+    struct handshake_side client, server;
     struct ring_shared to_server, to_client;
 };
 
@@ -102,7 +109,8 @@ static bool send_packet(struct shm_connection *connection,
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
-    memcpy(CMSG_DATA(rights), descriptors, count * sizeof(int));
+    if (count)
+        memcpy(CMSG_DATA(rights), descriptors, count * sizeof(int));
     return sendmsg(connection->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
            sizeof *packet;
 }
@@ -160,9 +168,10 @@ static bool receive_packet(struct shm_connection *connection,
     return false;
 }
 
-static struct shm_connection *shm_handshake_open_connection(int socket,
-                                                            uint64_t max_frame,
-                                                            bool is_client) {
+static struct shm_connection *shm_handshake_open_connection(
+    int socket, const struct shm_connection_settings *settings,
+    bool is_client) {
+    uint64_t max_frame = settings->max_frame;
     struct shm_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
         close(socket);
@@ -171,6 +180,7 @@ static struct shm_connection *shm_handshake_open_connection(int socket,
     connection->socket = socket;
     connection->wakeup = connection->peer_wakeup = -1;
     connection->is_client = is_client;
+    connection->settings = *settings;
     connection->max_frame = max_frame;
     connection->whole =
         max_frame < SHM_CONNECTION_WHOLE ? max_frame : SHM_CONNECTION_WHOLE;
@@ -195,9 +205,53 @@ static void map_rings(struct shm_connection *connection) {
                      connection->capacity);
 }
 
-/* The server's reply to CHALLENGE. */
-static uint64_t expected_reply(uint64_t challenge) {
-    return challenge * UINT64_C(0x9e3779b97f4a7c15) + 1;
+static struct handshake_page *page_of(struct shm_connection *connection) {
+    return shm_segment_base(connection->shm_segment);
+}
+
+static const unsigned char *proof_key_of(
+    const struct shm_connection *connection) {
+    static const unsigned char none[PROOF_KEY_BYTES];
+    return connection->settings.key ? connection->settings.key : none;
+}
+
+enum { PROOF_NAME = 2 * SHM_CONNECTION_PARTY + 16 };
+
+/* Under which FROM proves itself to TO. */
+static void name_proof(char name[PROOF_NAME], const char *from,
+                       const char *to) {
+    snprintf(name, PROOF_NAME, "shm %s to %s", from, to);
+}
+
+static void write_challenge(struct shm_connection *connection,
+                            struct handshake_side *own) {
+    proof_challenge(connection->challenge);
+    memcpy(own->challenge, connection->challenge, PROOF_BYTES);
+}
+
+/* Both challenges are known. */
+static void write_proof(struct shm_connection *connection,
+                        struct handshake_side *own) {
+    const struct shm_connection_settings *s = &connection->settings;
+    char name[PROOF_NAME];
+    name_proof(name, s->self, s->peer);
+    proof_make(own->proof, proof_key_of(connection), name,
+               connection->challenge, connection->peer_challenge);
+}
+
+/* Fails the connection unless PEERS, a copy, proves who the other side is. */
+static bool check_proof(struct shm_connection *connection,
+                        const struct handshake_side *peers) {
+    const struct shm_connection_settings *s = &connection->settings;
+    char name[PROOF_NAME];
+    name_proof(name, s->peer, s->self);
+    if (proof_holds(peers->proof, proof_key_of(connection), name,
+                    connection->challenge, connection->peer_challenge))
+        return true;
+    shm_connection_fail(
+        connection, s->key ? "it does not prove that it has the run's secret"
+                           : "the other side has not mapped the same memory");
+    return false;
 }
 
 static bool send_hello(struct shm_connection *connection) {
@@ -206,11 +260,9 @@ static bool send_hello(struct shm_connection *connection) {
     if (!connection->shm_segment)
         return false;
     map_rings(connection);
-    struct handshake_page *page = shm_segment_base(connection->shm_segment);
-    if (getrandom(&connection->challenge, sizeof connection->challenge, 0) !=
-        sizeof connection->challenge)
-        return false;
-    atomic_store(&page->challenge, connection->challenge);
+    struct handshake_side *own = &page_of(connection)->client;
+    write_challenge(connection, own);
+    memcpy(own->party, connection->settings.self, sizeof own->party);
     struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
                             .version = SHM_HANDSHAKE_VERSION,
                             .kind = HELLO,
@@ -220,9 +272,9 @@ static bool send_hello(struct shm_connection *connection) {
     return send_packet(connection, &packet, &descriptor, 1);
 }
 
-struct shm_connection *shm_connection_connect(const char *name,
-                                              uint64_t max_frame, char *text,
-                                              size_t size) {
+struct shm_connection *shm_connection_connect(
+    const char *name, const struct shm_connection_settings *settings,
+    char *text, size_t size) {
     struct sockaddr_un address;
     socklen_t length = name_address(&address, name);
     int descriptor = open_socket();
@@ -239,7 +291,7 @@ struct shm_connection *shm_connection_connect(const char *name,
     struct shm_connection *connection =
         descriptor < 0
             ? NULL
-            : shm_handshake_open_connection(descriptor, max_frame, true);
+            : shm_handshake_open_connection(descriptor, settings, true);
     if (connection && send_hello(connection))
         return connection;
     snprintf(text, size, "no shared memory: %s", strerror(errno));
@@ -247,19 +299,31 @@ struct shm_connection *shm_connection_connect(const char *name,
     return NULL;
 }
 
-struct shm_connection *shm_connection_accept(int socket, uint64_t max_frame) {
+struct shm_connection *shm_connection_accept(
+    int socket, const struct shm_connection_settings *settings) {
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (!getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
         peer.uid == geteuid())
-        return shm_handshake_open_connection(socket, max_frame, false);
+        return shm_handshake_open_connection(socket, settings, false);
     close(socket);
     return NULL;
 }
 
-/* The client writes nothing before it has both wakeups. */
+/* Takes who the client says it is. False: not who is expected. */
+static bool take_party(struct shm_connection *connection) {
+    char *expected = connection->settings.peer;
+    struct handshake_side client = page_of(connection)->client;
+    memcpy(connection->peer_challenge, client.challenge, PROOF_BYTES);
+    client.party[sizeof client.party - 1] = 0;
+    if (!*expected)
+        memcpy(expected, client.party, sizeof client.party);
+    return !strcmp(expected, client.party);
+}
+
+/* The client writes nothing else before it has both wakeups. */
 static void send_welcome(struct shm_connection *connection) {
-    struct handshake_page *page = shm_segment_base(connection->shm_segment);
+    struct handshake_side *own = &page_of(connection)->server;
     struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
                             .version = SHM_HANDSHAKE_VERSION,
                             .kind = WELCOME};
@@ -267,13 +331,12 @@ static void send_welcome(struct shm_connection *connection) {
     connection->peer_wakeup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int wakeups[WAKEUPS] = {connection->peer_wakeup, connection->wakeup};
     map_rings(connection);
-    atomic_store(&page->reply, expected_reply(atomic_load(&page->challenge)));
+    write_challenge(connection, own);
+    write_proof(connection, own);
     if (connection->wakeup < 0 || connection->peer_wakeup < 0 ||
         !send_packet(connection, &packet, wakeups, WAKEUPS))
         shm_connection_fail(connection,
                             "cannot create or send the wakeup descriptors");
-    else
-        connection->state = SHM_CONNECTION_OPEN;
 }
 
 static void on_hello(struct shm_connection *connection,
@@ -286,25 +349,40 @@ static void on_hello(struct shm_connection *connection,
     }
     connection->shm_segment =
         shm_segment_map(descriptor, packet->bytes, SHM_SEGMENT_BOTH_WRITE);
-    if (connection->shm_segment)
-        send_welcome(connection);
-    else
+    if (!connection->shm_segment)
         shm_connection_fail(connection,
                             "memory that is not sealed, or cannot be mapped");
+    else if (!take_party(connection))
+        shm_connection_fail(connection, "it is another process than expected");
+    else
+        send_welcome(connection);
 }
 
 /* A wakeup descriptor must not block its writer. */
 static void shm_handshake_on_welcome(struct shm_connection *connection,
                                      const int *wakeups) {
-    struct handshake_page *page = shm_segment_base(connection->shm_segment);
+    struct handshake_page *page = page_of(connection);
+    struct handshake_side server = page->server;
+    struct packet packet = {.magic = SHM_HANDSHAKE_MAGIC,
+                            .version = SHM_HANDSHAKE_VERSION,
+                            .kind = PROVED};
     connection->wakeup = wakeups[0];
     connection->peer_wakeup = wakeups[1];
     fcntl(connection->peer_wakeup, F_SETFL, O_NONBLOCK);
-    if (atomic_load(&page->reply) == expected_reply(connection->challenge))
+    memcpy(connection->peer_challenge, server.challenge, PROOF_BYTES);
+    if (!check_proof(connection, &server))
+        return;
+    write_proof(connection, &page->client);
+    if (send_packet(connection, &packet, NULL, 0))
         connection->state = SHM_CONNECTION_OPEN;
     else
-        shm_connection_fail(connection,
-                            "the other side has not mapped the same memory");
+        shm_connection_fail(connection, "cannot send its proof");
+}
+
+static void on_proved(struct shm_connection *connection) {
+    struct handshake_side client = page_of(connection)->client;
+    if (check_proof(connection, &client))
+        connection->state = SHM_CONNECTION_OPEN;
 }
 
 static void on_segment(struct shm_connection *connection,
@@ -328,12 +406,16 @@ static void on_packet(struct shm_connection *connection,
                       const struct packet *packet, const int *descriptors,
                       size_t count) {
     bool in_handshake = connection->state == SHM_CONNECTION_HANDSHAKE;
-    if (packet->kind == HELLO && in_handshake && !connection->is_client &&
+    bool serves = in_handshake && !connection->is_client;
+    if (packet->kind == HELLO && serves && !connection->shm_segment &&
         count == 1)
         on_hello(connection, packet, descriptors[0]);
     else if (packet->kind == WELCOME && in_handshake && connection->is_client &&
              count == WAKEUPS)
         shm_handshake_on_welcome(connection, descriptors);
+    else if (packet->kind == PROVED && serves && connection->shm_segment &&
+             !count)
+        on_proved(connection);
     else if (packet->kind == SHARE &&
              connection->state == SHM_CONNECTION_OPEN && count == 1)
         on_segment(connection, packet, descriptors[0]);
@@ -433,6 +515,10 @@ void shm_connection_fail(struct shm_connection *connection, const char *text) {
         return;
     connection->state = SHM_CONNECTION_FAILED;
     connection->error = text;
+}
+
+const char *shm_connection_peer(const struct shm_connection *connection) {
+    return connection->settings.peer;
 }
 
 int shm_connection_socket(const struct shm_connection *connection) {

@@ -8,6 +8,7 @@
 #ifndef CAPSTAN_SHM_CONNECTION_H
 #define CAPSTAN_SHM_CONNECTION_H
 
+#include "core/base/proof.h"
 #include "core/net/shm/buffer.h"
 
 #include <stdbool.h>
@@ -26,16 +27,31 @@ enum { SHM_CONNECTION_WHOLE = 4 << 20 };
 
 struct shm_connection;
 
-/* Client: connects to the listener of NAME (shm_connection_listen). Payloads
- * have up to MAX_FRAME bytes; both sides must agree on it. NULL: the reason is
- * in TEXT of SIZE bytes. */
-struct shm_connection *shm_connection_connect(const char *name,
-                                              uint64_t max_frame, char *text,
-                                              size_t size);
+enum { SHM_CONNECTION_PARTY = 64 };
+
+/* What both sides must agree on. Each proves to the other that it has the key
+ * and is who it says (proof.h), before a message is read. */
+struct shm_connection_settings {
+    uint64_t max_frame;       /* bytes of the longest payload */
+    const unsigned char *key; /* [PROOF_KEY_BYTES], borrowed; NULL: zeros, for
+                                 a run without a secret */
+    char self[SHM_CONNECTION_PARTY];
+    char peer[SHM_CONNECTION_PARTY]; /* of a server "": whoever has the key */
+};
+
+/* Client: connects to the listener of NAME (shm_connection_listen). NULL: the
+ * reason is in TEXT of SIZE bytes. */
+struct shm_connection *shm_connection_connect(
+    const char *name, const struct shm_connection_settings *settings,
+    char *text, size_t size);
 
 /* Server: SOCKET (taken either way) comes from accept. NULL: the client is
  * another user's, or no memory. */
-struct shm_connection *shm_connection_accept(int socket, uint64_t max_frame);
+struct shm_connection *shm_connection_accept(
+    int socket, const struct shm_connection_settings *settings);
+
+/* Who has proved to be at the other side of an open connection; view. */
+const char *shm_connection_peer(const struct shm_connection *connection);
 
 /* A socket that listens by NAME on this host; -1 with errno. */
 int shm_connection_listen(const char *name);

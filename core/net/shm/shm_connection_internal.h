@@ -29,7 +29,9 @@ struct shm_connection {
     enum shm_connection_state state;
     bool is_client; /* this is the client's side */
     int socket, wakeup, peer_wakeup;
-    uint64_t max_frame, capacity, challenge;
+    struct shm_connection_settings settings;
+    unsigned char challenge[PROOF_BYTES], peer_challenge[PROOF_BYTES];
+    uint64_t max_frame, capacity;
     uint64_t whole; /* bytes of the longest payload that is not sent in parts */
     int64_t since;  /* start of the handshake */
     const char *error;

@@ -19,7 +19,7 @@ enum { LISTENER = SHM_ENDPOINT_MAX, EVENTS = 64, STALLED_CHECKS = 6 };
 static const int64_t CHECK_INTERVAL = TIME_S / 2;
 
 struct shm_endpoint {
-    uint64_t max_frame;
+    struct shm_connection_settings settings;
     int epoll, listener;
     struct shm_connection *connections[SHM_ENDPOINT_MAX];
     uint32_t numbers[SHM_ENDPOINT_MAX];
@@ -36,11 +36,12 @@ void shm_endpoint_name(char name[SHM_ENDPOINT_NAME], uint64_t key) {
              (unsigned long long)key);
 }
 
-struct shm_endpoint *shm_endpoint_open(uint64_t max_frame) {
+struct shm_endpoint *shm_endpoint_open(
+    const struct shm_connection_settings *settings) {
     struct shm_endpoint *endpoint = calloc(1, sizeof *endpoint);
     if (!endpoint)
         return NULL;
-    endpoint->max_frame = max_frame;
+    endpoint->settings = *settings;
     endpoint->listener = -1;
     endpoint->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (endpoint->epoll < 0)
@@ -101,7 +102,7 @@ static uint32_t shm_endpoint_add(struct shm_endpoint *endpoint,
 uint32_t shm_endpoint_connect(struct shm_endpoint *endpoint, const char *name,
                               char *text, size_t size) {
     struct shm_connection *connection =
-        shm_connection_connect(name, endpoint->max_frame, text, size);
+        shm_connection_connect(name, &endpoint->settings, text, size);
     if (!connection)
         return 0;
     uint32_t number = shm_endpoint_add(endpoint, connection);
@@ -129,7 +130,7 @@ static void accept_all(struct shm_endpoint *endpoint) {
     while ((socket = accept4(endpoint->listener, NULL, NULL,
                              SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         shm_endpoint_add(endpoint,
-                         shm_connection_accept(socket, endpoint->max_frame));
+                         shm_connection_accept(socket, &endpoint->settings));
 }
 
 static void step_slot(struct shm_endpoint *endpoint, uint32_t slot,

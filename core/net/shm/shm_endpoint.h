@@ -19,8 +19,9 @@ struct shm_endpoint;
  * so they reveal nothing else. */
 void shm_endpoint_name(char name[SHM_ENDPOINT_NAME], uint64_t key);
 
-/* Payloads of up to MAX_FRAME bytes. NULL: no memory or no descriptors. */
-struct shm_endpoint *shm_endpoint_open(uint64_t max_frame);
+/* SETTINGS are those of each connection. NULL: no memory or no descriptors. */
+struct shm_endpoint *shm_endpoint_open(
+    const struct shm_connection_settings *settings);
 
 /* Closes all connections and clears *ENDPOINT (may be NULL). */
 void shm_endpoint_close(struct shm_endpoint **endpoint);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { MAXIMUM = 3 * GLOO_SHM_CHUNK + 5 };
+static const struct gloo_shm_ends here = {NULL, 0, 1}, there = {NULL, 1, 0};
 
 /* Both ends of a line that is open. */
 struct fixture {
@@ -54,12 +55,14 @@ FIXTURE(setup, teardown);
 
 static void connect_pair(struct fixture *fixture) {
     char text[128] = "";
-    fixture->there = gloo_shm_connect(fixture->name, text, sizeof text);
+    fixture->there = gloo_shm_connect(fixture->name, &there, text, sizeof text);
     if (!fixture->there)
         fail_msg("%s", text);
     assert_string_equal(text, "");
-    fixture->here = gloo_shm_accept(fixture->listener, text, sizeof text);
-    if (!fixture->here || !gloo_shm_open(fixture->there, text, sizeof text))
+    fixture->here =
+        gloo_shm_accept(fixture->listener, &here, text, sizeof text);
+    if (!fixture->here || !gloo_shm_open(fixture->there, text, sizeof text) ||
+        !gloo_shm_open(fixture->here, text, sizeof text))
         fail_msg("%s", text);
 }
 
@@ -222,13 +225,14 @@ TEST(an_unshareable_buffer_is_copied) {
 
 TEST(connecting_without_a_listener_or_reply_fails) {
     char text[128] = "";
-    assert_null(gloo_shm_connect("capstan-gloo-of-nobody", text, sizeof text));
+    assert_null(
+        gloo_shm_connect("capstan-gloo-of-nobody", &there, text, sizeof text));
     assert_contains(text, "not on this host");
-    assert_null(gloo_shm_accept(fixture->listener, text, sizeof text));
+    assert_null(gloo_shm_accept(fixture->listener, &here, text, sizeof text));
     assert_string_equal(text, "it has not called");
-    fixture->there = gloo_shm_connect(fixture->name, text, sizeof text);
+    fixture->there = gloo_shm_connect(fixture->name, &there, text, sizeof text);
     assert_false(gloo_shm_open(fixture->there, text, sizeof text));
-    assert_string_equal(text, "another process has answered");
+    assert_string_equal(text, "another process is at the other end");
 }
 
 TEST(two_pairs_have_two_names) {
@@ -242,14 +246,18 @@ TEST(two_pairs_have_two_names) {
 /* A peer that is no gloo_shm, and its name for what it does. */
 static struct shm_connection *accept_bad_peer(struct fixture *fixture) {
     char text[128] = "";
-    struct shm_connection *connection = shm_connection_connect(
-        fixture->name, GLOO_SHM_WINDOW, text, sizeof text);
+    const struct shm_connection_settings settings = {
+        .max_frame = GLOO_SHM_WINDOW, .self = "rank 1", .peer = "rank 0"};
+    struct shm_connection *connection =
+        shm_connection_connect(fixture->name, &settings, text, sizeof text);
     assert_non_null(connection);
-    fixture->here = gloo_shm_accept(fixture->listener, text, sizeof text);
+    fixture->here =
+        gloo_shm_accept(fixture->listener, &here, text, sizeof text);
     if (!fixture->here)
         fail_msg("%s", text);
     assert_int_equal(shm_connection_step(connection, time_now()),
                      SHM_CONNECTION_OPEN);
+    assert_true(gloo_shm_open(fixture->here, text, sizeof text));
     return connection;
 }
 

@@ -101,8 +101,8 @@ static bool gets_through(struct guarded *guarded, struct link_frame *frame,
         if (time_now() > deadline)
             return false;
         link_commit(guarded->client, 0, "hello", 5, NULL);
-        zmq_pollitem_t item = {link_socket(guarded->server), 0, ZMQ_POLLIN, 0};
-        zmq_poll(&item, 1, 10);
+        zmq_pollitem_t items[LINK_POLL_ITEMS];
+        zmq_poll(items, link_poll_items(guarded->server, items), 10);
     }
     return true;
 }
@@ -146,6 +146,43 @@ TEST(a_client_of_the_same_secret_gets_through_and_is_known) {
     link_keys_close(&keys);
 }
 
+/* Over shared memory: until the client has decided on a transport. */
+static void connect_near(struct guarded *guarded, const struct link_keys *keys,
+                         struct link_party server) {
+    static uint64_t number = 0;
+    int64_t deadline = time_now() + DEADLINE;
+    zmq_pollitem_t items[2 * LINK_POLL_ITEMS];
+    struct link_frame frame;
+    uint64_t name = (uint64_t)time_now() + number++;
+    char text[256] = "";
+    assert_ok(link_listen_shm(guarded->server, name, &failure));
+    guarded->client = open_link(guarded, LINK_CLIENT, keys, server);
+    assert_ok(link_connect(guarded->client, guarded->address, &failure));
+    link_prefer_shm(guarded->client, name);
+    while (!link_transport(guarded->client, text, sizeof text)) {
+        int count = link_poll_items(guarded->client, items);
+        count += link_poll_items(guarded->server, items + count);
+        zmq_poll(items, count, 20);
+        assert_false(link_view(guarded->server, &frame));
+        link_renewed(guarded->client);
+        assert_true(time_now() < deadline);
+    }
+}
+
+TEST(a_client_of_the_same_secret_is_known_over_shared_memory_too) {
+    struct link_keys *keys = derive_keys(0, worker);
+    struct link_frame frame;
+    connect_near(guarded, keys, chief);
+    assert_true(link_is_over_shm(guarded->client));
+    assert_true(gets_through(guarded, &frame, DEADLINE));
+    assert_non_null(frame.shm_connection);
+    assert_true(link_is_from(guarded->server, &frame, worker));
+    assert_false(link_is_from(guarded->server, &frame, ps));
+    link_release(&frame);
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
 TEST(a_message_in_this_process_needs_no_key) {
     struct link_frame frame;
     struct link *server = open_link(guarded, LINK_SERVER, guarded->keys, chief);
@@ -184,6 +221,15 @@ static void expect_refused(struct guarded *guarded, enum link_answer expected,
 TEST(a_client_of_another_secret_is_refused_by_name_on_both_sides) {
     struct link_keys *keys = derive_keys(1, worker);
     connect_with(guarded, keys, chief);
+    expect_refused(guarded, LINK_ANSWER_REFUSES, "is the secret file the same");
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+TEST(a_client_of_another_secret_shares_no_memory) {
+    struct link_keys *keys = derive_keys(1, worker);
+    connect_near(guarded, keys, chief);
+    assert_false(link_is_over_shm(guarded->client));
     expect_refused(guarded, LINK_ANSWER_REFUSES, "is the secret file the same");
     link_close(&guarded->client);
     link_keys_close(&keys);

@@ -113,8 +113,9 @@ static void say(int descriptor, const void *bytes, size_t size, int passed) {
 TEST(a_bad_peer_on_the_socket_is_dropped) {
     static const char web[] = "GET / HTTP/1.1\r\n\r\n";
     static const uint32_t other[] = {0x6c614373, 99, 1, 0, 0, 0, 0, 0};
-    static const uint32_t odd[] = {0x6c614373, 2, 7, 0, 0, 0, 0, 0};
-    static const uint32_t early[] = {0x6c614373, 2, 3, 0, 0, 0, 0, 0};
+    static const uint32_t odd[] = {0x6c614373, 3, 7, 0, 0, 0, 0, 0};
+    static const uint32_t early[] = {0x6c614373, 3, 3, 0, 0, 0, 0, 0};
+    static const uint32_t proved[] = {0x6c614373, 3, 4, 0, 0, 0, 0, 0};
     const struct {
         const void *bytes;
         size_t size;
@@ -125,6 +126,7 @@ TEST(a_bad_peer_on_the_socket_is_dropped) {
         {other, sizeof other, -1, "another release"},
         {odd, sizeof odd, -1, "an unexpected packet"},
         {early, sizeof early, 2, "an unexpected packet"},
+        {proved, sizeof proved, -1, "an unexpected packet"},
         {web, sizeof web - 1, 2, "another protocol"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -141,7 +143,7 @@ static void handshake(struct shm_fixture *fixture, int shm_segment,
                       const char *text) {
     uint64_t capacity = ring_capacity(SHM_FIXTURE_FRAME),
              bytes = 4096 + 2 * capacity;
-    uint32_t hello[8] = {0x6c614373, 2, 1, 0};
+    uint32_t hello[8] = {0x6c614373, 3, 1, 0};
     memcpy(hello + 4, &bytes, sizeof bytes);
     memcpy(hello + 6, &capacity, sizeof capacity);
     struct iovec part = {hello, sizeof hello};
@@ -203,4 +205,87 @@ TEST(a_peer_of_another_user_is_refused) {
         assert_null(shm_fixture_accepted(fixture));
     }
     assert_int_equal(status, 0);
+}
+
+/* Both sides anew, each with its KEY (NULL: none) and name; the client expects
+ * PEER. */
+static void open_with_keys(struct shm_fixture *fixture,
+                           const unsigned char *server,
+                           const unsigned char *client, const char *peer) {
+    struct shm_connection_settings settings = {
+        .max_frame = SHM_FIXTURE_FRAME, .key = server, .self = "ps:0"};
+    shm_endpoint_close(&fixture->client);
+    shm_endpoint_close(&fixture->server);
+    shm_endpoint_name(fixture->name, (uint64_t)time_now());
+    fixture->server = shm_endpoint_open(&settings);
+    assert_true(shm_endpoint_listen(fixture->server, fixture->name));
+    settings.key = client;
+    snprintf(settings.self, sizeof settings.self, "worker:3");
+    snprintf(settings.peer, sizeof settings.peer, "%s", peer);
+    fixture->client = shm_endpoint_open(&settings);
+}
+
+static const unsigned char key[PROOF_KEY_BYTES] = {1, 2, 3},
+                           other_key[PROOF_KEY_BYTES] = {1, 2, 4};
+
+TEST(a_peer_with_the_key_is_known_by_name) {
+    open_with_keys(fixture, key, key, "ps:0");
+    shm_fixture_connect(fixture);
+    assert_string_equal(shm_connection_peer(fixture->served), "worker:3");
+    assert_string_equal(shm_connection_peer(fixture->called), "ps:0");
+}
+
+/* Turns both until the client has left the server, and returns why. */
+static const char *await_refusal(struct shm_fixture *fixture) {
+    char text[128];
+    const char *error = NULL;
+    int64_t deadline = time_now() + SHM_FIXTURE_DEADLINE;
+    assert_int_not_equal(
+        shm_endpoint_connect(fixture->client, fixture->name, text, sizeof text),
+        0);
+    while (!(error = shm_endpoint_error(fixture->client))) {
+        struct shm_endpoint_message message;
+        assert_true(time_now() < deadline);
+        shm_fixture_run_once(fixture->server);
+        shm_fixture_run_once(fixture->client);
+        assert_false(shm_endpoint_view(fixture->server, &message));
+    }
+    return error;
+}
+
+TEST(a_server_without_the_key_or_of_another_name_is_left) {
+    static const struct {
+        const unsigned char *server, *client;
+        const char *peer;
+    } cases[] = {
+        {other_key, key, "ps:0"}, {NULL, key, "ps:0"}, {key, key, "ps:1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_with_keys(fixture, cases[i].server, cases[i].client,
+                       cases[i].peer);
+        assert_contains(await_refusal(fixture), "the run's secret");
+    }
+}
+
+/* The client does not look at the server's proof, has none, and a message in
+ * the ring beforehand. */
+TEST(a_client_without_the_key_is_dropped_unread) {
+    static const uint32_t proved[8] = {0x6c614373, 3, 4};
+    struct shm_connection_view view;
+    char text[128];
+    open_with_keys(fixture, key, other_key, "ps:0");
+    fixture->client_number =
+        shm_endpoint_connect(fixture->client, fixture->name, text, sizeof text);
+    fixture->called =
+        shm_endpoint_find(fixture->client, fixture->client_number);
+    forge(fixture, (struct ring_payload){.bytes = 0, .inside = true});
+    int64_t deadline = time_now() + SHM_FIXTURE_DEADLINE;
+    do {
+        assert_true(time_now() < deadline);
+        shm_fixture_run_once(fixture->server);
+        fixture->served = shm_fixture_accepted(fixture);
+    } while (!fixture->served || shm_connection_wakeup(fixture->served) < 0);
+    assert_false(shm_connection_view(fixture->served, &view));
+    say(shm_connection_socket(fixture->called), proved, sizeof proved, -1);
+    assert_false(shm_connection_view(fixture->served, &view));
+    shm_fixture_expect_dropped(fixture, "the run's secret");
 }

@@ -280,7 +280,7 @@ TEST(connecting_to_an_unknown_name_fails) {
 
 /* In a child: a client that floods the server until it is killed. */
 static void flood(struct shm_fixture *fixture) {
-    struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
+    struct shm_endpoint *endpoint = shm_endpoint_open(&shm_fixture_settings);
     char text[128];
     uint32_t number =
         shm_endpoint_connect(endpoint, fixture->name, text, sizeof text);
@@ -330,7 +330,8 @@ TEST(a_killed_server_is_detected) {
     int ready = eventfd(0, EFD_CLOEXEC);
     pid_t child = fork();
     if (!child) {
-        struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
+        struct shm_endpoint *endpoint =
+            shm_endpoint_open(&shm_fixture_settings);
         shm_endpoint_listen(endpoint, name);
         eventfd_write(ready, 1);
         for (;;)
@@ -359,7 +360,8 @@ TEST(a_killed_server_is_detected) {
 TEST(a_sleeping_peer_is_woken) {
     pid_t child = fork();
     if (!child) {
-        struct shm_endpoint *endpoint = shm_endpoint_open(SHM_FIXTURE_FRAME);
+        struct shm_endpoint *endpoint =
+            shm_endpoint_open(&shm_fixture_settings);
         struct shm_endpoint_message message;
         char text[128];
         shm_endpoint_connect(endpoint, fixture->name, text, sizeof text);
