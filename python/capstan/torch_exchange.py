@@ -220,6 +220,15 @@ class Given:
     def _read(self) -> bytes:
         return self._bytes[self._place].tobytes()
 
+    def part(self, gradient: Tensor) -> Any:
+        """That of the parameter's GRADIENT where some of the weights are kept;
+        of one on a GPU the sum of its bits, there."""
+        if not gradient.is_cpu:
+            return gradient.detach().view(torch.int32).sum()
+        first = self._place.start
+        end = min(self._place.stop, len(self._bytes))
+        return string_at(gradient.data_ptr() + first, end - first)
+
     def compare(self) -> None:
         """Before the push, from which on the run may write."""
         self._changed = self._read() != self._given
@@ -276,6 +285,7 @@ class Trained:
         self.pushed = False
         self.gradient: Tensor | None = None
         self.version = 0  # of the gradient when it was pushed
+        self.sent: Any = None  # some of it
         self.taken: int | None = None  # version of the run's weights here
         self.nbytes = self.values.nbytes
         # Does the run write into the parameter itself?
@@ -300,8 +310,25 @@ class Trained:
 
     def sends(self) -> None:
         """The run may write new weights from now on."""
-        if self.given and self.given.is_kept and self.is_run_memory:
-            self.given.compare()
+        given, gradient = self.given, self.gradient
+        if given and given.is_kept:
+            if self.is_run_memory:
+                given.compare()
+            if gradient is not None and gradient.is_contiguous():
+                self.sent = given.part(gradient)
+
+    def _gradient_changed(self) -> bool:
+        """Since it was sent: its version, or what is kept of it."""
+        gradient, sent, self.sent = self.gradient, self.sent, None
+        if gradient is None:
+            return False
+        if gradient._version != self.version:
+            return True
+        if gradient is not self.parameter.grad:
+            return True
+        if sent is None or self.given is None:
+            return False
+        return bool(sent != self.given.part(gradient))
 
     def has_arrived(self, is_seen: bool, behind: bool) -> None:
         """The run's weights are in the parameter. BEHIND: it went back."""
@@ -354,10 +381,7 @@ class Trained:
             or self.taken != self.parameter._version
         ):
             raise self._changed()
-        if self.gradient is not None and (
-            self.gradient._version != self.version
-            or self.gradient is not self.parameter.grad
-        ):
+        if self._gradient_changed():
             raise wrong(
                 f'the gradient of "{self.name}" was changed after backward() '
                 "had sent it: clip by init(clip=...), or take "

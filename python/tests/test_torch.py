@@ -1069,6 +1069,8 @@ class Errors(unittest.TestCase):
             (1, "parameter", "2.weight", 4, {"how": "numpy"}),
             (1, "clamp", "", 1, {}),
             (0, "parameter", "1.weight", 128, {"where": "step"}),
+            (1, "gradients", "", 1, {"where": "step"}),
+            (0, "gradients", "", 1, {"where": "step"}),
         ):
             keys = {"where": "backward", "what": what, "of": of, **keys}
             with self.subTest(ps=ps, **keys), ranks("writes", ps, **keys) as run:
@@ -1080,6 +1082,8 @@ class Errors(unittest.TestCase):
                     found = run.error(process)
                     self.assertRegex(found, f'"{of or ".*"}" was changed')
                     self.assertIn("rule='worker'", found)
+                    told = "the gradient of" in found
+                    self.assertEqual(told, what == "gradients", found)
 
     def test_other_rates_by_rule_worker(self):
         text = "the ranks' optimisers differ: lr of group 0 is"

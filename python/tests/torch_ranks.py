@@ -812,8 +812,9 @@ def arguments(cases):
 
 
 def writes(where, what, of, how="data", **keys):
-    """Rank 1 writes an element or all of the parameter OF in each step,
-    before backward() or before step(); prints the steps until it was found."""
+    """Rank 1 writes an element or all of the parameter OF, or of gradients, in
+    each step, before backward() or before step(); prints the steps until it was
+    found."""
     run = capstan.init(**keys)
     net = nn.Sequential(
         nn.Linear(INPUTS, 512), nn.Linear(512, 256), nn.Linear(256, 512)
@@ -827,6 +828,10 @@ def writes(where, what, of, how="data", **keys):
         if what == "clamp":
             for weight in net.parameters():
                 weight.data.clamp_(-0.01, 0.01)
+            return
+        if what == "gradients":
+            for weight in net.parameters():
+                weight.grad.data.clamp_(-1e-9, 1e-9)
             return
         weight = net.get_parameter(of)
         weight = weight.data if how == "data" else weight.detach().numpy()
