@@ -139,10 +139,11 @@ static uint32_t past_last(const struct cluster_job *job) {
     return count;
 }
 
-/* Workers may be more than those that are listed here. A chief may have a ps
- * beside it, and rank 0 of an all-reduce serves weights as ps 0. The launchers
- * of processes, which report deaths, are one observer. */
-static struct link_keys_settings keys_settings(const struct cluster *cluster) {
+/* Workers may be more than those that are listed here, unless ALL_LISTED. A
+ * chief may have a ps beside it, and rank 0 of an all-reduce serves weights as
+ * ps 0. The launchers of processes, which report deaths, are one observer. */
+static struct link_keys_settings keys_settings(const struct cluster *cluster,
+                                               bool all_listed) {
     uint32_t ps = past_last(&cluster->jobs[CLUSTER_PS]);
     uint32_t workers = past_last(&cluster->jobs[CLUSTER_WORKER]);
     struct link_party self = cluster_is_chief(cluster)
@@ -151,7 +152,8 @@ static struct link_keys_settings keys_settings(const struct cluster *cluster) {
     return (struct link_keys_settings){
         .roles = {{cluster_role_name(CLUSTER_CHIEF), 1, 1},
                   {cluster_role_name(CLUSTER_PS), ps ? ps : 1, ps ? ps : 1},
-                  {cluster_role_name(CLUSTER_WORKER), MOST_WORKERS, workers},
+                  {cluster_role_name(CLUSTER_WORKER),
+                   all_listed ? workers : MOST_WORKERS, workers},
                   {DEATH_REPORT_ROLE, 1, 0}},
         .client = self,
         .servers = {self, cluster->role == CLUSTER_PS && !cluster->index
@@ -162,19 +164,23 @@ static struct link_keys_settings keys_settings(const struct cluster *cluster) {
 enum status composition_open_keys(struct composition *composition,
                                   const char *secret_file,
                                   struct failure *why) {
-    const char *given = composition->process_settings.secret_file;
-    const char *path = given ? given : secret_file;
+    const struct process_settings *given = &composition->process_settings;
+    const char *path = given->secret_file ? given->secret_file : secret_file;
     unsigned char *secret = NULL;
-    struct link_keys_settings settings = keys_settings(composition->cluster);
+    struct link_keys_settings settings = keys_settings(
+        composition->cluster,
+        given->secret_is_own && !composition->cluster->from_ranks);
     if (!path || composition->keys || !composition->zmq)
         return STATUS_OK;
-    if (!composition->process_settings.external)
-        prctl(PR_SET_DUMPABLE, 0); /* a caller's process is the caller's */
-    enum status status =
-        secret_file_read(&secret, path,
-                         given ? "--secret-file or " SECRET_FILE_VARIABLE
-                               : "security.secret_file",
-                         why);
+    /* A caller's process is the caller's; the launcher has its own secret. */
+    if (!given->external && !given->secret_is_own)
+        prctl(PR_SET_DUMPABLE, 0);
+    enum status status = secret_file_read(
+        &secret, path,
+        given->secret_is_own ? SECRET_OWN_VARIABLE
+        : given->secret_file ? "--secret-file or " SECRET_FILE_VARIABLE
+                             : "security.secret_file",
+        why);
     if (!status)
         status = link_keys_open(&composition->keys, secret, &settings, why);
     secret_file_forget(&secret);
@@ -194,6 +200,7 @@ static struct process role_process(const struct composition *composition,
         .log = &role->log,
         .loops = composition->process_settings.loops,
         .shm = composition->process_settings.shm,
+        .stays_here = composition->process_settings.secret_is_own,
         .interrupts = role->interrupts,
         .health = role->health,
     };
@@ -482,9 +489,11 @@ static enum status add_chief(struct composition *composition,
         status = job_check_batch(composition->job, given.trainers, why);
     if (status)
         return status;
-    if (composition->keys)
+    const struct process_settings *settings = &composition->process_settings;
+    if (composition->keys && !settings->secret_is_own)
         log_secret(&role->log, strategy.allreduce);
-    else if (series ? series->first : !composition->rejoin_within)
+    else if (!composition->keys &&
+             (series ? series->first : !composition->rejoin_within))
         warn_of_open_ports(&role->log, cluster, strategy.allreduce);
     bool trains = chief_trains(composition->options, cluster, job);
     bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
@@ -492,7 +501,6 @@ static enum status add_chief(struct composition *composition,
         !given.num_ps && !strategy.allreduce; /* it holds its own weights */
     bool reports =
         composition->options->cli_command != CLI_COMMAND_BENCH && !series;
-    const struct process_settings *settings = &composition->process_settings;
     status = check_trace(settings, reports, why);
     if (status)
         return status;

@@ -11,6 +11,7 @@
 #include "commands/launch/restarts.h"
 #include "commands/process_settings.h"
 #include "core/base/log.h"
+#include "core/base/secret_file.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/store/fs_info.h"
@@ -559,16 +560,41 @@ static enum status set_script_environment(const struct options *options,
     return STATUS_OK;
 }
 
-/* The command has worker 0's standard output, so its library writes the summary
- * to FILE, in memory, by a name that wrappers of the command pass on. */
-static enum status open_summary(int *file, struct failure *why) {
+/* Gives FILE, in memory, to processes by a name that wrappers of a command pass
+ * on. */
+static void name_in_memory(const char *variable, int file) {
     char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), file);
+    setenv(variable, path, 1);
+}
+
+/* Runs LAUNCH. Where the user has named no secret, its processes have one that
+ * is of this run alone. */
+static enum status local_run(const struct launch_settings *launch, int *code,
+                             struct failure *why) {
+    struct failure missing;
+    int secret = -1;
+    bool named = getenv(SECRET_FILE_VARIABLE);
+    unsetenv(SECRET_OWN_VARIABLE);
+    if (!named && secret_file_open_own(&secret, &missing))
+        log_warning(launch->log, "secret_missing", "this run has no secret: %s",
+                    missing.text);
+    else if (!named)
+        name_in_memory(SECRET_OWN_VARIABLE, secret);
+    enum status status = launch_run(launch, code, why);
+    if (secret >= 0)
+        close(secret);
+    return status;
+}
+
+/* The command has worker 0's standard output, so its library writes the summary
+ * to FILE. */
+static enum status open_summary(int *file, struct failure *why) {
     *file = memfd_create("summary", MFD_CLOEXEC);
     if (*file < 0)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                             "a file in memory for the summary");
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), *file);
-    setenv(SUMMARY_FILE, path, 1);
+    name_in_memory(SUMMARY_FILE, *file);
     return STATUS_OK;
 }
 
@@ -596,7 +622,7 @@ static enum status print_summary(int file, const char *program, int code,
 static enum status launch_with_summary(const struct launch_settings *launch,
                                        int summary, int *code,
                                        struct failure *why) {
-    enum status status = launch_run(launch, code, why);
+    enum status status = local_run(launch, code, why);
     if (!status && summary >= 0)
         status = print_summary(summary, launch->command[0], *code, why);
     if (summary >= 0)
@@ -825,7 +851,7 @@ enum status local_command(const struct options *options, struct failure *why) {
         .kill_every = options->kill_every,
         .kills = local_kills(options),
         .log = &log};
-    status = launch_run(&launch, &code, why);
+    status = local_run(&launch, &code, why);
     if (status)
         log_failure(&log, why);
     free(handed);

@@ -430,9 +430,9 @@ static enum status answer_joins(const struct options *options,
  * log. */
 enum status process_refuse(const struct options *options,
                            const struct cluster *cluster, struct failure *why) {
-    struct process_settings settings = {
-        .secret_file = process_settings_secret_file(options)};
+    struct process_settings settings = {0};
     struct failure reported = *why;
+    process_settings_take_secret(&settings, options);
     log_failure_of_command(why);
     return answer_joins(options, &settings, cluster, &reported);
 }

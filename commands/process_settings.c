@@ -69,9 +69,16 @@ static const char *flag_or_variable(const char *flag, const char *variable) {
     return value && *value ? value : NULL;
 }
 
-const char *process_settings_secret_file(const struct options *options) {
+static const char *named_secret(const struct options *options) {
     return options->secret_file ? options->secret_file
                                 : getenv(SECRET_FILE_VARIABLE);
+}
+
+void process_settings_take_secret(struct process_settings *settings,
+                                  const struct options *options) {
+    const char *named = named_secret(options);
+    settings->secret_file = named ? named : getenv(SECRET_OWN_VARIABLE);
+    settings->secret_is_own = !named && settings->secret_file;
 }
 
 static enum status read_trace(struct process_settings *settings,
@@ -116,7 +123,7 @@ static enum status hand_path(const char *variable, const char *file,
 enum status process_settings_hand_on(const struct options *options,
                                      const char *secret_file,
                                      struct failure *why) {
-    const char *given = process_settings_secret_file(options);
+    const char *given = named_secret(options);
     if (options->trace_steps)
         setenv(TRACE_STEPS_VARIABLE, options->trace_steps, 1);
     enum status status =
@@ -137,9 +144,9 @@ enum status process_settings_read(struct process_settings *settings,
         .record = launch_record_inherited(),
         .shm = !lane || strcmp(lane, "tcp"),
         .interrupts = -1,
-        .secret_file = process_settings_secret_file(options),
         .summary = getenv(SUMMARY_FILE),
     };
+    process_settings_take_secret(settings, options);
     if (lane && strcmp(lane, "auto") && strcmp(lane, "tcp"))
         return status_fail(why, FAILURE_BAD_VARIABLE,
                            "CAPSTAN_LANE is '%.64s'; allowed are auto and tcp",

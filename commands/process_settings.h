@@ -44,8 +44,9 @@ struct process_settings {
     bool shm;   /* shared memory on one host: --lane, CAPSTAN_LANE */
     int record; /* descriptor for the launch record (launch_record.h), 0: none
                  */
-    const char *secret_file; /* --secret-file, CAPSTAN_SECRET_FILE; NULL: not
-                                given */
+    const char *secret_file; /* --secret-file, CAPSTAN_SECRET_FILE; else that
+                                of `capstan local`; NULL: not given */
+    bool secret_is_own;      /* it is that of `capstan local` */
     const char *summary;     /* SUMMARY_FILE; NULL: not given */
     uint64_t trace_first, trace_last; /* --trace-steps; 0: none */
     const char *trace_file;           /* --trace-file; NULL: not given */
@@ -77,9 +78,10 @@ enum status process_settings_hand_on(const struct options *options,
                                      const char *secret_file,
                                      struct failure *why) MUST_CHECK;
 
-/* The path of --secret-file, else of its variable, or NULL. An empty one is not
- * none: it may be a shell's variable that is not set. */
-const char *process_settings_secret_file(const struct options *options);
+/* Sets what SETTINGS say of a secret by flags and environment. An empty path is
+ * not none. */
+void process_settings_take_secret(struct process_settings *settings,
+                                  const struct options *options);
 
 /* The address of the interface given, or NULL. */
 const char *process_settings_address(const struct process_settings *settings);

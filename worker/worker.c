@@ -249,6 +249,7 @@ static enum status worker_control_handle_welcome(
                control_client_chief_name(worker->control_client),
                (unsigned long long)worker->process.run, worker->rank,
                worker->num_ranks);
+    bool has_secret = worker->process.keys && !worker->process.stays_here;
     struct trainer_settings trainer = {.log = log,
                                        .job = worker->job,
                                        .run = worker->process.run,
@@ -256,7 +257,7 @@ static enum status worker_control_handle_welcome(
                                        .num_ranks = worker->num_ranks,
                                        .joins_late = welcome->under_way,
                                        .requests_assignment = true,
-                                       .has_secret = worker->process.keys,
+                                       .has_secret = has_secret,
                                        .loops = worker->process.loops,
                                        .external = worker->settings->external};
     trainer.reported = worker->settings->local_peers.reported >= 0;

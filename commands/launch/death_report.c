@@ -15,14 +15,16 @@ static const int64_t FLUSH_TIMEOUT = 2 * TIME_S;
 
 static enum status death_report_open_keys(struct death_report *report,
                                           struct failure *why) {
-    const char *path = getenv(SECRET_FILE_VARIABLE);
+    const char *named = getenv(SECRET_FILE_VARIABLE);
+    const char *path = named ? named : getenv(SECRET_OWN_VARIABLE);
     struct link_party self = {DEATH_REPORT_ROLE, 0};
     struct link_keys_settings settings = {
         .roles = {{cluster_role_name(CLUSTER_CHIEF), 0, 1}}, .client = self};
     unsigned char *secret = NULL;
     if (!path || report->keys)
         return STATUS_OK;
-    prctl(PR_SET_DUMPABLE, 0);
+    if (named) /* else its processes open the secret of this one */
+        prctl(PR_SET_DUMPABLE, 0);
     enum status status =
         secret_file_read(&secret, path, SECRET_FILE_VARIABLE, why);
     if (!status)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,44 +28,66 @@ static enum status allocate_locked(unsigned char **out, size_t size,
                 : status_fail(why, FAILURE_NO_MEMORY, "no memory for a secret");
 }
 
-/* All of LINE, or none of the file. */
-static enum status write_line(int file, const unsigned char *line,
-                              const char *path, struct failure *why) {
-    errno = 0;
-    if (!fchmod(file, S_IRUSR | S_IWUSR) && write(file, line, LINE) == LINE &&
-        !fsync(file) && !close(file))
-        return STATUS_OK;
-    int error = errno ? errno : ENOSPC;
-    unlink(path);
-    return status_errno(why, FAILURE_OUTPUT_UNUSABLE, error,
-                        "%s: cannot write the secret", path);
-}
-
-enum status secret_file_create(const char *path, struct failure *why) {
+/* Writes a new secret to FILE, which PATH names. */
+static enum status write_new(int file, const char *path, struct failure *why) {
     unsigned char *bytes = NULL, *line = NULL;
-    enum status status = start_sodium(why);
-    if (!status)
-        status = allocate_locked(&bytes, SECRET_FILE_BYTES, why);
+    enum status status = allocate_locked(&bytes, SECRET_FILE_BYTES, why);
     if (!status)
         status = allocate_locked(&line, LINE, why);
     if (!status) {
-        int file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC,
-                        S_IRUSR | S_IWUSR);
         randombytes_buf(bytes, SECRET_FILE_BYTES);
         sodium_bin2hex((char *)line, LINE, bytes, SECRET_FILE_BYTES);
         line[DIGITS] = '\n';
-        status = file >= 0 ? write_line(file, line, path, why)
-                 : errno == EEXIST
-                     ? status_fail(why, FAILURE_OUTPUT_UNUSABLE,
-                                   "%s is there already, and is left as it is: "
-                                   "a run may depend on it. Name another file, "
-                                   "or remove this one first",
-                                   path)
-                     : status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
-                                    "%s: cannot make the file", path);
+        errno = 0;
+        if (fchmod(file, S_IRUSR | S_IWUSR) ||
+            write(file, line, LINE) != LINE || fsync(file))
+            status = status_errno(why, FAILURE_OUTPUT_UNUSABLE,
+                                  errno ? errno : ENOSPC,
+                                  "%s: cannot write the secret", path);
     }
     sodium_free(line);
     sodium_free(bytes);
+    return status;
+}
+
+enum status secret_file_create(const char *path, struct failure *why) {
+    enum status status = start_sodium(why);
+    if (status)
+        return status;
+    int file =
+        open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (file < 0)
+        return errno == EEXIST
+                   ? status_fail(why, FAILURE_OUTPUT_UNUSABLE,
+                                 "%s is there already, and is left as it is: "
+                                 "a run may depend on it. Name another file, "
+                                 "or remove this one first",
+                                 path)
+                   : status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
+                                  "%s: cannot make the file", path);
+    status = write_new(file, path, why);
+    if (close(file) && !status)
+        status = status_errno(why, FAILURE_OUTPUT_UNUSABLE, errno,
+                              "%s: cannot write the secret", path);
+    if (status)
+        unlink(path);
+    return status;
+}
+
+enum status secret_file_open_own(int *file, struct failure *why) {
+    *file = -1;
+    enum status status = start_sodium(why);
+    if (status)
+        return status;
+    *file = memfd_create("secret", MFD_CLOEXEC);
+    if (*file < 0)
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "a file in memory for the run's secret");
+    status = write_new(*file, "a file in memory", why);
+    if (!status)
+        return STATUS_OK;
+    close(*file);
+    *file = -1;
     return status;
 }
 

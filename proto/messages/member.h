@@ -25,7 +25,9 @@ struct process {
     const char *address; /* the only one to listen on, to announce and to
                             connect from (interface.h); NULL: any */
     const struct link_keys *keys; /* of a run with a secret; NULL: none */
-    int interrupts; /* descriptor that delivers signal numbers; -1: none */
+    bool stays_here; /* all processes of the run are on this host, by `capstan
+                        local`: NCCL is used with a secret, too */
+    int interrupts;  /* descriptor that delivers signal numbers; -1: none */
     struct health *health; /* where the role tells of itself; NULL: nowhere */
     struct trace *trace;   /* of the steps that the plan names; NULL: none. Set
                               by the control client, which closes it */

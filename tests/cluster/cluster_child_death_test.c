@@ -156,13 +156,11 @@ TEST(the_run_continues_without_a_worker_killed_on_another_node) {
     close(holder);
 }
 
-/* What process PID has written down for its launcher. */
-static struct launch_record record_of(pid_t pid) {
-    static const char name[] = "CAPSTAN_MEMBER_RECORD=";
-    char path[64], text[65536];
-    struct launch_record record;
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    int file = open(path, O_RDONLY);
+/* The value of "NAME=" in the environment of process PID, until the next call.
+ */
+static const char *variable_of(pid_t pid, const char *name) {
+    static char text[65536];
+    int file = open(textf("/proc/%d/environ", (int)pid), O_RDONLY);
     ssize_t size = read(file, text, sizeof text - 1);
     assert_true(file >= 0 && size > 0);
     close(file);
@@ -171,9 +169,14 @@ static struct launch_record record_of(pid_t pid) {
     while (at < text + size && strncmp(at, name, strlen(name)) != 0)
         at += strlen(at) + 1;
     assert_true(at < text + size);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid,
-             atoi(at + strlen(name)));
-    file = open(path, O_RDONLY);
+    return at + strlen(name);
+}
+
+/* What process PID has written down for its launcher. */
+static struct launch_record record_of(pid_t pid) {
+    struct launch_record record;
+    int number = atoi(variable_of(pid, "CAPSTAN_MEMBER_RECORD="));
+    int file = open(textf("/proc/%d/fd/%d", (int)pid, number), O_RDONLY);
     assert_true(launch_record_read(file, &record));
     close(file);
     return record;
@@ -187,8 +190,8 @@ static void report(struct death_report *report,
     close(file);
 }
 
-/* All members know each other's incarnations, and with it the run, but not the
- * key. */
+/* All members have the run's secret and know each other's incarnations, and
+ * with it the run, but not the key. */
 TEST(a_death_report_without_the_key_is_ignored) {
     struct death_report reports = {0};
     cluster_run_job(*state, endless);
@@ -196,6 +199,8 @@ TEST(a_death_report_without_the_key_is_ignored) {
     pid_t worker = pid_of(local, "chief: worker 1 joined");
     cluster_run_await_soon(local, "%)");
     const struct launch_record real = record_of(worker);
+    setenv("CAPSTAN_LOCAL_SECRET", variable_of(worker, "CAPSTAN_LOCAL_SECRET="),
+           1);
     struct launch_record forged = real;
     forged.key++;
     report(&reports, &forged);
@@ -216,4 +221,5 @@ TEST(a_death_report_without_the_key_is_ignored) {
     assert_null(strstr(said + 1, BY_SIGNAL));
     assert_int_equal(reports.unacknowledged, 3);
     death_report_close(&reports);
+    unsetenv("CAPSTAN_LOCAL_SECRET");
 }

@@ -4,13 +4,16 @@
 #define STATE struct cluster_run *run
 
 #include "core/base/time.h"
+#include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { CONFIG = 2, NAMED_WITHIN = 2, START = 2 /* seconds */ };
 
@@ -79,6 +82,26 @@ TEST(local_gives_the_secret_of_the_job_to_all_its_processes) {
     make_secret(run, "secret");
     cluster_run_job(run, "{\"security\": {\"secret_file\": \"secret\"}}");
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.every_steps=30");
+}
+
+/* The chief's port is all that the stranger knows. */
+TEST(who_finds_a_port_of_local_takes_no_part_in_its_run) {
+    cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
+    struct cluster_process *local = cluster_fixture_local(run, 1, 1, NULL);
+    const char *line =
+        cluster_run_await_soon(local, "chief: listening on port");
+    const char *cluster =
+        textf("TF_CONFIG={\"cluster\": {\"chief\": [\"127.0.0.1:%ld\"], \"ps\":"
+              " [\"127.0.0.1:1\"], \"worker\": [\"127.0.0.1:2\"]}, \"task\":"
+              " {\"type\": \"worker\", \"index\": 0}}",
+              strtol(strstr(line, "on port ") + strlen("on port "), NULL, 10));
+    struct cluster_process *stranger =
+        cluster_run_start(run, "stranger", WORDS("run"), WORDS(cluster));
+    cluster_run_await_soon(stranger, "has a secret, and this process has none");
+    cluster_run_signal(stranger, 15);
+    cluster_run_signal(local, 15);
+    cluster_run_expect_soon(stranger, 128 + 15);
+    cluster_run_expect_soon(local, 128 + 15);
 }
 
 /* By the JSON log, which has the lines of level detail. */
@@ -208,6 +231,45 @@ TEST(a_job_whose_deepspeed_file_is_refused_is_answered_by_its_secret) {
         cluster_run_expect_soon(worker, CONFIG);
         cluster_fixture_expect_logged(worker, "the chief ended the run: ");
     }
+}
+
+static uint16_t port_of_task(const struct cluster_run *run, const char *type) {
+    const char *address = json_string_value(
+        json_array_get(json_object_get(run->cluster, type), 0));
+    return (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10);
+}
+
+/* They say nothing, at the ports of two processes that have few descriptors. */
+TEST(silent_strangers_do_not_keep_a_run_with_a_secret_from_its_end) {
+    enum { STRANGERS = 900, FEW = 128 };
+    static const char *const types[] = {"chief", "ps"}, *const awaited[] = {
+                                                            "listening on port",
+                                                            "ps 0 joined"};
+    static int strangers[2][STRANGERS];
+    struct rlimit few = {FEW, FEW}, own;
+    struct cluster_process *tasks[2];
+    assert_return_code(getrlimit(RLIMIT_NOFILE, &own), 0);
+    own.rlim_cur = own.rlim_max;
+    assert_return_code(setrlimit(RLIMIT_NOFILE, &own), 0);
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 1, 1);
+    for (int t = 0; t < 2; t++) {
+        tasks[t] = start_task(run, types[t], 0, "secret");
+        cluster_run_await_soon(tasks[0], awaited[t]);
+        assert_return_code(
+            prlimit(cluster_run_pid(tasks[t]), RLIMIT_NOFILE, &few, NULL), 0);
+    }
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < STRANGERS; i++)
+            strangers[t][i] = bad_peers_connect(port_of_task(run, types[t]));
+    struct cluster_process *worker = start_task(run, "worker", 0, "secret");
+    cluster_run_expect_soon(worker, 0);
+    cluster_run_expect_soon(tasks[0], 0);
+    cluster_run_expect_soon(tasks[1], 0);
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < STRANGERS; i++)
+            close(strangers[t][i]);
 }
 
 static void expect_unusable(struct cluster_run *run, const char *says) {

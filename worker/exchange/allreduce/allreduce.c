@@ -146,6 +146,9 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     enum status status = STATUS_OK;
     if (settings->num_ranks > 1) /* a single rank needs no group */
         status = group_find_backend(&reducer.ops, settings->plan->backend, why);
+    if (settings->process->stays_here && reducer.ops &&
+        !reducer.ops->supports_proof)
+        reducer.group.proof = NULL;
     reducer.resident = settings->plan->resident;
     reducer.large_buckets = reducer.resident && reducer.ops;
     if (!status && reducer.resident &&
