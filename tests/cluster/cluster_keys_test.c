@@ -84,7 +84,7 @@ TEST(local_gives_the_secret_of_the_job_to_all_its_processes) {
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.every_steps=30");
 }
 
-/* The chief's port is all that the stranger knows. */
+/* The chief's port is all that the bad peer knows. */
 TEST(who_finds_a_port_of_local_takes_no_part_in_its_run) {
     cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
     struct cluster_process *local = cluster_fixture_local(run, 1, 1, NULL);
@@ -95,12 +95,12 @@ TEST(who_finds_a_port_of_local_takes_no_part_in_its_run) {
               " [\"127.0.0.1:1\"], \"worker\": [\"127.0.0.1:2\"]}, \"task\":"
               " {\"type\": \"worker\", \"index\": 0}}",
               strtol(strstr(line, "on port ") + strlen("on port "), NULL, 10));
-    struct cluster_process *stranger =
-        cluster_run_start(run, "stranger", WORDS("run"), WORDS(cluster));
-    cluster_run_await_soon(stranger, "has a secret, and this process has none");
-    cluster_run_signal(stranger, 15);
+    struct cluster_process *bad_peer =
+        cluster_run_start(run, "bad-peer", WORDS("run"), WORDS(cluster));
+    cluster_run_await_soon(bad_peer, "has a secret, and this process has none");
+    cluster_run_signal(bad_peer, 15);
     cluster_run_signal(local, 15);
-    cluster_run_expect_soon(stranger, 128 + 15);
+    cluster_run_expect_soon(bad_peer, 128 + 15);
     cluster_run_expect_soon(local, 128 + 15);
 }
 
@@ -240,12 +240,12 @@ static uint16_t port_of_task(const struct cluster_run *run, const char *type) {
 }
 
 /* They say nothing, at the ports of two processes that have few descriptors. */
-TEST(silent_strangers_do_not_keep_a_run_with_a_secret_from_its_end) {
-    enum { STRANGERS = 900, FEW = 128 };
+TEST(silent_bad_peers_do_not_keep_a_run_with_a_secret_from_its_end) {
+    enum { BAD_PEERS = 900, FEW = 128 };
     static const char *const types[] = {"chief", "ps"}, *const awaited[] = {
                                                             "listening on port",
                                                             "ps 0 joined"};
-    static int strangers[2][STRANGERS];
+    static int bad_peers[2][BAD_PEERS];
     struct rlimit few = {FEW, FEW}, own;
     struct cluster_process *tasks[2];
     assert_return_code(getrlimit(RLIMIT_NOFILE, &own), 0);
@@ -261,15 +261,15 @@ TEST(silent_strangers_do_not_keep_a_run_with_a_secret_from_its_end) {
             prlimit(cluster_run_pid(tasks[t]), RLIMIT_NOFILE, &few, NULL), 0);
     }
     for (int t = 0; t < 2; t++)
-        for (int i = 0; i < STRANGERS; i++)
-            strangers[t][i] = bad_peers_connect(port_of_task(run, types[t]));
+        for (int i = 0; i < BAD_PEERS; i++)
+            bad_peers[t][i] = bad_peers_connect(port_of_task(run, types[t]));
     struct cluster_process *worker = start_task(run, "worker", 0, "secret");
     cluster_run_expect_soon(worker, 0);
     cluster_run_expect_soon(tasks[0], 0);
     cluster_run_expect_soon(tasks[1], 0);
     for (int t = 0; t < 2; t++)
-        for (int i = 0; i < STRANGERS; i++)
-            close(strangers[t][i]);
+        for (int i = 0; i < BAD_PEERS; i++)
+            close(bad_peers[t][i]);
 }
 
 static void expect_unusable(struct cluster_run *run, const char *says) {

@@ -9,10 +9,15 @@
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "core/net/link/zap_handler.h"
+#include "tests/cluster/bad_peers.h"
 #include "tests/lib/test.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum { MAX_FRAME = 1 << 12, WORKERS = 1024 };
@@ -362,6 +367,89 @@ TEST(many_messages_with_keys_are_all_counted_as_viewed) {
         }
         assert_false(link_bad_peer(guarded->server, text, sizeof text));
     }
+    link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+enum { BAD_PEERS = 10000, BAD_PEER_KINDS = 5, GROWTH_KB = 10 << 10 };
+enum { GREETING = 64, MORE_PARTS = 100000 };
+
+/* What a bad peer sends: noise, a web request, and behind a greeting for CURVE
+ * the head of 8 GiB, a HELLO of zeros, or parts without end. */
+static void act_as_bad_peer(uint16_t port, int kind) {
+    static const unsigned char greeting[GREETING] = {
+        0xff, [9] = 0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
+    static const unsigned char huge[] = {6, 0, 0, 0, 2, 0, 0, 0, 0};
+    static const unsigned char hello[202] = {4,   200, 5,   'H',
+                                             'E', 'L', 'L', 'O'};
+    static unsigned char parts[2 * MORE_PARTS];
+    const struct {
+        const void *bytes;
+        size_t size;
+    } sent[] = {
+        {huge, sizeof huge}, {hello, sizeof hello}, {parts, sizeof parts}};
+    int descriptor = kind == 0 ? bad_peers_send_garbage(port)
+                     : kind == 1
+                         ? bad_peers_send_http(port)
+                         : bad_peers_send_bytes(port, greeting, GREETING);
+    for (int i = 0; i < MORE_PARTS; i++)
+        parts[2 * i] = 1;
+    if (kind >= 2)
+        send(descriptor, sent[kind - 2].bytes, sent[kind - 2].size,
+             MSG_NOSIGNAL);
+    close(descriptor);
+}
+
+struct bad_peers {
+    uint16_t port;
+    atomic_bool ended;
+};
+
+static void *act_as_bad_peers(void *context) {
+    struct bad_peers *bad_peers = context;
+    for (int i = 0; i < BAD_PEERS; i++)
+        act_as_bad_peer(bad_peers->port, i % BAD_PEER_KINDS);
+    atomic_store(&bad_peers->ended, true);
+    return NULL;
+}
+
+static long anonymous_kb(void) {
+    char line[256];
+    long kb = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "RssAnon: %ld kB", &kb);
+    fclose(file);
+    return kb;
+}
+
+TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
+    struct link_keys *keys = derive_keys(0, worker);
+    struct bad_peers bad_peers = {.port = link_port(guarded->server)};
+    struct link_frame frame;
+    pthread_t thread;
+    char text[256];
+    unsigned messages = 0;
+    link_admit_within(guarded->server, 30 * TIME_S, 1 << 20);
+    connect_with(guarded, keys, chief);
+    assert_true(gets_through(guarded, &frame, DEADLINE));
+    link_admit(guarded->server, frame.peer);
+    link_release(&frame);
+    long before = anonymous_kb();
+    assert_int_equal(
+        pthread_create(&thread, NULL, act_as_bad_peers, &bad_peers), 0);
+    for (; !atomic_load(&bad_peers.ended); messages++) {
+        assert_true(gets_through(guarded, &frame, DEADLINE));
+        assert_true(link_is_from(guarded->server, &frame, worker));
+        assert_int_equal(frame.header.size, 5);
+        link_release(&frame);
+        while (link_bad_peer(guarded->server, text, sizeof text))
+            ;
+    }
+    pthread_join(thread, NULL);
+    long grown = anonymous_kb() - before;
+    print_message("# %ld KB more, %u messages meanwhile\n", grown, messages);
+    assert_true(grown < GROWTH_KB);
     link_close(&guarded->client);
     link_keys_close(&keys);
 }
