@@ -693,7 +693,7 @@ static void link_configure(void *socket, const struct link_settings *settings) {
     set_keepalive(socket);
     link_set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
     link_set_int(socket, ZMQ_RECONNECT_IVL, 100);
-    link_set_int(socket, ZMQ_RECONNECT_IVL_MAX, 2000);
+    link_set_int(socket, ZMQ_RECONNECT_IVL_MAX, 200);
     link_set_int(socket, ZMQ_IMMEDIATE, 1);
     link_set_int(socket, ZMQ_IPV6, 1);
     zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "capstan", strlen("capstan"));
