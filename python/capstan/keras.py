@@ -155,6 +155,7 @@ class Exchange:
         that is not None."""
         brought = [g for g in gradients if g is not None]
         of = [v for v, g in zip(variables, gradients) if g is not None]
+        self._check_trained(of)
         numbers = [self._number(v) for v in of + self._statistics]
 
         def step(*tensors: tf.Tensor) -> list[Any]:
@@ -198,6 +199,18 @@ class Exchange:
             )
         return self._number_of[id(variable)]
 
+    def _check_trained(self, variables: list[Any]) -> None:
+        trained = {id(v) for v in self._trained}
+        for variable in variables:
+            self._number(variable)
+            if id(variable) not in trained:
+                raise wrong(
+                    f'variable "{variable.name}" was frozen when the run '
+                    "started and has a gradient now, which the run does not "
+                    "take: save the model, and train what is unfrozen by "
+                    "another start of the script, which loads it"
+                )
+
     def _step(
         self, numbers: list[int], arrays: list[np.ndarray]
     ) -> list[np.ndarray]:
@@ -240,9 +253,9 @@ class Changes(Exchange):
         variables: list[Any],
         apply: Callable[[list[Any]], Any],
     ) -> Any:
-        for variable, gradient in zip(variables, gradients):
-            if gradient is not None:
-                self._number(variable)
+        self._check_trained(
+            [v for v, g in zip(variables, gradients) if g is not None]
+        )
         with self._after_last_step():
             goes_on = tf.py_function(
                 self._begin, self._read(self._trained), tf.bool
@@ -462,8 +475,16 @@ def start(model: Any) -> None:
     if optimizer.capstan_exchange is None:
         if not getattr(optimizer, "built", False):  # Keras 2 has it not
             optimizer.build(model.trainable_variables)
-        made = Changes if current().is_stale else Exchange
-        optimizer.capstan_exchange = made(current(), model)
+        run = current()
+        if run._started:
+            raise wrong(
+                "the run has started with another DistributedOptimizer, which a "
+                "second compile() does not replace: set optimizer.learning_rate "
+                "of the first, or save the model and train on by another start "
+                "of the script, which loads it"
+            )
+        made = Changes if run.is_stale else Exchange
+        optimizer.capstan_exchange = made(run, model)
         current()._share(_State(optimizer))
 
 

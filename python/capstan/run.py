@@ -60,6 +60,7 @@ _RANK_VARIABLES = [
     "MPI_LOCALRANKID",
     "MPI_LOCALNRANKS",
 ]
+_CLUSTER_VARIABLES = "TF_CONFIG", "CLUSTER_SPEC"
 _RANK_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "TORCHELASTIC_")
 
 
@@ -1006,6 +1007,7 @@ def _address(array: np.ndarray) -> int:
 
 
 _current: Run | None = None
+_rank_before = ""  # of a cluster, whose variables init() has taken
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 
@@ -1063,6 +1065,14 @@ def join(
             "that one first",
             "USAGE",
         )
+    if _rank_before and process_hooks.taken.isdisjoint(os.environ):
+        raise ConfigError(
+            f"this process was {_rank_before} in a run that is closed, and "
+            "another would be without the others: a process is in one run of "
+            "its cluster. Start all processes again for another run, or, with "
+            "all-reduce, take init(keep_env=True) in each",
+            "USAGE",
+        )
     texts = [text.encode() for text in overrides(keys)]
     handle = ctypes.c_void_p()
     result = _c.capstan_open(
@@ -1091,13 +1101,17 @@ def join(
         run._free()
         raise
     if not keep_env:
-        _take_rank_variables()
+        _take_rank_variables(run)
     run._end_watch = alone.watch(run)
     _current = run
     return run
 
 
-def _take_rank_variables() -> None:
+def _take_rank_variables(run: Run) -> None:
+    global _rank_before
+    descriptions = [os.environ.get(name, "") for name in _CLUSTER_VARIABLES]
+    if run.size > 1 or any('"ps"' in text for text in descriptions):
+        _rank_before = f"rank {run.rank} of {run.size}"
     for name in list(os.environ):
         if name in _RANK_VARIABLES or name.startswith(_RANK_PREFIXES):
             del os.environ[name]

@@ -342,6 +342,30 @@ def refused():
     print(json.dumps(found), flush=True)
 
 
+def compiled_anew():
+    """Prints what training in two parts is refused with: by an optimiser of its
+    own, and by that of the first part."""
+    capstan.init()
+    wrap = capstan.keras.DistributedOptimizer
+    net, first = network(), wrap(sgd())
+    net.layers[0].trainable = False
+    data = dataset().batch(4).take(2)
+
+    def train(optimizer):
+        compiled(net, optimizer).fit(
+            data, callbacks=[capstan.keras.Callback()], verbose=0
+        )
+
+    train(first)
+    net.layers[0].trainable = True
+    found = [text_of(train, wrap(sgd()))]
+    try:
+        train(first)
+    except Exception as error:  # Keras 3 has one of its own
+        found.append(f"{type(error).__name__}: {error}")
+    print(json.dumps(found), flush=True)
+
+
 class Write(keras.callbacks.Callback):
     """Writes a weight, of all that are trained the first, after a batch."""
 

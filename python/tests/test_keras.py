@@ -224,6 +224,13 @@ class Keras(
             if name in found:
                 self.assertIn(text, found[name])
 
+    def test_a_model_that_is_compiled_anew_is_refused(self):
+        with Cluster(self.program, "compiled_anew", 1, 1) as run:
+            self.assertEqual(run.wait()["worker0"], 0, run.error("worker0"))
+            anew, unfrozen = run.result("worker0")
+        self.assertIn("which a second compile() does not replace", anew)
+        self.assertRegex(unfrozen, "was frozen when the run|optimizer.build")
+
     def test_other_backends_and_versions_are_named_by_what_is_given(self):
         for package, version, backend, text in (
             ("keras", "3.9.0", "jax", "SGD is of keras 3.9.0 over jax"),

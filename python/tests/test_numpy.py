@@ -712,6 +712,14 @@ class Failing(unittest.TestCase):
     def test_a_second_init_is_an_error_of_that_rank(self):
         self.check("second_init", "init() was called before", 1, 2)
 
+    def test_a_run_after_the_run_is_refused(self):
+        """It would be that of one process."""
+        for ps, workers in (1, 2), (0, 2), (1, 1):
+            with ranks("run_after_run", ps, workers) as run:
+                self.assertEqual(run.wait()["worker0"], 2)
+                text = f"was rank 0 of {workers} in a run that is closed"
+                self.assertIn(text, run.error("worker0"))
+
     def test_an_evaluator_ends_at_once(self):
         with ranks("train", 1, 2, steps=9, evaluator=1) as run:
             self.assertEqual(set(run.wait().values()), {0})
