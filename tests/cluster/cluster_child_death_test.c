@@ -103,12 +103,14 @@ TEST(a_process_that_said_goodbye_is_not_reported) {
     assert_false(cluster_fixture_has_logged(local, "chief: warning: worker 1"));
 }
 
-/* A node each, of one process: the last is the ps. */
+/* A node each, of one process, with a secret that `launch` hands on: the last
+ * is the ps. */
 static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
                          struct cluster_process **nodes) {
     char rank[32];
     uint16_t number;
     cluster_run_job(run, endless);
+    cluster_fixture_tool(run, 0, WORDS("keygen", "secret"));
     assert_int_equal(port_reserve(&number, holder, NULL), 0);
     const char *port = textf("--master_port=%u", number);
     const char *all = textf("--nnodes=%u", count);
@@ -118,6 +120,7 @@ static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
                                          rank,
                                          port,
                                          "--max-restarts=0",
+                                         "--secret-file=secret",
                                          getenv("CAPSTAN"),
                                          "run",
                                          "--num-ps",
@@ -127,6 +130,7 @@ static void launch_nodes(struct cluster_run *run, unsigned count, int *holder,
         snprintf(rank, sizeof rank, "--node_rank=%u", i);
         nodes[i] = cluster_run_start(run, rank, arguments, NULL);
     }
+    cluster_run_await_soon(nodes[0], "only processes with the run's secret");
     cluster_run_await(nodes[0], "%)", 2 * CLUSTER_RUN_DEADLINE);
 }
 

@@ -80,18 +80,21 @@ TEST(a_batch_script_without_srun_runs_alone) {
                           "\"num_workers\":2");
 }
 
-/* Its variables and flags are those of a user; the job is small, and asks for
- * ps. */
+/* Its variables and flags are those of a user; the job is small, asks for ps,
+ * and has a secret in the shared folder. */
 TEST(the_batch_file_trains_in_both_modes) {
     cluster_run_job(*state, "{\"strategy\": {\"type\": \"ps\"}}");
     struct cluster_process *process =
         under_slurm(*state, true,
-                    "sbatch -W $DEPLOY/capstan.sbatch job.json >&2 &&"
+                    "\"$CAPSTAN\" keygen job.secret &&"
+                    "sbatch -W $DEPLOY/capstan.sbatch job.json"
+                    " --secret-file job.secret >&2 &&"
                     "NUM_PS=0 sbatch -W $DEPLOY/capstan.sbatch job.json"
                     " --set checkpoint.dir=other >&2;"
                     "cat capstan-*.log");
     expect_or_skip(process, 2 * CLUSTER_RUN_DEADLINE);
     const char *said = cluster_run_output(process);
+    assert_contains(said, "only processes with the run's secret take part");
     assert_contains(said, "parameter server: 4 trainers, 2 ps");
     assert_contains(said, "ps 0 joined from node1");
     assert_contains(said, "ps 1 joined from node2");

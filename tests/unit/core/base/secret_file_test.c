@@ -4,6 +4,7 @@
 #include "core/base/secret_file.h"
 
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <ctype.h>
@@ -11,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+enum { SERVICE = 64000 /* a user and group */, NOT_TRIED = 255 };
 
 static int setup(void **state) {
     char *folder = strdup("/tmp/secret-XXXXXX");
@@ -108,6 +112,36 @@ TEST(a_file_that_others_may_use_is_refused_by_name) {
         assert_contains(failure.text, "--secret-file");
         assert_contains(failure.text, "chmod 600");
     }
+}
+
+/* As systemd gives a credential, and Kubernetes a Secret, to a service of
+ * another user: the code of reading PATH as that one. */
+static int code_of_service(const char *path) {
+    int ended = -1;
+    pid_t child = fork();
+    if (!child)
+        _exit(setresgid(SERVICE, SERVICE, SERVICE) ||
+                      setresuid(SERVICE, SERVICE, SERVICE)
+                  ? NOT_TRIED
+                  : (int)read_code(path));
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFEXITED(ended));
+    return WEXITSTATUS(ended);
+}
+
+TEST(a_service_may_read_roots_file_by_its_group_alone) {
+    const char *path = path_in(folder);
+    if (geteuid())
+        skip_test("only root can become another user");
+    assert_return_code(chmod(folder, 0755), 0);
+    write_secret(path, DIGITS "\n", 0440);
+    assert_return_code(chown(path, 0, SERVICE), 0);
+    assert_int_equal(code_of_service(path), FAILURE_NONE);
+    assert_return_code(chmod(path, 0444), 0);
+    assert_int_equal(code_of_service(path), FAILURE_SECRET_UNUSABLE);
+    assert_return_code(chown(path, SERVICE + 1, SERVICE), 0);
+    assert_return_code(chmod(path, 0440), 0);
+    assert_int_equal(code_of_service(path), FAILURE_SECRET_UNUSABLE);
 }
 
 TEST(anything_but_a_secret_is_refused_by_what_it_is) {
