@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/chief.h"
 
+#include "chief/adopt.h"
 #include "chief/control/discovery.h"
 #include "chief/control/membership.h"
 #include "chief/control/watchdog.h"
@@ -207,6 +208,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
 }
 
 static void close_run(struct run *run) {
+    adopt_close(run);
     trace_file_close(run);
     hang_report_close(run);
     histogram_board_close(run);
@@ -243,7 +245,7 @@ static void close_run(struct run *run) {
     free(run->plan.limits);
     free(run->metrics.points.sums);
     free(run->plan.ps_of_block);
-    free(run->clipping.square_sums);
+    free(run->square_sums);
 }
 
 /* Records how much memory SLOT's member may take by now; ignored once there is
@@ -305,11 +307,18 @@ static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
         membership_broadcast_acknowledged(run);
 }
 
+/* Are the last square sums of each holder those of ROUND? */
+static bool has_square_sums(const struct run *run, uint64_t round) {
+    for (uint32_t i = 0; i < run->plan.num_holders; i++)
+        if (run->ps[i].square_round != round)
+            return false;
+    return true;
+}
+
 /* Gradient clipping: adds the square sums of all blocks of a round in plan
  * order, so that the norm does not depend on the order of arrival. A ps sends
- * those of its blocks in that order too. It sends them once a round, and no ps
- * closes a round before its norm is known: so as many messages as there are
- * holders are those of one round. */
+ * those of its blocks in that order too, once a round, and once more to a chief
+ * that adopts the run; no ps closes a round before its norm is known. */
 static void handle_square_sums(struct run *run, const struct roster_slot *slot,
                                const Capstan__SquareSums *sums) {
     size_t next = 0;
@@ -317,14 +326,13 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
         return;
     for (uint32_t b = 0; b < layout_units(run->plan.layout); b++)
         if (run->plan.ps_of_block[b] == slot->index && next < sums->n_sums)
-            run->clipping.square_sums[b] = sums->sums[next++];
-    run->clipping.received++;
-    if (run->clipping.received < run->plan.num_holders)
+            run->square_sums[b] = sums->sums[next++];
+    run->ps[slot->index].square_round = sums->round;
+    if (!has_square_sums(run, sums->round))
         return;
-    run->clipping.received = 0;
     double sum = 0;
     for (uint32_t b = 0; b < layout_units(run->plan.layout); b++)
-        sum += run->clipping.square_sums[b];
+        sum += run->square_sums[b];
     Capstan__Norm norm = CAPSTAN__NORM__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     norm.round = sums->round;
@@ -433,9 +441,10 @@ static void receive_messages(struct run *run) {
                     control_server_receive(run->control_server, now, &incoming);
          i++) {
         const Capstan__Control *control = incoming.control;
-        if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN)
-            membership_join(run, &incoming, now);
-        else if (!incoming.slot)
+        if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN) {
+            if (!adopt_receive(run, &incoming, now))
+                membership_join(run, &incoming, now);
+        } else if (!incoming.slot)
             membership_reject_unknown(run, incoming.peer, control);
         else if (control->body_case == CAPSTAN__CONTROL__BODY_GOODBYE)
             shutdown_receive_goodbye(run, incoming.slot);
@@ -563,7 +572,7 @@ static void chief_plan(struct run *run) {
     if (checkpoint_policy_find_start(run, &why))
         run_stop(run, why.code, "%s", why.text);
     else if (planning_schedule(run)) {
-        metrics_begin(run);
+        metrics_begin(run, run->plan.schedule.start);
         rewind_go_on(run);
         planning_send(run);
         checkpoint_policy_send_retained(run);
@@ -626,6 +635,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     receive_messages(run);
     read_interrupt(run, interrupts);
     int64_t now = time_now();
+    adopt_step(run, now);
     membership_check_deaths(run, now);
     weights_io_step(run);
     checkpoint_commit_step(run, metrics_write_until);

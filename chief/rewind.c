@@ -89,6 +89,16 @@ double rewind_chief_within(const struct run *run) {
     return returns ? job->timeouts.chief : 0;
 }
 
+/* The others of callers' models, and of optimizer None, keep what only their
+ * chief knows. */
+bool rewind_may_be_adopted(const struct run *run) {
+    const struct job *job = run->job;
+    return rewind_chief_within(run) > 0 && !run->trains && !run->allreduce &&
+           run->cluster->role == CLUSTER_CHIEF && !run->ps_inproc &&
+           run->roster.num_ps && job->model.type != JOB_EXTERNAL &&
+           job->optimizer.type != OPTIMIZER_NONE;
+}
+
 /* Is nobody to take the chief's place if it dies now? The others have ended
  * then, or end. */
 static bool ends_with_chief(const struct run *run) {
@@ -109,7 +119,7 @@ static bool ends_with_chief(const struct run *run) {
 static bool ends_soon(const struct run *run, uint64_t step) {
     const struct run_schedule *schedule = &run->plan.schedule;
     double seconds = time_to_seconds(time_now() - run->training_since);
-    double rate = (double)(step - schedule->start) / seconds;
+    double rate = (double)(step - run->metrics.points.start) / seconds;
     return !run_is_endless(run) &&
            (double)schedule->total - (double)step < 2 * rate;
 }
@@ -172,7 +182,7 @@ bool rewind_accepts(const struct run *run, const Capstan__Join *join,
     return false;
 }
 
-static void adopt_first(struct run *run, const Capstan__Past *past) {
+static void take_first_past(struct run *run, const Capstan__Past *past) {
     int64_t now = time_now();
     struct rewind_lineage *lineage = run->lineage;
     lineage->id = past->lineage;
@@ -192,7 +202,7 @@ static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-void rewind_adopt(struct run *run, const Capstan__Join *join) {
+void rewind_take_past(struct run *run, const Capstan__Join *join) {
     const Capstan__Past *past = join->past;
     struct rewind_lineage *lineage = run->lineage;
     if (!past || !lineage || run->phase != RUN_JOINING ||
@@ -202,7 +212,7 @@ void rewind_adopt(struct run *run, const Capstan__Join *join) {
     uint32_t in_vain = got_further ? 0 : past->in_vain + 1;
     bool is_first = !rewind_is_second(run);
     if (is_first)
-        adopt_first(run, past);
+        take_first_past(run, past);
     if (is_first || in_vain < lineage->in_vain)
         lineage->in_vain = in_vain;
     if (past->saved > lineage->saved)
@@ -373,32 +383,41 @@ static bool is_own_job(const struct run *run, const struct manifest *manifest) {
     return equal;
 }
 
-/* Was the run whose chief died before this one over, but for its chief? What
- * it was to export may not be written: then it is joined, and ends again. */
-static void end_if_was_over(struct run *run) {
+/* What it was to export may not be written. */
+bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step) {
     struct manifest last = {0};
     struct failure why;
     bool found = false;
-    uint64_t dead = dir_lock_dead_run(run->checkpoints.dir_lock);
-    int64_t limit = time_from_seconds(run->job->timeouts.stop);
-    if (run->end_checked || run->phase != RUN_JOINING || !dead ||
-        rewind_chief_within(run) <= 0 || run->job->export_path ||
-        !has_others(run) || is_any_member_here(run) ||
-        time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
-        return;
+    if (run->end_checked || run->job->export_path)
+        return false;
     run->end_checked = true;
     if (checkpoint_reader_newest(run->job->checkpoint.dir,
                                  CHECKPOINT_READER_ANY, &last, &found, run->log,
                                  &why) ||
         !found)
+        return false;
+    bool is_over = last.final && last.run == dead && is_own_job(run, &last);
+    *step = last.step;
+    manifest_clear(&last);
+    return is_over;
+}
+
+/* Ends the run whose chief died before this one, if it was over. */
+static void end_if_was_over(struct run *run) {
+    uint64_t step = 0;
+    uint64_t dead = dir_lock_dead_run(run->checkpoints.dir_lock);
+    int64_t limit = time_from_seconds(run->job->timeouts.stop);
+    if (run->end_checked || run->phase != RUN_JOINING || !dead || run->adopt ||
+        rewind_chief_within(run) <= 0 || !has_others(run) ||
+        is_any_member_here(run) ||
+        time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
         return;
-    if (last.final && last.run == dead && is_own_job(run, &last))
+    if (rewind_was_over(run, dead, &step))
         run_stop(run, FAILURE_NONE,
                  "run %016" PRIx64
                  " was over: it has a last checkpoint, of step %" PRIu64
                  ", its chief died, and none of its members is there",
-                 dead, last.step);
-    manifest_clear(&last);
+                 dead, step);
 }
 
 void rewind_step(struct run *run) {

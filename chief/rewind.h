@@ -33,6 +33,7 @@ struct rewind_lineage {
     uint32_t in_vain;     /* rewinds since one of them got further */
     uint64_t saved;       /* the newest checkpoint that members know of who have
                              lost their chief */
+    uint64_t adoptions;   /* by chiefs that were started while it went on */
     uint64_t again;       /* steps that were computed more than once */
     int64_t opened;       /* when the first began; 0: the first is not over */
     bool traced;          /* its timeline is written */
@@ -64,6 +65,9 @@ bool rewind_begin(struct run *run, const struct roster_slot *slot,
  * end. */
 double rewind_chief_within(const struct run *run);
 
+/* May another chief adopt RUN, which goes on meanwhile, if its chief dies? */
+bool rewind_may_be_adopted(const struct run *run);
+
 /* May the sender of JOIN, which may come from a run whose chief is gone, be a
  * member of RUN? False: TEXT says why not. */
 bool rewind_accepts(const struct run *run, const Capstan__Join *join,
@@ -71,7 +75,7 @@ bool rewind_accepts(const struct run *run, const Capstan__Join *join,
 
 /* The sender of JOIN, which is accepted, is a member now: before its plan RUN
  * becomes one that goes on for that member's last. */
-void rewind_adopt(struct run *run, const Capstan__Join *join);
+void rewind_take_past(struct run *run, const Capstan__Join *join);
 
 /* The plan of RUN is to start from what was restored. STATUS_RETRY: members
  * await another run's checkpoint. */
@@ -87,6 +91,10 @@ unsigned rewind_deaths(const struct run *run);
 /* Each turn of the chief's loop. Once the trainers of an external model train:
  * tells if they cannot go back, else asks for a first checkpoint. */
 void rewind_step(struct run *run);
+
+/* Was the run DEAD, whose chief died before RUN's, over but for its chief, with
+ * a last checkpoint of STEP? It is looked for once. */
+bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step);
 
 /* Once RUN is over: fills in its lineage. Does another run follow? */
 bool rewind_end(struct run *run);

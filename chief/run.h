@@ -87,8 +87,9 @@ struct run_trainer {
 struct run_ps {
     struct port_probe probe;
     bool ready, shares_folder;
-    uint16_t port; /* rank 0: port where its weights are read */
-    uint64_t view; /* the last view that it acknowledged */
+    uint16_t port;         /* rank 0: port where its weights are read */
+    uint64_t view;         /* the last view that it acknowledged */
+    uint64_t square_round; /* gradient clipping: of its last square sums */
     uint64_t highest;
     double update_s;
     uint64_t *table_counts; /* [RUN_TABLE_COUNTS, num_tables], as last reported;
@@ -125,6 +126,9 @@ struct run {
     struct run_ps *ps; /* [num_ps], then rank 0 as holder in all-reduce */
 
     struct run_membership membership;
+    struct adopt
+        *adopt;    /* NULL: no member of a run goes on without its chief */
+    uint64_t term; /* how often chiefs have adopted the run */
     struct run_plan plan;
     struct run_bandwidth bandwidth;
     struct run_snapshots snapshots;
@@ -137,11 +141,8 @@ struct run {
     struct run_shutdown shutdown;
     struct run_trace trace;
 
-    /* Gradient clipping: the square sums of the round in progress. */
-    struct {
-        double *square_sums; /* [num_blocks] */
-        uint32_t received;   /* ps that have sent theirs */
-    } clipping;
+    double *square_sums; /* gradient clipping: [num_blocks] of the round in
+                            progress */
     /* Times at which this process itself did not run. */
     struct {
         int64_t last_turn;    /* start of the last loop iteration */

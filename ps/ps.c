@@ -209,6 +209,10 @@ static enum status ps_control_handle(struct ps *ps,
     switch (command->body_case) {
     case CAPSTAN__CONTROL__BODY_VIEW:
         return take_view(ps, command->view, why);
+    case CAPSTAN__CONTROL__BODY_ADOPTED:
+        ps->chief = command->incarnation;
+        server_set_chief(ps->server, ps->chief);
+        return snapshot_agent_forget(ps->snapshot_agent, why);
     case CAPSTAN__CONTROL__BODY_NORM:
         return server_set_norm(ps->server, command->norm->round,
                                command->norm->norm, why);
@@ -661,6 +665,9 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         snapshot_agent_step(ps->snapshot_agent);
         status = ps_snapshot_check_memory(ps, why);
     }
+    if (!status && ps->snapshot_agent &&
+        control_client_is_orphaned(ps->control_client))
+        status = snapshot_agent_lift(ps->snapshot_agent, why);
     if (!status && ps->server)
         status = server_repeat_wants(ps->server, ps->polled, why);
     if (!status && ps->init_task)

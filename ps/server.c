@@ -566,6 +566,10 @@ enum status server_set_norm(struct server *server, uint64_t round, double norm,
     return server_run_actions(server, why);
 }
 
+void server_set_chief(struct server *server, uint64_t incarnation) {
+    server->settings.chief = incarnation;
+}
+
 /* Tells PEER why its message was refused. */
 static void server_refuse(struct server *server, uint32_t peer,
                           const Capstan__DataHeader *header, const char *text) {

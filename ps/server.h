@@ -118,6 +118,9 @@ enum status server_drain(struct server *server, struct failure *why) MUST_CHECK;
 /* For zmq_poll; -1 without threads. */
 int server_descriptor(const struct server *server);
 
+/* The chief is another process now, with INCARNATION. */
+void server_set_chief(struct server *server, uint64_t incarnation);
+
 /* NORM is the global gradient norm of ROUND; larger gradients than the job's
  * limit are scaled down to it. */
 enum status server_set_norm(struct server *server, uint64_t round, double norm,

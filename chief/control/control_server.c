@@ -64,6 +64,10 @@ void control_server_close(struct control_server **where) {
     free(server);
 }
 
+void control_server_set_run(struct control_server *server, uint64_t run) {
+    server->run = run;
+}
+
 static struct member_channel *member_of(struct control_server *server,
                                         const struct roster_slot *slot) {
     return &server->members[slot - server->roster->slots];

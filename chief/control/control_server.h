@@ -24,6 +24,9 @@ struct control_server *control_server_open(struct link *link,
 /* Drops undelivered messages and clears *SERVER. */
 void control_server_close(struct control_server **server);
 
+/* The messages are those of RUN from now on. */
+void control_server_set_run(struct control_server *server, uint64_t run);
+
 /* A received message. SLOT is the sender's slot: a member (also when it joins
  * again), or for ExitReport the process that has ended. NULL: a join or a
  * message from a process without a slot; answer it through `peer` with

@@ -30,6 +30,13 @@ static void send_refusal(struct run *run, uint32_t peer, enum failure_code code,
     control_server_reply(run->control_server, peer, &control);
 }
 
+void membership_send_back(struct run *run, uint32_t peer) {
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    refusal.from_checkpoint = true;
+    send_refusal(run, peer, FAILURE_RUN_ENDED,
+                 "its run goes on from a checkpoint", refusal);
+}
+
 static void refuse(struct run *run, uint32_t peer, enum failure_code code,
                    const char *text) {
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
@@ -92,9 +99,7 @@ void membership_forward_rendezvous(struct run *run,
     control_server_broadcast(run->control_server, CLUSTER_WORKER, &control);
 }
 
-/* Messages queued for an earlier member of the slot are dropped with its
- * channel. */
-static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
+static void welcome(struct run *run, struct roster_slot *slot) {
     Capstan__Welcome message = CAPSTAN__WELCOME__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     char name[64];
@@ -104,9 +109,9 @@ static void welcome(struct run *run, struct roster_slot *slot, uint32_t peer) {
     message.chief_incarnation = run->incarnation;
     message.under_way = run->phase == RUN_TRAINING;
     message.chief_within = rewind_chief_within(run);
+    message.may_adopt = rewind_may_be_adopted(run);
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &message;
-    control_server_bind_peer(run->control_server, slot, peer);
     control_server_send(run->control_server, slot, &control);
     roster_name(slot, name, sizeof name);
     health_note(run->health, EVENT_MEMBER_JOINED, 0,
@@ -327,11 +332,11 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
     return false;
 }
 
-/* The sender of INCOMING claims SLOT: it gets the slot, is refused, or asks
- * again. */
-static void handle_claim(struct run *run,
-                         const struct control_message *incoming,
-                         struct roster_slot *slot, int64_t now) {
+/* Messages queued for an earlier member of the slot are dropped with its
+ * channel. */
+enum roster_claim_result membership_claim(
+    struct run *run, const struct control_message *incoming,
+    struct roster_slot *slot, int64_t now) {
     const Capstan__Join *join = incoming->control->join;
     char address[300];
     membership_advertised_address(run, incoming, address, sizeof address);
@@ -342,31 +347,54 @@ static void handle_claim(struct run *run,
                                  address,
                                  join->shm_key};
     enum roster_claim_result result = roster_claim(slot, &claim, now);
+    if (result != ROSTER_GRANTED)
+        return result;
+    if (slot->rank != ROSTER_NO_RANK)
+        reset_trainer(run, slot->rank);
+    slot->end_key = join->end_key;
+    store_limits(run, slot, join);
+    control_server_bind_peer(run->control_server, slot, incoming->peer);
+    return result;
+}
+
+/* The sender of INCOMING claims SLOT: it gets the slot, is refused, or asks
+ * again. */
+static void handle_claim(struct run *run,
+                         const struct control_message *incoming,
+                         struct roster_slot *slot, int64_t now) {
+    const Capstan__Join *join = incoming->control->join;
+    enum roster_claim_result result =
+        membership_claim(run, incoming, slot, now);
     if (result == ROSTER_REFUSED)
         refuse_second(run, incoming->peer, slot, join);
     if (result == ROSTER_REMOVED)
         refuse_dead(run, incoming->peer);
     if (result != ROSTER_GRANTED)
         return;
-    if (slot->rank != ROSTER_NO_RANK)
-        reset_trainer(run, slot->rank);
-    rewind_adopt(run, join);
-    slot->end_key = join->end_key;
-    store_limits(run, slot, join);
-    welcome(run, slot, incoming->peer);
+    rewind_take_past(run, join);
+    welcome(run, slot);
     if (slot->rank != ROSTER_NO_RANK)
         tell_generations(run, slot);
+}
+
+static struct roster_slot *find_joiner(struct run *run,
+                                       const Capstan__Join *join) {
+    return join->role < CLUSTER_ROLES
+               ? roster_find(&run->roster, (enum cluster_role)join->role,
+                             join->index)
+               : NULL;
+}
+
+struct roster_slot *membership_find_expected(
+    struct run *run, const struct control_message *incoming) {
+    struct roster_slot *slot = find_joiner(run, incoming->control->join);
+    return is_expected(run, incoming, slot) ? slot : NULL;
 }
 
 void membership_join(struct run *run, const struct control_message *incoming,
                      int64_t now) {
     const Capstan__Control *control = incoming->control;
-    const Capstan__Join *join = control->join;
-    struct roster_slot *slot =
-        join->role < CLUSTER_ROLES
-            ? roster_find(&run->roster, (enum cluster_role)join->role,
-                          join->index)
-            : NULL;
+    struct roster_slot *slot = find_joiner(run, control->join);
     if (!control->incarnation)
         return; /* not a valid member */
     if (incoming
@@ -624,7 +652,8 @@ static void end_silent_sibling(const struct run *run,
                                const struct roster_slot *slot) {
     bool restarts =
         slot->role == CLUSTER_PS ? run->lineage != NULL : !run->no_restart;
-    if (run->together && restarts && parent_of(slot->pid) == getppid())
+    if (run->together && restarts && slot->pid &&
+        parent_of(slot->pid) == getppid())
         kill((pid_t)slot->pid, SIGKILL);
 }
 

@@ -34,6 +34,21 @@ struct run_membership {
 void membership_join(struct run *run, const struct control_message *incoming,
                      int64_t now);
 
+/* The slot that INCOMING, a join, asks for; NULL: there is none for it, and it
+ * is refused or gets no answer. */
+struct roster_slot *membership_find_expected(
+    struct run *run, const struct control_message *incoming);
+
+/* The sender of INCOMING, a join, claims SLOT; if it gets it, its channel is
+ * empty. */
+enum roster_claim_result membership_claim(
+    struct run *run, const struct control_message *incoming,
+    struct roster_slot *slot, int64_t now);
+
+/* Tells PEER, which wants to be in its run as before, to join anew: the run
+ * goes on from a checkpoint. */
+void membership_send_back(struct run *run, uint32_t peer);
+
 /* A trainer has set the key of INCOMING, a rendezvous: forwards it to all. */
 void membership_forward_rendezvous(struct run *run,
                                    const Capstan__Control *incoming);

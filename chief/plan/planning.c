@@ -117,10 +117,9 @@ static bool place_partitions(struct run *run) {
     if (places)
         run->plan.ps_of_block = places;
     double *sums =
-        places ? realloc(run->clipping.square_sums, units * sizeof *sums)
-               : NULL;
+        places ? realloc(run->square_sums, units * sizeof *sums) : NULL;
     if (sums)
-        run->clipping.square_sums = sums;
+        run->square_sums = sums;
     if (!sums) {
         run_stop(run, FAILURE_NO_MEMORY, "no memory for the plan");
         return false;
@@ -139,10 +138,9 @@ static bool planning_place_blocks(struct run *run) {
     struct failure why;
     uint32_t units = layout_units(run->plan.layout);
     run->plan.ps_of_block = calloc(units, sizeof *run->plan.ps_of_block);
-    run->clipping.square_sums =
-        calloc(units, sizeof *run->clipping.square_sums);
+    run->square_sums = calloc(units, sizeof *run->square_sums);
     enum status status = STATUS_OK;
-    if (!run->plan.ps_of_block || !run->clipping.square_sums)
+    if (!run->plan.ps_of_block || !run->square_sums)
         status = status_fail(&why, FAILURE_NO_MEMORY, "no memory for the plan");
     else if (!run->allreduce)
         status = placement_greedy(run->plan.layout, num_ps_used(run),
@@ -573,6 +571,74 @@ bool planning_schedule(struct run *run) {
     set_rounds(run);
     restore_epoch(run);
     return true;
+}
+
+/* Where the run began. */
+static enum status take_restored(struct run *run, const struct plan *plan,
+                                 struct failure *why) {
+    if (!plan->restore_manifest)
+        return STATUS_OK;
+    enum status status =
+        manifest_parse(&run->plan.restored, plan->restore_manifest, why);
+    run->plan.has_restored = !status;
+    if (!status)
+        restore_epoch(run);
+    snprintf(run->plan.restore_folder, sizeof run->plan.restore_folder, "%s",
+             plan->restore_folder);
+    return status;
+}
+
+/* The number of shares is that of the plan, whoever trains now. */
+static void take_replicas(struct run *run, const struct plan *plan) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_trainer *trainer = &run->trainers[r];
+        trainer->devices = trainer->replicas = plan_replicas(plan, r);
+        trainer->has_plan = true;
+        run->plan.share_samples += trainer->share_samples;
+    }
+    run->plan.num_replicas = plan_all_replicas(plan);
+}
+
+static enum status take_places(struct run *run, const struct plan *plan,
+                               struct failure *why) {
+    uint32_t units = layout_units(plan->layout);
+    run->plan.ps_of_block = calloc(units, sizeof *run->plan.ps_of_block);
+    run->square_sums = calloc(units, sizeof *run->square_sums);
+    if (!run->plan.ps_of_block || !run->square_sums)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
+    run->plan.layout->num_partitions = plan->layout->num_partitions;
+    for (uint32_t b = 0; b < units; b++) {
+        run->plan.ps_of_block[b] = plan->block_ps[b];
+        if (plan->block_ps[b] >= run->plan.num_holders)
+            run->plan.num_holders = plan->block_ps[b] + 1u;
+    }
+    return STATUS_OK;
+}
+
+enum status planning_take_over(struct run *run, const Capstan__Plan *message,
+                               struct failure *why) {
+    struct plan *plan = NULL;
+    enum status status = plan_settle_job(run->job, message, why);
+    if (!status)
+        status = plan_read(&plan, message, run->job, why);
+    if (status)
+        return status;
+    if (plan->allreduce || plan->num_ps != run->roster.num_ps ||
+        plan->num_ranks != run->roster.num_ranks ||
+        layout_digest(plan->layout) != run->plan.digest)
+        status = status_fail(why, FAILURE_CLUSTER_DIFFERS,
+                             "its plan is of another cluster or model");
+    if (!status)
+        status = take_places(run, plan, why);
+    if (!status)
+        status = take_restored(run, plan, why);
+    if (!status)
+        take_replicas(run, plan);
+    run->plan.schedule = plan->run_schedule;
+    run->plan.batches_per_epoch = plan->run_schedule.epoch_batches;
+    run->plan.lineage = message->lineage;
+    plan_close(&plan);
+    return status;
 }
 
 void planning_send(struct run *run) {

@@ -6,6 +6,7 @@
 
 #include "chief/control/roster.h"
 #include "chief/plan/memory_plan.h"
+#include "core/base/status.h"
 #include "core/store/manifest.h"
 #include "core/tensor/layout.h"
 #include "proto/messages/message.h"
@@ -63,6 +64,11 @@ bool planning_prepare(struct run *run);
 
 /* Sets the schedule from where the run starts (run->plan.restored). */
 bool planning_schedule(struct run *run);
+
+/* Takes the plan of a run that is adopted, which a ps has; rank 0 has declared
+ * the model. STATUS_FAILED: it is not one of this job and cluster. */
+enum status planning_take_over(struct run *run, const Capstan__Plan *message,
+                               struct failure *why) MUST_CHECK;
 
 /* Sends the plan to all members. */
 void planning_send(struct run *run);

@@ -171,7 +171,7 @@ static void append_object(struct json_lines *lines, json_t *object,
 
 static void json_lines_begin(void *self, const struct run *run) {
     struct json_lines *lines = self;
-    uint64_t start = run->plan.schedule.start;
+    uint64_t start = run->metrics.points.start;
     struct failure why;
     char id[24];
     snprintf(id, sizeof id, "%016" PRIx64, run->id);

@@ -321,11 +321,11 @@ static struct run_point *point_sums(const struct run *run, uint64_t number) {
     return &run->metrics.points.sums[number % RUN_POINTS];
 }
 
-void metrics_begin(struct run *run) {
+void metrics_begin(struct run *run, uint64_t start) {
     struct run_points *points = &run->metrics.points;
-    points->next = run->plan.schedule.start / steps_between_points(run) + 1;
-    points->from.step = points->to.step = points->last.step =
-        run->plan.schedule.start;
+    points->start = start;
+    points->next = start / steps_between_points(run) + 1;
+    points->from.step = points->to.step = points->last.step = start;
     point_outlets_begin(&run->metrics.outlets, run);
 }
 
@@ -482,7 +482,7 @@ void metrics_receive_points(struct run *run, const struct roster_slot *slot,
     struct run_points *open = &run->metrics.points;
     for (size_t i = 0; i < points->n_step && open->next; i++) {
         uint64_t step = points->step[i], number = point_number(run, step);
-        if (step <= run->plan.schedule.start || step > run->plan.schedule.total)
+        if (step <= open->start || step > run->plan.schedule.total)
             continue;
         evict_points(run, number);
         /* A late report counts to the first point that is not written. */

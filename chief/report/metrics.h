@@ -31,6 +31,8 @@ struct run_point {
 enum { RUN_POINTS = 16384, RUN_DECILES = 10 };
 struct run_points {
     struct run_point *sums; /* [RUN_POINTS], a ring indexed by point number */
+    uint64_t start; /* the points up to here are none of this run's, or of the
+                       chief's before this one */
     uint64_t next; /* number of the first point that is not written; 0: there is
                       no plan yet */
     uint64_t max_step; /* highest step that any trainer has reported */
@@ -60,8 +62,8 @@ struct run_metrics {
     struct metric_point latest; /* values of all points; unix_ms 0: none yet */
 };
 
-/* Call it once there is a plan. */
-void metrics_begin(struct run *run);
+/* Call it once there is a plan: the first point is after step START. */
+void metrics_begin(struct run *run, uint64_t start);
 
 /* Handles a trainer's heartbeat. */
 void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,

@@ -328,6 +328,9 @@ json_t *summary_object(const struct run *run) {
     json_object_set_new(
         object, "steps_again",
         json_integer(run->lineage ? (json_int_t)run->lineage->again : 0));
+    json_object_set_new(
+        object, "adoptions",
+        json_integer(run->lineage ? (json_int_t)run->lineage->adoptions : 0));
     if (facts.checks_overflow) {
         summary_set_real(object, "loss_scale", facts.loss_scale);
         json_object_set_new(object, "skipped_steps",

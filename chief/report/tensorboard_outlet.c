@@ -29,7 +29,7 @@ static void tensorboard_outlet_stop(struct tensorboard_outlet *outlet,
 
 static void tensorboard_outlet_begin(void *self, const struct run *run) {
     struct tensorboard_outlet *outlet = self;
-    uint64_t start = run->plan.schedule.start;
+    uint64_t start = run->metrics.points.start;
     struct failure why;
     if (outlet->writer)
         tensorboard_outlet_stop(
@@ -37,7 +37,8 @@ static void tensorboard_outlet_begin(void *self, const struct run *run) {
             tensorboard_writer_detach(outlet->writer,
                                       run_tests_again(run) ? start : 0, &why),
             &why);
-    if ((run->plan.has_restored || rewind_is_second(run)) && outlet->writer)
+    if ((run->plan.has_restored || rewind_is_second(run) || run->term) &&
+        outlet->writer)
         tensorboard_outlet_stop(
             outlet, tensorboard_writer_restart(outlet->writer, start + 1, &why),
             &why);

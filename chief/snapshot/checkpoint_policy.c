@@ -32,8 +32,12 @@ enum status checkpoint_policy_open(struct run *run, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
     if (!dir)
         return STATUS_OK;
-    struct dir_lock_settings settings = {
-        .dir = dir, .run = run->id, .owner = "the chief", .log = run->log};
+    struct dir_lock_settings settings = {.dir = dir,
+                                         .run = run->id,
+                                         .owner = "the chief",
+                                         .keeps_dead =
+                                             rewind_may_be_adopted(run),
+                                         .log = run->log};
     enum status status = fs_info_make_folder(dir, why);
     if (!status)
         status = dir_lock_acquire(&run->checkpoints.dir_lock, &settings, why);
@@ -411,9 +415,13 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     bool found = false;
     if (!checkpoint->dir)
         return STATUS_OK;
+    enum status status =
+        dir_lock_settle(run->checkpoints.dir_lock, run->id, why);
+    if (status)
+        return status_context(why, "checkpoint.dir");
     if (checkpoint->resume == JOB_RESUME_NEVER && !rewind_is_second(run))
         return start_fresh(run, why);
-    enum status status = checkpoint_policy_find(run, &found, why);
+    status = checkpoint_policy_find(run, &found, why);
     if (status)
         return status;
     run->plan.has_restored = found;
@@ -441,6 +449,32 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     log_info(run->log, "run_resumed", "resuming from %s, epoch %llu",
              run->plan.restore_folder, (unsigned long long)resume_epoch(run));
     return STATUS_OK;
+}
+
+/* Deltas are against what the ps know as the base, which may be an older
+ * one than this: a full checkpoint is due before the next. */
+enum status checkpoint_policy_take_over(struct run *run, uint64_t step,
+                                        struct failure *why) {
+    struct run_checkpoints *own = &run->checkpoints;
+    const struct run_schedule *schedule = &run->plan.schedule;
+    const char *dir = run->job->checkpoint.dir;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    enum status status = dir_lock_settle(own->dir_lock, run->id, why);
+    if (!status)
+        status = checkpoint_list(dir, &steps, &count, why);
+    if (!status && count) {
+        own->has_saved = true;
+        own->saved = steps[count - 1];
+        checkpoint_folder(dir, own->saved, own->folder, sizeof own->folder);
+    }
+    free(steps);
+    own->requested = schedule->delta_every_steps > 0;
+    if (schedule->every_steps)
+        own->every_seen = step / schedule->every_steps;
+    if (schedule->delta_every_steps)
+        own->delta_every_seen = step / schedule->delta_every_steps;
+    return status;
 }
 
 /* A ps, or a trainer that keeps something, with a directory of its own cannot

@@ -55,6 +55,11 @@ void checkpoint_policy_close(struct run *run);
 enum status checkpoint_policy_find_start(struct run *run,
                                          struct failure *why) MUST_CHECK;
 
+/* RUN, which is adopted, was at STEP when it last had a chief: locks the
+ * directory for it, and goes on from its newest checkpoint. */
+enum status checkpoint_policy_take_over(struct run *run, uint64_t step,
+                                        struct failure *why) MUST_CHECK;
+
 /* Tells the ps which checkpoints are complete, and which is the base. */
 void checkpoint_policy_send_retained(struct run *run);
 

@@ -198,9 +198,10 @@ static enum status check_other(struct dir_lock *lock, int folder,
     const char *owner = find_holder(file, text, &here);
     if (owner)
         status = refuse_lock(owner, here, lock->settings.dir, why);
-    else if (!unlinkat(folder, name, 0) &&
-             !name[sizeof prefix - 1 + RUN_DIGITS])
+    else if (!name[sizeof prefix - 1 + RUN_DIGITS])
         lock->dead_run = strtoull(name + sizeof prefix - 1, NULL, 16);
+    if (!owner && !lock->settings.keeps_dead)
+        (void)unlinkat(folder, name, 0);
     close(file);
     return status;
 }
@@ -329,6 +330,27 @@ bool dir_lock_is_held(struct dir_lock *dir_lock) {
     bool held = is_current(dir_lock);
     pthread_mutex_unlock(&dir_lock->mutex);
     return held;
+}
+
+enum status dir_lock_settle(struct dir_lock *lock, uint64_t run,
+                            struct failure *why) {
+    if (!lock)
+        return STATUS_OK;
+    struct dir_lock before = *lock;
+    pthread_mutex_lock(&lock->mutex);
+    lock->settings.keeps_dead = false;
+    lock->settings.run = run;
+    checkpoint_run_file(lock->settings.dir, run, lock->path, sizeof lock->path);
+    enum status status = STATUS_OK;
+    if (strcmp(lock->path, before.path) != 0) {
+        lock->file = -1;
+        status = open_lock_file(lock, why);
+        dir_lock_unlock_file(&before);
+    }
+    if (!status && lock->locked)
+        status = check_others(lock, why);
+    pthread_mutex_unlock(&lock->mutex);
+    return status;
 }
 
 uint64_t dir_lock_dead_run(const struct dir_lock *lock) {

@@ -24,6 +24,8 @@ struct dir_lock_settings {
     const char *dir;
     uint64_t run;
     const char *owner; /* "ps 1": shown to a later run that is refused */
+    bool keeps_dead; /* a dead chief's file stays until dir_lock_settle: its run
+                        may go on */
     const struct log *log;
 };
 
@@ -58,6 +60,12 @@ bool dir_lock_is_held(struct dir_lock *lock);
 /* The run of a chief that has ended without releasing the directory of LOCK,
  * which may be NULL, before that was locked; 0: there was none. */
 uint64_t dir_lock_dead_run(const struct dir_lock *lock);
+
+/* LOCK, which may be NULL, is that of RUN from now on, its own run or one whose
+ * chief is dead. The files of other dead runs are removed. Fails as
+ * dir_lock_acquire. */
+enum status dir_lock_settle(struct dir_lock *lock, uint64_t run,
+                            struct failure *why) MUST_CHECK;
 
 /* For a reader of DIR: true if a live process of a run holds its lock. False if
  * that is unknown. */

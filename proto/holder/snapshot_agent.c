@@ -37,6 +37,8 @@ struct snapshot_agent {
     struct dir_lock *dir_lock; /* NULL: no checkpoint directory */
     pthread_mutex_t mutex;
     struct request request;     /* the latest one for a round */
+    uint64_t frozen;            /* for which the rounds are frozen; 0: none */
+    uint64_t void_id;           /* the last that is void; 0: none */
     atomic_uint_least64_t last; /* an interrupted run ends with it */
     bool has_base; /* there is a full checkpoint that deltas can be against */
 };
@@ -170,6 +172,7 @@ static void prepare(struct snapshot_agent *agent,
     const struct snapshot_agent_source *source = &agent->settings.source;
     Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    agent->frozen = command->id;
     prepared.id = command->id;
     prepared.highest = source->freeze(source->context);
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_PREPARED;
@@ -188,6 +191,17 @@ static void set_request(struct snapshot_agent *agent,
     pthread_mutex_unlock(&agent->mutex);
 }
 
+static void answer_void(struct snapshot_agent *agent, uint64_t id) {
+    Capstan__SnapshotReport report = CAPSTAN__SNAPSHOT_REPORT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    report.id = id;
+    report.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD;
+    report.error = "the chief was silent while it was agreed on";
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT;
+    control.snapshot_report = &report;
+    agent_send(agent, &control);
+}
+
 /* The id of a planned round means that no requested snapshot is needed: it is
  * the last one, or the freeze only served joiners. The command then only lifts
  * the freeze. */
@@ -195,6 +209,11 @@ static enum status take_snapshot(struct snapshot_agent *agent,
                                  const Capstan__Snapshot *command,
                                  struct failure *why) {
     const struct snapshot_agent_source *source = &agent->settings.source;
+    agent->frozen = 0;
+    if (command->id == agent->void_id) {
+        answer_void(agent, command->id);
+        return STATUS_OK;
+    }
     if (command->last)
         atomic_store(&agent->last, command->id);
     if (command->id < MESSAGE_REQUESTED_SNAPSHOT)
@@ -226,6 +245,34 @@ static void release(struct snapshot_agent *agent, uint64_t id) {
     agent->request.released |= id == agent->request.id;
     pthread_mutex_unlock(&agent->mutex);
     snapshots_release(agent->snapshots, id);
+}
+
+enum status snapshot_agent_lift(struct snapshot_agent *agent,
+                                struct failure *why) {
+    const struct snapshot_agent_source *source = &agent->settings.source;
+    if (!agent->frozen)
+        return STATUS_OK;
+    agent->void_id = agent->frozen;
+    agent->frozen = 0;
+    return source->hold_at(source->context, 0, false, why);
+}
+
+/* A planned round that a request was to replace is planned again, unless blocks
+ * of the request are held already. */
+enum status snapshot_agent_forget(struct snapshot_agent *agent,
+                                  struct failure *why) {
+    const struct snapshot_agent_source *source = &agent->settings.source;
+    pthread_mutex_lock(&agent->mutex);
+    bool has_begun =
+        agent->request.id && snapshots_has(agent->snapshots, agent->request.id);
+    if (has_begun)
+        agent->request.released = true;
+    else
+        agent->request = (struct request){0};
+    pthread_mutex_unlock(&agent->mutex);
+    snapshots_release_requested(agent->snapshots);
+    agent->frozen = agent->void_id = 0;
+    return source->hold_at(source->context, 0, false, why);
 }
 
 /* Removes what the chief cannot reach, as the folder is not shared. */

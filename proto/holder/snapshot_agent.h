@@ -81,6 +81,15 @@ bool snapshot_agent_due(struct snapshot_agent *agent, uint64_t version,
 /* The snapshot with which an interrupted run ends; 0: not yet known. */
 uint64_t snapshot_agent_last(const struct snapshot_agent *agent);
 
+/* The chief has been silent for long: rounds that are frozen for a snapshot go
+ * on, which that snapshot then lacks. */
+enum status snapshot_agent_lift(struct snapshot_agent *agent,
+                                struct failure *why) MUST_CHECK;
+
+/* Another chief leads the run: forgets the snapshots that were requested. */
+enum status snapshot_agent_forget(struct snapshot_agent *agent,
+                                  struct failure *why) MUST_CHECK;
+
 /* Handles the chief's snapshot commands and ignores all others. */
 enum status snapshot_agent_handle(struct snapshot_agent *agent,
                                   const Capstan__Control *command,

@@ -646,15 +646,30 @@ void snapshots_write(struct snapshots *all, uint64_t id, uint64_t step,
     pthread_mutex_unlock(&all->mutex);
 }
 
+/* The mutex is held. */
+static void end_retention(struct snapshots *all, struct snapshot *snapshot) {
+    snapshot->retained = false;
+    snapshot->abandoned = !snapshot->held;
+    pthread_cond_broadcast(&all->changed);
+    if (snapshot->stage == HELD || snapshot->end_reported)
+        snapshot_destroy(all, snapshot);
+}
+
 void snapshots_release(struct snapshots *all, uint64_t id) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = find_snapshot(all, id);
-    if (snapshot) {
-        snapshot->retained = false;
-        snapshot->abandoned = !snapshot->held;
-        pthread_cond_broadcast(&all->changed);
-        if (snapshot->stage == HELD || snapshot->end_reported)
-            snapshot_destroy(all, snapshot);
+    if (snapshot)
+        end_retention(all, snapshot);
+    pthread_mutex_unlock(&all->mutex);
+}
+
+void snapshots_release_requested(struct snapshots *all) {
+    struct snapshot *next;
+    pthread_mutex_lock(&all->mutex);
+    for (struct snapshot *snapshot = all->first; snapshot; snapshot = next) {
+        next = snapshot->next;
+        if (snapshot_is_requested(snapshot))
+            end_retention(all, snapshot);
     }
     pthread_mutex_unlock(&all->mutex);
 }

@@ -120,6 +120,9 @@ void snapshots_write(struct snapshots *snapshots, uint64_t id, uint64_t step,
  * blocks are not all held is not written, and not reported. */
 void snapshots_release(struct snapshots *snapshots, uint64_t id);
 
+/* The same for all that a chief has requested. */
+void snapshots_release_requested(struct snapshots *snapshots);
+
 struct snapshots_report {
     uint64_t id;
     Capstan__SnapshotReport__Outcome outcome;

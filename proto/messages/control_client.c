@@ -16,6 +16,7 @@
 #include "proto/messages/histograms.h"
 #include "proto/messages/launch_record.h"
 #include "proto/messages/process_report.h"
+#include "proto/messages/rejoin.h"
 #include "proto/messages/trace_sender.h"
 
 #include <stdio.h>
@@ -58,7 +59,12 @@ struct control_client {
     Capstan__Control loss;
     Capstan__Stop loss_stop;
     char loss_text[512]; /* "": it is there */
-    double chief_within; /* of the welcome */
+    double chief_within; /* these two of the welcome */
+    bool may_adopt;
+    struct rejoin rejoin;
+    uint64_t heard;      /* the step at which it has heard its chief */
+    int64_t orphaned_at; /* since when it trains on without its chief; 0: not */
+    bool is_rejoining;   /* another chief has its place */
     uint64_t chief_incarnation, job_digest;
     int64_t opened, last_received, last_join, last_heartbeat, last_wait_log;
     int64_t foreign_at, last_foreign_log; /* of foreign_server; 0: none */
@@ -240,6 +246,15 @@ static unsigned control_client_memory(struct control_client *client,
     return client->num_limits;
 }
 
+/* Is it in a run that a chief can adopt while it trains? */
+static bool can_rejoin(const struct control_client *client) {
+    const struct rejoin *rejoin = &client->rejoin;
+    return client->may_adopt && client->chief_within > 0 &&
+           (client->member->role == CLUSTER_PS
+                ? rejoin->plan && rejoin->view
+                : rejoin->model_spec && client->heartbeat.view);
+}
+
 static bool fill_past(const struct member_past *past, int64_t now,
                       Capstan__Past *message) {
     capstan__past__init(message);
@@ -287,6 +302,13 @@ static bool control_client_send_join(struct control_client *control_client,
     Capstan__Past past;
     if (fill_past(control_client->member->past, now, &past))
         join.past = &past;
+    Capstan__Rejoin again;
+    if (control_client->is_rejoining) {
+        rejoin_fill(&control_client->rejoin, &control_client->heartbeat,
+                    &again);
+        again.heard = control_client->heard;
+        join.rejoin = &again;
+    }
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
@@ -480,6 +502,7 @@ void control_client_close(struct control_client **where) {
     if (!client)
         return;
     message_free_control(&client->command);
+    rejoin_clear(&client->rejoin);
     trace_close(&client->process->trace);
     histograms_close(&client->process->histograms);
     channel_close(&client->channel);
@@ -537,6 +560,7 @@ static void record_stall(struct control_client *client, int64_t now) {
     client->last_step = now;
     deadline_shift(&client->last_received, stall, now);
     deadline_shift(&client->silence_logged, stall, now);
+    deadline_shift(&client->orphaned_at, stall, now);
     if (stall < deadline_warn_after(client->peer_limit) ||
         client->member->chief_inproc) /* the chief reports it */
         return;
@@ -582,6 +606,33 @@ static void lose_chief(struct control_client *client, const char *how) {
     client->loss.stop = &client->loss_stop;
 }
 
+/* The process trains on, and waits for its chief, or for the one that takes its
+ * place. What it has to tell is kept. */
+static void become_orphan(struct control_client *client, const char *how,
+                          int64_t now) {
+    if (client->orphaned_at)
+        return;
+    client->orphaned_at = now;
+    log_warning(client->process->log, "chief_awaited",
+                "%s %s: this process goes on without it, and waits up to %g s "
+                "(timeouts.chief) for the chief to be there again",
+                client->chief_name, how, client->chief_within);
+}
+
+static enum status fail_as_orphan(const struct control_client *client,
+                                  struct failure *why) {
+    return status_fail(why, FAILURE_PEER_SILENT,
+                       "%s did not answer within %.0f s (timeouts.chief); is "
+                       "it started, and does its host answer?",
+                       client->chief_name, client->chief_within);
+}
+
+static bool is_orphaned_for_long(const struct control_client *client,
+                                 int64_t now) {
+    return client->orphaned_at &&
+           now - client->orphaned_at > time_from_seconds(client->chief_within);
+}
+
 /* A chief that is silent for longer than DEADLINE ends this process, or is
  * awaited. */
 static enum status pass_silence(struct control_client *client,
@@ -593,7 +644,10 @@ static enum status pass_silence(struct control_client *client,
         return status;
     snprintf(how, sizeof how, "was silent for %.0f s (%s)",
              time_to_seconds(client->peer_limit), deadline->limit);
-    lose_chief(client, how);
+    if (can_rejoin(client))
+        become_orphan(client, how, time_now());
+    else
+        lose_chief(client, how);
     return STATUS_OK;
 }
 
@@ -617,7 +671,7 @@ static void log_silence(struct control_client *client,
 static void control_client_send_pending(struct control_client *client,
                                         int64_t now) {
     const struct channel_entry *entry;
-    while (!client->rejoins &&
+    while (!client->rejoins && !client->is_rejoining &&
            (entry = channel_next(&client->channel, now, RESEND_INTERVAL)))
         if (!multi_connect_commit(&client->multi_connect, entry->bytes,
                                   entry->size)) {
@@ -688,6 +742,15 @@ static void open_trace(struct control_client *client,
                     "this process has none");
 }
 
+/* The chief that is there does not know it: nothing else is of use to it. */
+static void step_rejoining(struct control_client *client, int64_t now) {
+    if (now - client->last_join < CONTROL_CLIENT_JOIN_INTERVAL)
+        return;
+    client->last_join = client->last_heartbeat = now;
+    control_client_look_up(client, now);
+    control_client_send_join(client, now);
+}
+
 enum status control_client_step(struct control_client *client, int64_t now,
                                 struct failure *why) {
     if (!client->joined)
@@ -696,9 +759,15 @@ enum status control_client_step(struct control_client *client, int64_t now,
     struct deadline deadline = control_client_chief_deadline(client);
     if (client->loss_text[0])
         return STATUS_OK; /* control_client_receive delivers it */
-    if (deadline_passed(&deadline, now))
+    if (is_orphaned_for_long(client, now))
+        return fail_as_orphan(client, why);
+    if (deadline_passed(&deadline, now) && !client->orphaned_at)
         return pass_silence(client, &deadline, why);
     log_silence(client, &deadline, now);
+    if (client->is_rejoining) {
+        step_rejoining(client, now);
+        return STATUS_OK;
+    }
     if (now - client->last_received > CONTROL_CLIENT_LOOKUP_INTERVAL)
         control_client_look_up(client, now);
     rejoin(client, now);
@@ -787,6 +856,7 @@ static void control_client_on_welcome(struct control_client *client,
     client->job_digest = message_job_digest(control->welcome->job);
     if (!client->member->chief_inproc && client->member->past)
         client->chief_within = control->welcome->chief_within;
+    client->may_adopt = control->welcome->may_adopt;
     client->last_step = time_now();
     client->process->run = control->run;
     client->channel.received = 0;
@@ -861,6 +931,26 @@ static void keep_saved(const struct control_client *client,
         past->saved = retain->steps[retain->n_steps - 1];
 }
 
+/* Does the chief that has the place of the last one adopt the run? */
+static bool is_adoption(const struct control_client *client,
+                        const Capstan__Control *control) {
+    return control->body_case == CAPSTAN__CONTROL__BODY_ADOPTED &&
+           client->is_rejoining && control->adopted->term > client->rejoin.term;
+}
+
+static void take_adoption(struct control_client *client,
+                          const Capstan__Control *control) {
+    client->chief_incarnation = control->incarnation;
+    client->is_rejoining = false;
+    if (!rejoin_begin_channel(&client->rejoin, control->adopted,
+                              &client->channel))
+        log_error(client->process->log, "message_dropped",
+                  "no memory for what the chief lacks");
+    log_info(client->process->log, "chief_replaced",
+             "%s is another process, which has adopted the run",
+             client->chief_name);
+}
+
 /* True if CONTROL is a command for the caller. */
 static bool accept(struct control_client *client,
                    const Capstan__Control *control, unsigned index,
@@ -877,7 +967,17 @@ static bool accept(struct control_client *client,
         control_client_on_welcome(client, control, index);
     if (!client->joined || control->run != client->process->run)
         return false;
+    if (is_adoption(client, control))
+        take_adoption(client, control);
+    if (control->incarnation != client->chief_incarnation)
+        return false;
+    if (client->may_adopt && client->member->role == CLUSTER_PS)
+        rejoin_note_received(&client->rejoin, control);
     client->last_received = now;
+    client->orphaned_at = 0;
+    client->heard = client->heartbeat.global_step > client->heartbeat.clock
+                        ? client->heartbeat.global_step
+                        : client->heartbeat.clock;
     client->rejoins = false;
     channel_acknowledge(&client->channel, control->ack);
     client->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
@@ -951,6 +1051,12 @@ enum status control_client_receive(struct control_client *client, int64_t now,
     const Capstan__Refusal *refusal = (*command)->refusal;
     bool is_other = is_of_another_chief(client, *command);
     *command = NULL;
+    if (is_other && !refusal->from_checkpoint && can_rejoin(client)) {
+        become_orphan(client, "has been started again", now);
+        client->is_rejoining = true;
+        client->last_join = now - CONTROL_CLIENT_JOIN_INTERVAL;
+        return STATUS_OK;
+    }
     if (is_other) {
         lose_chief(client, "has been started again");
         *command = &client->loss;
@@ -966,6 +1072,8 @@ void control_client_send_reliable(struct control_client *client,
     body->version = MESSAGE_VERSION;
     body->run = client->process->run;
     body->incarnation = client->process->incarnation;
+    if (client->may_adopt)
+        rejoin_note_sent(&client->rejoin, body);
     if (!channel_put(&client->channel, body))
         log_error(client->process->log, "message_dropped",
                   "no memory for a message to the chief");
@@ -1000,7 +1108,7 @@ Capstan__Heartbeat *control_client_heartbeat(struct control_client *client) {
 }
 
 void control_client_send_heartbeat(struct control_client *client) {
-    if (client->joined)
+    if (client->joined && !client->is_rejoining)
         control_client_send_one_heartbeat(client);
 }
 
@@ -1084,6 +1192,10 @@ enum status control_client_handle_stop(struct control_client *client,
     }
     log_info(log, "run_over", "the run is over: %s", stop->text);
     return STATUS_OK;
+}
+
+bool control_client_is_orphaned(const struct control_client *client) {
+    return client->orphaned_at;
 }
 
 bool control_client_is_joined(const struct control_client *control_client) {

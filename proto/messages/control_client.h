@@ -111,6 +111,9 @@ enum status control_client_handle_stop(struct control_client *client,
                                        const Capstan__Stop *stop,
                                        struct failure *why) MUST_CHECK;
 
+/* Is its chief silent or gone, and does it go on without it? */
+bool control_client_is_orphaned(const struct control_client *client);
+
 /* Has the chief sent a welcome? */
 bool control_client_is_joined(const struct control_client *client);
 

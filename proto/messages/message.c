@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <xxhash.h>
@@ -77,6 +78,11 @@ static bool has_utilization(const Capstan__Heartbeat *heartbeat) {
     return heartbeat->gpu_utilization >= 0 && heartbeat->gpu_utilization <= 100;
 }
 
+static bool has_rejoin(const Capstan__Rejoin *rejoin) {
+    return !rejoin || (rejoin->heartbeat && has_durations(rejoin->heartbeat) &&
+                       has_utilization(rejoin->heartbeat));
+}
+
 /* Whole records of known kinds, whose times can be added. */
 static bool has_records(const Capstan__Trace *trace) {
     const int64_t most = INT64_MAX / 8;
@@ -115,6 +121,10 @@ static enum status check_control(const Capstan__Control *control,
         !has_past(control->join->past))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a join after a run that is none");
+    if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN &&
+        !has_rejoin(control->join->rejoin))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a member that is in a run and has no heartbeat");
     if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
         !is_complete(control->points))
         return status_fail(why, FAILURE_BAD_MESSAGE,
@@ -182,6 +192,18 @@ enum status message_check_view(const Capstan__View *view, uint32_t ranks,
                                r, slot->role, CLUSTER_ROLES - 1);
     }
     return STATUS_OK;
+}
+
+Capstan__Control *message_copy_control(const Capstan__Control *control) {
+    size_t size = capstan__control__get_packed_size(control);
+    uint8_t *bytes = malloc(size + 1);
+    Capstan__Control *copy = NULL;
+    if (bytes) {
+        capstan__control__pack(control, bytes);
+        copy = capstan__control__unpack(NULL, size, bytes);
+    }
+    free(bytes);
+    return copy;
 }
 
 void message_free_control(Capstan__Control **control) {

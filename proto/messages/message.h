@@ -59,6 +59,9 @@ enum status message_read_control(Capstan__Control **out, const void *bytes,
 enum status message_check_view(const Capstan__View *view, uint32_t ranks,
                                struct failure *why) MUST_CHECK;
 
+/* A copy that the caller frees by message_free_control; NULL: no memory. */
+Capstan__Control *message_copy_control(const Capstan__Control *control);
+
 /* Frees *CONTROL (may be NULL) and clears it. */
 void message_free_control(Capstan__Control **control);
 

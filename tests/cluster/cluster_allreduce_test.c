@@ -9,7 +9,6 @@
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
-#include <glob.h>
 #include <math.h>
 #include <signal.h>
 
@@ -243,17 +242,6 @@ TEST(a_killed_rank_ends_all_with_138_and_is_named) {
     }
 }
 
-static void await_file(const struct cluster_run *run, const char *pattern) {
-    int64_t deadline = time_now() + CLUSTER_RUN_DEADLINE * TIME_S;
-    glob_t found;
-    const char *path = cluster_run_path(run, pattern);
-    while (glob(path, 0, NULL, &found)) {
-        assert_true(time_now() < deadline);
-        cluster_fixture_sleep(0.001);
-    }
-    globfree(&found);
-}
-
 /* The file is large enough to be still under way when it is seen, and nothing
  * else is waited for at the end. Among other tests, ranks of this size have
  * stood still for 7 s. */
@@ -267,7 +255,8 @@ TEST(rank_0_killed_at_the_last_checkpoint_is_named) {
                          " \"timeouts\": {\"peer\": 10}}");
     cluster_fixture_describe(&fixture, run, 1, 0, 2);
     cluster_fixture_start_all(&fixture);
-    await_file(run, "checkpoint/step-*/*");
+    cluster_fixture_await_file(run, "checkpoint/step-*/*",
+                               CLUSTER_RUN_DEADLINE);
     cluster_run_signal(fixture.tasks[1].process, SIGKILL);
     cluster_fixture_expect_soon(&fixture, 1, RETRY);
     cluster_fixture_expect_logged(fixture.tasks[2].process, "worker 0 on host");

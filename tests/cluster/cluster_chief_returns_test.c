@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chief dies, its members wait for the one that takes its place, and the run
- * goes on from its newest checkpoint: its weights are those of a run in which
+/* A chief dies. One that coordinates is not missed: the run goes on, and the
+ * one that takes its place adopts it. For another one the members wait, and go
+ * back to the newest checkpoint. The weights are those of a run in which
  * nothing died. */
 #define STATE struct cluster_run *run
 
@@ -62,6 +63,17 @@ static void expect_times_back(struct cluster_process *process, int times) {
                 0);
 }
 
+/* TIMES by chiefs, while the run went on: nothing is computed twice. */
+static void expect_adopted(struct cluster_process *process, int times) {
+    const json_t *summary = cluster_run_json(process);
+    assert_int_equal(json_integer_value(json_object_get(summary, "rewinds")),
+                     0);
+    assert_int_equal(
+        json_integer_value(json_object_get(summary, "steps_again")), 0);
+    assert_int_equal(json_integer_value(json_object_get(summary, "adoptions")),
+                     times);
+}
+
 static void run_undisturbed(struct cluster_run *run) {
     cluster_run_expect(start_two_ps(run, "a", WORDS("--json")), 0, LONG);
 }
@@ -73,8 +85,16 @@ static void expect_the_same_end(struct cluster_run *run,
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
+static void expect_the_same_end_after(struct cluster_run *run,
+                                      struct cluster_process *process,
+                                      int adoptions) {
+    cluster_run_expect(process, 0, LONG);
+    expect_adopted(process, adoptions);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
 /* Whatever checkpoint.resume says. */
-TEST(local_starts_its_chief_again_and_the_weights_are_the_same) {
+TEST(local_starts_its_chief_again_and_the_run_has_gone_on) {
     cluster_run_job(run, JOB);
     run_undisturbed(run);
     struct cluster_process *local =
@@ -85,9 +105,8 @@ TEST(local_starts_its_chief_again_and_the_weights_are_the_same) {
     cluster_run_await_soon(local,
                            "chief was killed by signal 9 (Killed): it is "
                            "started again (1 of 10)");
-    cluster_run_await_soon(local, "wait for its chief, which is gone");
-    cluster_run_await_soon(local, "after the loss of its chief, whose place");
-    expect_the_same_end(run, local, 1);
+    cluster_run_await_soon(local, "has gone on without its chief");
+    expect_the_same_end_after(run, local, 1);
 }
 
 TEST(a_chief_of_all_reduce_is_started_again_too) {
@@ -119,8 +138,8 @@ TEST(a_chief_may_die_before_the_first_checkpoint) {
     pid_t chief = await_chief(local);
     cluster_run_await_soon(local, "step 100/");
     kill_process(chief);
-    cluster_run_await_soon(local, "the run goes on after step 0");
-    expect_the_same_end(run, local, 1);
+    cluster_run_await_soon(local, "has gone on without its chief");
+    expect_the_same_end_after(run, local, 1);
 }
 
 TEST(a_chief_may_die_while_its_members_join) {
@@ -135,7 +154,7 @@ TEST(a_chief_may_die_while_its_members_join) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
-/* The second time nobody has joined the one that came back. */
+/* The second one has adopted nothing yet. */
 TEST(a_chief_may_die_twice_in_a_row) {
     cluster_run_job(run, JOB);
     run_undisturbed(run);
@@ -145,8 +164,22 @@ TEST(a_chief_may_die_twice_in_a_row) {
     kill_process(chief);
     kill_process(await_chief(local));
     cluster_run_await_soon(local, "(2 of 10)");
-    cluster_run_await_soon(local, "wait for its chief, which is gone");
-    expect_the_same_end(run, local, 1);
+    cluster_run_await_soon(local, "has gone on without its chief");
+    expect_the_same_end_after(run, local, 1);
+}
+
+TEST(a_chief_that_has_adopted_the_run_may_die_too) {
+    cluster_run_job(run, JOB);
+    run_undisturbed(run);
+    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    pid_t chief = await_chief(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    for (int i = 0; i < 2; i++) {
+        kill_process(chief);
+        chief = await_chief(local);
+        cluster_run_await_soon(local, "has gone on without its chief");
+    }
+    expect_the_same_end_after(run, local, 2);
 }
 
 /* Its members have left their run, and are in no other. */
@@ -212,7 +245,7 @@ TEST(a_chief_whose_restarts_are_used_up_ends_the_run) {
     cluster_run_await_soon(local, "chief: checkpoint ");
     kill_process(chief);
     chief = await_chief(local);
-    cluster_run_await_soon(local, "the run goes on after step ");
+    cluster_run_await_soon(local, "has gone on without its chief");
     kill_process(chief);
     cluster_run_await_soon(local, "(--max-restarts)");
     cluster_run_expect_soon(local, 128 + SIGKILL);
@@ -255,7 +288,10 @@ static void kill_chief_by_hand(const struct cluster_fixture *fixture) {
     cluster_run_expect_soon(chief, 128 + SIGKILL);
 }
 
-static void expect_return_by_hand(struct cluster_run *run, const char *more) {
+/* MORE is a part of the job; the chief's log and its members' have WORDS. */
+static void expect_return_by_hand(struct cluster_run *run, const char *more,
+                                  const char *chief_logs,
+                                  const char *member_logs) {
     struct cluster_fixture fixture;
     job_by_hand(run, "a", more);
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
@@ -265,23 +301,31 @@ static void expect_return_by_hand(struct cluster_run *run, const char *more) {
     cluster_fixture_start_all(&fixture);
     kill_chief_by_hand(&fixture);
     struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
-    cluster_run_await_soon(chief, "wait for its chief, which is gone");
+    cluster_run_await_soon(chief, chief_logs);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
-    expect_times_back(chief, 1);
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
     for (unsigned t = 1; t < fixture.count; t++)
-        cluster_fixture_expect_logged(fixture.tasks[t].process,
-                                      "has been started again: this process "
-                                      "leaves its run, keeps");
+        cluster_fixture_expect_logged(fixture.tasks[t].process, member_logs);
 }
 
 TEST(a_chief_that_coordinates_is_started_again_by_hand) {
-    expect_return_by_hand(run, "\"chief\": \"coordinate\"");
+    expect_return_by_hand(run, "\"chief\": \"coordinate\"",
+                          "has gone on without its chief",
+                          "has been started again: this process goes on "
+                          "without it");
+}
+
+TEST(a_chief_that_coordinates_is_started_again_with_clipping) {
+    expect_return_by_hand(
+        run, "\"chief\": \"coordinate\", \"gradient_clipping\": 0.5",
+        "has gone on without its chief", "which has adopted the run");
 }
 
 TEST(a_chief_that_trains_is_started_again_by_hand) {
-    expect_return_by_hand(run,
-                          "\"chief\": \"train\", \"train_batch_size\": 30");
+    expect_return_by_hand(
+        run, "\"chief\": \"train\", \"train_batch_size\": 30",
+        "wait for its chief, which is gone",
+        "has been started again: this process leaves its run, keeps");
 }
 
 /* They have noticed its silence before it is there again. */
@@ -297,7 +341,86 @@ TEST(members_wait_for_a_chief_that_is_long_away) {
     }
     cluster_fixture_start(&fixture, 0);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
-    expect_times_back(fixture.tasks[0].process, 1);
+    expect_adopted(fixture.tasks[0].process, 1);
+}
+
+/* Nobody computes anything twice with staleness either. */
+TEST(a_run_with_staleness_goes_on_without_its_chief) {
+    struct cluster_fixture fixture;
+    start_by_hand(
+        run, &fixture,
+        "\"chief\": \"coordinate\", \"strategy\": {\"staleness\": 2}");
+    kill_chief_by_hand(&fixture);
+    cluster_fixture_start(&fixture, 0);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(fixture.tasks[0].process, 1);
+}
+
+/* Of an evaluation whose parts the chief before had in part nobody waits for
+ * the rest. */
+TEST(epochs_may_end_while_the_chief_is_away) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture,
+                  "\"chief\": \"coordinate\", \"data\": {\"test\": null}");
+    kill_chief_by_hand(&fixture);
+    cluster_fixture_await_file(run, "b/step-00000[3-5]*/*of-2*", LONG);
+    cluster_fixture_start(&fixture, 0);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(fixture.tasks[0].process, 1);
+}
+
+/* All of its members wait at the end. */
+TEST(a_run_may_end_while_its_chief_is_away) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture, "\"chief\": \"coordinate\"");
+    kill_chief_by_hand(&fixture);
+    cluster_fixture_await_file(run, "b/step-000006000/*of-2*", LONG);
+    cluster_fixture_start(&fixture, 0);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(fixture.tasks[0].process, 1);
+}
+
+/* Starts a run by hand, kills its chief and task INDEX of TYPE, and starts the
+ * chief again: FIXTURE. Returns the place of that task. */
+static unsigned kill_both_by_hand(struct cluster_run *run,
+                                  struct cluster_fixture *fixture,
+                                  const char *type, unsigned index) {
+    start_by_hand(run, fixture,
+                  "\"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2}");
+    kill_chief_by_hand(fixture);
+    unsigned place = cluster_fixture_find(fixture, type, index);
+    cluster_run_signal(fixture->tasks[place].process, SIGKILL);
+    cluster_run_expect_soon(fixture->tasks[place].process, 128 + SIGKILL);
+    cluster_fixture_start(fixture, 0);
+    return place;
+}
+
+TEST(a_worker_may_die_while_the_chief_is_away) {
+    struct cluster_fixture fixture;
+    unsigned worker = kill_both_by_hand(run, &fixture, "worker", 1);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    cluster_run_await_soon(chief, "has gone on without its chief");
+    cluster_run_await_soon(chief, "worker 1 on host (unknown) (pid 0) is gone");
+    cluster_fixture_expect(&fixture, worker, 0, LONG);
+    expect_adopted(chief, 1);
+}
+
+TEST(a_worker_that_is_started_again_meanwhile_joins_after_it) {
+    struct cluster_fixture fixture;
+    unsigned worker = kill_both_by_hand(run, &fixture, "worker", 1);
+    cluster_fixture_start(&fixture, worker);
+    cluster_run_await_soon(fixture.tasks[0].process, "worker 1 joined from");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+}
+
+TEST(a_ps_may_die_while_the_chief_is_away) {
+    struct cluster_fixture fixture;
+    unsigned ps = kill_both_by_hand(run, &fixture, "ps", 1);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    cluster_run_await_soon(chief, "as ps 1 has not answered");
+    cluster_fixture_start(&fixture, ps);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(chief, 1);
 }
 
 TEST(a_chief_that_does_not_come_back_ends_its_members_by_name) {

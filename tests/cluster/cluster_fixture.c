@@ -4,6 +4,7 @@
 #include "core/base/time.h"
 #include "tests/lib/test.h"
 
+#include <glob.h>
 #include <poll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -39,6 +40,18 @@ void cluster_fixture_sleep(double seconds) {
     assert_int_equal(timerfd_settime(timer, 0, &when, NULL), 0);
     assert_int_equal(poll(&item, 1, -1), 1);
     close(timer);
+}
+
+void cluster_fixture_await_file(const struct cluster_run *run,
+                                const char *pattern, double seconds) {
+    int64_t deadline = time_now() + time_from_seconds(seconds);
+    glob_t found;
+    const char *path = cluster_run_path(run, pattern);
+    while (glob(path, 0, NULL, &found)) {
+        assert_true(time_now() < deadline);
+        cluster_fixture_sleep(0.001);
+    }
+    globfree(&found);
 }
 
 void cluster_fixture_caller(char path[PATH_MAX]) {

@@ -34,6 +34,10 @@ unsigned cluster_fixture_repeats(unsigned each);
 /* Lets time pass, by a timer. */
 void cluster_fixture_sleep(double seconds);
 
+/* Awaits a file of FOLDER that matches PATTERN. */
+void cluster_fixture_await_file(const struct cluster_run *run,
+                                const char *pattern, double seconds);
+
 /* Writes the path of tests/library/caller.c's program, beside capstan's. */
 void cluster_fixture_caller(char path[PATH_MAX]);
 

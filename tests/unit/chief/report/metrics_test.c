@@ -112,7 +112,7 @@ static void adds_trainer(struct metrics_fixture *measured) {
     measured->run.roster.slots[1] =
         (struct roster_slot){.state = ROSTER_HELD, .rank = 1};
     measured->trainers[0].from = measured->trainers[1].from = 1;
-    metrics_begin(&measured->run);
+    metrics_begin(&measured->run, measured->run.plan.schedule.start);
 }
 
 /* Trainer RANK has reached STEP: 4 samples of LOSS each since its last; NAN:
@@ -142,7 +142,7 @@ TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
     struct layout layout = {.elements = 1};
     measured->run.plan.layout = &layout;
     measured->trainers[0].from = 1;
-    metrics_begin(&measured->run);
+    metrics_begin(&measured->run, measured->run.plan.schedule.start);
     reaches(measured, 0, 10, 2);
     assert_true(sample_at(measured, time_now(), METRIC_TRAIN_LOSS) == 2);
     reaches(measured, 0, 20, NAN);
@@ -159,7 +159,7 @@ TEST_WITH(metrics_fixture_setup, metrics_fixture_teardown,
     struct run *run = &measured->run;
     run->plan.layout = &layout;
     run->plan.schedule.start = run->plan.schedule.total;
-    metrics_begin(run);
+    metrics_begin(run, run->plan.schedule.start);
     metrics_end(run);
     assert_int_equal(run->metrics.latest.unix_ms, 0);
     run->plan.schedule.start = 0;

@@ -114,6 +114,7 @@ TEST(a_run_that_was_over_has_one_last_evaluation) {
         outlet.close(outlet.self);
         measured->run.plan.has_restored = true;
         measured->run.plan.schedule.start = 20;
+        measured->run.metrics.points.start = 20;
         measured->run.plan.schedule.total = 20;
         rename_file(i);
         assert_string_equal(event_files_text(folder, "train/loss"),

@@ -150,6 +150,34 @@ static void leave_lock(const char *dir, uint64_t run) {
     assert_int_equal(end, 0);
 }
 
+/* A ps of the run, which has none but its chief's file, still has the directory
+ * while another chief decides whether it goes on with the run. */
+TEST(a_dead_chiefs_file_stays_until_another_one_has_decided) {
+    static const struct {
+        uint64_t run;
+        bool is_held;
+    } cases[] = {{ONE, true}, {TWO, false}};
+    for (unsigned i = 0; i < 2; i++) {
+        struct dir_lock_settings settings = {
+            .dir = dir, .run = TWO, .owner = "the chief", .keeps_dead = true};
+        struct dir_lock *chief, *ps;
+        bool shares;
+        leave_lock(dir, ONE);
+        ps = lock_in_child(dir, ONE, &shares);
+        assert_true(shares);
+        assert_ok(dir_lock_acquire(&chief, &settings, &why));
+        assert_int_equal(dir_lock_dead_run(chief), ONE);
+        assert_true(dir_lock_is_held(ps));
+        assert_ok(dir_lock_settle(chief, cases[i].run, &why));
+        assert_int_equal(dir_lock_is_held(ps), cases[i].is_held);
+        assert_true(dir_lock_is_held(chief));
+        assert_int_equal(checkpoint_fixture_entries(dir), 1);
+        dir_lock_release(&chief);
+        dir_lock_release(&ps);
+        assert_int_equal(checkpoint_fixture_entries(dir), 0);
+    }
+}
+
 TEST(another_users_lock_on_a_dead_runs_file_refuses_nobody) {
     char path[PATH_MAX];
     struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};

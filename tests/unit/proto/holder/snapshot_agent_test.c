@@ -258,6 +258,44 @@ TEST(a_requested_round_is_agreed_on_held_and_written) {
     assert_false(snapshots_has(snapshots, REQUESTED));
 }
 
+/* A chief that was only silent names the round afterwards. */
+TEST(rounds_go_on_without_a_silent_chief_and_its_snapshot_is_void) {
+    open_agent(fixture);
+    fixture->version = 8;
+    assert_ok(snapshot_agent_lift(fixture->agent, &failure));
+    prepare(fixture);
+    fixture->hold_at = 99;
+    assert_ok(snapshot_agent_lift(fixture->agent, &failure));
+    assert_int_equal(fixture->hold_at, 0);
+    command(fixture, (Capstan__Snapshot){.id = REQUESTED, .round = 9});
+    assert_int_equal(fixture->num_sent, 2);
+    assert_int_equal(fixture->sent[1].outcome, NOT_HELD);
+    assert_int_equal(fixture->hold_at, 0);
+}
+
+/* Round 9 of every 9 is then planned as it was before the request. */
+TEST(another_chief_has_none_of_the_snapshots_that_were_requested) {
+    fixture->plan.run_schedule.checkpoints = true;
+    fixture->plan.run_schedule.epoch_batches = TOTAL;
+    fixture->plan.run_schedule.accumulation = 1;
+    fixture->plan.run_schedule.every_steps = 9;
+    open_agent(fixture);
+    fixture->version = 8;
+    command(fixture, (Capstan__Snapshot){.id = REQUESTED, .retain = true});
+    await_sent(fixture, 1);
+    command(fixture, (Capstan__Snapshot){
+                         .id = REQUESTED + 1, .round = 9, .write = true});
+    fixture->hold_at = 99;
+    assert_ok(snapshot_agent_forget(fixture->agent, &failure));
+    assert_int_equal(fixture->hold_at, 0);
+    assert_false(
+        snapshots_has(snapshot_agent_snapshots(fixture->agent), REQUESTED));
+    reach_all(fixture, 9);
+    await_sent(fixture, 2);
+    assert_int_equal(fixture->sent[1].id, 9);
+    assert_int_equal(fixture->sent[1].outcome, WRITTEN);
+}
+
 /* With staleness: the step is known when it is held. */
 TEST(a_snapshot_of_now_is_written_when_the_order_follows) {
     open_agent(fixture);

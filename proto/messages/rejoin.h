@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a member keeps for a chief that takes the place of its own and adopts
+ * the run: what it tells that one of itself, and what it has told the one that
+ * is gone and no manifest has yet. Pure: messages in, messages out. */
+#ifndef CAPSTAN_REJOIN_H
+#define CAPSTAN_REJOIN_H
+
+#include "proto/messages/channel.h"
+#include "proto/messages/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* At most this many parts of checkpoints that are not complete; the oldest are
+ * dropped, and their checkpoints with them. */
+enum { REJOIN_REPORTS = 16 };
+
+struct rejoin {
+    uint64_t term; /* of the last chief that has adopted the run; 0: none */
+    Capstan__Control *plan, *view; /* as received; NULL: not yet */
+    Capstan__Control *model_spec;  /* the last of each as sent; NULL: */
+    Capstan__Control *finished, *sums, *interrupted; /* it was not */
+    Capstan__Control *reports[REJOIN_REPORTS];       /* of planned snapshots */
+    uint32_t num_reports;
+};
+
+/* Frees what REJOIN has, not the struct. */
+void rejoin_clear(struct rejoin *rejoin);
+
+/* CONTROL was received from the chief, or is sent to it in order. */
+void rejoin_note_received(struct rejoin *rejoin,
+                          const Capstan__Control *control);
+void rejoin_note_sent(struct rejoin *rejoin, const Capstan__Control *control);
+
+/* Fills MESSAGE, which borrows from REJOIN and from HEARTBEAT. */
+void rejoin_fill(const struct rejoin *rejoin, Capstan__Heartbeat *heartbeat,
+                 Capstan__Rejoin *message);
+
+/* A chief has ADOPTED the run: in place of what CHANNEL has for the one before,
+ * it gets what the new one lacks. Points are dropped, and answers to orders of
+ * the old one. False: no memory for all. */
+bool rejoin_begin_channel(struct rejoin *rejoin,
+                          const Capstan__Adopted *adopted,
+                          struct channel *channel);
+
+#endif
