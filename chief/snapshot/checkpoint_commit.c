@@ -261,6 +261,8 @@ static void record_written(struct run *run,
     rewind_keep_counts(run, snapshot->step);
     if (run->phase >= RUN_STOPPING && run->end_step < run->checkpoints.saved)
         run->end_step = run->checkpoints.saved;
+    if (run->term)
+        snapshot_coordinator_drop_before(run, snapshot->step);
     run->checkpoints.last_problem[0] = 0;
     if (commit->prune_status)
         log_warning(run->log, "checkpoint_removal_failed",

@@ -426,6 +426,20 @@ static void release_if_finished(struct run *run,
     snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
 }
 
+void snapshot_coordinator_drop_before(struct run *run, uint64_t step) {
+    for (uint32_t i = 0; i < run->snapshots.count; i++) {
+        struct run_snapshot *snapshot = &run->snapshots.items[i];
+        if (!snapshot->progress.stage || snapshot->complete ||
+            snapshot->written || snapshot->id >= MESSAGE_REQUESTED_SNAPSHOT ||
+            snapshot->step >= step)
+            continue;
+        snprintf(snapshot->problem, sizeof snapshot->problem,
+                 "a part of it was not reported");
+        checkpoint_policy_discard(run, snapshot);
+        snapshot->progress.stage = SNAPSHOT_ROUND_IDLE;
+    }
+}
+
 bool snapshot_coordinator_abandon(struct run *run) {
     bool any = false;
     for (uint32_t i = 0; i < run->snapshots.count; i++) {

@@ -91,6 +91,11 @@ struct run_snapshot *snapshot_coordinator_next_complete(struct run *run);
 /* SNAPSHOT's manifest is written, or its commit has failed. */
 void snapshot_coordinator_saved(struct run *run, struct run_snapshot *snapshot);
 
+/* The checkpoint of STEP is complete. A holder reports in order, so that parts
+ * of planned ones before it which are not here do not come: some were of a
+ * chief before this one. */
+void snapshot_coordinator_drop_before(struct run *run, uint64_t step);
+
 /* No trainer closes rounds any more: abandons requested snapshots that wait for
  * one. True when there was one. */
 bool snapshot_coordinator_abandon(struct run *run);

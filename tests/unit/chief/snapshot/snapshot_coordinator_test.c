@@ -119,6 +119,17 @@ TEST(what_holds_nothing_reports_nothing) {
     assert_null(snapshot_coordinator_find(run, 5));
 }
 
+/* The chief before had the other part of 4. */
+TEST(a_planned_round_whose_parts_do_not_come_ends_with_the_next) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    report(run, 0, 4, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN);
+    report(run, 0, 8, CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN);
+    snapshot_coordinator_drop_before(run, 8);
+    assert_null(snapshot_coordinator_find(run, 4));
+    assert_non_null(snapshot_coordinator_find(run, 8));
+    assert_contains(run->checkpoints.last_problem, "was not reported");
+}
+
 static void tables(struct run *run) {
     struct parameter parameter = {.name = "w", .num_dims = 1, .dims = {8}};
     struct table of[] = {{.name = "e1", .dim = 2}, {.name = "e2", .dim = 2}};
