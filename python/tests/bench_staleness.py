@@ -4,7 +4,8 @@
 bench_staleness.py images|text [SEED...]: 2 and 4 workers, staleness 4 and "inf",
 rates r, r / 2 and r / workers. "images" is the network of fashion_mnist.py and SGD
 with momentum 0.9; "text" is a transformer that tells the next byte of the texts in
-/usr/share/doc, and Adam. One line of JSON for each run, of EPOCHS (2) epochs.
+/usr/share/doc, and Adam. One line of JSON for each run, of EPOCHS (2) epochs of
+SAMPLES (16000) samples.
 
 bench_staleness.py images|text alone LATE RATE SEED: the same in one process
 without Capstan, each step with the gradient of the weights LATE steps before: what
@@ -31,7 +32,9 @@ TEXT = 4 << 20  # bytes, of which the last 32nd is the test's
 
 
 class Images:
-    rate, samples, tested = 0.01, 16000, 4000
+    rate = 0.01
+    samples = int(os.environ.get("SAMPLES", 16000))
+    tested = min(samples // 4, 10000)
     epochs = int(os.environ.get("EPOCHS", 2))
 
     def __init__(self) -> None:
@@ -59,7 +62,7 @@ class Images:
 
 
 class Text(Images):
-    rate, samples = 0.002, 16000
+    rate = 0.002
 
     def __init__(self) -> None:
         import torch
