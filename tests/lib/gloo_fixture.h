@@ -59,9 +59,9 @@ void gloo_fixture_expect_failed_rank(struct rendezvous_fake *rendezvous,
 void gloo_fixture_expect_call(struct rendezvous_fake *rendezvous, uint32_t rank,
                               enum status status, const struct failure *why);
 
-/* In a rank's process: BYTES of DATA are results. */
-void gloo_fixture_record_bits(struct rank_result *end, const void *data,
-                              size_t bytes);
+/* In a rank's process: COUNT values of DATA are results. */
+void gloo_fixture_record_bits(struct rank_result *end, const float *data,
+                              size_t count);
 
 /* What RANK brings at element I: both signs, many magnitudes. */
 float gloo_fixture_value(uint32_t rank, size_t i);

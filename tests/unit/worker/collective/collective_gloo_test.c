@@ -73,6 +73,16 @@ GLOO_TEST(ranks_that_prove_themselves_sum_to_the_same_bits) {
     }
 }
 
+/* Ranks of a group of FIXTURE that each play PART. What they wait for is time
+ * that groups spend beside each other. */
+static struct rendezvous_fake *start_group(const struct gloo_fixture *fixture,
+                                           gloo_fixture_body *part) {
+    struct rendezvous_fake *rendezvous = rendezvous_fake_open();
+    for (uint32_t rank = 0; rank < fixture->size; rank++)
+        rendezvous_fake_start(rendezvous, rank, part, fixture);
+    return rendezvous;
+}
+
 /* Connects with rank 1, or tells why not. */
 static void meet_once(struct rendezvous_fake *rendezvous, uint32_t rank,
                       const void *context) {
@@ -85,20 +95,21 @@ static void meet_once(struct rendezvous_fake *rendezvous, uint32_t rank,
 GLOO_TEST(a_rank_with_another_key_or_none_is_refused) {
     void (*const prepares[])(uint32_t, struct collective_settings *) = {
         give_another_key, give_no_key};
+    struct rendezvous_fake *groups[2];
     for (int i = 0; i < 2; i++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
                                        .size = 2,
                                        .timeout = 2,
                                        .prepare = prepares[i]};
-        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
-        for (uint32_t rank = 0; rank < 2; rank++)
-            rendezvous_fake_start(rendezvous, rank, meet_once, &fixture);
-        rendezvous_fake_await_exit(rendezvous, 0);
-        assert_int_equal(rendezvous->ends[0].status, STATUS_RETRY);
-        assert_contains(rendezvous->ends[0].text, "does not prove");
-        rendezvous_fake_await_exit(rendezvous, 1);
-        rendezvous_fake_close(&rendezvous);
+        groups[i] = start_group(&fixture, meet_once);
+    }
+    for (int i = 0; i < 2; i++) {
+        rendezvous_fake_await_exit(groups[i], 0);
+        assert_int_equal(groups[i]->ends[0].status, STATUS_RETRY);
+        assert_contains(groups[i]->ends[0].text, "does not prove");
+        rendezvous_fake_await_exit(groups[i], 1);
+        rendezvous_fake_close(&groups[i]);
     }
 }
 
@@ -108,10 +119,8 @@ GLOO_TEST(a_killed_rank_is_named_by_all_within_seconds) {
                                        .shm = transports_of(state),
                                        .size = size,
                                        .timeout = 600};
-        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
-        for (uint32_t i = 0; i < size; i++)
-            rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
-                                  &fixture);
+        struct rendezvous_fake *rendezvous =
+            start_group(&fixture, gloo_fixture_call_forever);
         assert_true(rendezvous_fake_await_arrivals(rendezvous, size));
         int64_t killed = time_now();
         kill(rendezvous->pids[1], SIGKILL);
@@ -133,22 +142,23 @@ static int64_t longest_wait(const struct rendezvous_fake *rendezvous,
 }
 
 GLOO_TEST(a_stopped_rank_is_named_by_all_at_the_timeout) {
+    struct rendezvous_fake *groups[6];
+    int64_t stopped[6];
     for (uint32_t size = 2; size <= 5; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
                                        .size = size,
                                        .timeout = 2};
-        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
-        for (uint32_t i = 0; i < size; i++)
-            rendezvous_fake_start(rendezvous, i, gloo_fixture_call_forever,
-                                  &fixture);
-        assert_true(rendezvous_fake_await_arrivals(rendezvous, size));
-        int64_t stopped = time_now();
-        kill(rendezvous->pids[1], SIGSTOP);
-        gloo_fixture_expect_failed_rank(rendezvous, size, 1, "did not come");
-        assert_true(longest_wait(rendezvous, size) > 19 * TIME_S / 10);
-        assert_true(time_now() - stopped < 20 * TIME_S);
-        rendezvous_fake_close(&rendezvous);
+        groups[size] = start_group(&fixture, gloo_fixture_call_forever);
+        assert_true(rendezvous_fake_await_arrivals(groups[size], size));
+        stopped[size] = time_now();
+        kill(groups[size]->pids[1], SIGSTOP);
+    }
+    for (uint32_t size = 2; size <= 5; size++) {
+        gloo_fixture_expect_failed_rank(groups[size], size, 1, "did not come");
+        assert_true(longest_wait(groups[size], size) > 19 * TIME_S / 10);
+        assert_true(time_now() - stopped[size] < 20 * TIME_S);
+        rendezvous_fake_close(&groups[size]);
     }
 }
 
@@ -173,16 +183,17 @@ static void run_until_closed(struct rendezvous_fake *rendezvous, uint32_t rank,
 
 /* Though it lives: nobody has waited for as long as they may. */
 GLOO_TEST(a_closed_connection_is_not_a_timeout) {
+    struct rendezvous_fake *groups[5];
     for (uint32_t size = 2; size <= 4; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
                                        .size = size,
                                        .timeout = 500};
-        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
-        for (uint32_t i = 0; i < size; i++)
-            rendezvous_fake_start(rendezvous, i, run_until_closed, &fixture);
-        gloo_fixture_expect_failed_rank(rendezvous, size, 1, "was lost");
-        rendezvous_fake_close(&rendezvous);
+        groups[size] = start_group(&fixture, run_until_closed);
+    }
+    for (uint32_t size = 2; size <= 4; size++) {
+        gloo_fixture_expect_failed_rank(groups[size], size, 1, "was lost");
+        rendezvous_fake_close(&groups[size]);
     }
 }
 
@@ -207,17 +218,18 @@ static void come_late(struct rendezvous_fake *rendezvous, uint32_t rank,
 
 /* Its kernel answers for it: nothing is cut off. */
 GLOO_TEST(a_rank_that_computes_for_long_is_not_cut_off) {
+    struct rendezvous_fake *groups[4];
     for (uint32_t size = 2; size <= 3; size++) {
         struct gloo_fixture fixture = {.ops = gloo_fixture_load(),
                                        .shm = transports_of(state),
                                        .size = size,
                                        .timeout = 30,
                                        .prepare = limit_silence};
-        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
-        for (uint32_t i = 0; i < size; i++)
-            rendezvous_fake_start(rendezvous, i, come_late, &fixture);
-        gloo_fixture_expect_success(rendezvous, size);
-        rendezvous_fake_close(&rendezvous);
+        groups[size] = start_group(&fixture, come_late);
+    }
+    for (uint32_t size = 2; size <= 3; size++) {
+        gloo_fixture_expect_success(groups[size], size);
+        rendezvous_fake_close(&groups[size]);
     }
 }
 
@@ -269,9 +281,7 @@ GLOO_TEST(abort_ends_the_current_call_and_later_ones) {
                                    .size = 2,
                                    .timeout = 600};
     for (int i = 0; i < 20; i++) {
-        struct rendezvous_fake *rendezvous = rendezvous_fake_open();
-        rendezvous_fake_start(rendezvous, 0, run_abort, &fixture);
-        rendezvous_fake_start(rendezvous, 1, run_abort, &fixture);
+        struct rendezvous_fake *rendezvous = start_group(&fixture, run_abort);
         gloo_fixture_expect_success(rendezvous, 2);
         rendezvous_fake_close(&rendezvous);
     }

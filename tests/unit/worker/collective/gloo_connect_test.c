@@ -84,7 +84,7 @@ static void sum_once(struct rendezvous_fake *rendezvous, uint32_t rank,
     for (size_t i = 0; i < FLOATS; i++)
         data[i] = gloo_fixture_value(rank, i);
     enum status status = fixture->ops->all_reduce(group, data, FLOATS, &why);
-    gloo_fixture_record_bits(&rendezvous->ends[rank], data, sizeof data);
+    gloo_fixture_record_bits(&rendezvous->ends[rank], data, FLOATS);
     fixture->ops->close(&group);
     gloo_fixture_end(rendezvous, rank, status, why.text);
 }

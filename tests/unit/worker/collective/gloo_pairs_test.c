@@ -186,8 +186,7 @@ static void train(struct rendezvous_fake *rendezvous, uint32_t rank,
             rendezvous, rank,
             fixture->ops->all_gather(group, weights, FLOATS, &failure),
             &failure);
-        gloo_fixture_record_bits(&rendezvous->ends[rank], weights,
-                                 FLOATS * sizeof(float));
+        gloo_fixture_record_bits(&rendezvous->ends[rank], weights, FLOATS);
         gloo_fixture_expect_call(
             rendezvous, rank,
             fixture->ops->all_reduce(group, gradients, FLOATS / 2, &failure),
