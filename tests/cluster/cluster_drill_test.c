@@ -12,8 +12,9 @@
 
 enum { CONFIG = 2, LONG = 6 * CLUSTER_RUN_DEADLINE };
 
+/* A drill kills nobody in what looks like the last two seconds. */
 #define JOB                                                                    \
-    "{\"epochs\": 300, \"steps_per_print\": 10, \"checkpoint\": "              \
+    "{\"epochs\": 600, \"steps_per_print\": 10, \"checkpoint\": "              \
     "{\"every_steps\": 100, \"keep\": 3}}"
 
 /* The death of the chief, or of a worker, makes no run longer. */
@@ -60,41 +61,50 @@ static json_int_t drill_figure(struct cluster_process *process,
     return json_integer_value(json_object_get(cluster_run_json(process), key));
 }
 
+/* Runs over NUM_PS without a drill, and with DRILL, whose fourth word is who is
+ * killed, LEAST times or more, as its FIGURE says: that run, whose end is the
+ * other's. */
+static struct cluster_process *drill_and_compare(struct cluster_run *run,
+                                                 const char *num_ps,
+                                                 const char *const *drill,
+                                                 unsigned least,
+                                                 const char *figure) {
+    cluster_run_expect(
+        drill_start_over(run, "whole", num_ps, "a", WORDS("--json")), 0, LONG);
+    struct cluster_process *local =
+        drill_start_over(run, "drill", num_ps, "b", drill);
+    cluster_run_expect(local, 0, LONG);
+    unsigned kills = drill_count(local, textf("drill: kills %s ", drill[3]));
+    assert_true(kills >= least);
+    assert_int_equal(drill_count(local, "killed by the drill"), kills);
+    assert_int_equal(drill_figure(local, figure), kills);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    return local;
+}
+
 /* One of two ps dies twice, which --max-restarts would not allow. */
 TEST(a_drill_of_ps_ends_with_the_weights_of_an_undisturbed_run) {
     cluster_run_job(run, JOB);
-    cluster_run_expect(drill_start(run, "whole", "a", WORDS("--json")), 0,
-                       LONG);
-    struct cluster_process *local = drill_start(
-        run, "drill", "b",
-        WORDS("--kill-every", "0.3", "--kill", "ps", "--max-restarts", "1"));
-    cluster_run_expect(local, 0, LONG);
+    struct cluster_process *local = drill_and_compare(
+        run, "2",
+        WORDS("--kill-every", "0.2", "--kill", "ps", "--max-restarts", "1"), 3,
+        "rewinds");
     unsigned kills = drill_count(local, "drill: kills ps ");
-    assert_true(kills >= 3);
-    assert_int_equal(drill_count(local, "killed by the drill"), kills);
     assert_int_equal(drill_count(local, "the run goes on after step "), kills);
-    assert_int_equal(drill_figure(local, "rewinds"), kills);
     cluster_fixture_expect_logged(
         local, textf("drill: killed ps %u times, workers 0 times", kills));
-    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 TEST(a_drill_of_the_chief_ends_with_the_weights_of_an_undisturbed_run) {
     cluster_run_job(run, LONG_JOB);
-    cluster_run_expect(drill_start(run, "whole", "a", WORDS("--json")), 0,
-                       LONG);
-    struct cluster_process *local = drill_start(
-        run, "drill", "b",
-        WORDS("--kill-every", "0.8", "--kill", "chief", "--max-restarts", "1"));
-    cluster_run_expect(local, 0, LONG);
-    unsigned kills = drill_count(local, "drill: kills chief ");
-    assert_true(kills >= 2);
-    assert_int_equal(drill_count(local, "killed by the drill"), kills);
+    struct cluster_process *local = drill_and_compare(
+        run, "2",
+        WORDS("--kill-every", "0.8", "--kill", "chief", "--max-restarts", "1"),
+        2, "adoptions");
     assert_int_equal(drill_figure(local, "rewinds"), 0);
-    assert_int_equal(drill_figure(local, "adoptions"), kills);
+    unsigned kills = drill_count(local, "drill: kills chief ");
     cluster_fixture_expect_logged(
         local, textf("workers 0 times and the chief %u times", kills));
-    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 /* Of workers the run goes on without them, so the weights are others. */
@@ -111,25 +121,21 @@ TEST(a_drill_of_workers_ends_and_goes_back_nowhere) {
     cluster_run_job(run, JOB);
     struct cluster_process *local =
         drill_start(run, "drill", "a",
-                    WORDS("--kill-every", "0.3", "--kill", "worker",
+                    WORDS("--kill-every", "0.2", "--kill", "worker",
                           "--max-restarts", "1"));
     cluster_run_expect(local, 0, LONG);
     assert_true(drill_count(local, "drill: kills worker ") >= 3);
     assert_int_equal(drill_figure(local, "rewinds"), 0);
 }
 
+/* Whose steps are the shortest. */
 TEST(a_drill_of_ranks_ends_with_the_weights_of_an_undisturbed_run) {
-    cluster_run_job(run, JOB);
-    cluster_run_expect(
-        drill_start_over(run, "whole", "0", "a", WORDS("--json")), 0, LONG);
-    struct cluster_process *local =
-        drill_start_over(run, "drill", "0", "b",
-                         WORDS("--kill-every", "0.3", "--kill", "worker"));
-    cluster_run_expect(local, 0, LONG);
-    unsigned kills = drill_count(local, "drill: kills worker ");
-    assert_true(kills >= 3);
-    assert_int_equal(drill_figure(local, "rewinds"), kills);
-    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    cluster_run_job(run,
+                    "{\"epochs\": 2000, \"steps_per_print\": 100, "
+                    "\"checkpoint\": {\"every_steps\": 100, \"keep\": 3}}");
+    drill_and_compare(run, "0",
+                      WORDS("--kill-every", "0.2", "--kill", "worker"), 3,
+                      "rewinds");
 }
 
 TEST(a_drill_that_kills_nothing_says_so) {
