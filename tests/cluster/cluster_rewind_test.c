@@ -235,16 +235,18 @@ TEST(an_outlet_has_each_step_once) {
     assert_int_equal(points, 600);
 }
 
-/* Starts a cluster of 2 ps without a launcher, and kills ps 0 after a
- * checkpoint: its place. */
-static unsigned kill_ps(struct cluster_run *run,
-                        struct cluster_fixture *fixture, unsigned num_workers) {
-    cluster_fixture_describe(fixture, run, 1, 2, num_workers);
+/* Starts a cluster without a launcher, and kills its member INDEX of TYPE after
+ * a checkpoint: its place. */
+static unsigned kill_by_hand(struct cluster_run *run,
+                             struct cluster_fixture *fixture, unsigned num_ps,
+                             unsigned num_workers, const char *type,
+                             unsigned index) {
+    cluster_fixture_describe(fixture, run, 1, num_ps, num_workers);
     cluster_fixture_start_all(fixture);
-    unsigned ps = cluster_fixture_find(fixture, "ps", 0);
+    unsigned member = cluster_fixture_find(fixture, type, index);
     cluster_run_await_soon(fixture->tasks[0].process, "chief: checkpoint ");
-    cluster_run_signal(fixture->tasks[ps].process, SIGKILL);
-    return ps;
+    cluster_run_signal(fixture->tasks[member].process, SIGKILL);
+    return member;
 }
 
 /* No launcher: a person starts the ps again, by the same command. */
@@ -253,7 +255,7 @@ TEST(a_ps_that_is_started_again_by_hand_takes_its_place) {
     cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
                          "\"checkpoint\": {\"every_steps\": 250}, "
                          "\"timeouts\": {\"peer\": 2}}");
-    unsigned ps = kill_ps(run, &fixture, 2);
+    unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
     struct cluster_process *leader = fixture.tasks[0].process;
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_fixture_start(&fixture, ps);
@@ -268,7 +270,7 @@ TEST(without_a_launcher_the_death_of_a_ps_is_known_at_once) {
     cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
                          "\"checkpoint\": {\"every_steps\": 250}, "
                          "\"timeouts\": {\"peer\": 600}}");
-    unsigned ps = kill_ps(run, &fixture, 2);
+    unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
     struct cluster_process *leader = fixture.tasks[0].process;
     const char *line =
         cluster_run_await_soon(leader, "chief: warning: ps 0 on");
@@ -285,7 +287,7 @@ TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 50}, "
                          "\"timeouts\": {\"peer\": 2, \"recover\": 2}}");
-    unsigned ps = kill_ps(run, &fixture, 1);
+    unsigned ps = kill_by_hand(run, &fixture, 2, 1, "ps", 0);
     struct cluster_process *leader = fixture.tasks[0].process;
     cluster_fixture_expect(&fixture, ps, RETRY, CLUSTER_RUN_DEADLINE);
     const char *text = strstr(cluster_run_errors(leader), "did not join");
@@ -325,7 +327,7 @@ TEST(a_signal_between_two_runs_ends_all) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 50}, \"timeouts\": {\"peer\": 2}}");
-    unsigned ps = kill_ps(run, &fixture, 1);
+    unsigned ps = kill_by_hand(run, &fixture, 2, 1, "ps", 0);
     struct cluster_process *leader = fixture.tasks[0].process;
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_run_signal(leader, SIGTERM);
@@ -554,18 +556,6 @@ TEST(a_rank_of_all_reduce_may_die_while_a_checkpoint_is_written) {
     expect_end(run, local, 3);
 }
 
-/* Starts a cluster of 3 ranks without a launcher, of which a rank dies after a
- * checkpoint: its place. */
-static unsigned kill_rank_by_hand(struct cluster_run *run,
-                                  struct cluster_fixture *fixture) {
-    cluster_fixture_describe(fixture, run, 1, 0, 3);
-    cluster_fixture_start_all(fixture);
-    unsigned worker = cluster_fixture_find(fixture, "worker", 1);
-    cluster_run_await_soon(fixture->tasks[0].process, "chief: checkpoint ");
-    cluster_run_signal(fixture->tasks[worker].process, SIGKILL);
-    return worker;
-}
-
 /* The others lose its connections, and the chief does not wait for
  * timeouts.peer. */
 TEST(a_rank_of_all_reduce_that_is_started_again_by_hand_takes_its_place) {
@@ -573,7 +563,7 @@ TEST(a_rank_of_all_reduce_that_is_started_again_by_hand_takes_its_place) {
     cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
                          "\"checkpoint\": {\"every_steps\": 250}, "
                          "\"timeouts\": {\"peer\": 600}}");
-    unsigned worker = kill_rank_by_hand(run, &fixture);
+    unsigned worker = kill_by_hand(run, &fixture, 0, 3, "worker", 1);
     struct cluster_process *leader = fixture.tasks[0].process;
     cluster_run_await_soon(leader, "the run goes back to its checkpoint");
     cluster_fixture_start(&fixture, worker);
@@ -587,7 +577,7 @@ TEST(a_rank_of_all_reduce_that_does_not_come_back_ends_the_run_by_name) {
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 50}, "
                          "\"timeouts\": {\"peer\": 2, \"recover\": 2}}");
-    unsigned worker = kill_rank_by_hand(run, &fixture);
+    unsigned worker = kill_by_hand(run, &fixture, 0, 3, "worker", 1);
     cluster_fixture_expect(&fixture, worker, RETRY, CLUSTER_RUN_DEADLINE);
     const char *text = strstr(cluster_run_errors(fixture.tasks[0].process),
                               "did not join within 2 s (timeouts.recover)");
