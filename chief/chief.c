@@ -694,40 +694,26 @@ static void end_trace(struct run *run) {
     run->lineage->traced |= trace_file_is_written(run);
 }
 
-enum status chief_run(const struct chief_settings *settings,
-                      struct failure *why) {
-    struct run *run = calloc(1, sizeof *run);
-    struct failure first;
-    char address[300], text[SHUTDOWN_END_TEXT];
-    if (!run)
-        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
-    enum status status = open_run(run, settings, why);
-    if (status) {
-        close_run(run);
-        free(run);
-        return status;
-    }
-    if (link_port(run->link))
-        log_info(run->log, "listening", "listening on port %u, run %016llx",
-                 link_port(run->link), (unsigned long long)run->id);
-    run->join_limit = time_from_seconds(settings->join_timeout);
-    chief_advertised_address(settings, run, address, sizeof address);
-    struct discovery *discovery =
-        discovery_open(settings->zmq, settings->address, settings->keys,
-                       settings->cluster, &run->roster, address);
-    if (!discovery)
-        status =
-            status_fail(&first, FAILURE_NO_MEMORY, "no memory for a chief");
-    else
-        status = chief_prepare(run, settings, &first);
-    /* After a failed start the loop still runs, to refuse those that join. */
-    if (status)
-        fail_start(run, settings, &first);
-    else
-        record_lead(run, settings->record);
-    while (discovery && run->phase != RUN_OVER)
-        chief_run_iteration(run, discovery, settings);
-    discovery_close(&discovery);
+/* Tells each outlet what the run has come to. */
+static void chief_report_end(struct run *run,
+                             const struct chief_settings *settings) {
+    json_t *summary = summary_object(run);
+    point_outlets_end(&run->metrics.outlets, run, summary);
+    trace_file_finish(run);
+    summary_print(run, settings->json);
+    if (settings->summary)
+        summary_save(run, settings->summary);
+    if (run->series && !run->code)
+        run->series->measured = json_incref(summary);
+    json_decref(summary);
+}
+
+/* After the loop: returns the run's status. WHY is there if the run failed to
+ * start. */
+static enum status chief_end_run(struct run *run,
+                                 const struct chief_settings *settings,
+                                 struct failure *why) {
+    char text[SHUTDOWN_END_TEXT];
     checkpoint_commit_finish(run, settings->health);
     shutdown_end_text(run, text, sizeof text);
     health_leave_loop(settings->health, HEALTH_ENDING);
@@ -739,26 +725,50 @@ enum status chief_run(const struct chief_settings *settings,
     if (rewind_end(run)) {
         end_trace(run);
         point_outlets_end(&run->metrics.outlets, run, NULL);
-        close_run(run);
-        free(run);
         return STATUS_OK;
     }
-    json_t *summary = summary_object(run);
-    point_outlets_end(&run->metrics.outlets, run, summary);
-    trace_file_finish(run);
-    summary_print(run, settings->json);
-    if (settings->summary)
-        summary_save(run, settings->summary);
-    if (run->series && !run->code)
-        run->series->measured = json_incref(summary);
-    json_decref(summary);
-    status = failure_code_status(run->code);
+    chief_report_end(run, settings);
+    enum status status = failure_code_status(run->code);
     if (run->failed_to_start)
-        *why = first;
-    else if (status)
-        status_fail(why, run->code, "%s", text);
-    if (!run->failed_to_start)
-        record_end(settings->record);
+        return status;
+    record_end(settings->record);
+    return status ? status_fail(why, run->code, "%s", text) : STATUS_OK;
+}
+
+/* After a failed start the loop still runs, to refuse those that join. */
+static enum status lead_run(struct run *run,
+                            const struct chief_settings *settings,
+                            struct failure *why) {
+    char address[300];
+    if (link_port(run->link))
+        log_info(run->log, "listening", "listening on port %u, run %016llx",
+                 link_port(run->link), (unsigned long long)run->id);
+    run->join_limit = time_from_seconds(settings->join_timeout);
+    chief_advertised_address(settings, run, address, sizeof address);
+    struct discovery *discovery =
+        discovery_open(settings->zmq, settings->address, settings->keys,
+                       settings->cluster, &run->roster, address);
+    enum status status = discovery ? chief_prepare(run, settings, why)
+                                   : status_fail(why, FAILURE_NO_MEMORY,
+                                                 "no memory for a chief");
+    if (status)
+        fail_start(run, settings, why);
+    else
+        record_lead(run, settings->record);
+    while (discovery && run->phase != RUN_OVER)
+        chief_run_iteration(run, discovery, settings);
+    discovery_close(&discovery);
+    return chief_end_run(run, settings, why);
+}
+
+enum status chief_run(const struct chief_settings *settings,
+                      struct failure *why) {
+    struct run *run = calloc(1, sizeof *run);
+    if (!run)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
+    enum status status = open_run(run, settings, why);
+    if (!status)
+        status = lead_run(run, settings, why);
     close_run(run);
     free(run);
     return status;
