@@ -289,6 +289,20 @@ static void log_rows(const struct run *run, const struct run_facts *facts) {
                 layout->tables[t].name);
 }
 
+/* What the newest evaluation has found; scores are those of a click log. */
+static void summary_add_evaluation(json_t *object, const struct run *run) {
+    const struct run_evaluations *found = &run->evaluations;
+    summary_set_real(object, "test_accuracy", found->accuracy);
+    summary_set_real(object, "test_loss", found->test_loss);
+    if (!found->has_scores)
+        return;
+    summary_set_real(object, "test_auc", found->auc);
+    if (found->auc_error > 0)
+        summary_set_real(object, "test_auc_error", found->auc_error);
+    summary_set_real(object, "test_logloss", found->test_loss);
+    summary_set_real(object, "test_calibration", found->calibration);
+}
+
 json_t *summary_object(const struct run *run) {
     uint64_t step = run->end_step;
     struct run_facts facts = metrics_facts(run, step);
@@ -302,17 +316,7 @@ json_t *summary_object(const struct run *run) {
     summary_set_real(object, "steps_per_second", facts.steps_per_second);
     summary_set_real(object, "examples_per_second", facts.examples_per_second);
     summary_set_real(object, "train_loss", facts.loss);
-    summary_set_real(object, "test_accuracy", run->evaluations.accuracy);
-    summary_set_real(object, "test_loss", run->evaluations.test_loss);
-    if (run->evaluations.has_scores) {
-        summary_set_real(object, "test_auc", run->evaluations.auc);
-        if (run->evaluations.auc_error > 0)
-            summary_set_real(object, "test_auc_error",
-                             run->evaluations.auc_error);
-        summary_set_real(object, "test_logloss", run->evaluations.test_loss);
-        summary_set_real(object, "test_calibration",
-                         run->evaluations.calibration);
-    }
+    summary_add_evaluation(object, run);
     summary_add_rows(object, run);
     if (run->job->data.skip_bad_lines) {
         json_object_set_new(object, "bad_lines",
