@@ -462,84 +462,109 @@ static void warn_of_open_ports(const struct log *log,
                               : "");
 }
 
-static enum status add_chief(struct composition *composition,
-                             struct failure *why) {
-    const struct cluster *cluster = composition->cluster;
-    struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
-    struct run_series *series =
-        composition->series_run ? &composition->series_run->series : NULL;
-    if (series ? series->first : !composition->rejoin_within)
-        log_identity(composition, role);
-    else if (series)
-        role->log.quiet = true;
+/* Is it the first run that this process leads? */
+static bool leads_first(const struct composition *composition) {
+    return composition->series_run ? composition->series_run->series.first
+                                   : !composition->rejoin_within;
+}
+
+/* Reads the job and the secret, and chooses how the MEMBERS train. */
+static enum status choose_strategy(struct composition *composition,
+                                   const struct role *role,
+                                   struct strategy_case *members,
+                                   struct strategy *strategy,
+                                   struct failure *why) {
     enum status status = load_chief_job(composition, role, why);
-    if (!status)
-        status = check_comparison(composition->job, why);
-    if (!status)
-        status = composition_open_keys(composition,
-                                       composition->job->secret_file, why);
-    if (status)
-        return status;
     const struct job *job = composition->job;
-    struct strategy_case given =
-        composition_members(composition->options, cluster, job);
-    struct strategy strategy;
-    status = strategy_choose(&strategy, job, &given, &role->log, why);
     if (!status)
-        status = job_check_batch(composition->job, given.trainers, why);
+        status = check_comparison(job, why);
+    if (!status)
+        status = composition_open_keys(composition, job->secret_file, why);
     if (status)
         return status;
+    *members =
+        composition_members(composition->options, composition->cluster, job);
+    status = strategy_choose(strategy, job, members, &role->log, why);
+    return status ? status
+                  : job_check_batch(composition->job, members->trainers, why);
+}
+
+/* Who may take part in the run. */
+static void log_openness(const struct composition *composition,
+                         const struct log *log, bool allreduce) {
+    bool is_own = composition->process_settings.secret_is_own;
+    if (composition->keys && !is_own)
+        log_secret(log, allreduce);
+    else if (!composition->keys && leads_first(composition))
+        warn_of_open_ports(log, composition->cluster, allreduce);
+}
+
+/* A bench, or a comparison, tells by itself of the runs that it makes. */
+static bool reports_run(const struct composition *composition) {
+    return composition->options->cli_command != CLI_COMMAND_BENCH &&
+           !composition->series_run;
+}
+
+static enum status open_outlets(const struct composition *composition,
+                                struct role *role,
+                                struct mlflow_settings *mlflow,
+                                struct failure *why) {
     const struct process_settings *settings = &composition->process_settings;
-    if (composition->keys && !settings->secret_is_own)
-        log_secret(&role->log, strategy.allreduce);
-    else if (!composition->keys &&
-             (series ? series->first : !composition->rejoin_within))
-        warn_of_open_ports(&role->log, cluster, strategy.allreduce);
-    bool trains = chief_trains(composition->options, cluster, job);
-    bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
-    bool alone =
-        !given.num_ps && !strategy.allreduce; /* it holds its own weights */
-    bool reports =
-        composition->options->cli_command != CLI_COMMAND_BENCH && !series;
-    status = check_trace(settings, reports, why);
+    bool reports = reports_run(composition);
+    enum status status = check_trace(settings, reports, why);
     if (status)
         return status;
     if (settings->metrics.port)
         role->page_points = page_points_open();
-    struct mlflow_settings mlflow = {0};
-    if (reports)
-        status = mlflow_settings_read(&mlflow, job, process_settings_getenv,
-                                      NULL, &role->log, why);
-    if (status)
-        return status;
+    return reports ? mlflow_settings_read(mlflow, composition->job,
+                                          process_settings_getenv, NULL,
+                                          &role->log, why)
+                   : STATUS_OK;
+}
+
+/* Fills in the chief's settings, and adds the roles beside it. */
+static void complete_chief(struct composition *composition, struct role *role,
+                           const struct strategy_case *members,
+                           const struct strategy *strategy,
+                           const struct mlflow_settings *mlflow) {
+    const struct options *options = composition->options;
+    const struct cluster *cluster = composition->cluster;
+    const struct process_settings *settings = &composition->process_settings;
+    const struct job *job = composition->job;
+    bool reports = reports_run(composition);
+    bool trains = chief_trains(options, cluster, job);
+    bool trainer_inside = trains || cluster->role == CLUSTER_WORKER;
+    bool alone =
+        !members->num_ps && !strategy->allreduce; /* it holds its own weights */
     role->chief = (struct chief_settings){
         .zmq = composition->zmq,
-        .address = process_settings_address(&composition->process_settings),
+        .address = process_settings_address(settings),
         .keys = composition->keys,
         .log = &role->log,
         .page_points = role->page_points,
         .job = composition->job,
-        .mlflow = mlflow,
+        .mlflow = *mlflow,
         .model_memory = model_memory(&job->model),
         .cluster = cluster,
         .inproc = inside_chief,
         .ps_inproc =
-            alone || (strategy.allreduce && trainer_inside) ? inside_ps : NULL,
-        .allreduce = strategy.allreduce,
-        .backend = strategy.backend,
+            alone || (strategy->allreduce && trainer_inside) ? inside_ps : NULL,
+        .allreduce = strategy->allreduce,
+        .backend = strategy->backend,
         .trains = trains,
         .num_workers = count_workers(cluster, job),
-        .num_ps = alone ? 1 : given.num_ps,
+        .num_ps = alone ? 1 : members->num_ps,
         .join_timeout = join_timeout(composition),
-        .link_gbits = composition->options->link_gbits,
-        .json = composition->options->json && reports,
-        .summary = reports ? composition->process_settings.summary : NULL,
+        .link_gbits = options->link_gbits,
+        .json = options->json && reports,
+        .summary = reports ? settings->summary : NULL,
         .trace_steps = {settings->trace_first, settings->trace_last,
                         settings->trace_file},
-        .record = composition->process_settings.record,
+        .record = settings->record,
         .together = getenv(LOG_TOGETHER_VARIABLE),
         .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !process_restarts(),
-        .series = series,
+        .series =
+            composition->series_run ? &composition->series_run->series : NULL,
         .lineage = process_restarts() ? composition->lineage : NULL,
         .interrupts = role->interrupts,
         .health = role->health,
@@ -548,7 +573,27 @@ static enum status add_chief(struct composition *composition,
         add_inner_ps(composition, trainer_inside);
     if (trainer_inside)
         add_worker(composition, true, alone);
-    return STATUS_OK;
+}
+
+static enum status add_chief(struct composition *composition,
+                             struct failure *why) {
+    struct role *role = add_role(composition, ROLE_CHIEF, "chief", -1);
+    struct strategy_case members;
+    struct strategy strategy;
+    struct mlflow_settings mlflow = {0};
+    if (leads_first(composition))
+        log_identity(composition, role);
+    else if (composition->series_run)
+        role->log.quiet = true;
+    enum status status =
+        choose_strategy(composition, role, &members, &strategy, why);
+    if (status)
+        return status;
+    log_openness(composition, &role->log, strategy.allreduce);
+    status = open_outlets(composition, role, &mlflow, why);
+    if (!status)
+        complete_chief(composition, role, &members, &strategy, &mlflow);
+    return status;
 }
 
 /* The keys of a job that is refused: without them anybody would be answered. */
