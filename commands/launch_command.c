@@ -794,37 +794,22 @@ static enum status local_distributed_command(
     return status;
 }
 
-enum status local_command(const struct options *options, struct failure *why) {
+/* Trains the job of the command line by processes of this program. */
+static enum status local_job(const struct options *options,
+                             const struct process_settings *settings,
+                             const struct log *log, int *code,
+                             struct failure *why) {
     char program[4096], *arguments[2 * OPTIONS_MAX_SETS + 8] = {0};
-    struct process_settings settings; /* each process reads its own */
-    struct azureml_distribution distribution;
-    struct log log;
+    struct azureml_distribution read, *distribution = NULL;
     struct job *job = NULL;
-    int code = STATUS_FAILED;
-    log_open(&log, "local", -1);
-    process_settings_stay_here(options);
-    enum status status = process_settings_read(&settings, options, why);
-    if (!status)
-        status = process_settings_hand_on(options, NULL, why);
-    if (options->lane)
-        setenv("CAPSTAN_LANE", options->lane, 1);
-    bool command = options->command || !options->job;
-    if (!status && command)
-        status = hand_deepspeed(options, why);
-    if (!status && command) {
-        status = options->azureml_distribution
-                     ? local_distributed_command(options, &settings, &log,
-                                                 &code, why)
-                     : local_script(options, &settings, &log, &code, why);
-        return status ? status : (enum status)code;
-    }
-    if (!status && options->azureml_distribution)
-        status = azureml_read(&distribution, options->azureml_distribution,
+    enum status status = STATUS_OK;
+    if (options->azureml_distribution) {
+        distribution = &read;
+        status = azureml_read(distribution, options->azureml_distribution,
                               options->instances, options->flags.num_ps, why);
+    }
     if (!status)
-        status = check_local_job(
-            options, options->azureml_distribution ? &distribution : NULL, &job,
-            why);
+        status = check_local_job(options, distribution, &job, why);
     if (!status)
         status = process_settings_hand_on(options, job->secret_file, why);
     char *handed = status ? NULL : cli_flag_handed(options, CLI_COMMAND_LOCAL);
@@ -836,26 +821,51 @@ enum status local_command(const struct options *options, struct failure *why) {
     }
     launch_program(program, sizeof program);
     local_arguments(options, job, handed, arguments);
-    struct launch_settings launch = {
-        .program = program,
-        .address = process_settings_address(&settings),
-        .num_ps = local_num_ps(options, job),
-        .num_workers = options->num_workers,
-        .azureml_distribution =
-            options->azureml_distribution ? &distribution : NULL,
-        .run_arguments = arguments,
-        .grace = job->timeouts.grace,
-        .stop = job->timeouts.stop,
-        .metrics = settings.metrics,
-        .max_restarts = options->max_restarts,
-        .kill_every = options->kill_every,
-        .kills = local_kills(options),
-        .log = &log};
-    status = local_run(&launch, &code, why);
+    struct launch_settings launch = {.program = program,
+                                     .address =
+                                         process_settings_address(settings),
+                                     .num_ps = local_num_ps(options, job),
+                                     .num_workers = options->num_workers,
+                                     .azureml_distribution = distribution,
+                                     .run_arguments = arguments,
+                                     .grace = job->timeouts.grace,
+                                     .stop = job->timeouts.stop,
+                                     .metrics = settings->metrics,
+                                     .max_restarts = options->max_restarts,
+                                     .kill_every = options->kill_every,
+                                     .kills = local_kills(options),
+                                     .log = log};
+    status = local_run(&launch, code, why);
     if (status)
-        log_failure(&log, why);
+        log_failure(log, why);
     free(handed);
     job_free(&job);
+    return status;
+}
+
+enum status local_command(const struct options *options, struct failure *why) {
+    struct process_settings settings; /* each process reads its own */
+    struct log log;
+    int code = STATUS_FAILED;
+    log_open(&log, "local", -1);
+    process_settings_stay_here(options);
+    enum status status = process_settings_read(&settings, options, why);
+    if (!status)
+        status = process_settings_hand_on(options, NULL, why);
+    if (options->lane)
+        setenv("CAPSTAN_LANE", options->lane, 1);
+    bool command = options->command || !options->job;
+    if (!status && command)
+        status = hand_deepspeed(options, why);
+    if (status)
+        return status;
+    if (!command)
+        status = local_job(options, &settings, &log, &code, why);
+    else if (options->azureml_distribution)
+        status =
+            local_distributed_command(options, &settings, &log, &code, why);
+    else
+        status = local_script(options, &settings, &log, &code, why);
     return status ? status : (enum status)code;
 }
 
