@@ -97,6 +97,44 @@ static enum status open_rows(struct allreduce *allreduce, struct failure *why) {
 
 /* The other ranks connect to the host under which the cluster lists this
  * rank. */
+static struct collective_settings group_settings_of(
+    const struct allreduce_settings *settings) {
+    const struct job *job = settings->job;
+    return (struct collective_settings){
+        .rank = settings->rank,
+        .size = settings->num_ranks,
+        .host = settings->host,
+        .address = settings->process->address,
+        .store = settings->store,
+        .algorithm = job->algorithm == JOB_RING ? COLLECTIVE_RING
+                                                : COLLECTIVE_HALVING_DOUBLING,
+        .timeout = job->timeouts.step,
+        .silence = time_to_seconds(
+            ps_links_lost_limit(time_from_seconds(job->timeouts.peer))),
+        .shm = settings->process->shm,
+        .proof = link_keys_proof(settings->process->keys),
+        .reject = group_log_rejected,
+        .reject_context = settings->process->log,
+        .device = settings->device};
+}
+
+/* Finds what adds up gradients: a single rank needs nothing. */
+static enum status choose_backend(const struct allreduce_settings *settings,
+                                  const struct collective_ops **ops,
+                                  struct failure *why) {
+    enum status status = STATUS_OK;
+    if (settings->num_ranks > 1)
+        status = group_find_backend(ops, settings->plan->backend, why);
+    if (status || !settings->plan->resident)
+        return status;
+    if (settings->has_device_memory && (!*ops || (*ops)->supports_stream))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_DEVICE_UNUSABLE,
+                       "the plan keeps gradients on this trainer's device, "
+                       "which does not support it: do all hosts run the same "
+                       "release of capstan?");
+}
+
 enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
     const struct allreduce_settings *settings = &allreduce->settings;
     struct reducer_settings reducer = {
@@ -104,22 +142,7 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .job = settings->job,
         .layout = settings->plan->layout,
         .run_schedule = &settings->plan->run_schedule,
-        .group = {.rank = settings->rank,
-                  .size = settings->num_ranks,
-                  .host = settings->host,
-                  .address = settings->process->address,
-                  .store = settings->store,
-                  .algorithm = settings->job->algorithm == JOB_RING
-                                   ? COLLECTIVE_RING
-                                   : COLLECTIVE_HALVING_DOUBLING,
-                  .timeout = settings->job->timeouts.step,
-                  .silence = time_to_seconds(ps_links_lost_limit(
-                      time_from_seconds(settings->job->timeouts.peer))),
-                  .shm = settings->process->shm,
-                  .proof = link_keys_proof(settings->process->keys),
-                  .reject = group_log_rejected,
-                  .reject_context = settings->process->log,
-                  .device = settings->device},
+        .group = group_settings_of(settings),
         .weights = settings->weights,
         .gradients = settings->gradients,
         .offsets = settings->offsets,
@@ -142,22 +165,13 @@ enum status allreduce_begin(struct allreduce *allreduce, struct failure *why) {
         .collect_context = settings->collect_context,
         .replicas = plan_replicas(settings->plan, settings->rank),
         .all_replicas = plan_all_replicas(settings->plan),
+        .resident = settings->plan->resident,
     };
-    enum status status = STATUS_OK;
-    if (settings->num_ranks > 1) /* a single rank needs no group */
-        status = group_find_backend(&reducer.ops, settings->plan->backend, why);
+    enum status status = choose_backend(settings, &reducer.ops, why);
     if (settings->process->stays_here && reducer.ops &&
         !reducer.ops->supports_proof)
         reducer.group.proof = NULL;
-    reducer.resident = settings->plan->resident;
     reducer.large_buckets = reducer.resident && reducer.ops;
-    if (!status && reducer.resident &&
-        (!settings->has_device_memory ||
-         (reducer.ops && !reducer.ops->supports_stream)))
-        status = status_fail(why, FAILURE_DEVICE_UNUSABLE,
-                             "the plan keeps gradients on this trainer's "
-                             "device, which does not support it: do all hosts "
-                             "run the same release of capstan?");
     if (!status)
         status = open_rows(allreduce, why);
     reducer.rows = allreduce->rows;
