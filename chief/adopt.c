@@ -98,8 +98,12 @@ static void keep_answer(struct run *run, const struct control_message *incoming,
     uint32_t place = adopt_place(run, slot);
     const Capstan__Control *control = incoming->control;
     struct control_message *kept = &run->adopt->answers[place];
-    struct adoption_answer answer = {control->run, control->incarnation,
-                                     control->join->rejoin->term};
+    const Capstan__Rejoin *rejoin = control->join->rejoin;
+    struct adoption_answer answer = {
+        .run = control->run,
+        .incarnation = control->incarnation,
+        .term = rejoin->term,
+        .share = rejoin->model_spec ? rejoin->model_spec->share_samples : 0};
     Capstan__Control *copy = message_copy_control(control);
     if (!copy)
         return; /* it asks again */

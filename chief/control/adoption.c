@@ -47,6 +47,7 @@ void adoption_receive(struct adoption *adoption, uint32_t place,
     if (*answered && *answered != answer->incarnation)
         adoption_refuse(adoption, "two processes have one place in it");
     *answered = answer->incarnation;
+    adoption->places[place].share = answer->share;
     if (answer->term > adoption->term)
         adoption->term = answer->term;
 }
@@ -92,6 +93,19 @@ static bool has_all(const struct adoption *adoption, int64_t now) {
     return true;
 }
 
+/* Which sample a step is at follows from the shares of all trainers, and each
+ * tells its own alone. */
+static void refuse_unknown_share(struct adoption *adoption) {
+    bool any = false, all = true;
+    for (uint32_t r = 0; r < adoption->num_ranks; r++) {
+        any |= adoption->places[r].share;
+        all &= adoption->places[r].share && adoption_has(adoption, r);
+    }
+    if (any && !all)
+        adoption_refuse(adoption, "nobody tells how much data a trainer had "
+                                  "that is gone");
+}
+
 static void refuse_without(struct adoption *adoption) {
     char why[sizeof adoption->why];
     if (!adoption_has(adoption, 0))
@@ -102,6 +116,7 @@ static void refuse_without(struct adoption *adoption) {
         snprintf(why, sizeof why, "ps %u has not answered", p);
         adoption_refuse(adoption, why);
     }
+    refuse_unknown_share(adoption);
 }
 
 enum adoption_verdict adoption_decide(struct adoption *adoption, int64_t now) {

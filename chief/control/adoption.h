@@ -17,6 +17,7 @@ enum adoption_verdict {
 /* What a member tells. */
 struct adoption_answer {
     uint64_t run, incarnation, term;
+    uint64_t share; /* a trainer's: samples of records; 0: it reads none */
 };
 
 /* A rank as the newest view has it. */
@@ -29,6 +30,7 @@ struct adoption_rank {
 struct adoption_place {
     uint64_t answered; /* the incarnation that has; 0: none */
     int64_t claimed;   /* when a new process has asked for it; 0: none has */
+    uint64_t share;    /* of the answer */
 };
 
 struct adoption {

@@ -26,7 +26,8 @@ FIXTURE(setup, teardown);
 /* Of the member of PLACE with that incarnation. */
 static void answer_of(uint32_t place, uint64_t run, uint64_t incarnation,
                       uint64_t term, int64_t now) {
-    struct adoption_answer answer = {run, incarnation, term};
+    struct adoption_answer answer = {
+        .run = run, .incarnation = incarnation, .term = term};
     adoption_receive(&adoption, place, &answer, now);
 }
 
@@ -78,6 +79,24 @@ TEST(a_trainer_that_does_not_answer_is_dead_and_a_ps_is_not_gone_without) {
                          cases[i].verdict);
         assert_string_equal(adoption.why, cases[i].why);
         assert_false(adoption_has(&adoption, cases[i].missing));
+    }
+}
+
+/* Records are no equal shares: those of a dead trainer are in no answer. */
+TEST(a_run_on_records_is_not_adopted_without_a_trainer) {
+    for (uint32_t answers = 1; answers <= RANKS; answers++) {
+        adoption_close(&adoption);
+        assert_true(adoption_open(&adoption, RANKS, PS, LIMIT));
+        for (uint32_t p = RANKS; p < PLACES; p++)
+            answer_of(p, RUN, 100 + p, 0, 5);
+        for (uint32_t r = 0; r < answers; r++) {
+            struct adoption_answer answer = {
+                .run = RUN, .incarnation = 100 + r, .share = 10 + r};
+            adoption_receive(&adoption, r, &answer, 5);
+        }
+        view_of(3, 100);
+        assert_int_equal(adoption_decide(&adoption, 5 + LIMIT),
+                         answers == RANKS ? ADOPTION_ADOPT : ADOPTION_REWIND);
     }
 }
 
