@@ -182,6 +182,7 @@ class Given:
         self._parameter = parameter
         self._bytes = values.numpy().reshape(-1).view(np.uint8).data
         self._copy: Tensor | None = None  # where the run has a copy
+        self.is_copied = False
         self._given = self._seen = b""  # else, of the bytes at PLACE
         self._size = 0
         self._place = slice(0)
@@ -198,7 +199,8 @@ class Given:
     def keep(self, is_run_memory: bool, is_seen: bool) -> None:
         """The run has given the weights. IS_SEEN: is_changed() reads them."""
         self.is_seen = self.is_kept = is_seen
-        if not is_run_memory:
+        self.is_copied = not is_run_memory
+        if self.is_copied:
             self._copy = self._parameter.detach().clone() if is_seen else None
             return
         if self.left == 0:
@@ -222,8 +224,8 @@ class Given:
 
     def part(self, gradient: Tensor) -> Any:
         """That of the parameter's GRADIENT where some of the weights are kept;
-        of one on a GPU the sum of its bits, there."""
-        if not gradient.is_cpu:
+        of one that has a copy of them, as on a GPU, the sum of its bits."""
+        if self.is_copied:
             return gradient.detach().view(torch.int32).sum()
         first = self._place.start
         end = min(self._place.stop, len(self._bytes))
@@ -314,7 +316,9 @@ class Trained:
         if given and given.is_kept:
             if self.is_run_memory:
                 given.compare()
-            if gradient is not None and gradient.is_contiguous():
+            if gradient is not None and (
+                given.is_copied or gradient.is_contiguous()
+            ):
                 self.sent = given.part(gradient)
 
     def _gradient_changed(self) -> bool:

@@ -1071,6 +1071,7 @@ class Errors(unittest.TestCase):
             (0, "parameter", "1.weight", 128, {"where": "step"}),
             (1, "gradients", "", 1, {"where": "step"}),
             (0, "gradients", "", 1, {"where": "step"}),
+            (1, "gradients", "", 99, {"where": "step", "how": "columns"}),
         ):
             keys = {"where": "backward", "what": what, "of": of, **keys}
             with self.subTest(ps=ps, **keys), ranks("writes", ps, **keys) as run:

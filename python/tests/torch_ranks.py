@@ -819,6 +819,10 @@ def writes(where, what, of, how="data", **keys):
     net = nn.Sequential(
         nn.Linear(INPUTS, 512), nn.Linear(512, 256), nn.Linear(256, 512)
     )
+    if how == "columns":
+        for layer in net:
+            columns = layer.weight.detach().t().contiguous().t()
+            layer.weight = nn.Parameter(columns)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 1e-6), net
     )
@@ -830,8 +834,8 @@ def writes(where, what, of, how="data", **keys):
                 weight.data.clamp_(-0.01, 0.01)
             return
         if what == "gradients":
-            for weight in net.parameters():
-                weight.grad.data.clamp_(-1e-9, 1e-9)
+            for layer in net:
+                layer.weight.grad.data.clamp_(-1e-9, 1e-9)
             return
         weight = net.get_parameter(of)
         weight = weight.data if how == "data" else weight.detach().numpy()
