@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A trainer that lives has answered by then, as it connects within two seconds
+/* A member that lives has answered by then, as it connects within two seconds
  * and asks twice a second. */
 static const int64_t CLAIMED_LIMIT = 4 * TIME_S;
 
@@ -68,8 +68,6 @@ bool adoption_has(const struct adoption *adoption, uint32_t place) {
 }
 
 void adoption_claim(struct adoption *adoption, uint32_t place, int64_t now) {
-    if (place >= adoption->num_ranks)
-        adoption_refuse(adoption, "a process of it has lost its weights");
     if (!adoption->places[place].claimed)
         adoption->places[place].claimed = now;
 }
@@ -79,11 +77,10 @@ static bool is_awaited_place(const struct adoption *adoption, uint32_t place,
                              int64_t now) {
     int64_t claimed = adoption->places[place].claimed;
     if (adoption_has(adoption, place) ||
-        now - adoption->since >= adoption->limit)
+        now - adoption->since >= adoption->limit ||
+        (claimed && now - claimed >= CLAIMED_LIMIT))
         return false;
-    return place >= adoption->num_ranks ||
-           (adoption->ranks[place].incarnation &&
-            !(claimed && now - claimed >= CLAIMED_LIMIT));
+    return place >= adoption->num_ranks || adoption->ranks[place].incarnation;
 }
 
 static bool has_all(const struct adoption *adoption, int64_t now) {

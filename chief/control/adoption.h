@@ -56,8 +56,8 @@ void adoption_close(struct adoption *adoption);
 void adoption_receive(struct adoption *adoption, uint32_t place,
                       const struct adoption_answer *answer, int64_t now);
 
-/* A new process asks for PLACE. A trainer that had it and does not answer soon
- * is dead; a ps has lost its weights. */
+/* A new process asks for PLACE: if the one that had it does not answer soon, it
+ * is dead. */
 void adoption_claim(struct adoption *adoption, uint32_t place, int64_t now);
 
 /* A ps has VIEW, with RANKS [num_ranks]. */

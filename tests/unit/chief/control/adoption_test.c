@@ -146,8 +146,22 @@ TEST(a_trainer_that_was_started_again_is_not_awaited_for_long) {
                      ADOPTION_ADOPT);
 }
 
-TEST(a_ps_that_was_started_again_has_lost_its_weights) {
-    answer_all(5);
+TEST(a_ps_that_was_started_again_and_does_not_answer_is_dead) {
+    answer_of(0, RUN, 100, 0, 5);
+    answer_of(1, RUN, 101, 0, 5);
+    answer_of(2, RUN, 102, 0, 5);
+    view_of(3, 100);
     adoption_claim(&adoption, 3, 5);
-    assert_int_equal(adoption_decide(&adoption, 5), ADOPTION_REWIND);
+    assert_int_equal(adoption_decide(&adoption, TIME_S), ADOPTION_WAIT);
+    assert_int_equal(adoption_decide(&adoption, 5 + 4 * TIME_S),
+                     ADOPTION_REWIND);
+    assert_string_equal(adoption.why, "ps 1 has not answered");
+}
+
+/* It is a second one, which the chief refuses later. */
+TEST(a_process_that_asks_for_the_place_of_a_ps_that_lives_disturbs_nothing) {
+    adoption_claim(&adoption, 3, 5);
+    answer_all(TIME_S);
+    adoption_claim(&adoption, 3, TIME_S);
+    assert_int_equal(adoption_decide(&adoption, TIME_S), ADOPTION_ADOPT);
 }
