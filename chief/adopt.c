@@ -127,6 +127,22 @@ static void answer_late(struct run *run,
         membership_send_back(run, incoming->peer);
 }
 
+/* Would RUN's first Rejoin open an adoption? */
+static bool may_adopt(const struct run *run) {
+    return run->phase == RUN_JOINING && !rewind_is_second(run) &&
+           rewind_may_be_adopted(run);
+}
+
+/* Do new processes wait? Those that have joined are in this chief's own run,
+ * which cannot be the one that it adopts: while members of a run whose chief is
+ * dead may still ask, nobody joins before them. */
+static bool holds_joins_back(const struct run *run, int64_t now) {
+    if (run->adopt)
+        return !run->adopt->is_decided;
+    return may_adopt(run) && dir_lock_dead_run(run->checkpoints.dir_lock) &&
+           now - run->opened < RECONNECT_LIMIT;
+}
+
 static void receive_rejoin(struct run *run,
                            const struct control_message *incoming,
                            struct roster_slot *slot, int64_t now) {
@@ -135,9 +151,8 @@ static void receive_rejoin(struct run *run,
         answer_late(run, incoming);
         return;
     }
-    bool begins = run->phase == RUN_JOINING && !rewind_is_second(run) &&
-                  rewind_may_be_adopted(run);
-    if ((adopt && adopt->is_decided) || !begins || (!adopt && !adopt_open(run)))
+    if ((adopt && adopt->is_decided) || !may_adopt(run) ||
+        (!adopt && !adopt_open(run)))
         membership_send_back(run, incoming->peer);
     else
         keep_answer(run, incoming, slot, now);
@@ -147,13 +162,13 @@ bool adopt_receive(struct run *run, const struct control_message *incoming,
                    int64_t now) {
     const Capstan__Control *control = incoming->control;
     bool rejoins = control->join->rejoin && control->run;
-    bool is_held_back = run->adopt && !run->adopt->is_decided && !control->run;
+    bool is_held_back = !control->run && holds_joins_back(run, now);
     if (incoming->slot || !control->incarnation || !(rejoins || is_held_back))
         return false;
     struct roster_slot *slot = membership_find_expected(run, incoming);
     if (slot && rejoins)
         receive_rejoin(run, incoming, slot, now);
-    else if (slot)
+    else if (slot && run->adopt)
         adoption_claim(&run->adopt->core, adopt_place(run, slot), now);
     return true;
 }

@@ -15,7 +15,8 @@ struct adopt;
 
 /* INCOMING is a join. With a Rejoin it is of a member of a run whose chief is
  * gone: it is adopted, refused, or gets no answer yet and asks again; so does a
- * new process, while that is not decided. False: it joins as any process. */
+ * new process, while that is not decided or such a member may still come.
+ * False: it joins as any process. */
 bool adopt_receive(struct run *run, const struct control_message *incoming,
                    int64_t now);
 

@@ -380,8 +380,8 @@ TEST(a_run_may_end_while_its_chief_is_away) {
     expect_adopted(fixture.tasks[0].process, 1);
 }
 
-/* Starts a run by hand, kills its chief and task INDEX of TYPE, and starts the
- * chief again: FIXTURE. Returns the place of that task. */
+/* Starts a run by hand, and kills its chief and task INDEX of TYPE: FIXTURE.
+ * Returns the place of that task. */
 static unsigned kill_both_by_hand(struct cluster_run *run,
                                   struct cluster_fixture *fixture,
                                   const char *type, unsigned index) {
@@ -391,14 +391,13 @@ static unsigned kill_both_by_hand(struct cluster_run *run,
     unsigned place = cluster_fixture_find(fixture, type, index);
     cluster_run_signal(fixture->tasks[place].process, SIGKILL);
     cluster_run_expect_soon(fixture->tasks[place].process, 128 + SIGKILL);
-    cluster_fixture_start(fixture, 0);
     return place;
 }
 
 TEST(a_worker_may_die_while_the_chief_is_away) {
     struct cluster_fixture fixture;
     unsigned worker = kill_both_by_hand(run, &fixture, "worker", 1);
-    struct cluster_process *chief = fixture.tasks[0].process;
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
     cluster_run_await_soon(chief, "has gone on without its chief");
     cluster_run_await_soon(chief, "worker 1 on host (unknown) (pid 0) is gone");
     cluster_fixture_expect(&fixture, worker, 0, LONG);
@@ -408,15 +407,17 @@ TEST(a_worker_may_die_while_the_chief_is_away) {
 TEST(a_worker_that_is_started_again_meanwhile_joins_after_it) {
     struct cluster_fixture fixture;
     unsigned worker = kill_both_by_hand(run, &fixture, "worker", 1);
-    cluster_fixture_start(&fixture, worker);
-    cluster_run_await_soon(fixture.tasks[0].process, "worker 1 joined from");
+    cluster_fixture_start(&fixture, worker); /* it asks before the members do */
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    cluster_run_await_soon(chief, "worker 1 joined from");
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(chief, 1);
 }
 
 TEST(a_ps_may_die_while_the_chief_is_away) {
     struct cluster_fixture fixture;
     unsigned ps = kill_both_by_hand(run, &fixture, "ps", 1);
-    struct cluster_process *chief = fixture.tasks[0].process;
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
     cluster_run_await_soon(chief, "as ps 1 has not answered");
     cluster_fixture_start(&fixture, ps);
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
