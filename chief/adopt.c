@@ -114,14 +114,10 @@ static void keep_answer(struct run *run, const struct control_message *incoming,
     check_answer(run, copy->join->rejoin, slot->role == CLUSTER_PS);
 }
 
-/* It was no member when the run was adopted, or another chief has adopted the
- * run since. */
+/* It was no member when the run was adopted. */
 static void answer_late(struct run *run,
                         const struct control_message *incoming) {
-    if (incoming->control->join->rejoin->term > run->term)
-        run_stop(run, FAILURE_PEER_LOST,
-                 "another chief has adopted run %016" PRIx64, run->id);
-    else if (incoming->control->run == run->id)
+    if (incoming->control->run == run->id)
         membership_reject_unknown(run, incoming->peer, incoming->control);
     else
         membership_send_back(run, incoming->peer);
@@ -158,10 +154,23 @@ static void receive_rejoin(struct run *run,
         keep_answer(run, incoming, slot, now);
 }
 
+/* A member of this run follows another chief by now, whether this one has begun
+ * the run or adopted it. */
+static bool has_other_chief(const struct run *run,
+                            const Capstan__Control *control) {
+    const Capstan__Rejoin *rejoin = control->join->rejoin;
+    return rejoin && control->run == run->id && rejoin->term > run->term;
+}
+
 bool adopt_receive(struct run *run, const struct control_message *incoming,
                    int64_t now) {
     const Capstan__Control *control = incoming->control;
     bool rejoins = control->join->rejoin && control->run;
+    if (has_other_chief(run, control)) {
+        run_stop(run, FAILURE_PEER_LOST,
+                 "another chief has adopted run %016" PRIx64, run->id);
+        return true;
+    }
     bool is_held_back = !control->run && holds_joins_back(run, now);
     if (incoming->slot || !control->incarnation || !(rejoins || is_held_back))
         return false;

@@ -3,6 +3,7 @@
 
 #include "chief/control/membership.h"
 
+#include "chief/adopt.h"
 #include "chief/shutdown.h"
 #include "core/base/time.h"
 #include "tests/lib/run_fixture.h"
@@ -60,6 +61,35 @@ TEST(a_member_may_rejoin_in_every_phase) {
         assert_int_equal(slot->incarnation, WORKER);
     }
     link_fixture_expect_nothing(fixture->wire->client);
+}
+
+/* It has been silent for long, whether it began the run or adopted it: two
+ * would lead it. */
+TEST(a_chief_whose_members_follow_a_later_one_ends) {
+    struct run *run = &fixture->run;
+    Capstan__Rejoin rejoin = CAPSTAN__REJOIN__INIT;
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    join.role = CLUSTER_WORKER;
+    join.index = 1;
+    join.rejoin = &rejoin;
+    control.run = run->id;
+    control.incarnation = WORKER;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    for (int term = 0; term < 2; term++) {
+        struct control_message incoming = {.slot = &run->roster.slots[1],
+                                           .control = &control,
+                                           .peer = fixture->peer};
+        run->phase = RUN_TRAINING;
+        run->code = FAILURE_NONE;
+        run->term = rejoin.term = (uint64_t)term;
+        assert_false(adopt_receive(run, &incoming, time_now()));
+        assert_int_equal(run->phase, RUN_TRAINING);
+        rejoin.term++;
+        assert_true(adopt_receive(run, &incoming, time_now()));
+        assert_int_equal(run->code, FAILURE_PEER_LOST);
+    }
 }
 
 /* It has joined while the others trained, and finds out what is wrong when they
