@@ -325,7 +325,9 @@ void metrics_begin(struct run *run, uint64_t start) {
     struct run_points *points = &run->metrics.points;
     points->start = start;
     points->next = start / steps_between_points(run) + 1;
-    points->from.step = points->to.step = points->last.step = start;
+    points->last.step = start;
+    points->last.seconds = run_total(run).seconds; /* 0 unless it is adopted */
+    points->from = points->to = points->last;
     point_outlets_begin(&run->metrics.outlets, run);
 }
 

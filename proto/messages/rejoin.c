@@ -91,9 +91,11 @@ void rejoin_fill(const struct rejoin *rejoin, Capstan__Heartbeat *heartbeat,
         message->model_spec = rejoin->model_spec->model_spec;
 }
 
-/* The new chief asks for the rest anew, or has it from the Rejoin. */
+/* The new chief asks for the rest anew, or has it from the Rejoin. It drops
+ * points up to the step at which it adopts the run. */
 static bool is_for_any_chief(const Capstan__Control *control) {
     return control->body_case == CAPSTAN__CONTROL__BODY_EVALUATED ||
+           control->body_case == CAPSTAN__CONTROL__BODY_POINTS ||
            control->body_case == CAPSTAN__CONTROL__BODY_FAILED;
 }
 

@@ -37,8 +37,8 @@ void rejoin_fill(const struct rejoin *rejoin, Capstan__Heartbeat *heartbeat,
                  Capstan__Rejoin *message);
 
 /* A chief has ADOPTED the run: in place of what CHANNEL has for the one before,
- * it gets what the new one lacks. Points are dropped, and answers to orders of
- * the old one. False: no memory for all. */
+ * it gets what the new one lacks. Answers to orders of the old one are dropped.
+ * False: no memory for all. */
 bool rejoin_begin_channel(struct rejoin *rejoin,
                           const Capstan__Adopted *adopted,
                           struct channel *channel);

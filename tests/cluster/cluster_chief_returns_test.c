@@ -168,18 +168,61 @@ TEST(a_chief_may_die_twice_in_a_row) {
     expect_the_same_end_after(run, local, 1);
 }
 
+/* The next point of FILE that has a loss; 0: no more. */
+static json_int_t next_loss(FILE *file, double *loss) {
+    char line[65536];
+    json_int_t step = 0;
+    while (!step && fgets(line, sizeof line, file)) {
+        json_t *point = json_loads(line, 0, NULL);
+        assert_non_null(point);
+        const json_t *value = json_object_get(point, "train_loss");
+        if (value)
+            step = json_integer_value(json_object_get(point, "step"));
+        *loss = json_number_value(value);
+        json_decref(point);
+    }
+    return step;
+}
+
+/* Has b.jsonl each point of a.jsonl once, with its loss, or not at all, as its
+ * chief was away? */
+static void expect_the_same_points(struct cluster_run *run) {
+    FILE *a = fopen(cluster_run_path(run, "a.jsonl"), "re");
+    FILE *b = fopen(cluster_run_path(run, "b.jsonl"), "re");
+    assert_true(a && b);
+    json_int_t last = 0, step, of_a;
+    double loss, loss_of_a;
+    while ((step = next_loss(b, &loss))) {
+        assert_true(step > last);
+        last = step;
+        while ((of_a = next_loss(a, &loss_of_a)) && of_a < step)
+            ;
+        assert_int_equal(of_a, step);
+        if (loss != loss_of_a)
+            fail_msg("the loss of step %lld is %.9g and not %.9g",
+                     (long long)step, loss, loss_of_a);
+    }
+    assert_true(last > 0);
+    fclose(a);
+    fclose(b);
+}
+
 TEST(a_chief_that_has_adopted_the_run_may_die_too) {
     cluster_run_job(run, JOB);
-    run_undisturbed(run);
-    struct cluster_process *local = start_two_ps(run, "b", WORDS("--json"));
+    cluster_run_expect(
+        start_two_ps(run, "a", WORDS("--set", "metrics.jsonl=a.jsonl")), 0,
+        LONG);
+    struct cluster_process *local =
+        start_two_ps(run, "b", WORDS("--set", "metrics.jsonl=b.jsonl"));
     pid_t chief = await_chief(local);
     cluster_run_await_soon(local, "chief: checkpoint ");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) { /* a member knows its term */
         kill_process(chief);
         chief = await_chief(local);
-        cluster_run_await_soon(local, "has gone on without its chief");
+        cluster_run_await_soon(local, "which has adopted the run");
     }
     expect_the_same_end_after(run, local, 2);
+    expect_the_same_points(run);
 }
 
 /* Its members have left their run, and are in no other. */

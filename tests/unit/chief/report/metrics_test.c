@@ -178,6 +178,19 @@ TEST(a_metric_is_the_mean_over_trainers_of_its_steps) {
     expect_losses("10:2.5 20:1 ");
 }
 
+/* Its trainers have trained for 50 s before. */
+TEST(a_run_that_is_adopted_has_the_rates_of_its_steps_since) {
+    adds_trainer(measured);
+    metrics_fixture_heartbeat(measured, 100, 1);
+    metrics_begin(&measured->run, 100);
+    reaches(measured, 0, 100, 9);
+    for (uint32_t r = 0; r < 2; r++)
+        reaches(measured, r, 110, 2);
+    expect_losses("110:2 ");
+    assert_string_equal(taken_text(METRIC_STEPS_PER_SECOND), "110:2 ");
+    assert_string_equal(taken_text(METRIC_EXAMPLES_PER_SECOND), "110:1.6 ");
+}
+
 static void tells_use(struct metrics_fixture *measured, uint32_t rank,
                       uint32_t gpus, double percent) {
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;

@@ -133,7 +133,7 @@ TEST(the_last_square_sums_are_sent_again) {
     assert_null(channel_next(&member_channel, 0, 1));
 }
 
-TEST(what_was_not_acknowledged_is_sent_without_points) {
+TEST(what_was_not_acknowledged_is_sent_again) {
     send_evaluated_step(5);
     send_evaluated_step(6);
     send_points();
@@ -141,6 +141,9 @@ TEST(what_was_not_acknowledged_is_sent_without_points) {
     begin_again(0);
     Capstan__Control *control = take_next(1);
     assert_int_equal(control->evaluated->step, 6);
+    message_free_control(&control);
+    control = take_next(2);
+    assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_POINTS);
     message_free_control(&control);
     assert_null(channel_next(&member_channel, 0, 1));
 }
