@@ -951,6 +951,22 @@ static void take_adoption(struct control_client *client,
              client->chief_name);
 }
 
+/* CONTROL is the next in order: an older one that comes again would replace
+ * what is newer. */
+static void note_received(struct control_client *client,
+                          const Capstan__Control *control) {
+    if (client->may_adopt && client->member->role == CLUSTER_PS)
+        rejoin_note_received(&client->rejoin, control);
+    if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
+        client->planned = true;
+        open_trace(client, control->plan);
+        record_own_death(client, control->plan);
+        keep_past(client, control->plan);
+    } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
+        keep_saved(client, control->retain);
+    }
+}
+
 /* True if CONTROL is a command for the caller. */
 static bool accept(struct control_client *client,
                    const Capstan__Control *control, unsigned index,
@@ -971,8 +987,6 @@ static bool accept(struct control_client *client,
         take_adoption(client, control);
     if (control->incarnation != client->chief_incarnation)
         return false;
-    if (client->may_adopt && client->member->role == CLUSTER_PS)
-        rejoin_note_received(&client->rejoin, control);
     client->last_received = now;
     client->orphaned_at = 0;
     client->heard = client->heartbeat.global_step > client->heartbeat.clock
@@ -980,19 +994,16 @@ static bool accept(struct control_client *client,
                         : client->heartbeat.clock;
     client->rejoins = false;
     channel_acknowledge(&client->channel, control->ack);
-    client->planned |= control->body_case == CAPSTAN__CONTROL__BODY_PLAN;
-    if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
-        open_trace(client, control->plan);
-        record_own_death(client, control->plan);
-        keep_past(client, control->plan);
-    } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
-        keep_saved(client, control->retain);
-    } else if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
+    bool is_next =
+        control->seq && channel_accept(&client->channel, control->seq);
+    if (is_next)
+        note_received(client, control);
+    if (control->body_case == CAPSTAN__CONTROL__BODY_HEARTBEAT)
         trace_sender_take_answer(&client->trace_sender, control->heartbeat,
                                  time_now());
     else if (control->body_case == CAPSTAN__CONTROL__BODY_TRACE_REQUEST)
         client->trace_sender.requested = true;
-    return control->seq && channel_accept(&client->channel, control->seq);
+    return is_next;
 }
 
 /* Is it by a chief that knows nothing of this process's run, as it took the

@@ -19,7 +19,12 @@ enum { RUN = 4711, CHIEF = 99 };
 
 static struct process process; /* the member's */
 static double restart_within;
-static int record; /* launch_record.h; 0: none */
+static int record;               /* launch_record.h; 0: none */
+static struct member_past *past; /* of a ps; NULL: the member is a worker */
+
+static enum cluster_role role(void) {
+    return past ? CLUSTER_PS : CLUSTER_WORKER;
+}
 
 /* CHIEF's is the first of COUNT ports. */
 static struct control_client *open_at(struct link_fixture *fixture,
@@ -28,7 +33,8 @@ static struct control_client *open_at(struct link_fixture *fixture,
     static struct cluster_task self = {.host = "me"};
     static struct member member;
     process = (struct process){.zmq = fixture->zmq, .log = &fixture->log};
-    member = (struct member){.role = CLUSTER_WORKER,
+    member = (struct member){.role = role(),
+                             .past = past,
                              .index = 3,
                              .self = &self,
                              .chief = chief,
@@ -100,7 +106,8 @@ static void send_order(struct link_fixture *fixture, uint32_t peer,
     uint8_t bytes[4096];
     if (!control->version)
         control->version = MESSAGE_VERSION;
-    control->incarnation = CHIEF;
+    if (!control->incarnation)
+        control->incarnation = CHIEF;
     size_t size = capstan__control__pack(control, bytes);
     assert_true(link_commit(fixture->server_link, peer, bytes, size, NULL));
 }
@@ -125,6 +132,8 @@ static void welcome(struct link_fixture *fixture, uint32_t peer) {
     control.run = RUN;
     control.seq = 1;
     message.trainers = 4;
+    message.chief_within = 60;
+    message.may_adopt = past != NULL;
     control.body_case = CAPSTAN__CONTROL__BODY_WELCOME;
     control.welcome = &message;
     send_order(fixture, peer, &control);
@@ -135,7 +144,7 @@ static uint32_t join(struct link_fixture *fixture,
     uint32_t peer;
     Capstan__Control *control =
         receive_message(fixture, client, CAPSTAN__CONTROL__BODY_JOIN, &peer);
-    assert_int_equal(control->join->role, CLUSTER_WORKER);
+    assert_int_equal(control->join->role, role());
     assert_int_equal(control->join->index, 3);
     assert_int_equal(control->join->port, 1234);
     assert_string_equal(control->join->address, "me");
@@ -299,6 +308,18 @@ TEST(a_heartbeat_carries_the_roles_figures) {
     control_client_close(&client);
 }
 
+static void send_plan(struct link_fixture *fixture, uint32_t peer,
+                      uint64_t seq) {
+    Capstan__Plan plan = CAPSTAN__PLAN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    plan.lineage = RUN;
+    control.run = RUN;
+    control.seq = seq;
+    control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
+    control.plan = &plan;
+    send_order(fixture, peer, &control);
+}
+
 TEST(free_memory_is_reported_until_there_is_a_plan) {
     struct control_client *client = open_client(fixture, true);
     uint32_t peer = join(fixture, client);
@@ -310,13 +331,7 @@ TEST(free_memory_is_reported_until_there_is_a_plan) {
     assert_true(received->heartbeat->memory[0]->most >=
                 received->heartbeat->memory[0]->free);
     message_free_control(&received);
-    Capstan__Plan plan = CAPSTAN__PLAN__INIT;
-    Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    control.run = RUN;
-    control.seq = 2;
-    control.body_case = CAPSTAN__CONTROL__BODY_PLAN;
-    control.plan = &plan;
-    send_order(fixture, peer, &control);
+    send_plan(fixture, peer, 2);
     await_order(client);
     do { /* one may be under way */
         message_free_control(&received);
@@ -351,6 +366,54 @@ TEST(a_refusal_ends_the_client_with_its_code_and_text) {
     assert_string_equal(failure.text, "worker 3 is already here");
     assert_null(order);
     control_client_close(&client);
+}
+
+static void send_view(struct link_fixture *fixture, uint32_t peer,
+                      uint64_t number) {
+    Capstan__View view = CAPSTAN__VIEW__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    view.number = number;
+    control.run = RUN;
+    control.seq = 2 + number; /* after welcome and plan */
+    control.body_case = CAPSTAN__CONTROL__BODY_VIEW;
+    control.view = &view;
+    send_order(fixture, peer, &control);
+}
+
+/* By a chief that has the place of CHIEF. */
+static void send_unknown(struct link_fixture *fixture, uint32_t peer) {
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    refusal.code = FAILURE_RUN_ENDED;
+    control.run = RUN;
+    control.incarnation = CHIEF + 1;
+    control.body_case = CAPSTAN__CONTROL__BODY_REFUSAL;
+    control.refusal = &refusal;
+    send_order(fixture, peer, &control);
+}
+
+/* The first view comes again after the second. */
+TEST(the_next_chief_is_told_the_newest_view) {
+    struct member_past of_ps = {0};
+    past = &of_ps;
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    send_plan(fixture, peer, 2);
+    send_view(fixture, peer, 1);
+    send_view(fixture, peer, 2);
+    for (uint64_t seq = 1; seq <= 4; seq++)
+        assert_int_equal(await_order(client)->seq, seq);
+    send_view(fixture, peer, 1);
+    send_unknown(fixture, peer);
+    Capstan__Control *received;
+    while (!(received = receive_message(fixture, client,
+                                        CAPSTAN__CONTROL__BODY_JOIN, &peer))
+                ->join->rejoin)
+        message_free_control(&received);
+    assert_int_equal(received->join->rejoin->view->number, 2);
+    message_free_control(&received);
+    control_client_close(&client);
+    past = NULL;
 }
 
 /* A chief of another job answers; then mine does. */
