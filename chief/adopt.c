@@ -103,7 +103,9 @@ static void keep_answer(struct run *run, const struct control_message *incoming,
         .run = control->run,
         .incarnation = control->incarnation,
         .term = rejoin->term,
-        .share = rejoin->model_spec ? rejoin->model_spec->share_samples : 0};
+        .share = rejoin->model_spec ? rejoin->model_spec->share_samples : 0,
+        .has_begun = rejoin->plan &&
+                     rejoin->heartbeat->clock > rejoin->plan->start_step};
     Capstan__Control *copy = message_copy_control(control);
     if (!copy)
         return; /* it asks again */

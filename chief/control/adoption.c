@@ -48,6 +48,7 @@ void adoption_receive(struct adoption *adoption, uint32_t place,
         adoption_refuse(adoption, "two processes have one place in it");
     *answered = answer->incarnation;
     adoption->places[place].share = answer->share;
+    adoption->has_begun |= answer->has_begun;
     if (answer->term > adoption->term)
         adoption->term = answer->term;
 }
@@ -103,6 +104,15 @@ static void refuse_unknown_share(struct adoption *adoption) {
                                   "that is gone");
 }
 
+/* A trainer may lack the first view, so that it joins anew: before the first
+ * step nothing is lost, and no step is to lack it. */
+static void refuse_beginning(struct adoption *adoption) {
+    for (uint32_t r = 0; !adoption->has_begun && r < adoption->num_ranks; r++)
+        if (adoption->ranks[r].incarnation && !adoption_has(adoption, r))
+            adoption_refuse(adoption, "it has not begun, and a trainer has not "
+                                      "answered");
+}
+
 static void refuse_without(struct adoption *adoption) {
     char why[sizeof adoption->why];
     if (!adoption_has(adoption, 0))
@@ -114,6 +124,7 @@ static void refuse_without(struct adoption *adoption) {
         adoption_refuse(adoption, why);
     }
     refuse_unknown_share(adoption);
+    refuse_beginning(adoption);
 }
 
 enum adoption_verdict adoption_decide(struct adoption *adoption, int64_t now) {

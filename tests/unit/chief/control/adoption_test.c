@@ -23,11 +23,13 @@ static int teardown(void **state) {
 
 FIXTURE(setup, teardown);
 
-/* Of the member of PLACE with that incarnation. */
+/* Of the member of PLACE with that incarnation, once the run has begun. */
 static void answer_of(uint32_t place, uint64_t run, uint64_t incarnation,
                       uint64_t term, int64_t now) {
-    struct adoption_answer answer = {
-        .run = run, .incarnation = incarnation, .term = term};
+    struct adoption_answer answer = {.run = run,
+                                     .incarnation = incarnation,
+                                     .term = term,
+                                     .has_begun = place >= RANKS};
     adoption_receive(&adoption, place, &answer, now);
 }
 
@@ -97,6 +99,23 @@ TEST(a_run_on_records_is_not_adopted_without_a_trainer) {
         view_of(3, 100);
         assert_int_equal(adoption_decide(&adoption, 5 + LIMIT),
                          answers == RANKS ? ADOPTION_ADOPT : ADOPTION_REWIND);
+    }
+}
+
+/* Its first step is one of all trainers. */
+TEST(a_run_that_has_not_begun_is_not_adopted_without_a_trainer) {
+    for (uint32_t missing = 0; missing < 2; missing++) {
+        adoption_close(&adoption);
+        assert_true(adoption_open(&adoption, RANKS, PS, LIMIT));
+        for (uint32_t p = 0; p < PLACES; p++) {
+            struct adoption_answer answer = {.run = RUN,
+                                             .incarnation = 100 + p};
+            if (p != 1 || !missing)
+                adoption_receive(&adoption, p, &answer, 5);
+        }
+        view_of(3, 100);
+        assert_int_equal(adoption_decide(&adoption, 5 + LIMIT),
+                         missing ? ADOPTION_REWIND : ADOPTION_ADOPT);
     }
 }
 
