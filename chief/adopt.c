@@ -22,10 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of the ids of requested snapshots, so that each chief's are above those of
- * the chiefs before. */
-enum { TERM_SHIFT = 40 };
-
 /* A member that lives has a new connection by then. */
 static const int64_t RECONNECT_LIMIT = 2 * TIME_S;
 
@@ -376,7 +372,7 @@ static void lead_on(struct run *run) {
     uint64_t reached = step_reached(run);
     take_lineage(run);
     take_evaluations(run, find_heard(run));
-    run->snapshots.requested = run->term << TERM_SHIFT;
+    run->snapshots.requested = run->term << MESSAGE_TERM_SHIFT;
     run->membership.view = run->adopt->core.view;
     run->metrics.reached = reached;
     run->metrics.shown_at = time_now();

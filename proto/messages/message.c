@@ -78,9 +78,23 @@ static bool has_utilization(const Capstan__Heartbeat *heartbeat) {
     return heartbeat->gpu_utilization >= 0 && heartbeat->gpu_utilization <= 100;
 }
 
-static bool has_rejoin(const Capstan__Rejoin *rejoin) {
-    return !rejoin || (rejoin->heartbeat && has_durations(rejoin->heartbeat) &&
-                       has_utilization(rejoin->heartbeat));
+_Static_assert(((uint64_t)MESSAGE_MAX_TERM << MESSAGE_TERM_SHIFT) <
+                   MESSAGE_REQUESTED_SNAPSHOT,
+               "ids of requested snapshots overflow");
+
+static enum status check_rejoin(const Capstan__Rejoin *rejoin,
+                                struct failure *why) {
+    if (!rejoin->heartbeat || !has_durations(rejoin->heartbeat) ||
+        !has_utilization(rejoin->heartbeat))
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a member that is in a run and has no heartbeat");
+    if (rejoin->term >= MESSAGE_MAX_TERM)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a run that chiefs have adopted %llu times (at "
+                           "most %d)",
+                           (unsigned long long)rejoin->term,
+                           MESSAGE_MAX_TERM - 1);
+    return STATUS_OK;
 }
 
 /* Whole records of known kinds, whose times can be added. */
@@ -122,9 +136,8 @@ static enum status check_control(const Capstan__Control *control,
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a join after a run that is none");
     if (control->body_case == CAPSTAN__CONTROL__BODY_JOIN &&
-        !has_rejoin(control->join->rejoin))
-        return status_fail(why, FAILURE_BAD_MESSAGE,
-                           "a member that is in a run and has no heartbeat");
+        control->join->rejoin)
+        return check_rejoin(control->join->rejoin, why);
     if (control->body_case == CAPSTAN__CONTROL__BODY_POINTS &&
         !is_complete(control->points))
         return status_fail(why, FAILURE_BAD_MESSAGE,

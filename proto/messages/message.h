@@ -28,6 +28,10 @@ enum {
  * requested ones from here. */
 #define MESSAGE_REQUESTED_SNAPSHOT (UINT64_C(1) << 63)
 
+/* How often chiefs can adopt a run. Each one's requested snapshots have ids of
+ * their own (1 << MESSAGE_TERM_SHIFT of them). */
+enum { MESSAGE_TERM_SHIFT = 40, MESSAGE_MAX_TERM = (1 << 23) - 1 };
+
 /* Keys of a rendezvous: the chief tells of the generation with this number in
  * which the trainers' group is to connect anew, and of a rank, in decimal, that
  * is gone again; a trainer asks for the one after it. */

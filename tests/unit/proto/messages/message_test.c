@@ -279,6 +279,34 @@ TEST(an_unknown_failure_code_is_refused) {
     assert_error(read_status(&controls[2], &failure), FAILURE_BAD_MESSAGE);
 }
 
+/* The next term is above it, and ids of snapshots follow from that. */
+TEST(a_term_that_no_chief_can_follow_is_refused) {
+    static const struct {
+        uint64_t term;
+        bool is_sound;
+    } cases[] = {{0, true},
+                 {MESSAGE_MAX_TERM - 1, true},
+                 {MESSAGE_MAX_TERM, false},
+                 {UINT64_MAX, false}};
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Rejoin rejoin = CAPSTAN__REJOIN__INIT;
+    Capstan__Join join = CAPSTAN__JOIN__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.version = MESSAGE_VERSION;
+    control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
+    control.join = &join;
+    join.rejoin = &rejoin;
+    rejoin.heartbeat = &heartbeat;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rejoin.term = cases[i].term;
+        assert_int_equal(read_status(&control, &failure),
+                         cases[i].is_sound ? STATUS_OK : STATUS_FAILED);
+    }
+    rejoin.term = 0;
+    rejoin.heartbeat = NULL;
+    assert_error(read_status(&control, &failure), FAILURE_BAD_MESSAGE);
+}
+
 /* Who takes part divides by their number. */
 TEST(a_welcome_to_no_trainers_is_refused) {
     Capstan__Welcome welcome = CAPSTAN__WELCOME__INIT;
