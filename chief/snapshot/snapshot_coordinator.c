@@ -382,6 +382,21 @@ static bool is_taken_unrequested(const struct run *run,
            run_schedule_saves(&run->plan.schedule, round);
 }
 
+/* A holder goes on when it has not heard the chief for timeouts.peer. If this
+ * process stood still for long, one may have passed the round that its answer
+ * stands for: all are asked again. */
+static bool query_again(struct run *run, struct run_snapshot *snapshot) {
+    int64_t now = time_now();
+    if (snapshot->progress.stage != SNAPSHOT_ROUND_QUERYING ||
+        now - snapshot->began <= run->roster.peer_limit / 2)
+        return false;
+    snapshot->id = MESSAGE_REQUESTED_SNAPSHOT + ++run->snapshots.requested;
+    snapshot->began = now;
+    snapshot_round_query(&snapshot->progress, run->plan.num_holders);
+    send_query(run, snapshot);
+    return true;
+}
+
 /* If the agreed round is a planned one, the request replaces it: no holder
  * skips it, and it is abandoned if the round is never closed. */
 void snapshot_coordinator_receive_round(
@@ -389,7 +404,7 @@ void snapshot_coordinator_receive_round(
     const Capstan__SnapshotPrepared *prepared) {
     struct run_snapshot *snapshot =
         snapshot_coordinator_find(run, prepared->id);
-    if (!snapshot || !run_is_holder(run, slot) ||
+    if (!snapshot || !run_is_holder(run, slot) || query_again(run, snapshot) ||
         !snapshot_round_receive_highest(&snapshot->progress, prepared->highest,
                                         run->plan.schedule.total))
         return;

@@ -20,6 +20,7 @@ static int setup(void **state) {
     fixture->job.staleness = 1;
     fixture->job.checkpoint.dir = folder;
     fixture->run.plan.num_holders = HOLDERS;
+    fixture->run.roster.peer_limit = 60 * TIME_S;
     return checkpoint_policy_open(&fixture->run, &failure);
 }
 
@@ -258,23 +259,45 @@ TEST(a_snapshot_that_was_given_up_is_not_requested_at_once) {
     assert_true(snapshot_coordinator_is_requesting(run));
 }
 
+/* Both holders have closed rounds up to HIGHEST. */
+static void answer_query(struct run *run, uint64_t id, uint64_t highest) {
+    Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
+    prepared.id = id;
+    prepared.highest = highest;
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        snapshot_coordinator_receive_round(run, &run->roster.slots[holder],
+                                           &prepared);
+}
+
+/* The holders have gone on by themselves. */
+TEST(answers_that_a_chief_reads_too_late_are_asked_for_again) {
+    struct run_fixture *fixture = *state;
+    struct run *run = &fixture->run;
+    fixture->job.staleness = 0;
+    run->plan.schedule.total = 1000;
+    uint64_t id = request(run, (struct snapshot_reason){.save = true});
+    struct run_snapshot *snapshot = &run->snapshots.items[0];
+    snapshot->began -= run->roster.peer_limit;
+    answer_query(run, id, 9);
+    assert_int_equal(snapshot->progress.stage, SNAPSHOT_ROUND_QUERYING);
+    assert_true(snapshot->save && snapshot->id > id);
+    answer_query(run, snapshot->id, 14);
+    assert_int_equal(snapshot->progress.stage, SNAPSHOT_ROUND_TAKING);
+    assert_int_equal(snapshot->progress.round, 15);
+}
+
 /* A signal's checkpoint may be agreed for a planned round that the leaving
  * trainers never close. */
 TEST(a_request_at_a_planned_round_can_be_abandoned) {
     struct run_fixture *fixture = *state;
     struct run *run = &fixture->run;
-    Capstan__SnapshotPrepared prepared = CAPSTAN__SNAPSHOT_PREPARED__INIT;
     fixture->job.staleness = 0;
     run->plan.schedule = (struct run_schedule){.total = 1000,
                                                .accumulation = 1,
                                                .epoch_batches = 1,
                                                .checkpoints = true,
                                                .every_steps = 10};
-    prepared.id = request(run, (struct snapshot_reason){.save = true});
-    prepared.highest = 9;
-    for (uint32_t holder = 0; holder < HOLDERS; holder++)
-        snapshot_coordinator_receive_round(run, &run->roster.slots[holder],
-                                           &prepared);
+    answer_query(run, request(run, (struct snapshot_reason){.save = true}), 9);
     assert_true(snapshot_coordinator_is_saving(run));
     assert_int_equal(run->snapshots.items[0].step, 10);
     snapshot_coordinator_expect_planned(run, 10); /* the request replaces it */

@@ -393,7 +393,7 @@ static void send_unknown(struct link_fixture *fixture, uint32_t peer) {
 }
 
 /* The first view comes again after the second. */
-TEST(the_next_chief_is_told_the_newest_view) {
+TEST(the_next_chief_gets_the_newest_view) {
     struct member_past of_ps = {0};
     past = &of_ps;
     struct control_client *client = open_client(fixture, true);
