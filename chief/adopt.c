@@ -79,12 +79,14 @@ static void check_answer(struct run *run, const Capstan__Rejoin *rejoin,
                          bool ps) {
     struct adoption *core = &run->adopt->core;
     struct failure why;
-    if (!ps && !rejoin->model_spec)
-        adoption_refuse(core, "a trainer of it has no model");
+    if (ps ? !rejoin->plan : !rejoin->model_spec)
+        adoption_refuse(core, ps ? "a ps of it has no plan, or too long a one"
+                                 : "a trainer of it has no model, or too long "
+                                   "a one");
     else if (ps &&
-             (!rejoin->plan || !rejoin->view ||
+             (!rejoin->view ||
               message_check_view(rejoin->view, run->roster.num_ranks, &why)))
-        adoption_refuse(core, "a ps of it has no plan of this cluster");
+        adoption_refuse(core, "a ps of it has no view of this cluster");
     else if (ps)
         take_ranks(run, rejoin->view);
 }

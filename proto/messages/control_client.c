@@ -307,6 +307,10 @@ static bool control_client_send_join(struct control_client *control_client,
         rejoin_fill(&control_client->rejoin, &control_client->heartbeat,
                     &again);
         again.heard = control_client->heard;
+        if (capstan__rejoin__get_packed_size(&again) > MESSAGE_MAX_REJOIN) {
+            again.plan = NULL; /* the chief refuses, and the run goes back */
+            again.model_spec = NULL;
+        }
         join.rejoin = &again;
     }
     Capstan__Control control = CAPSTAN__CONTROL__INIT;

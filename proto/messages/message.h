@@ -18,6 +18,8 @@ enum {
     MESSAGE_MAX_CONTROL = 256 << 20, /* from the chief: a plan */
     MESSAGE_MAX_TO_CHIEF =
         48 << 20, /* to the chief: 8 bytes for each block of 2^40 weights */
+    MESSAGE_MAX_REJOIN = 192 << 10, /* of a process that is no member yet: the
+                                       chief's link bounds what it sends */
     MESSAGE_GROUP_BYTES = 1 << 20,  /* of a message with several blocks */
     MESSAGE_CREDIT = 64 << 20,      /* of gradients in flight to one ps */
     MESSAGE_MAX_PAYLOAD = 64 << 20, /* of one partition's rows; others are
