@@ -327,11 +327,24 @@ static void take_name(struct run *run) {
     control_server_set_run(run->control_server, run->id);
 }
 
+/* A run that goes back needs it too. */
+static void take_lineage(struct run *run) {
+    struct rewind_lineage *lineage = run->lineage;
+    const Capstan__Plan *plan = rejoin_of(run, run->roster.num_ranks)->plan;
+    lineage->id = plan->lineage;
+    lineage->count = plan->rewinds;
+    lineage->again = plan->steps_again;
+    lineage->furthest = plan->furthest;
+    lineage->in_vain = plan->in_vain;
+    lineage->adoptions = run->term;
+}
+
 static enum status adopt_run(struct run *run, int64_t now,
                              struct failure *why) {
     const struct adoption *core = &run->adopt->core;
     uint32_t newest = run->roster.num_ranks;
     take_name(run);
+    take_lineage(run);
     take_members(run, now);
     for (uint32_t p = newest; p < run->roster.count; p++)
         if (rejoin_of(run, p)->view->number == core->view)
@@ -349,17 +362,6 @@ static enum status adopt_run(struct run *run, int64_t now,
     return status ? status : check_checkpoints(run, why);
 }
 
-static void take_lineage(struct run *run) {
-    struct rewind_lineage *lineage = run->lineage;
-    const Capstan__Plan *plan = rejoin_of(run, run->roster.num_ranks)->plan;
-    lineage->id = plan->lineage;
-    lineage->count = plan->rewinds;
-    lineage->again = plan->steps_again;
-    lineage->furthest = plan->furthest;
-    lineage->in_vain = plan->in_vain;
-    lineage->adoptions = run->term;
-}
-
 static void send_adopted(struct run *run) {
     Capstan__Adopted adopted = CAPSTAN__ADOPTED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -372,7 +374,6 @@ static void send_adopted(struct run *run) {
 
 static void lead_on(struct run *run) {
     uint64_t reached = step_reached(run);
-    take_lineage(run);
     take_evaluations(run, find_heard(run));
     run->snapshots.requested = run->term << MESSAGE_TERM_SHIFT;
     run->membership.view = run->adopt->core.view;
