@@ -39,7 +39,7 @@ struct snapshot_agent {
     struct request request;     /* the latest one for a round */
     uint64_t frozen;            /* for which the rounds are frozen; 0: none */
     uint64_t void_id;           /* the last that is void; 0: none */
-    atomic_uint_least64_t last; /* an interrupted run ends with it */
+    atomic_uint_least64_t last; /* an interrupted run ends with it; 0: none */
     bool has_base; /* there is a full checkpoint that deltas can be against */
 };
 
@@ -272,6 +272,7 @@ enum status snapshot_agent_forget(struct snapshot_agent *agent,
     pthread_mutex_unlock(&agent->mutex);
     snapshots_release_requested(agent->snapshots);
     agent->frozen = agent->void_id = 0;
+    atomic_store(&agent->last, 0);
     return source->hold_at(source->context, 0, false, why);
 }
 

@@ -180,6 +180,7 @@ static void command(struct fixture *fixture, Capstan__Snapshot snapshot) {
     message.step = snapshot.step;
     message.write = snapshot.write;
     message.retain = snapshot.retain;
+    message.last = snapshot.last;
     message.form = snapshot.form;
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
     control.snapshot = &message;
@@ -283,10 +284,13 @@ TEST(another_chief_has_none_of_the_snapshots_that_were_requested) {
     fixture->version = 8;
     command(fixture, (Capstan__Snapshot){.id = REQUESTED, .retain = true});
     await_sent(fixture, 1);
-    command(fixture, (Capstan__Snapshot){
-                         .id = REQUESTED + 1, .round = 9, .write = true});
+    command(fixture,
+            (Capstan__Snapshot){
+                .id = REQUESTED + 1, .round = 9, .write = true, .last = true});
+    assert_int_equal(snapshot_agent_last(fixture->agent), REQUESTED + 1);
     fixture->hold_at = 99;
     assert_ok(snapshot_agent_forget(fixture->agent, &failure));
+    assert_int_equal(snapshot_agent_last(fixture->agent), 0);
     assert_int_equal(fixture->hold_at, 0);
     assert_false(
         snapshots_has(snapshot_agent_snapshots(fixture->agent), REQUESTED));
