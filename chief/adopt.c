@@ -44,20 +44,33 @@ void adopt_close(struct run *run) {
     free(adopt);
 }
 
+/* Those who join count only once that is decided, and then have as long as in a
+ * run that goes back. */
+static void extend_join_limit(struct run *run, int64_t until_decided) {
+    int64_t limit = time_now() - run->opened + until_decided +
+                    time_from_seconds(run->job->timeouts.recover);
+    if (run->join_limit < limit)
+        run->join_limit = limit;
+}
+
 static struct adopt *adopt_open(struct run *run) {
     const struct roster *roster = &run->roster;
+    const int64_t limit = roster->peer_limit + RECONNECT_LIMIT;
     struct adopt *adopt = calloc(1, sizeof *adopt);
     run->adopt = adopt;
     if (!adopt)
         return NULL;
     adopt->answers = calloc(roster->count + 1, sizeof *adopt->answers);
     if (!adoption_open(&adopt->core, roster->num_ranks, roster->num_ps,
-                       roster->peer_limit + RECONNECT_LIMIT) ||
-        !adopt->answers)
+                       limit) ||
+        !adopt->answers) {
         adopt_close(run);
-    else if (roster_count(roster, CLUSTER_ROLES, ROSTER_HELD))
+        return NULL;
+    }
+    extend_join_limit(run, limit);
+    if (roster_count(roster, CLUSTER_ROLES, ROSTER_HELD))
         adoption_refuse(&adopt->core, "a process of it has joined anew");
-    return run->adopt;
+    return adopt;
 }
 
 static uint32_t adopt_place(const struct run *run,
